@@ -1,0 +1,59 @@
+# Each target makes what it needs first: a fresh machine with Python 3.11 and make is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= 2
+# How long each part of `make soak` takes.
+SECONDS ?= 300
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check lint types imports bench soak lock clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(STAMP)  ## make .venv from the lock file
+
+$(STAMP): config/requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Usher needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r config/requirements-dev.txt
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(STAMP)  ## everything on one machine, from nothing, with a sample company
+	$(BIN)/usher demo $(ARGS)
+
+test: $(STAMP)  ## the test suite (USHER_TEST_POSTGRES=postgresql+psycopg://… runs the database tests there too)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
+
+check: lint types imports test  ## what CI runs
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports --config pyproject.toml
+
+bench: $(STAMP)  ## measures speed and memory; prints a table and JSON
+	$(BIN)/python -m tests.bench $(ARGS)
+
+soak: $(STAMP)  ## faults, crashes and hostile input for as long as you like; prints seeds and totals
+	set -e; for suite in faults crashes fuzz fuzz-backend sources; do \
+		$(BIN)/python -m tests.soak $$suite --seconds $(SECONDS); done
+
+lock: $(STAMP)  ## resolve the lock files anew
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-emit-find-links --no-header --upgrade --all-extras pyproject.toml -o config/requirements-dev.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-emit-find-links --no-header --extra postgres --extra backend pyproject.toml -c config/requirements-dev.txt -o config/requirements.txt
+
+clean:  ## remove the virtual environment and what was built
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
