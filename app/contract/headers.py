@@ -1,0 +1,32 @@
+"""Under which header names do credentials travel?
+
+Vendors of this API differ in the prefix alone (`x-service-` in the reference), so the prefix is configuration
+on both ends.
+"""
+
+from dataclasses import dataclass
+
+DEFAULT_PREFIX = "x-service-"
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderNames:
+    """The four credential headers under one prefix, in lower case (HTTP does not care)."""
+
+    prefix: str = DEFAULT_PREFIX
+
+    @property
+    def api_key(self) -> str:
+        return f"{self.prefix}api-key"
+
+    @property
+    def auth_token(self) -> str:
+        return f"{self.prefix}auth-token"
+
+    @property
+    def workspace_id(self) -> str:
+        return f"{self.prefix}workspace-id"
+
+    @property
+    def workspace_auth_token(self) -> str:
+        return f"{self.prefix}workspace-auth-token"

@@ -1,0 +1,163 @@
+"""What is an operation of the API?
+
+A row of the table in `operations`: everything that the client and the backend need to know to call or serve
+it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from app.contract.base import Request, parse_request
+from app.contract.complaint import first_error
+from app.contract.envelope import ABSENT, Answer, ResultT, TokenField, bare, success
+from app.contract.errors import Status
+
+RequestT = TypeVar("RequestT", bound=Request)
+
+
+class AuthLevel(StrEnum):
+    """Where a caller's credentials stand."""
+
+    NONE = "none"
+    """Public."""
+    BODY = "body"
+    """`apiKey` and `authToken` inside `data`."""
+    K = "api-key"
+    """API key and its auth token in headers."""
+    W = "workspace"
+    """Workspace id and its auth token in headers."""
+
+
+class Tier(StrEnum):
+    """Whether every backend has the operation."""
+
+    CORE = "core"
+    """One of the reference's 26."""
+    EXTENDED = "extended"
+    """A deployment may lack it, and then answers 404."""
+
+
+class UnreadableAnswerError(ValueError):
+    """A response with a success code whose body is not what the contract says: the outcome is unknown."""
+
+
+_OF_EVERY_OPERATION = (Status.INVALID_ARGUMENT, Status.RESOURCE_EXHAUSTED, Status.INTERNAL, Status.UNAVAILABLE)
+_OF_CREDENTIALS = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
+
+
+@dataclass(frozen=True, eq=False)
+class Operation(Generic[RequestT, ResultT]):
+    """One operation of the API. Compared by identity: there is one object per operation."""
+
+    name: str
+    """The method's name on a client and a handler's name on a server, snake_case and unique."""
+    title: str
+    """As the reference calls it."""
+    path: str
+    request: type[RequestT]
+    """The model of the body's `data`."""
+    result: TypeAdapter[ResultT]
+    """The type of `result.data` (of `result` itself where `bare_result`)."""
+    summary: str
+    auth: AuthLevel = AuthLevel.K
+    tier: Tier = Tier.CORE
+    has_twin: bool = True
+    """Whether the same path under the other version means the same thing."""
+    errors: tuple[Status, ...] = ()
+    """Statuses of its own, beyond those that any operation may answer."""
+    is_read: bool = False
+    """Changes nothing, so it may be repeated at will."""
+    page_token_field: TokenField | None = None
+    """Where the token of the next page stands in `result`; None where there are no pages."""
+    items_field: str | None = None
+    """The field of `data` that holds the items of a batch, by its wire name."""
+    max_items: int | None = None
+    """How many items `items_field` may hold."""
+    bare_result: bool = False
+    has_data: bool = True
+    """False where the answer is `status` and `message` alone."""
+
+    @property
+    def version(self) -> str:
+        return self.path.split("/", 2)[1]
+
+    @property
+    def twin_path(self) -> str | None:
+        """The same operation's path under the other version, where it means the same thing."""
+        if not self.has_twin:
+            return None
+        other = {"v1": "v2", "v2": "v1"}[self.version]
+        return f"/{other}/{self.path.split('/', 2)[2]}"
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every path that serves this operation, its own first."""
+        twin = self.twin_path
+        return (self.path,) if twin is None else (self.path, twin)
+
+    @property
+    def all_errors(self) -> tuple[Status, ...]:
+        """Every status that it may answer, in the order of `Status`."""
+        credentials = _OF_CREDENTIALS if self.auth in {AuthLevel.K, AuthLevel.W} else ()
+        # What an operation names has to exist first.
+        named = (Status.NOT_FOUND,) if "organization_id" in self.request.model_fields else ()
+        possible = {*self.errors, *credentials, *named, *_OF_EVERY_OPERATION}
+        return tuple(status for status in Status if status in possible)
+
+    def parse(self, body: object) -> RequestT:
+        """The request in a decoded JSON body. Raises `InvalidArgument` naming the field."""
+        return parse_request(self.request, body)
+
+    def body(self, request: RequestT) -> dict[str, object]:
+        """The JSON body that carries `request`."""
+        return {"data": request.to_wire()}
+
+    def respond(self, message: str, data: object = None, *, next_page_token: str | None = None) -> dict[str, object]:
+        """The body of this operation's success: `data` (models or plain JSON) in the envelope that the
+        reference gives it."""
+        if self.bare_result:
+            return bare(data)
+        return success(
+            message,
+            data if self.has_data else ABSENT,
+            next_page_token=next_page_token,
+            token_field=self.page_token_field or "nextPageToken",
+        )
+
+    def read(self, body: object) -> Answer[ResultT]:
+        """What a decoded response with a success code says.
+
+        Raises `UnreadableAnswerError` when it is not what the contract promises.
+        """
+        if not isinstance(body, Mapping):
+            raise UnreadableAnswerError("the response is not a JSON object")
+        result = body.get("result")
+        if not isinstance(result, Mapping):
+            raise UnreadableAnswerError("the response has no result object")
+        value = result if self.bare_result else result.get("data")
+        if not self.has_data:
+            value = None
+        try:
+            data = self.result.validate_python(value, by_alias=True, by_name=False)
+        except ValidationError as error:
+            raise UnreadableAnswerError(first_error(error, value, root="result.data")) from error
+        message = result.get("message")
+        return Answer(data, message if isinstance(message, str) else "", self._page_token(result))
+
+    def _page_token(self, result: Mapping[object, object]) -> str | None:
+        # Some deployments use the one name and some the other; both are understood where there are pages at all.
+        if self.page_token_field is None:
+            return None
+        for field in (self.page_token_field, "nextPageToken", "pageToken"):
+            token = result.get(field)
+            if isinstance(token, str) and token:
+                return token
+        return None
+
+
+AnyOperation = Operation[Any, Any]
+"""An operation whose types do not matter to the reader."""

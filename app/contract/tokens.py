@@ -1,0 +1,74 @@
+"""Tokens: JWTs for clients, and the auth tokens of API keys. Secrets stay out of every repr."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from app.contract.base import Email, Id, Request, Text, WireModel
+from app.contract.permissions import ResourceGrants
+
+Secret = Annotated[Text, Field(repr=False, min_length=1)]
+
+
+class TokenUserProperties(Request):
+    """What the JWT says about the user. `email` is validated against the one that the client identifies
+    with."""
+
+    organization_id: Id
+    is_admin: bool | None = None
+    email: Email | None = None
+
+
+class GenerateTokenRequest(Request):
+    """Credentials travel in the body here, not in headers."""
+
+    api_key: Id
+    auth_token: Secret
+    user_id: Id
+    user_properties: TokenUserProperties | None = None
+
+
+class GenerateTokenV2UserProperties(Request):
+    """As for Generate Token; the organization may follow from the resources instead."""
+
+    organization_id: Id | None = None
+    is_admin: bool | None = None
+    email: Email | None = None
+
+
+class GenerateTokenV2Request(Request):
+    """Gives the user permissions along with the token."""
+
+    user_id: Id
+    user_properties: GenerateTokenV2UserProperties | None = None
+    permissions: ResourceGrants | None = None
+
+
+class GeneratedToken(WireModel):
+    """A JWT that is valid for `limits.TOKEN_LIFETIME_SECONDS`."""
+
+    token: str = Field(repr=False)
+
+
+class ResetAuthTokenRequest(Request):
+    api_key: Id
+
+
+class GetAuthTokensRequest(Request):
+    api_key: Id
+
+
+class AuthToken(WireModel):
+    token: str = Field(repr=False)
+    name: str | None = None
+    domains: list[str] | None = None
+
+
+class ResetAuthTokenResult(WireModel):
+    api_key: str
+    new_auth_token: AuthToken
+
+
+class AuthTokens(WireModel):
+    api_key: str
+    auth_tokens: list[AuthToken]

@@ -1,0 +1,23 @@
+"""A user's feature data, all of it, page by page."""
+
+from pydantic import Field
+
+from app.contract.base import Id, JsonObject, PageToken, Request, WireModel
+
+
+class GetAllUserDataRequest(Request):
+    organization_id: Id
+    user_id: Id
+    page_token: PageToken | None = None
+
+
+class UserData(WireModel):
+    """At most `limits.USER_DATA_PAGE` items of each; the reference does not show their structure. It names memberships
+    among the data but shows no array for them.
+    """
+
+    memberships: list[JsonObject] = Field(default_factory=list)
+    comments: list[JsonObject] = Field(default_factory=list)
+    reactions: list[JsonObject] = Field(default_factory=list)
+    recordings: list[JsonObject] = Field(default_factory=list)
+    notifications: list[JsonObject] = Field(default_factory=list)

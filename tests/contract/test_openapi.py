@@ -1,0 +1,105 @@
+"""The OpenAPI document: complete, sound in itself, and of one mind with the models."""
+
+import jsonschema_rs
+import pytest
+
+from app.contract.errors import HTTP_CODE, NotFound, Status, error_envelope
+from app.contract.headers import HeaderNames
+from app.contract.openapi import document
+from app.contract.operation import AuthLevel
+from app.contract.operations import OPERATIONS, by_name
+
+
+@pytest.fixture(scope="module")
+def spec():
+    return document(
+        OPERATIONS, title="Backend", version="1.0", server_url="http://127.0.0.1:8090", header_prefix="x-acme-"
+    )
+
+
+def refs(value):
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for inner in value.values():
+            yield from refs(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from refs(inner)
+
+
+def validator(spec, schema):
+    return jsonschema_rs.Draft202012Validator({**schema, "components": spec["components"]})
+
+
+def test_document_has_every_path_once_with_its_own_operation_id(spec):
+    assert set(spec["paths"]) == {path for op in OPERATIONS for path in op.paths}
+    ids = [path["post"]["operationId"] for path in spec["paths"].values()]
+    assert len(ids) == len(set(ids))
+    assert {op.name for op in OPERATIONS} <= set(ids)
+
+
+def test_document_refers_to_nothing_that_is_not_there(spec):
+    for ref in set(refs(spec)):
+        kind, name = ref.removeprefix("#/components/").split("/")
+        assert name in spec["components"][kind]
+
+
+def test_document_schemas_are_valid_json_schema(spec):
+    for schema in spec["components"]["schemas"].values():
+        jsonschema_rs.meta.validate(schema)
+
+
+def test_document_names_credentials_by_auth_level(spec):
+    schemes = spec["components"]["securitySchemes"]
+    names = HeaderNames("x-acme-")
+    assert {scheme["name"] for scheme in schemes.values()} == {
+        names.api_key,
+        names.auth_token,
+        names.workspace_id,
+        names.workspace_auth_token,
+    }
+    expected = {
+        AuthLevel.K: [{"apiKey": [], "authToken": []}],
+        AuthLevel.W: [{"workspaceId": [], "workspaceAuthToken": []}],
+        AuthLevel.NONE: [],
+        AuthLevel.BODY: [],
+    }
+    for op in OPERATIONS:
+        assert spec["paths"][op.path]["post"]["security"] == expected[op.auth]
+
+
+def test_document_lists_every_failure_of_an_operation(spec):
+    for op in OPERATIONS:
+        responses = spec["paths"][op.path]["post"]["responses"]
+        wanted = {HTTP_CODE[status] for status in (*op.all_errors, Status.UNIMPLEMENTED)} | {405, 413, 415}
+        assert {int(code) for code in responses} == {200, *wanted}
+
+
+def test_document_describes_failures(spec):
+    failure = validator(spec, {"$ref": "#/components/schemas/Failure"})
+    assert failure.is_valid(error_envelope(NotFound("no")))
+    assert not failure.is_valid({"error": {"message": "no status"}})
+
+
+def test_document_agrees_with_the_models_about_requests(spec, request_case):
+    name, case = request_case
+    schema = spec["paths"][by_name(name).path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    accepted = "error" not in case or case.get("beyond_schema", False)
+    assert validator(spec, schema).is_valid({"data": case["data"]}) == accepted
+
+
+def test_document_agrees_with_sample_answers(spec, answer_case):
+    name, body = answer_case
+    schema = spec["paths"][by_name(name).path]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+    check = validator(spec, schema)
+    assert check.is_valid(body)
+    assert not check.is_valid({"result": None})
+
+
+def test_header_names_carry_the_references_prefix_by_default():
+    names = HeaderNames()
+    assert names.api_key == "x-service-api-key"
+    assert names.auth_token == "x-service-auth-token"
+    assert names.workspace_id == "x-service-workspace-id"
+    assert names.workspace_auth_token == "x-service-workspace-auth-token"
