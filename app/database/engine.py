@@ -1,0 +1,165 @@
+"""How is a database opened, and what is a read or a write transaction on it?
+
+``reading`` gives one consistent snapshot for all of its statements; ``writing`` takes the right to write at once, so
+that a read-modify-write inside it cannot lose another's change. Both roll back when the block raises.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+
+BUSY_TIMEOUT_MS = 60_000
+"""How long a SQLite writer waits for another one."""
+
+MAPPED_BYTES = 4 << 30
+"""How much of a database file is mapped at most; the rest is read as ever."""
+
+WRITE = "usher_write"
+"""The execution option that tells whether a transaction on SQLite takes the write lock when it begins (the default)."""
+
+
+class DatabaseUrlError(ValueError):
+    """A database URL that cannot be used; the text says why, without any password."""
+
+
+def parse_url(text: str) -> URL:
+    """The URL of a database; raises ``DatabaseUrlError`` with what is wrong and what is possible."""
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        raise DatabaseUrlError(
+            "not a database URL; write sqlite:///var/usher.db or postgresql+psycopg://user@host/name"
+        ) from error
+    if url.get_backend_name() == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:":
+        return url
+    if url.get_backend_name() == "sqlite":
+        raise DatabaseUrlError("a SQLite database needs a file, as in sqlite:///var/usher.db")
+    raise DatabaseUrlError(
+        f"{url.get_backend_name()} is not supported; use sqlite:///FILE or postgresql+psycopg://user@host/name"
+    )
+
+
+def is_sqlite(engine: Engine | Connection) -> bool:
+    """Whether the embedded database is in use."""
+    return engine.dialect.name == "sqlite"
+
+
+def open_engine(url_text: str, *, pool_size: int = 8, mapped: bool = False) -> Engine:
+    """An engine with this project's transaction rules; nothing is connected yet.
+
+    ``mapped`` is for a process that looks up much and changes little: SQLite then reads the pages that the operating
+    system holds, which all processes share, without copying them.
+
+    In a process that forks, call this after the fork, or ``engine.dispose(close=False)`` in the child.
+    """
+    url = parse_url(url_text)
+    if url.get_backend_name() == "sqlite":
+        return _open_sqlite(url, pool_size, mapped=mapped)
+    try:
+        engine = create_engine(
+            url,
+            # What a caller shows as an API key, say, is a parameter: it belongs into no log and no error.
+            hide_parameters=True,
+            pool_size=pool_size,
+            max_overflow=pool_size,
+            pool_pre_ping=True,
+            pool_recycle=1800,
+            connect_args={"connect_timeout": 5, "application_name": "usher"},
+        )
+    except (NoSuchModuleError, ModuleNotFoundError) as error:
+        raise DatabaseUrlError("PostgreSQL needs the extra: pip install 'usher[postgres]'") from error
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _entry: ConnectionPoolEntry) -> None:
+        # Sets of ids travel as one JSON parameter, of whose size the planner knows nothing: it would compile plans, for
+        # a second, that run for a millisecond. (Asked for here because poolers refuse it as a start-up option.)
+        connection.execute("SET jit = off")
+        connection.commit()
+
+    return engine
+
+
+def _open_sqlite(url: URL, pool_size: int, *, mapped: bool) -> Engine:
+    Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(
+        url,
+        hide_parameters=True,
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+        # The driver's own implicit BEGIN would come too late to guard a read-modify-write.
+        connection.isolation_level = None
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",  # what was answered survives a power cut, not only a crash
+            "foreign_keys=ON",
+            "temp_store=FILE",  # planning spills to disk instead of growing
+            "cache_size=-16384",
+            "journal_size_limit=67108864",
+            f"mmap_size={MAPPED_BYTES if mapped else 0}",
+        ):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get(WRITE, True)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A transaction that only reads; all of its statements see the same snapshot."""
+    options: dict[str, object] = {WRITE: False}
+    if not is_sqlite(engine):
+        options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+    with engine.connect().execution_options(**options) as connection, connection.begin():
+        yield connection
+
+
+@contextmanager
+def driver_snapshot(engine: Engine) -> Iterator[Any]:
+    """The same as ``reading`` for what is asked thousands of times a second: the driver's own connection.
+
+    Errors are SQLAlchemy's all the same, and a connection that broke is not used again.
+    """
+    dialect = engine.dialect
+    pooled: PoolProxiedConnection | None = None
+    try:
+        pooled = engine.raw_connection()
+        driver: Any = pooled.dbapi_connection
+        # The pool rolls back what it gets back, which ends the transaction.
+        driver.execute(
+            "BEGIN" if is_sqlite(engine) else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+        ).close()
+        yield driver
+    except dialect.loaded_dbapi.Error as error:
+        if pooled is not None and dialect.is_disconnect(error, pooled, None):
+            pooled.invalidate(error)
+        raise DBAPIError.instance(
+            None, None, error, dialect.loaded_dbapi.Error, hide_parameters=True, dialect=dialect
+        ) from error
+    finally:
+        if pooled is not None:
+            pooled.close()
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that may write, committed when the block ends; on SQLite it holds the write lock from the start."""
+    with engine.connect().execution_options(**{WRITE: True}) as connection, connection.begin():
+        yield connection
