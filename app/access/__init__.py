@@ -1,0 +1,1 @@
+"""The access model and the decision: who may do what, and why."""

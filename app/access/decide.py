@@ -1,0 +1,297 @@
+"""May this user reach this resource at this moment, in which role and until when?
+
+One pure function answers, ``decide(view, question, now, policy)``; nothing else decides. It denies unless a rule
+allows:
+
+1. *organization*: an active member, with the membership's role.
+2. *folder, document*: the nearest level on the way up that has an active grant to the user decides: his own grant,
+   otherwise the most permissive of his groups' grants. Without any grant the access type in force does: ``restricted``
+   denies, otherwise a member has the membership's role, and ``public`` lets anyone else in with the role that the
+   policy names.
+3. *context*: rule 2 allows the document and every field is covered by an active context grant.
+
+The organization and the user must be known and enabled, and the resource known together with every folder above it: a
+folder that is missing or that lies in itself makes everything below it unknown.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+from app.access.records import (
+    AccessRole,
+    AccessType,
+    ContextGrant,
+    Document,
+    Folder,
+    Grant,
+    Membership,
+    Organization,
+    Record,
+)
+from app.access.view import AccessView
+
+ResourceType = Literal["organization", "folder", "document", "context"]
+
+ANY_VALUE = "*"
+"""The value of a context grant that covers every value of its field."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Who asks for what. For ``context``, ``resource_id`` is the document that the context belongs to.
+
+    ``parent_folder_id`` is a browser's hint, heeded for unknown documents alone and only where the policy says so.
+    ``context`` maps each field to the one value asked for, as text.
+    """
+
+    user_id: str
+    type: ResourceType
+    resource_id: str
+    organization_id: str
+    parent_folder_id: str | None = None
+    context: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionPolicy:
+    """What the configuration leaves open in the rules."""
+
+    decision_ttl: int = 600
+    """Seconds after which an allow has to be asked for again at the latest; 0: no cap."""
+    public_role: AccessRole = AccessRole.VIEWER
+    """What someone may do who is let in because a resource is public."""
+    unknown_document: Literal["deny", "inherit_folder"] = "deny"
+    """Whether a document that is not in the directory is judged as if it lay in the folder that is hinted at."""
+
+
+class Rule(StrEnum):
+    """What settled a decision."""
+
+    ORGANIZATION_UNKNOWN = "organization_unknown"
+    ORGANIZATION_DISABLED = "organization_disabled"
+    USER_UNKNOWN = "user_unknown"
+    USER_DISABLED = "user_disabled"
+    RESOURCE_UNKNOWN = "resource_unknown"
+    FOLDER_UNKNOWN = "folder_unknown"
+    """A folder above the resource is not in the directory."""
+    FOLDER_CYCLE = "folder_cycle"
+    """The folders above the resource lead back into themselves."""
+    MEMBER = "member"
+    """Allowed: an active member asks for his organization."""
+    NOT_A_MEMBER = "not_a_member"
+    OWN_GRANT = "own_grant"
+    """Allowed: the user's own grant at the nearest level that has any."""
+    GROUP_GRANT = "group_grant"
+    """Allowed: grants of the user's groups at the nearest level that has any."""
+    MEMBER_ACCESS = "member_access"
+    """Allowed: the resource is open to members and the user is one."""
+    PUBLIC_ACCESS = "public_access"
+    """Allowed: the resource is public and the user no member."""
+    RESTRICTED = "restricted"
+    """Denied: no grant on the way up, and the resource is restricted."""
+    CONTEXT_EMPTY = "context_empty"
+    """Denied: the question names no field of the context."""
+    CONTEXT_NOT_COVERED = "context_not_covered"
+    """Denied: the document is allowed, but a field of the context is not."""
+    CONTEXT_GRANTS = "context_grants"
+    """Allowed: the document is, and context grants cover every field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An answer, what settled it, and the records that led to it, in the order in which they were looked at."""
+
+    has_access: bool
+    rule: Rule
+    trail: tuple[Record, ...] = ()
+    access_role: AccessRole | None = None
+    """Given with every allow, and only then."""
+    expires_at: datetime | None = None
+    """When an allow has to be asked for again; None: never. A deny has none."""
+    uncovered: tuple[str, ...] = ()
+    """The context fields that no context grant covers, with ``CONTEXT_NOT_COVERED``."""
+
+
+def decide(view: AccessView, question: Question, now: datetime, policy: DecisionPolicy) -> Decision:
+    """The answer to one question at the moment ``now`` (aware), from one revision of the access model."""
+    return capped(judge(view, question, now, policy), now, policy)
+
+
+def judge(view: AccessView, question: Question, now: datetime, policy: DecisionPolicy) -> Decision:
+    """The same without the cap on its lifetime.
+
+    Within one revision it stays what it is from ``now`` until its own ``expires_at``: that is what this moment means,
+    and a deny stays a deny, because nothing is let in by what expires.
+    """
+    organization = view.organization(question.organization_id)
+    if organization is None:
+        return Decision(False, Rule.ORGANIZATION_UNKNOWN)
+    if organization.disabled:
+        return Decision(False, Rule.ORGANIZATION_DISABLED, (organization,))
+    user = view.user(question.user_id)
+    if user is None:
+        return Decision(False, Rule.USER_UNKNOWN)
+    if user.disabled:
+        return Decision(False, Rule.USER_DISABLED, (user,))
+    if question.type == "organization":
+        return _decide_organization(view, question, now)
+    if question.type == "context":
+        return _decide_context(view, question, now, policy, organization)
+    return _decide_resource(view, question, now, policy, organization)
+
+
+def capped(decision: Decision, now: datetime, policy: DecisionPolicy) -> Decision:
+    """The decision with the end that the policy sets to every allow."""
+    if not decision.has_access or not policy.decision_ttl:
+        return decision
+    cap = now + timedelta(seconds=policy.decision_ttl)
+    if decision.expires_at is not None and decision.expires_at <= cap:
+        return decision
+    return Decision(True, decision.rule, decision.trail, decision.access_role, cap)
+
+
+def _decide_organization(view: AccessView, question: Question, now: datetime) -> Decision:
+    if question.resource_id != question.organization_id:
+        return Decision(False, Rule.RESOURCE_UNKNOWN)
+    membership = view.membership(question.organization_id, question.user_id)
+    if membership is None or not _is_active(membership, now):
+        return Decision(False, Rule.NOT_A_MEMBER, () if membership is None else (membership,))
+    return Decision(True, Rule.MEMBER, (membership,), membership.access_role, membership.expires_at)
+
+
+def _decide_resource(
+    view: AccessView, question: Question, now: datetime, policy: DecisionPolicy, organization: Organization
+) -> Decision:
+    levels: list[Folder | Document] = []
+    obstacle = _walk_up(view, question, policy, levels)
+    if obstacle is not None:
+        return Decision(False, obstacle, tuple(levels))
+    for passed, level in enumerate(levels, start=1):
+        if isinstance(level, Folder):
+            grants = view.grants(question.organization_id, "folder", level.folder_id, question.user_id)
+        else:
+            grants = view.grants(question.organization_id, "document", level.document_id, question.user_id)
+        if grants:
+            active = [grant for grant in grants if _is_active(grant, now)]
+            if active:
+                return _decide_by_grants(active, question.user_id, levels[:passed])
+    return _decide_by_access_type(view, question, now, policy, (*levels, organization))
+
+
+def _walk_up(
+    view: AccessView, question: Question, policy: DecisionPolicy, levels: list[Folder | Document]
+) -> Rule | None:
+    """Fills ``levels`` with the resource and the folders above it, nearest first; what makes it unknown, if anything.
+
+    The whole way is walked before anything is decided: a grant below a broken place must not count.
+    """
+    organization_id = question.organization_id
+    folder_id: str | None = question.resource_id
+    if question.type != "folder":
+        document = view.document(organization_id, question.resource_id)
+        if document is not None:
+            levels.append(document)
+            folder_id = document.folder_id
+        elif policy.unknown_document == "inherit_folder" and question.parent_folder_id is not None:
+            folder_id = question.parent_folder_id
+        else:
+            return Rule.RESOURCE_UNKNOWN
+    passed: set[str] = set()
+    while folder_id is not None:
+        if folder_id in passed:
+            return Rule.FOLDER_CYCLE
+        passed.add(folder_id)
+        folder = view.folder(organization_id, folder_id)
+        if folder is None:
+            return Rule.FOLDER_UNKNOWN if levels else Rule.RESOURCE_UNKNOWN
+        levels.append(folder)
+        folder_id = folder.parent_folder_id
+    return None
+
+
+def _decide_by_grants(active: list[Grant], user_id: str, levels: list[Folder | Document]) -> Decision:
+    """The decision of the nearest level that has active grants; ``levels`` ends with it."""
+    for grant in active:
+        if grant.user_id == user_id:
+            return Decision(True, Rule.OWN_GRANT, (*levels, grant), grant.access_role, grant.expires_at)
+    role = max((grant.access_role for grant in active), key=lambda role: role.rank)
+    deciding = [grant for grant in active if grant.access_role is role]
+    return Decision(True, Rule.GROUP_GRANT, (*levels, *deciding), role, _latest(deciding))
+
+
+def _decide_by_access_type(
+    view: AccessView,
+    question: Question,
+    now: datetime,
+    policy: DecisionPolicy,
+    levels: tuple[Folder | Document | Organization, ...],
+) -> Decision:
+    """The decision where no grant is on the way; ``levels`` ends with the organization, which always has a type."""
+    passed, access_type = 0, None
+    while access_type is None:
+        access_type = levels[passed].access_type
+        passed += 1
+    way: tuple[Record, ...] = levels[:passed]
+    if access_type is AccessType.RESTRICTED:
+        return Decision(False, Rule.RESTRICTED, way)
+    membership = view.membership(question.organization_id, question.user_id)
+    if membership is not None:
+        if _is_active(membership, now):
+            return Decision(True, Rule.MEMBER_ACCESS, (*way, membership), membership.access_role, membership.expires_at)
+        way = (*way, membership)
+    if access_type is AccessType.PUBLIC:
+        return Decision(True, Rule.PUBLIC_ACCESS, way, policy.public_role)
+    return Decision(False, Rule.NOT_A_MEMBER, way)
+
+
+def _decide_context(
+    view: AccessView, question: Question, now: datetime, policy: DecisionPolicy, organization: Organization
+) -> Decision:
+    asked = question.context
+    if not asked:
+        return Decision(False, Rule.CONTEXT_EMPTY)
+    document = _decide_resource(view, question, now, policy, organization)
+    if not document.has_access:
+        return document
+    covering: dict[str, list[ContextGrant]] = {name: [] for name in asked}
+    for grant in view.context_grants(question.organization_id, question.user_id):
+        if (
+            grant.field in covering
+            and grant.value in (asked[grant.field], ANY_VALUE)
+            and grant.document_id in (None, question.resource_id)
+            and _is_active(grant, now)
+        ):
+            covering[grant.field].append(grant)
+    uncovered = tuple(name for name, grants in covering.items() if not grants)
+    if uncovered:
+        return Decision(False, Rule.CONTEXT_NOT_COVERED, document.trail, uncovered=uncovered)
+    expires_at = document.expires_at
+    for grants in covering.values():
+        expires_at = _earlier(expires_at, _latest(grants))
+    trail = (*document.trail, *(grant for grants in covering.values() for grant in grants))
+    return Decision(True, Rule.CONTEXT_GRANTS, trail, document.access_role, expires_at)
+
+
+def _is_active(record: Membership | Grant | ContextGrant, now: datetime) -> bool:
+    return record.expires_at is None or record.expires_at > now
+
+
+def _latest(grants: Sequence[Grant | ContextGrant]) -> datetime | None:
+    """When the last of them ends; None when one of them never does."""
+    latest: datetime | None = None
+    for grant in grants:
+        if grant.expires_at is None:
+            return None
+        if latest is None or grant.expires_at > latest:
+            latest = grant.expires_at
+    return latest
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    """The earlier of two ends, where None is never."""
+    if one is None or other is None:
+        return one or other
+    return min(one, other)

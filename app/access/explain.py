@@ -1,0 +1,211 @@
+"""Why was it decided so? The decision again, as one sentence for a person and as the records that led to it.
+
+Nothing is evaluated a second time: the sentence and the path are made from what ``decide`` itself went by.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+
+from app.access.decide import Decision, DecisionPolicy, Question, Rule, decide
+from app.access.records import ContextGrant, Document, Folder, Grant, Membership, Organization, Record
+from app.access.view import AccessView
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A decision with its reasons.
+
+    ``path`` holds the records in the order in which they were looked at, each as a JSON object with its ``kind`` and
+    its fields by their wire names (times in epoch milliseconds). Before a group's grant come the memberships that make
+    the user a member of the group, his own first.
+    """
+
+    decision: Decision
+    reason: str
+    path: tuple[Mapping[str, object], ...]
+
+
+def explain(view: AccessView, question: Question, now: datetime, policy: DecisionPolicy) -> Explanation:
+    """The decision at the moment ``now``, and why. The view should carry names: they are shown in ``path``."""
+    decision = decide(view, question, now, policy)
+    steps = tuple(_wire_from_record(record) for record in _steps(view, question, decision))
+    verdict = f"Allowed as {decision.access_role}" if decision.has_access else "Denied"
+    reason = f"{verdict}: {_REASONS[decision.rule](question, decision)}"
+    if decision.expires_at is not None:
+        reason += f"; to be asked again after {_time(decision.expires_at)}"
+    return Explanation(decision, reason + ".", steps)
+
+
+def _steps(view: AccessView, question: Question, decision: Decision) -> Iterator[Record]:
+    shown: set[tuple[str, ...]] = set()
+    for record in decision.trail:
+        if isinstance(record, Grant | ContextGrant) and record.organization_user_group_id is not None:
+            for member in view.group_path(
+                question.organization_id, question.user_id, record.organization_user_group_id
+            ):
+                if member.key not in shown:
+                    shown.add(member.key)
+                    yield member
+        if record.key not in shown:
+            shown.add(record.key)
+            yield record
+
+
+def _wire_from_record(record: Record) -> dict[str, object]:
+    wire: dict[str, object] = {"kind": record.kind}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if value is None or value == "" or field.name == "further":
+            continue
+        first, *rest = field.name.split("_")
+        name = first + "".join(part.capitalize() for part in rest)
+        wire[name] = (value - _EPOCH) // timedelta(milliseconds=1) if isinstance(value, datetime) else value
+    return wire
+
+
+def _organization_unknown(question: Question, _: Decision) -> str:
+    return f"organization {_shown(question.organization_id)} is not in the directory"
+
+
+def _organization_disabled(question: Question, _: Decision) -> str:
+    return f"organization {_shown(question.organization_id)} is disabled"
+
+
+def _user_unknown(question: Question, _: Decision) -> str:
+    return f"user {_shown(question.user_id)} is not in the directory"
+
+
+def _user_disabled(question: Question, _: Decision) -> str:
+    return f"user {_shown(question.user_id)} is disabled"
+
+
+def _resource_unknown(question: Question, _: Decision) -> str:
+    return f"organization {_shown(question.organization_id)} has no {_resource(question)}"
+
+
+def _folder_unknown(question: Question, decision: Decision) -> str:
+    last = decision.trail[-1]
+    missing = last.parent_folder_id if isinstance(last, Folder) else getattr(last, "folder_id", None)
+    return f"folder {_shown(missing or '')}, in which {_resource(question)} lies, is not in the directory"
+
+
+def _folder_cycle(question: Question, _: Decision) -> str:
+    return f"the folders around {_resource(question)} lie in each other in a circle"
+
+
+def _member(question: Question, _: Decision) -> str:
+    return f"{_shown(question.user_id)} is a member of organization {_shown(question.organization_id)}"
+
+
+def _not_a_member(question: Question, decision: Decision) -> str:
+    user, organization = _shown(question.user_id), _shown(question.organization_id)
+    last = decision.trail[-1] if decision.trail else None
+    if isinstance(last, Membership) and last.expires_at is not None:
+        missing = f"{user}'s membership of organization {organization} ended at {_time(last.expires_at)}"
+    else:
+        missing = f"{user} is not a member of organization {organization}"
+    if question.type == "organization":
+        return missing
+    return f"no grant lets {user} in, {_resource(question)} is open to members only, and {missing}"
+
+
+def _own_grant(question: Question, decision: Decision) -> str:
+    return f"{_shown(question.user_id)} was let in by name on {_place(decision)}"
+
+
+def _group_grant(question: Question, decision: Decision) -> str:
+    groups = [
+        _shown(record.organization_user_group_id)
+        for record in decision.trail
+        if isinstance(record, Grant) and record.organization_user_group_id is not None
+    ]
+    named = f"group {groups[0]}" if len(groups) == 1 else f"groups {', '.join(groups)}"
+    return f"{_shown(question.user_id)} is in {named}, let in by name on {_place(decision)}"
+
+
+def _member_access(question: Question, decision: Decision) -> str:
+    return f"{_access_type(question, decision)}, and {_member(question, decision)}"
+
+
+def _public_access(question: Question, decision: Decision) -> str:
+    return _access_type(question, decision)
+
+
+def _restricted(question: Question, decision: Decision) -> str:
+    return f"{_access_type(question, decision)}, and no grant lets {_shown(question.user_id)} in"
+
+
+def _context_empty(_question: Question, _decision: Decision) -> str:
+    return "the question names no field of the context"
+
+
+def _context_not_covered(question: Question, decision: Decision) -> str:
+    fields_shown = ", ".join(_shown(name) for name in decision.uncovered)
+    return (
+        f"{_shown(question.user_id)} may reach document {_shown(question.resource_id)}, "
+        f"but no context grant covers what was asked of {fields_shown}"
+    )
+
+
+def _context_grants(question: Question, _: Decision) -> str:
+    return (
+        f"{_shown(question.user_id)} may reach document {_shown(question.resource_id)}, "
+        "and context grants cover every field that was asked for"
+    )
+
+
+_REASONS: Mapping[Rule, Callable[[Question, Decision], str]] = {
+    Rule.ORGANIZATION_UNKNOWN: _organization_unknown,
+    Rule.ORGANIZATION_DISABLED: _organization_disabled,
+    Rule.USER_UNKNOWN: _user_unknown,
+    Rule.USER_DISABLED: _user_disabled,
+    Rule.RESOURCE_UNKNOWN: _resource_unknown,
+    Rule.FOLDER_UNKNOWN: _folder_unknown,
+    Rule.FOLDER_CYCLE: _folder_cycle,
+    Rule.MEMBER: _member,
+    Rule.NOT_A_MEMBER: _not_a_member,
+    Rule.OWN_GRANT: _own_grant,
+    Rule.GROUP_GRANT: _group_grant,
+    Rule.MEMBER_ACCESS: _member_access,
+    Rule.PUBLIC_ACCESS: _public_access,
+    Rule.RESTRICTED: _restricted,
+    Rule.CONTEXT_EMPTY: _context_empty,
+    Rule.CONTEXT_NOT_COVERED: _context_not_covered,
+    Rule.CONTEXT_GRANTS: _context_grants,
+}
+
+
+def _resource(question: Question) -> str:
+    kind = "document" if question.type == "context" else question.type
+    return f"{kind} {_shown(question.resource_id)}"
+
+
+def _place(decision: Decision) -> str:
+    """Where the grant stands that decided."""
+    grant = next(record for record in decision.trail if isinstance(record, Grant))
+    if grant.folder_id is not None:
+        return f"folder {_shown(grant.folder_id)}"
+    return f"document {_shown(grant.document_id or '')}"
+
+
+def _access_type(question: Question, decision: Decision) -> str:
+    """The access type in force and where it comes from."""
+    source = next(record for record in reversed(decision.trail) if isinstance(record, Organization | Folder | Document))
+    resource = f"{_resource(question)} is {source.access_type}"
+    if isinstance(source, Organization):
+        return f"{resource} like its organization"
+    if isinstance(source, Folder) and (question.type != "folder" or source.folder_id != question.resource_id):
+        return f"{resource} through folder {_shown(source.folder_id)}"
+    return resource
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _shown(identifier: str) -> str:
+    """An id within a sentence that may end up on a terminal or in a log."""
+    return identifier if identifier.isprintable() else ascii(identifier)

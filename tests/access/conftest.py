@@ -1,0 +1,231 @@
+"""Directories as data: records from their wire form, a view over them in memory, and the same records in a database."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic.alias_generators import to_camel
+from sqlalchemy import Engine, insert
+from sqlmodel import SQLModel
+
+from app.access.decide import DecisionPolicy, Question
+from app.access.records import (
+    RECORD_TYPES,
+    AccessRole,
+    AccessType,
+    ContextGrant,
+    Document,
+    Folder,
+    Grant,
+    Group,
+    GroupMember,
+    Key,
+    Level,
+    Membership,
+    Organization,
+    Record,
+    User,
+)
+from app.access.view import AccessView
+from app.database.engine import open_engine, reading, writing
+from app.store import access_tables as tables
+from app.store.access_view import load_view
+from app.store.base import METADATA
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+OF_KIND = {record_type.kind: record_type for record_type in RECORD_TYPES}
+CASTS: Mapping[str, Callable[[Any], object]] = {
+    "access_role": AccessRole,
+    "access_type": AccessType,
+    "value": str,
+}
+
+
+def record_from_wire(kind: str, wire: Mapping[str, object]) -> Record:
+    """A record of a small directory file; names and emails may be left out."""
+    record_type = OF_KIND[kind]
+    values: dict[str, Any] = {}
+    for field in fields(record_type):
+        given = wire.get(to_camel(field.name))
+        if given is not None:
+            values[field.name] = CASTS.get(field.name, lambda value: value)(given)
+        elif field.name.endswith("_name") or field.name in {"name", "email"}:
+            values[field.name] = ""
+    unknown = set(wire) - {to_camel(field.name) for field in fields(record_type)}
+    assert not unknown, f"{kind} has no {unknown}"
+    return record_type(**values)
+
+
+def records_from_wire(directory: Mapping[str, Sequence[Mapping[str, object]]]) -> list[Record]:
+    """The records of a directory in the form of its file: a list per kind, in the plural."""
+    return [record_from_wire(plural.removesuffix("s"), wire) for plural, listed in directory.items() for wire in listed]
+
+
+class MemoryView:
+    """An ``AccessView`` over records in memory; a later record replaces an earlier one with the same key."""
+
+    def __init__(self, records: Iterable[Record], revision: int = 1) -> None:
+        self.revision = revision
+        self._records: dict[Key, Record] = {record.key: record for record in records}
+
+    def organization(self, organization_id: str) -> Organization | None:
+        return self._records.get((Organization.kind, organization_id))  # type: ignore[return-value] # by its key
+
+    def user(self, user_id: str) -> User | None:
+        return self._records.get((User.kind, user_id))  # type: ignore[return-value] # by its key
+
+    def membership(self, organization_id: str, user_id: str) -> Membership | None:
+        return self._records.get((Membership.kind, organization_id, user_id))  # type: ignore[return-value] # by its key
+
+    def folder(self, organization_id: str, folder_id: str) -> Folder | None:
+        return self._records.get((Folder.kind, organization_id, folder_id))  # type: ignore[return-value] # by its key
+
+    def document(self, organization_id: str, document_id: str) -> Document | None:
+        return self._records.get((Document.kind, organization_id, document_id))  # type: ignore[return-value] # by its key
+
+    def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
+        groups = self._paths(organization_id, user_id)
+        return [
+            record
+            for record in self._records.values()
+            if isinstance(record, Grant)
+            and record.organization_id == organization_id
+            and resource_id == (record.folder_id if level == "folder" else record.document_id)
+            and (record.user_id == user_id or record.organization_user_group_id in groups)
+        ]
+
+    def context_grants(self, organization_id: str, user_id: str) -> Sequence[ContextGrant]:
+        groups = self._paths(organization_id, user_id)
+        return [
+            record
+            for record in self._records.values()
+            if isinstance(record, ContextGrant)
+            and record.organization_id == organization_id
+            and (record.user_id == user_id or record.organization_user_group_id in groups)
+        ]
+
+    def group_path(self, organization_id: str, user_id: str, group_id: str) -> Sequence[GroupMember]:
+        return self._paths(organization_id, user_id).get(group_id, [])
+
+    def _paths(self, organization_id: str, user_id: str) -> dict[str, list[GroupMember]]:
+        members = [
+            record
+            for record in self._records.values()
+            if isinstance(record, GroupMember) and record.organization_id == organization_id
+        ]
+        paths = {member.organization_user_group_id: [member] for member in members if member.user_id == user_id}
+        last = list(paths)
+        while last:
+            found = {}
+            for member in members:
+                if member.member_group_id in last and member.organization_user_group_id not in paths:
+                    found[member.organization_user_group_id] = [*paths[member.member_group_id], member]
+            paths.update(found)
+            last = list(found)
+        return paths
+
+
+def _milliseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
+    match record:
+        case Organization():
+            row = {
+                "organization_id": record.organization_id,
+                "access_type": record.access_type.value,
+                "disabled": record.disabled,
+                "payload": f'{{"organizationId":"x","organizationName":"{record.organization_name}"}}',
+                "digest": "",
+            }
+            return tables.OrganizationRow, row
+        case User():
+            payload = f'{{"email":"{record.email}","name":"{record.name}","plan":"pro","userId":"x"}}'
+            row = {"user_id": record.user_id, "disabled": record.disabled, "payload": payload, "digest": ""}
+            return tables.UserRow, row
+        case Group():
+            row = {
+                "organization_id": record.organization_id,
+                "organization_user_group_id": record.organization_user_group_id,
+                "payload": "{}",
+                "digest": "",
+            }
+            return tables.GroupRow, row
+    row = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if field.name == "expires_at":
+            row[field.name] = _milliseconds(value)
+        elif not field.name.endswith("_name") and field.name != "further":
+            row[field.name] = "" if value is None else str(value)
+    if isinstance(record, Folder | Document):
+        name = record.folder_name if isinstance(record, Folder) else record.document_name
+        row |= {"payload": f'{{"{record.kind}Id":"x","{record.kind}Name":"{name}"}}', "digest": ""}
+    row_type = {
+        Membership: tables.MembershipRow,
+        GroupMember: tables.GroupMemberRow,
+        Folder: tables.FolderRow,
+        Document: tables.DocumentRow,
+        Grant: tables.GrantRow,
+        ContextGrant: tables.ContextGrantRow,
+    }[type(record)]
+    return row_type, row
+
+
+class SqlDirectory:
+    """A database that holds one directory at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._revision = 0
+        METADATA.create_all(engine)
+
+    def write(self, records: Iterable[Record]) -> None:
+        """Replaces what the database holds."""
+        rows: dict[type[SQLModel], list[dict[str, object]]] = {}
+        for record in {record.key: record for record in records}.values():
+            row_type, row = _row(record)
+            rows.setdefault(row_type, []).append(row)
+        self._revision += 1
+        with writing(self.engine) as connection:
+            for table in METADATA.sorted_tables:
+                if table.name.startswith("access_") and table.name != "access_revision":
+                    connection.execute(table.delete())
+            for row_type, values in rows.items():
+                connection.execute(insert(row_type), values)
+            connection.execute(
+                insert(tables.RevisionRow), [{"revision": self._revision, "created_at": 0, "changes": "{}"}]
+            )
+
+    def view(self, questions: Sequence[Question], policy: DecisionPolicy, *, names: bool = False) -> AccessView:
+        with reading(self.engine) as connection:
+            return load_view(connection, questions, policy=policy, names=names)
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[SqlDirectory]:
+    engine = open_engine(url)
+    try:
+        yield SqlDirectory(engine)
+    finally:
+        engine.dispose()
+
+
+@pytest.fixture
+def sql_directory(database_url: str) -> Iterator[SqlDirectory]:
+    with _opened(database_url) as directory:
+        yield directory
+
+
+@pytest.fixture
+def from_wire() -> Callable[[Mapping[str, Sequence[Mapping[str, object]]]], list[Record]]:
+    return records_from_wire
+
+
+@pytest.fixture
+def memory_view() -> type[MemoryView]:
+    return MemoryView
