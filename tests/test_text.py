@@ -1,0 +1,35 @@
+"""Text from elsewhere on a terminal."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.text import printable
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Elif Yılmaz", "Elif Yılmaz"),
+        ("日本 🙂 👩\u200d🔬", "日本 🙂 👩\u200d🔬"),
+        ("\x1b[31mred", "·[31mred"),
+        ("a\nb\tc\rd", "a b c d"),
+        ("evil\u202etxt", "evil·txt"),
+        ("\x00\x7f\x9b", "···"),
+        ("\ud800", "·"),
+    ],
+)
+def test_printable_keeps_letters_and_drops_controls(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_printable_cuts_at_the_limit() -> None:
+    assert printable("abcdef", limit=4) == "abc…"
+    assert printable("abcd", limit=4) == "abcd"
+
+
+@given(st.text())
+def test_printable_is_one_line_that_any_terminal_can_encode(text: str) -> None:
+    shown = printable(text)
+    assert len((shown + "x").splitlines()) == 1
+    assert shown.encode("utf-8").decode("utf-8") == shown
