@@ -1,0 +1,1 @@
+"""Settings in layers: loading them, explaining what is wrong with them, showing them."""

@@ -1,0 +1,60 @@
+"""How are settings shown to people: every value, its origin, and no secret?"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from app.configuration.schema import is_secret
+
+MASK = "********"
+
+_PASSWORD_IN_URL = re.compile(r"(://[^:/?#@\s]*:)[^@/\s]*@")
+
+
+def without_password(text: str) -> str:
+    """The text with the password masked in every URL that it holds."""
+    return _PASSWORD_IN_URL.sub(rf"\1{MASK}@", text)
+
+
+def shown(key: str, value: Any, field: FieldInfo | None = None) -> str:
+    """A setting's value as it may be printed: secrets masked, an empty one visibly empty."""
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+        if "://" in value:
+            return without_password(value)
+        return MASK if value else '""'
+    if key.endswith("database_url"):
+        return without_password(str(value))
+    if is_secret(key, field):
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return "[" + ", ".join(MASK for _ in value) + "]"
+        return MASK if value else '""'
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return without_password(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def listed(settings: BaseModel, origins: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Every setting as (dotted key, value to print, where it was given)."""
+    yield from _listed(settings, origins, "", "default")
+
+
+def _listed(
+    model: BaseModel, origins: Mapping[str, str], prefix: str, unless_given: str
+) -> Iterator[tuple[str, str, str]]:
+    for name, field in type(model).model_fields.items():
+        key, value = prefix + name, getattr(model, name)
+        origin = origins.get(key, unless_given)
+        items = list(value) if isinstance(value, (list, tuple)) else []
+        if isinstance(value, BaseModel):
+            yield from _listed(value, origins, key + ".", "default")
+        elif items and all(isinstance(item, BaseModel) for item in items):
+            for place, item in enumerate(items):
+                given = "default" if key in origins else unless_given
+                yield from _listed(item, origins, f"{key}[{place}].", given)
+        else:
+            yield key, shown(name, value, field), origin

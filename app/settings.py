@@ -1,0 +1,107 @@
+"""What can be set? Each package's own settings, put together; ``config/usher.yaml`` shows all of them."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from app.admin.settings import AdminSettings, MetricsSettings
+from app.backend.settings import SelfHostedBackendSettings
+from app.client.settings import BackendSettings
+from app.configuration.loading import Configuration, load
+from app.database.engine import parse_url
+from app.directory.settings import DirectorySettings
+from app.logs import LogSettings
+from app.notify.settings import NotificationSettings
+from app.provider.settings import ProviderSettings
+from app.sync.settings import SyncSettings
+
+
+def _usable_database(url: str) -> str:
+    parse_url(url)
+    return url
+
+
+class ServerSettings(BaseModel):
+    """The section ``server``: how the service listens; the self-hosted backend takes all but the port from it, too."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    """The address to listen on; 0.0.0.0 for all."""
+    port: int = Field(default=8080, ge=0, le=65535)
+    workers: int = Field(default=2, ge=1, le=256)
+    """Processes that answer requests."""
+    threads: int = Field(default=4, ge=1, le=256)
+    """Requests that one process works on side by side."""
+    timeout: int = Field(default=30, ge=1, le=3600)
+    """Seconds after which a process that makes no progress is replaced."""
+    read_timeout: float = Field(default=15.0, gt=0, le=600)
+    """Seconds that a request may take to arrive, from its first byte to its last."""
+    graceful_timeout: int = Field(default=20, ge=0, le=3600)
+    """Seconds that requests have to end in when the service is told to stop."""
+
+
+class WorkerSettings(BaseModel):
+    """The section ``worker``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    poll: float = Field(default=1.0, gt=0, le=60)
+    """Seconds between two looks for queued runs."""
+    stop_timeout: float = Field(default=30.0, ge=0, le=3600)
+    """Seconds that a run has to end in when the worker is told to stop."""
+    nice: int = Field(default=10, ge=0, le=19)
+    """How much the worker gives way to other processes of its machine, the service first of all; 0: not at all."""
+    keep_runs: int = Field(default=30, ge=1, le=3650)
+    """Days after which ended runs and their plans are forgotten."""
+
+
+class Settings(BaseSettings):
+    """All settings. Made by ``load_settings``; made directly it reads neither environment nor files."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, nested_model_default_partial_update=False)
+
+    database_url: Annotated[str, AfterValidator(_usable_database)] = Field(default="sqlite:///var/usher.db", repr=False)
+    """Usher's own database: sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME."""
+    server: ServerSettings = ServerSettings()
+    provider: ProviderSettings = ProviderSettings()
+    backend: BackendSettings = BackendSettings()
+    directory: DirectorySettings = DirectorySettings()
+    sync: SyncSettings = SyncSettings()
+    worker: WorkerSettings = WorkerSettings()
+    notifications: NotificationSettings = NotificationSettings()
+    admin: AdminSettings = AdminSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    log: LogSettings = LogSettings()
+    self_hosted_backend: SelfHostedBackendSettings = SelfHostedBackendSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings' signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # The layers are read by `configuration`, which also keeps where each value came from.
+        return (init_settings,)
+
+
+def load_settings(
+    file: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    command_line: Mapping[str, Any] | None = None,
+) -> Configuration[Settings]:
+    """The settings in force, each with its origin. The one place that reads the environment.
+
+    Raises ``ConfigurationError``.
+    """
+    return load(
+        Settings, environment=os.environ if environment is None else environment, file=file, command_line=command_line
+    )

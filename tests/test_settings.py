@@ -1,0 +1,88 @@
+"""The settings as a whole, and the file that documents them."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from app.configuration.problems import ConfigurationError
+from app.configuration.schema import known_keys
+from app.configuration.showing import listed
+from app.settings import Settings, load_settings
+
+DOCUMENTED = Path(__file__).parent.parent / "config" / "usher.yaml"
+
+
+def test_documented_file_shows_every_setting_with_its_default() -> None:
+    documented = load_settings(DOCUMENTED, environment={})
+    without = load_settings(Path("/dev/null"), environment={})
+    shown = [(key, value) for key, value, _ in listed(documented.settings, documented.origins)]
+    defaults = [(key, value) for key, value, _ in listed(without.settings, without.origins)]
+    assert shown == defaults
+    text = DOCUMENTED.read_text("utf-8")
+    for key in known_keys(Settings):
+        assert f"{key.rpartition('.')[2]}:" in text, key
+
+
+def test_documented_file_is_plain_yaml() -> None:
+    assert set(yaml.safe_load(DOCUMENTED.read_text("utf-8"))) == set(Settings.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("yaml_text", "says"),
+    [
+        ("database_url: mysql://x/y\n", "database_url: mysql is not supported; use sqlite:///FILE"),
+        ("database_url: nonsense\n", "database_url: not a database URL; write sqlite:///var/usher.db"),
+        ("sync: {schedule: soon}\n", "sync.schedule: "),
+        ("sync: {timezone: Mars}\n", "sync.timezone: "),
+        ("sync: {limits: {delete_percent: 120}}\n", "sync.limits.delete_percent: "),
+        ("provider: {path: check}\n", "provider.path: "),
+        ("provider: {path: /a b}\n", "provider.path: must be a plain path"),
+        ("provider: {path: /a//b}\n", "provider.path: must be a plain path"),
+        ("provider: {path: /a/../resync}\n", "provider.path: must be a plain path"),
+        ("provider: {path: /resync}\n", "provider.path: is taken"),
+        ("provider: {path: /resync/x/approve}\n", "provider.path: is taken"),
+        ("provider: {path: /healthz}\n", "provider.path: is taken"),
+        ("provider: {path: /permissions/explain}\n", "provider.path: /permissions/explain is taken"),
+        ("provider: {decision_ttl: -1}\n", "provider.decision_ttl: "),
+        ("backend: {base_url: ftp://x}\n", "backend.base_url: "),
+        ("backend: {batch_size: 0}\n", "backend.batch_size: "),
+        ("directory: {sources: [{type: ldap}]}\n", "directory.sources[0].type: should be 'file', not \"ldap\""),
+        ("directory: {sources: [{type: file}]}\n", "directory.sources[0].path: is missing"),
+        ("directory: {sources: [{type: file, path: x, pth: y}]}\n", "directory.sources[0].pth: not a setting"),
+        ("directory: {sources: {type: file}}\n", "directory.sources: should be a list"),
+        ("directory: {sources: []}\n", "directory.sources: should not be empty"),
+        ("server: {port: 70000}\n", "server.port: "),
+        ("log: {level: loud}\n", "log.level: "),
+    ],
+)
+def test_unusable_values_are_named_with_their_key(tmp_path: Path, yaml_text: str, says: str) -> None:
+    file = tmp_path / "usher.yaml"
+    file.write_text(yaml_text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file, environment={})
+    assert len(caught.value.problems) == 1
+    assert caught.value.problems[0].startswith(says)
+    assert "\n" not in caught.value.problems[0]
+
+
+def test_sources_can_come_from_the_environment() -> None:
+    variables = {"USHER_DIRECTORY__SOURCES": '[{"type": "file", "path": "x.jsonl", "name": "people"}]'}
+    sources = load_settings(Path("/dev/null"), environment=variables).settings.directory.sources
+    assert [(source.type, str(source.path), source.name) for source in sources] == [("file", "x.jsonl", "people")]
+
+
+def test_settings_never_show_their_secrets() -> None:
+    variables = {
+        "USHER_DATABASE_URL": "postgresql+psycopg://me:TOPSECRET@h/n",
+        "USHER_BACKEND__API_KEY": "TOPSECRET",
+        "USHER_BACKEND__AUTH_TOKEN": "TOPSECRET",
+        "USHER_ADMIN__TOKENS": "TOPSECRET,TOPSECRET2",
+        "USHER_PROVIDER__AUTH_TOKENS": '["TOPSECRET"]',
+        "USHER_SELF_HOSTED_BACKEND__SECRET_KEY": "TOPSECRET",
+        "USHER_SELF_HOSTED_BACKEND__DATABASE_URL": "postgresql+psycopg://me:TOPSECRET@h/n",
+    }
+    found = load_settings(Path("/dev/null"), environment=variables)
+    assert len(found.settings.admin.tokens) == 2
+    assert "TOPSECRET" not in str(list(listed(found.settings, found.origins)))
+    assert "TOPSECRET" not in repr(found.settings.backend) + repr(found.settings.admin) + repr(found.settings.provider)
