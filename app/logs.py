@@ -1,0 +1,119 @@
+"""How does everything that this process has to say reach standard error, in one shape?
+
+Our own lines (structlog) and those of the libraries (standard logging: gunicorn, APScheduler, Alembic, SQLAlchemy) go
+through one pipe: calm text on a terminal, one JSON object a line elsewhere. Values under keys that name a secret, and
+passwords and tokens inside texts, are masked on the way.
+"""
+
+import logging
+import logging.config
+import re
+import sys
+from collections.abc import MutableMapping
+from functools import lru_cache
+from typing import Any, Literal, TextIO
+
+import orjson
+import structlog
+from pydantic import BaseModel, ConfigDict
+from structlog.typing import EventDict, Processor
+
+MASK = "********"
+
+_SECRET_KEY = re.compile(r"(token|api_?key|secret|password|authorization|cookie|credential)s?$", re.IGNORECASE)
+_SECRET_IN_TEXT = re.compile(r"(://[^:/?#@\s]*:)[^@/\s]*(?=@)|(\bbearer\s+)[\w.~+/=-]+", re.IGNORECASE)
+
+# What these libraries say at INFO is of interest to those who mend them.
+_QUIET = ("alembic", "apscheduler", "sqlalchemy", "urllib3", "asyncio", "filelock")
+
+
+class LogSettings(BaseModel):
+    """The section ``log``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is less important than this is left out; ``-v`` on the command line means debug."""
+    format: Literal["auto", "text", "json"] = "auto"
+    """``auto``: text on a terminal, JSON otherwise."""
+
+
+def configure_logs(settings: LogSettings, *, stream: TextIO | None = None) -> None:
+    """Send all log lines of this process to ``stream`` (standard error) in the form that the settings ask for."""
+    stream = stream or sys.stderr
+    as_text = settings.format == "text" or (settings.format == "auto" and stream.isatty())
+    level = settings.level.upper()
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if as_text else "iso", utc=not as_text),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    last: list[Processor] = (
+        [structlog.processors.format_exc_info, mask_secrets, _text_renderer(colors=stream.isatty())]
+        if as_text
+        else [structlog.processors.format_exc_info, mask_secrets, _render_json]
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.DEBUG if level == "DEBUG" else logging.WARNING)
+    logging.captureWarnings(capture=True)
+    # Our own lines skip standard logging: every request writes one, and the detour would cost it more than its answer.
+    structlog.configure(
+        processors=[*shared, *last],
+        logger_factory=lambda *names: _Writer(stream, *names),
+        wrapper_class=structlog.make_filtering_bound_logger(level.lower()),
+        cache_logger_on_first_use=True,
+    )
+
+
+class _Writer(structlog.WriteLogger):
+    """Writes rendered lines, and knows the name of the module that has something to say."""
+
+    def __init__(self, stream: TextIO, name: str = "app") -> None:
+        super().__init__(stream)
+        self.name = name
+
+
+def _render_json(_logger: Any, _method: str, event: EventDict) -> str:
+    """One JSON object; values that JSON has no form for are told as text."""
+    return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def mask_secrets(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Replaces what must not be read in a log, at any depth; for the chain of processors."""
+    return {key: _masked(key, value) for key, value in event.items()}
+
+
+@lru_cache(maxsize=1024)
+def _names_a_secret(key: str) -> bool:
+    return _SECRET_KEY.search(key) is not None
+
+
+def _masked(key: Any, value: Any) -> Any:
+    if isinstance(key, str) and _names_a_secret(key) and value not in (None, "", [], 0, False):
+        return MASK
+    if isinstance(value, str):
+        if "://" not in value and "earer" not in value.lower():
+            return value
+        return _SECRET_IN_TEXT.sub(lambda found: (found[1] or found[2]) + MASK, value)
+    if isinstance(value, MutableMapping):
+        return {inner: _masked(inner, one) for inner, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_masked(None, one) for one in value]
+    return value
+
+
+def _text_renderer(*, colors: bool) -> Processor:
+    return structlog.dev.ConsoleRenderer(
+        colors=colors, pad_event_to=34, exception_formatter=structlog.dev.plain_traceback, sort_keys=False
+    )

@@ -1,0 +1,141 @@
+"""How do several processes live and end together?
+
+A parent starts the others, watches them, and ends them all when one of them ends or when it is told to stop: first with
+SIGTERM, then, for those that do not go, with SIGKILL.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from types import FrameType
+from typing import IO
+
+LAST_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One process; ``log`` is the file with what it said, if it does not share our own standard error."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path | None
+
+    def last_lines(self) -> list[str]:
+        """The end of what it said."""
+        if self.log is None or not self.log.is_file():
+            return []
+        return self.log.read_text("utf-8", "replace").splitlines()[-LAST_LINES:]
+
+
+class ChildEndedError(Exception):
+    """A child ended by itself."""
+
+    def __init__(self, child: Child) -> None:
+        code = child.process.returncode
+        how = f"with exit code {code}" if code >= 0 else f"by signal {signal.Signals(-code).name}"
+        super().__init__(f"{child.name} ended {how}")
+        self.child = child
+
+
+class Children:
+    """The processes that one parent has started."""
+
+    def __init__(self, *, patience: float = 30.0) -> None:
+        self._children: list[Child] = []
+        self._patience = patience
+
+    def start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        log: Path | None = None,
+    ) -> Child:
+        """Runs ``usher`` with the arguments as a process of its own; without ``environment`` it has ours."""
+        output: IO[bytes] | None = log.open("ab") if log is not None else None
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                [sys.executable, "-m", "app", *arguments],
+                env=None if environment is None else dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                # The terminal's Ctrl-C is for the parent, which then ends its children in order.
+                start_new_session=True,
+            )
+        finally:
+            if output is not None:
+                output.close()
+        child = Child(name, process, log)
+        self._children.append(child)
+        return child
+
+    def check(self) -> None:
+        """Raises ``ChildEndedError`` when one of them is gone."""
+        for child in self._children:
+            if child.process.poll() is not None:
+                raise ChildEndedError(child)
+
+    def pass_on(self, number: int, name: str) -> None:
+        """Sends a signal to the one of that name."""
+        for child in self._children:
+            if child.name == name and child.process.poll() is None:
+                child.process.send_signal(number)
+
+    def watch(self, stop: Event) -> None:
+        """Returns when ``stop`` is set; raises ``ChildEndedError`` when one of them ends before."""
+        while not stop.wait(0.2):
+            self.check()
+
+    def end(self, *, quickly: bool = False) -> None:
+        """Ends all of them, the one that started last first; ``quickly``: without waiting for open connections."""
+        for child in reversed(self._children):
+            if child.process.poll() is None:
+                # Gunicorn stops in peace on SIGTERM, and at once on SIGINT.
+                child.process.send_signal(signal.SIGINT if quickly else signal.SIGTERM)
+        deadline = time.monotonic() + self._patience
+        for child in reversed(self._children):
+            try:
+                child.process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                # Its own children, gunicorn's workers, are in the same group.
+                os.killpg(child.process.pid, signal.SIGKILL)
+                child.process.wait()
+        self._children.clear()
+
+
+@contextmanager
+def stop_signals() -> Iterator[Event]:
+    """An event that SIGINT and SIGTERM set; a second one of them ends the process as it would have without this."""
+    stop = Event()
+
+    def _stop(number: int, _frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(number, previous[number])
+
+    previous = {int(number): signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def end_with(parent: int) -> None:
+    """Makes this process end, as if told by SIGTERM, when its parent is gone without having said so."""
+
+    def _watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    Thread(target=_watch, name="end-with-parent", daemon=True).start()
