@@ -1,0 +1,6 @@
+"""What do both HTTP servers share at their edge?
+
+Strict reading of JSON bodies (`body`), fast JSON answers (`json`), error envelopes (`errors`), request ids and the
+access log (`request_id`), security headers (`headers`), bearer tokens (`tokens`) and the gunicorn runner
+(`gunicorn`).
+"""

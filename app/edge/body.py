@@ -1,0 +1,68 @@
+"""How is a JSON request body taken in without trusting its sender?
+
+Nothing is read beyond the limit, whatever the sender declares, and every refusal is an `InvalidArgument` that says
+what is wrong, with the finer HTTP code (413, 415) where there is one.
+"""
+
+from flask import Request
+from gunicorn.http.errors import ParseException  # type: ignore[import-untyped] # it ships no types
+from werkzeug.exceptions import HTTPException
+from werkzeug.http import parse_options_header
+
+from app.contract.errors import PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, InvalidArgument
+from app.edge.strict_json import parse
+
+
+def read_json(request: Request, *, max_bytes: int) -> object:
+    """The JSON value in the body of `request`.
+
+    Raises `InvalidArgument`: 415 for another content type or a compressed body, 413 for more than `max_bytes` bytes,
+    400 for anything that is not strict JSON (see `strict_json`).
+    """
+    _check_type(request)
+    raw = _read(request, max_bytes)
+    if not raw or raw.isspace():
+        raise InvalidArgument("the body is empty; send a JSON object")
+    return parse(raw)
+
+
+def _check_type(request: Request) -> None:
+    encoding = request.environ.get("HTTP_CONTENT_ENCODING", "")
+    if encoding and encoding.strip().lower() != "identity":
+        raise InvalidArgument(
+            "Content-Encoding is not supported; send the body uncompressed", http_code=UNSUPPORTED_MEDIA_TYPE
+        )
+    given = request.environ.get("CONTENT_TYPE", "")
+    if given == "application/json":
+        return
+    media_type, parameters = parse_options_header(given)
+    if media_type.lower() != "application/json":
+        raise InvalidArgument("Content-Type must be application/json", http_code=UNSUPPORTED_MEDIA_TYPE)
+    for name, value in parameters.items():
+        if name.lower() != "charset" or value.lower() not in {"utf-8", "utf8"}:
+            raise InvalidArgument(
+                "Content-Type may carry no parameter but charset=utf-8", http_code=UNSUPPORTED_MEDIA_TYPE
+            )
+
+
+def _read(request: Request, max_bytes: int) -> bytes:
+    declared = request.content_length
+    if declared is not None and declared > max_bytes:
+        raise _too_large(max_bytes)
+    # Of a chunked body nobody knows the length beforehand: one byte more than allowed tells that it is too long.
+    wanted = max_bytes + 1 if declared is None else declared
+    raw = b""
+    try:
+        while len(raw) < wanted and (piece := request.stream.read(wanted - len(raw))):
+            raw = raw + piece if raw else piece
+    except (HTTPException, OSError, ValueError, ParseException) as error:
+        raise InvalidArgument("the body could not be read to its end") from error
+    if declared is not None and len(raw) < declared:
+        raise InvalidArgument("the body could not be read to its end")
+    if len(raw) > max_bytes:
+        raise _too_large(max_bytes)
+    return raw
+
+
+def _too_large(max_bytes: int) -> InvalidArgument:
+    return InvalidArgument(f"the body is larger than {max_bytes} bytes", http_code=PAYLOAD_TOO_LARGE)

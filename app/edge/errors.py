@@ -1,0 +1,137 @@
+"""What does a caller get when a request fails, and what does the log keep?
+
+Two different texts. The caller gets an envelope with a status, an HTTP code and a message that was written for it;
+the text of an exception that was not meant for callers stays in the log, with its traceback, next to the request id
+that the caller also has.
+"""
+
+import errno
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import structlog
+from flask import Flask, Response
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.wrappers import Response as BaseResponse
+
+from app.contract.errors import (
+    PAYLOAD_TOO_LARGE,
+    UNSUPPORTED_MEDIA_TYPE,
+    ContractError,
+    Internal,
+    ResourceExhausted,
+    Status,
+    Unavailable,
+    error_envelope,
+    error_for,
+    status_for_http_code,
+)
+from app.edge.json import json_response
+from app.edge.request_id import current_request_id
+
+RETRY_AFTER_SECONDS = 2
+"""How soon a caller may come back after a 503: about what a restarting database takes."""
+
+_MESSAGE_OF_CODE: Mapping[int, str] = MappingProxyType(
+    {
+        400: "the request could not be understood",
+        404: "there is nothing at this path",
+        405: "this path does not take this method",
+        408: "the request took too long to arrive",
+        PAYLOAD_TOO_LARGE: "the body is too large",
+        414: "the address is too long",
+        UNSUPPORTED_MEDIA_TYPE: "Content-Type must be application/json",
+        429: "too many requests",
+        431: "the headers are too large",
+    }
+)
+
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
+
+_UNAVAILABLE_SQLSTATES = ("25006", "53", "57P", "58", "40")
+"""Read-only server, insufficient resources, operator intervention, system error, serialization failure (all of them
+pass)."""
+
+
+class TooManyRequests(ResourceExhausted):
+    """A rate limit was hit; the answer says in `Retry-After` when to come back, in seconds."""
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+def install_error_handlers(app: Flask) -> None:
+    """Makes `app` answer every failure with an error envelope."""
+
+    @app.errorhandler(Exception)
+    def _answer(error: Exception) -> BaseResponse:
+        return answer_error(error)
+
+
+def answer_error(error: Exception) -> BaseResponse:
+    """The answer to a request that ended in `error`, which is logged where it is our own fault."""
+    if isinstance(error, ContractError):
+        return _contract_answer(error)
+    if isinstance(error, HTTPException):
+        return _http_answer(error)
+    log = structlog.stdlib.get_logger(__name__)
+    if is_unavailability(error):
+        log.error("unavailable", **log_fields(error))
+        return _contract_answer(Unavailable("the service cannot reach its database at the moment; try again"))
+    log.error("request_failed", **log_fields(error))
+    request_id = current_request_id()
+    reference = f"; it is logged under request id {request_id}" if request_id else ""
+    return _contract_answer(Internal(f"something went wrong on this side{reference}"))
+
+
+def log_fields(error: Exception) -> dict[str, Any]:
+    """What a log line says of an error that was survived: one line of an unavailability, which comes again and again
+    while it lasts, and the traceback of anything else."""
+    if is_unavailability(error):
+        return {"problem": type(error).__name__, "reason": _first_line(error)}
+    return {"problem": type(error).__name__, "exc_info": error}
+
+
+def is_unavailability(error: BaseException) -> bool:
+    """Whether `error` says that the database or the disk does not work at the moment, rather than that the program is
+    wrong."""
+    if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
+        return True
+    if isinstance(error, DBAPIError):
+        sqlstate = getattr(error.orig, "sqlstate", None) or ""
+        return error.connection_invalidated or sqlstate.startswith(_UNAVAILABLE_SQLSTATES)
+    return isinstance(error, OSError) and error.errno in _DISK_ERRORS
+
+
+def _first_line(error: BaseException) -> str:
+    """The driver's own words, without the statement and its parameters."""
+    text = str(error.orig if isinstance(error, DBAPIError) else error).strip()
+    return text.partition("\n")[0][:200]
+
+
+def _contract_answer(error: ContractError) -> Response:
+    headers: dict[str, str] = {}
+    if isinstance(error, TooManyRequests):
+        headers["Retry-After"] = str(error.retry_after)
+    elif error.status is Status.UNAVAILABLE:
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    if error.http_code == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return json_response(error_envelope(error), error.http_code, headers)
+
+
+def _http_answer(error: HTTPException) -> BaseResponse:
+    """An error of the framework's: its code, our words. Redirects and ready-made responses pass."""
+    code = error.code or 500
+    if error.response is not None or code < 400:
+        return error.get_response()
+    status = status_for_http_code(code)
+    message = _MESSAGE_OF_CODE.get(code, "the request could not be handled")
+    answer = _contract_answer(error_for(status, message, http_code=code))
+    if isinstance(error, MethodNotAllowed) and error.valid_methods:
+        answer.headers["Allow"] = ", ".join(sorted(error.valid_methods))
+    return answer

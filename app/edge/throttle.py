@@ -1,0 +1,63 @@
+"""Who has shown wrong credentials too often?
+
+Only failures are counted, and only after the credentials were looked at: right ones pass whatever came before from the
+same address. Behind a proxy all callers have one address, and nobody must be able to shut the others out.
+"""
+
+import ipaddress
+from collections.abc import Callable
+from threading import Lock
+from time import monotonic
+
+FAILURES = 20
+"""Wrong credentials that one address may show within `WINDOW_SECONDS`, to one process."""
+WINDOW_SECONDS = 60
+MOST_ADDRESSES = 10_000
+"""How many addresses are remembered; they take some 3 MB."""
+
+
+class FailedCredentials:
+    """Counts failures by address; threads share it."""
+
+    def __init__(
+        self,
+        now: Callable[[], float] = monotonic,
+        *,
+        failures: int = FAILURES,
+        window: int = WINDOW_SECONDS,
+        most_addresses: int = MOST_ADDRESSES,
+    ) -> None:
+        self._now = now
+        self._failures = failures
+        self._window = window
+        self._most_addresses = most_addresses
+        self._counts: dict[str, tuple[float, int]] = {}
+        """Address → when its window ends, and the failures in it; in the order in which the windows began."""
+        self._lock = Lock()
+
+    def failed(self, address: str) -> int:
+        """Counts one more. The seconds after which to come back when these were too many, else 0."""
+        who, now = _network(address), self._now()
+        with self._lock:
+            ends, count = self._counts.get(who, (0.0, 0))
+            if ends <= now:
+                self._counts.pop(who, None)
+                ends, count = now + self._window, 0
+                if len(self._counts) >= self._most_addresses:
+                    del self._counts[next(iter(self._counts))]
+            self._counts[who] = (ends, count + 1)
+        return max(1, round(ends - now)) if count >= self._failures else 0
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+
+def _network(address: str) -> str:
+    """What one peer is given: of IPv6, a whole /64."""
+    if ":" not in address:
+        return address
+    try:
+        ip = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(ip.ipv4_mapped) if ip.ipv4_mapped else str(ipaddress.ip_network((int(ip) >> 64 << 64, 64)))

@@ -1,0 +1,354 @@
+"""How does one slow sender or reader not keep a thread from everybody else?
+
+Gunicorn's threads read requests and write answers themselves: as many slow peers as there are threads, and nobody is
+served any more. Here a thread gets a request when all of it has arrived, and leaves what the peer does not take at once
+to the loop that watches all connections. Every wait of that loop ends: each has a time of its own, what is held in
+memory for all of them together is bounded, and when there are too many connections those go that have waited longest.
+"""
+
+import contextlib
+import errno
+import logging
+import selectors
+import socket
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from time import monotonic
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import orjson
+from gunicorn.workers.gthread import TConn, ThreadWorker  # type: ignore[import-untyped] # it ships no types
+
+from app.contract.errors import ContractError, InvalidArgument, Unavailable, error_envelope
+from app.edge.arriving import ArrivingRequest, TooMuchFramingError
+from app.edge.request_id import HEADER
+
+_PIECE = 64 * 1024
+_LINGER_SECONDS = 2.0
+_LINGER_BYTES = 8 * 1024 * 1024
+_LAST_READ_SECONDS = 5.0
+_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_NOTHING_THERE = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED, errno.EPROTO})
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What peers may cost. Times are in seconds."""
+
+    max_body_bytes: int = 16 * 1024 * 1024
+    """A larger body is not waited for; the app refuses it."""
+    max_head_bytes: int = 64 * 8192
+    read_timeout: float = 15.0
+    """From the first byte (on a new connection: from the beginning) until the request is whole."""
+    write_timeout: float = 60.0
+    """Until the peer has taken the whole answer."""
+    memory_bytes: int = 128 * 1024 * 1024
+    """What one process holds of requests that arrive or are worked on and of answers that are not taken."""
+
+
+class Peer(TConn):  # type: ignore[misc] # untyped base
+    """A connection, with what of its next request is there."""
+
+    def __init__(self, cfg: Any, sock: "PeerSocket", client: Any, server: Any) -> None:
+        super().__init__(cfg, sock, client, server)
+        self.arriving = ArrivingRequest()
+        self.line: Line | None = None
+        self.invited = False
+        """Whether it was told to go on with the body."""
+        self.whole = False
+        self.keep = False
+        self.held = 0
+        """Bytes of a request that a thread works on."""
+        self.drained = 0
+
+
+class PeerSocket(socket.socket):
+    """A socket that never keeps a thread waiting: what cannot be sent at once is kept for the loop."""
+
+    unsent: bytes | memoryview = b""
+    read_until: float = 0.0
+
+    def setblocking(self, flag: bool) -> None:
+        """Nothing: each call says for itself that it does not wait."""
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        """Sends what the peer takes now."""
+        if not self.unsent:
+            with contextlib.suppress(BlockingIOError):
+                data = data[super().send(data, flags | socket.MSG_DONTWAIT) :]
+        if data:
+            self.unsent = b"".join((self.unsent, data))
+
+    def send_more(self) -> int:
+        """How much of what is kept the peer takes now."""
+        sent = super().send(self.unsent, socket.MSG_DONTWAIT)
+        self.unsent = memoryview(self.unsent)[sent:]
+        return sent
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """For a thread, which needs it only for what is not a sound request: the little that may still come."""
+        self.settimeout(max(0.001, self.read_until - monotonic()))
+        try:
+            return super().recv(size, flags)
+        except TimeoutError as error:
+            # An ended connection is what gunicorn knows to end in peace.
+            raise ConnectionResetError(errno.ECONNRESET, "the rest of the request did not come") from error
+
+    def recv_now(self, size: int) -> bytes | None:
+        """What is there; None when nothing is."""
+        try:
+            return super().recv(size, socket.MSG_DONTWAIT)
+        except (BlockingIOError, InterruptedError):
+            return None
+
+
+class Line:
+    """Connections that wait for the same thing, in the order in which their time ends."""
+
+    def __init__(self, seconds: float, event: int, ready: Callable[[Peer], None], over: Callable[[Peer], None]) -> None:
+        self.seconds = seconds
+        self.event = event
+        self.ready = ready
+        self.over = over
+        self.ends: dict[Peer, float] = {}
+
+    def first(self) -> Peer | None:
+        """Whose time ends first."""
+        return next(iter(self.ends), None)
+
+
+class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
+    """Waits for peers in its loop, never in a thread."""
+
+    bounds: ClassVar[Bounds] = Bounds()
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        read, write, bounds = selectors.EVENT_READ, selectors.EVENT_WRITE, self.bounds
+        self._idle = Line(self.cfg.keepalive, read, self._read, self._drop)
+        self._arriving = Line(bounds.read_timeout, read, self._read, self._too_slow)
+        self._sending = Line(bounds.write_timeout, write, self._write, self._drop)
+        self._lingering = Line(_LINGER_SECONDS, read, self._drain, self._drop)
+        self._lines = (self._idle, self._lingering, self._arriving, self._sending)
+        self._held = 0
+        """Bytes, of all connections."""
+
+    # The loop is gunicorn's; these are its steps.
+
+    def accept(self, listener: Any) -> None:
+        """A new connection waits for its request."""
+        if self.nr_conns >= self.worker_connections - 1:
+            self._make_room()
+        try:
+            accepted, address = listener.accept()
+        except OSError as error:
+            if error.errno in _OUT_OF_DESCRIPTORS:
+                self._make_room()
+            elif error.errno not in _NOTHING_THERE:
+                raise
+            return
+        sock = PeerSocket(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
+        self.nr_conns += 1
+        self._enter(self._arriving, Peer(self.cfg, sock, address, listener.getsockname()))
+
+    def finish_request(self, conn: Peer, fs: "Future[object]") -> None:
+        """A thread is done with it: the answer is sent to its end, then the next request is waited for."""
+        self._held -= conn.held
+        conn.held = 0
+        try:
+            conn.keep = fs.result() is True
+        except BaseException:  # noqa: BLE001 - whatever it was, gunicorn has logged it, and the connection is over
+            conn.keep = False
+        if conn.sock.unsent:
+            self._held += len(conn.sock.unsent)
+            self._enter(self._sending, conn)
+            self._shed()
+        else:
+            self._answered(conn)
+
+    def murder_pending(self) -> None:
+        """Ends every wait whose time is over. (The name is gunicorn's.)"""
+        now = monotonic()
+        for line in self._lines:
+            while (conn := line.first()) is not None and line.ends[conn] <= now:
+                line.over(conn)
+
+    def murder_keepalived(self, force: bool = False) -> None:
+        """Gunicorn's way to end idle connections; with ``force`` all of them."""
+        while force and (conn := self._idle.first() or self._lingering.first() or self._arriving.first()) is not None:
+            self._drop(conn)
+
+    def _cap_keepalive(self, deadline: float) -> None:
+        """The worker stops: who has not sent a request by then has to go elsewhere."""
+        for line in (self._idle, self._arriving, self._lingering):
+            for conn, end in line.ends.items():
+                line.ends[conn] = min(end, deadline)
+
+    def _keepalive_after(self, conn: Peer, keepalive: bool) -> bool:
+        """Only after a request that was read to its end does anyone know where the next one begins."""
+        return bool(keepalive and conn.whole and conn.parser.finish_body(deadline=monotonic() + 1))
+
+    # What happens to a connection.
+
+    def _enter(self, line: Line, conn: Peer) -> None:
+        self._leave(conn)
+        conn.line = line
+        line.ends[conn] = monotonic() + line.seconds
+        self.poller.register(conn.sock, line.event, partial(self._call, line.ready, conn))
+
+    def _leave(self, conn: Peer) -> None:
+        if conn.line is not None:
+            del conn.line.ends[conn]
+            conn.line = None
+            self.poller.unregister(conn.sock)
+
+    def _call(self, step: Callable[[Peer], None], conn: Peer, _sock: object) -> None:
+        # Another event of the same round may have ended it.
+        if conn.line is None:
+            return
+        try:
+            step(conn)
+        except OSError:
+            self._drop(conn)
+
+    def _read(self, conn: Peer) -> None:
+        data = conn.sock.recv_now(_PIECE)
+        if data is None:
+            return
+        if not data:
+            # Half a request: the parser or the app says so to who still listens.
+            self._hand_over(conn) if len(conn.arriving) else self._drop(conn)
+        elif self._take_in(conn, data):
+            self._hand_over(conn)
+
+    def _take_in(self, conn: Peer, data: bytes) -> bool:
+        """True when the request is ready."""
+        self._held += len(data)
+        try:
+            if conn.arriving.add(data, max_head=self.bounds.max_head_bytes, max_body=self.bounds.max_body_bytes):
+                return True
+        except TooMuchFramingError:
+            self._refuse(conn, InvalidArgument("the body comes in too many chunks that are too small"))
+            return False
+        if conn.arriving.expects and not conn.invited:
+            conn.invited = True
+            conn.sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if conn.line is not self._arriving:
+            self._enter(self._arriving, conn)
+        self._shed()
+        return False
+
+    def _hand_over(self, conn: Peer) -> None:
+        self._leave(conn)
+        conn.init()
+        conn.whole = conn.arriving.whole
+        conn.held = len(conn.arriving)
+        conn.parser.unreader.unread(conn.arriving.take())
+        conn.arriving = ArrivingRequest()
+        conn.invited = False
+        conn.data_ready = True
+        conn.sock.read_until = monotonic() + _LAST_READ_SECONDS
+        self.enqueue_req(conn)
+
+    def _write(self, conn: Peer) -> None:
+        self._held -= conn.sock.send_more()
+        if not conn.sock.unsent:
+            conn.sock.unsent = b""
+            self._leave(conn)
+            self._answered(conn)
+
+    def _answered(self, conn: Peer) -> None:
+        if not conn.keep:
+            self._linger(conn)
+            return
+        # A client may have sent its next request before it had the answer to this one.
+        ahead = conn.parser.unreader.take_buffered()
+        if not ahead:
+            self._enter(self._idle, conn)
+        elif self._take_in(conn, ahead):
+            self._hand_over(conn)
+
+    def _linger(self, conn: Peer) -> None:
+        """The peer gets to read the answer: a connection that is closed over unread bytes is reset, answer and all."""
+        self._leave(conn)
+        try:
+            conn.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._drop(conn)
+            return
+        self._enter(self._lingering, conn)
+
+    def _drain(self, conn: Peer) -> None:
+        data = conn.sock.recv_now(_PIECE)
+        if data is None:
+            return
+        conn.drained += len(data)
+        if not data or conn.drained > _LINGER_BYTES:
+            self._drop(conn)
+
+    def _too_slow(self, conn: Peer) -> None:
+        if len(conn.arriving):
+            self._refuse(conn, InvalidArgument("the request took too long to arrive", http_code=408))
+        else:
+            self._drop(conn)
+
+    def _refuse(self, conn: Peer, error: ContractError) -> None:
+        """Answers from here what never becomes a request of the app's."""
+        request_id = uuid4().hex
+        # Not self.log: this line belongs to the request, not to the server.
+        logging.getLogger("gunicorn.error").warning("request %s was refused: %s", request_id, error)
+        self._forget(conn)
+        with contextlib.suppress(OSError):
+            conn.sock.sendall(raw_answer(error, request_id))
+        conn.sock.unsent = b""
+        self._linger(conn)
+
+    def _drop(self, conn: Peer) -> None:
+        self._leave(conn)
+        self._forget(conn)
+        self._held -= len(conn.sock.unsent)
+        conn.sock.unsent = b""
+        self.nr_conns -= 1
+        conn.sock.close()
+
+    def _forget(self, conn: Peer) -> None:
+        self._held -= len(conn.arriving)
+        conn.arriving = ArrivingRequest()
+
+    def _shed(self) -> None:
+        """Keeps within the memory that there is: whoever holds most of it goes."""
+        while self._held > self.bounds.memory_bytes:
+            waiting = [conn for line in (self._arriving, self._sending) for conn in line.ends]
+            largest = max(waiting, key=_weight, default=None)
+            if largest is None or not _weight(largest):
+                return
+            if largest.sock.unsent:
+                self._drop(largest)
+            else:
+                self._refuse(largest, Unavailable("too much arrives at once; try again"))
+
+    def _make_room(self) -> None:
+        for line in self._lines:
+            conn = line.first()
+            if conn is not None:
+                self._drop(conn)
+                return
+
+
+def _weight(conn: Peer) -> int:
+    return len(conn.arriving) + len(conn.sock.unsent)
+
+
+def raw_answer(error: ContractError, request_id: str) -> bytes:
+    """The answer to what never reached the app, in the envelope of every other failure."""
+    body = orjson.dumps(error_envelope(error))
+    head = (
+        f"HTTP/1.1 {error.http_code} {HTTPStatus(error.http_code).phrase}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n{HEADER}: {request_id}\r\n"
+        "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n\r\n"
+    )
+    return head.encode() + body
