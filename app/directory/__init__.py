@@ -1,0 +1,1 @@
+"""Where access records come from: directory sources, each with a verdict on how well it could be read."""

@@ -1,0 +1,218 @@
+"""How are records read from one document, in JSON or YAML, with a list per kind?
+
+This is for directories that people write by hand; the whole document is held in memory, so its size is limited. A
+document that is broken anywhere is failed as a whole, because nobody can tell what it was meant to say. A record that
+is wrong in itself is malformed, and its neighbours count. Entries at the top whose names begin with ``x-`` are skipped:
+a place for anchors.
+
+YAML is loaded without any of its power to make objects; times stay text, so that YAML and JSON follow the same rules;
+and what aliases may expand to is limited.
+"""
+
+import json
+from typing import IO
+
+import yaml
+
+from app.directory.casting import KINDS, plural, record_from_object
+from app.directory.fields import MalformedRecordError, RepeatedKeys, object_from_pairs, shown
+from app.directory.source import End, Found, Malformed, Reading, Remark, Verdict
+
+MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
+"""The largest document, unpacked; larger directories belong in JSON Lines."""
+
+MAX_NODES = 4_000_000
+"""The most values that a YAML document may stand for once its aliases are expanded."""
+
+MAX_DEPTH = 100
+"""How deep a YAML document may be nested."""
+
+_KIND_BY_LIST = {plural(kind): kind for kind in KINDS}
+
+
+class _UnusableError(ValueError):
+    """A document that says nothing reliable; the text is the reason."""
+
+
+def read_json(stream: IO[bytes], file_name: str) -> Reading:
+    """The records of a JSON document. Errors of the stream are the caller's to catch."""
+    try:
+        document = _parse_json(_text_of(stream))
+    except _UnusableError as error:
+        yield End(Verdict.FAILED, f"{file_name}: {error}")
+        return
+    yield from _records_of(document, file_name)
+
+
+def read_yaml(stream: IO[bytes], file_name: str) -> Reading:
+    """The records of a YAML document. Errors of the stream are the caller's to catch."""
+    try:
+        document = _parse_yaml(_text_of(stream))
+    except _UnusableError as error:
+        yield End(Verdict.FAILED, f"{file_name}: {error}")
+        return
+    yield from _records_of(document, file_name)
+
+
+def _text_of(stream: IO[bytes]) -> str:
+    content = stream.read(MAX_DOCUMENT_BYTES + 1)
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise _UnusableError(f"is larger than {MAX_DOCUMENT_BYTES:,} bytes; write it as JSON Lines (.jsonl)")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _UnusableError(f"the bytes at {error.start} are not UTF-8") from error
+
+
+def _parse_json(text: str) -> object:
+    if not text.strip():
+        return {}
+    try:
+        return json.loads(text, object_pairs_hook=object_from_pairs)
+    except json.JSONDecodeError as error:
+        raise _UnusableError(f"line {error.lineno}: not JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise _UnusableError("nested too deep") from error
+    except ValueError as error:
+        # A number with thousands of digits is JSON, but not one that Python converts.
+        raise _UnusableError(f"not JSON that can be used: {error}") from error
+
+
+def _records_of(document: object, file_name: str) -> Reading:
+    try:
+        lists = _lists_of(document)
+    except _UnusableError as error:
+        yield End(Verdict.FAILED, f"{file_name}: {error}")
+        return
+    malformed = 0
+    for list_name, values in lists.items():
+        for index, value in enumerate(values):
+            place = f"{file_name}:{list_name}[{index}]"
+            try:
+                record, remarks = record_from_object(value, _KIND_BY_LIST[list_name])
+            except MalformedRecordError as error:
+                malformed += 1
+                yield Malformed(place, str(error))
+                continue
+            yield Found(record, place)
+            for remark in remarks:
+                yield Remark(place, remark)
+    yield End(Verdict.PARTIAL, f"{malformed:,} malformed record(s)") if malformed else End(Verdict.COMPLETE)
+
+
+def _lists_of(document: object) -> dict[str, list[object]]:
+    """The lists by name. What stands at the top and is no such list makes the document unusable as a whole: a misspelt
+    ``memberships`` must not read as nobody being a member."""
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise _UnusableError(f"must be an object with the lists {', '.join(_KIND_BY_LIST)}")
+    if isinstance(document, RepeatedKeys):
+        raise _UnusableError(f"{document.repeated}: this key stands twice")
+    lists: dict[str, list[object]] = {}
+    for list_name, values in document.items():
+        if isinstance(list_name, str) and list_name.startswith("x-"):
+            continue
+        if list_name not in _KIND_BY_LIST:
+            raise _UnusableError(f"{shown(list_name)} is not one of the lists {', '.join(_KIND_BY_LIST)}")
+        if values is not None and not isinstance(values, list):
+            raise _UnusableError(f"{list_name}: must be a list")
+        lists[list_name] = values or []
+    return lists
+
+
+# YAML.
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # libyaml's loader where it is there
+    """Plain data only, with times left as text and repeated keys marked."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[object, object]:
+    loader.flatten_mapping(node)
+    # Keys are compared as they were written, before a merge key fills in defaults that may well be overridden.
+    written = [loader.construct_object(key, deep=True) for key in getattr(node, "own_keys", ())]
+    fields: dict[object, object] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        try:
+            fields[key] = loader.construct_object(value_node, deep=True)
+        except TypeError as error:
+            raise yaml.constructor.ConstructorError(None, None, "a key is no text", key_node.start_mark) from error
+    repeated = next((key for index, key in enumerate(written) if key in written[:index]), None)
+    if repeated is None:
+        return fields
+    marked = RepeatedKeys(fields)  # type: ignore[arg-type] # what is no text among the keys is refused by the casting
+    marked.repeated = str(repeated)
+    return marked  # type: ignore[return-value] # as above
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+
+
+def _parse_yaml(text: str) -> object:
+    try:
+        _check_depth(text)
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _check_expansion(node)
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        raise _UnusableError(f"{where}not YAML: {getattr(error, 'problem', None) or 'unreadable'}") from error
+    except ValueError as error:
+        if isinstance(error, _UnusableError):
+            raise
+        raise _UnusableError(f"not YAML that can be used: {error}") from error
+
+
+def _check_depth(text: str) -> None:
+    """Before anything recursive walks the document."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise _UnusableError(f"nested more than {MAX_DEPTH} deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _check_expansion(root: yaml.Node) -> None:
+    """Aliases share their node, so counting each node's size once is enough to know the size of the whole.
+
+    On the way each mapping learns the keys that were written in it, because merging changes its list of keys.
+    """
+    sizes: dict[int, int] = {}
+    open_nodes: set[int] = set()
+
+    def size_of(node: yaml.Node) -> int:
+        known = sizes.get(id(node))
+        if known is not None:
+            return known
+        if id(node) in open_nodes:
+            raise _UnusableError(f"line {node.start_mark.line + 1}: a value contains itself")
+        open_nodes.add(id(node))
+        size = 1
+        if isinstance(node, yaml.MappingNode):
+            node.own_keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]  # type: ignore[attr-defined] # a note for _mapping
+            size += sum(size_of(key) + size_of(value) for key, value in node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            size += sum(size_of(child) for child in node.value)
+        if size > MAX_NODES:
+            raise _UnusableError(f"stands for more than {MAX_NODES:,} values once its aliases are expanded")
+        open_nodes.discard(id(node))
+        sizes[id(node)] = size
+        return size
+
+    size_of(root)

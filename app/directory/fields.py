@@ -1,0 +1,230 @@
+"""How is one field of a record read from its JSON object, and what may stand in it?
+
+Each ``take_`` function takes its field out of the object, so that what remains is what Usher does not know. A field
+that is null counts as missing. All raise ``MalformedRecordError``, whose text begins with the name of the field.
+"""
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from app.access.records import NO_FURTHER_FIELDS, AccessRole, AccessType
+
+MAX_ID_BYTES = 512
+"""The longest id, in UTF-8. Five of them must fit into one index entry of PostgreSQL (2,704 bytes)."""
+
+MAX_NESTING = 32
+"""How deep lists and objects may be nested in a field that Usher does not know."""
+
+MAX_INTEGER = 2**63 - 1
+"""The largest whole number that both databases and JSON writers carry exactly."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+
+Fields = dict[str, object]
+
+
+class MalformedRecordError(ValueError):
+    """An object that is no record; the text names the field and what is wrong with it."""
+
+
+class RepeatedKeys(dict[str, object]):
+    """An object in which a key stood twice; it is marked, so that whoever knows its place can refuse it."""
+
+    repeated: str
+
+
+def object_from_pairs(pairs: list[tuple[str, object]]) -> Fields:
+    """An object from its pairs in the order of the text (the ``object_pairs_hook`` of ``json``)."""
+    fields = dict(pairs)
+    if len(fields) == len(pairs):
+        return fields
+    seen: set[str] = set()
+    marked = RepeatedKeys(fields)
+    for name, _ in pairs:
+        if name in seen:
+            marked.repeated = name
+            break
+        seen.add(name)
+    return marked
+
+
+def take_id(fields: Fields, name: str) -> str:
+    value = fields.pop(name, None)
+    if value is None:
+        raise MalformedRecordError(f"{name}: is missing")
+    return _checked_id(value, name)
+
+
+def take_optional_id(fields: Fields, name: str) -> str | None:
+    value = fields.pop(name, None)
+    return None if value is None else _checked_id(value, name)
+
+
+def _checked_id(value: object, name: str) -> str:
+    text = _checked_text(value, name)
+    if not text:
+        raise MalformedRecordError(f"{name}: is empty")
+    if len(text) * 4 > MAX_ID_BYTES and len(text.encode()) > MAX_ID_BYTES:
+        raise MalformedRecordError(f"{name}: is longer than {MAX_ID_BYTES} bytes")
+    return text
+
+
+def take_one_of(fields: Fields, first: str, second: str) -> tuple[str | None, str | None]:
+    ids = take_optional_id(fields, first), take_optional_id(fields, second)
+    if (ids[0] is None) == (ids[1] is None):
+        wrong = "both are given" if ids[0] is not None else "neither is given"
+        raise MalformedRecordError(f"{first}, {second}: {wrong}; exactly one is needed")
+    return ids
+
+
+def take_text(fields: Fields, name: str) -> str:
+    value = fields.pop(name, None)
+    if value is None:
+        raise MalformedRecordError(f"{name}: is missing")
+    return _checked_text(value, name)
+
+
+def take_optional_text(fields: Fields, name: str) -> str | None:
+    value = fields.pop(name, None)
+    return None if value is None else _checked_text(value, name)
+
+
+def _checked_text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        hint = "; put it in quotes" if isinstance(value, bool | int | float) else ""
+        raise MalformedRecordError(f"{name}: must be text, but is {name_of_type(value)}{hint}")
+    if "\0" in value:
+        raise MalformedRecordError(f"{name}: contains a NUL character")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise MalformedRecordError(f"{name}: contains half of a surrogate pair") from None
+    return value
+
+
+def take_flag(fields: Fields, name: str) -> bool:
+    value = fields.pop(name, None)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise MalformedRecordError(f"{name}: must be true or false, but is {name_of_type(value)}")
+    return value
+
+
+_ACCESS_TYPES = {str(access_type): access_type for access_type in AccessType}
+_ACCESS_ROLES = {str(role): role for role in AccessRole}
+
+
+def take_access_type(fields: Fields) -> AccessType | None:
+    value = fields.pop("accessType", None)
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in _ACCESS_TYPES:
+        raise MalformedRecordError(f"accessType: {shown(value)} is not one of {', '.join(_ACCESS_TYPES)}")
+    return _ACCESS_TYPES[value]
+
+
+def take_access_role(fields: Fields) -> AccessRole:
+    value = fields.pop("accessRole", None)
+    if value is None:
+        return AccessRole.EDITOR
+    if not isinstance(value, str) or value not in _ACCESS_ROLES:
+        raise MalformedRecordError(f"accessRole: {shown(value)} is not one of {', '.join(_ACCESS_ROLES)}")
+    return _ACCESS_ROLES[value]
+
+
+def take_context_value(fields: Fields) -> str:
+    """Values are compared as text, so a number is taken as the text that it is written as."""
+    value = fields.pop("value", None)
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        whole = isinstance(value, int) or value.is_integer()
+        return str(int(value)) if whole and abs(value) <= MAX_INTEGER else repr(value)
+    if value is None:
+        raise MalformedRecordError("value: is missing")
+    return _checked_id(value, "value")
+
+
+def take_time(fields: Fields, name: str) -> datetime | None:
+    value = fields.pop(name, None)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _time_from_text(value, name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
+        raise MalformedRecordError(f"{name}: must be an ISO 8601 time with a zone, or epoch milliseconds")
+    if not 0 <= value <= LATEST_MS:
+        raise MalformedRecordError(f"{name}: {shown(value)} is out of range for epoch milliseconds")
+    return EPOCH + timedelta(milliseconds=int(value))
+
+
+def _time_from_text(text: str, name: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise MalformedRecordError(f"{name}: {shown(text)} is not an ISO 8601 time") from None
+    if time.utcoffset() is None:
+        raise MalformedRecordError(f"{name}: {shown(text)} has no time zone; write 2030-12-31T18:00:00Z or +01:00")
+    try:
+        time = time.astimezone(UTC)
+    except OverflowError:
+        raise MalformedRecordError(f"{name}: {shown(text)} is out of range") from None
+    if time < EPOCH:
+        raise MalformedRecordError(f"{name}: {shown(text)} lies before 1970")
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)
+
+
+def take_further(fields: Fields) -> Mapping[str, object]:
+    if not fields:
+        return NO_FURTHER_FIELDS
+    for name, value in fields.items():
+        _checked_text(name, "field name")
+        _check_json(value, name, MAX_NESTING)
+    return dict(fields)
+
+
+def _check_json(value: object, name: str, depth: int) -> None:
+    """Only what every JSON writer can write travels on; documents in YAML can hold more than that."""
+    if value is None or isinstance(value, bool):
+        return
+    if isinstance(value, str):
+        _checked_text(value, name)
+    elif isinstance(value, int | float):
+        if not abs(value) <= MAX_INTEGER:
+            raise MalformedRecordError(f"{name}: the number has more than 63 bits")
+    elif depth == 0:
+        raise MalformedRecordError(f"{name}: is nested more than {MAX_NESTING} deep")
+    elif isinstance(value, list):
+        for inner in value:
+            _check_json(inner, name, depth - 1)
+    elif isinstance(value, RepeatedKeys):
+        raise MalformedRecordError(f"{name}.{value.repeated}: this key stands twice in one object")
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            _checked_text(key, f"{name}, a key in it")
+            _check_json(inner, f"{name}.{key}", depth - 1)
+    else:
+        raise MalformedRecordError(f"{name}: {name_of_type(value)} cannot be sent as JSON")
+
+
+def name_of_type(value: object) -> str:
+    names = {
+        type(None): "null",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        str: "text",
+        list: "a list",
+        dict: "an object",
+        RepeatedKeys: "an object",
+    }
+    return names.get(type(value), type(value).__name__)
+
+
+def shown(value: object, length: int = 60) -> str:
+    """A value as it can stand in a one-line reason: quoted, escaped and not too long."""
+    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return text if len(text) <= length else f"{text[:length]}…"

@@ -1,0 +1,73 @@
+"""How is a directory read from a file?
+
+``.jsonl`` (or ``.ndjson``) holds one record a line and is streamed; ``.json``, ``.yaml`` and ``.yml`` hold an object
+with a list per kind and are read whole. Each may be gzipped (``.gz`` after the other suffix).
+
+What cannot be read to its end is failed: a missing or unreadable file, a truncated archive, bytes that are not UTF-8, a
+last line that was cut off, a file that was written to while it was read.
+"""
+
+import gzip
+import os
+import stat
+import zlib
+from pathlib import Path
+from typing import IO, cast
+
+from app.directory.documents import read_json, read_yaml
+from app.directory.jsonl import read_lines
+from app.directory.source import End, Reading, Verdict
+
+_READERS = {
+    ".jsonl": read_lines,
+    ".ndjson": read_lines,
+    ".json": read_json,
+    ".yaml": read_yaml,
+    ".yml": read_yaml,
+}
+
+
+class FileSource:
+    """A directory in one file."""
+
+    def __init__(self, path: Path, *, name: str = "") -> None:
+        self._path = path
+        self._name = name or str(path)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def read(self) -> Reading:
+        suffixes = [suffix.lower() for suffix in self._path.suffixes]
+        zipped = suffixes[-1:] == [".gz"]
+        reader = _READERS.get("".join(suffixes[:-1][-1:] if zipped else suffixes[-1:]))
+        if reader is None:
+            endings = ", ".join(_READERS)
+            yield End(Verdict.FAILED, f"{self._path}: the name must end in {endings} (each may be followed by .gz)")
+            return
+        try:
+            # A pipe or a device might never answer, or never end.
+            if not stat.S_ISREG(self._path.stat().st_mode):
+                yield End(Verdict.FAILED, f"{self._path}: is not a regular file")
+                return
+            with self._path.open("rb") as file:
+                before = os.fstat(file.fileno())
+                if zipped and before.st_size == 0:
+                    yield End(Verdict.FAILED, f"{self._path}: is empty, which no archive is")
+                    return
+                # GzipFile is a binary stream in all but its declared type.
+                stream = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if zipped else file
+                for step in reader(stream, str(self._path)):
+                    if isinstance(step, End) and _changed(before, os.fstat(file.fileno())):
+                        yield End(Verdict.FAILED, f"{self._path}: was written to while it was being read")
+                        return
+                    yield step
+        except OSError as error:
+            yield End(Verdict.FAILED, f"{self._path}: {error.strerror or error}")
+        except (EOFError, zlib.error) as error:
+            yield End(Verdict.FAILED, f"{self._path}: the archive cannot be read to its end: {error}")
+
+
+def _changed(before: os.stat_result, after: os.stat_result) -> bool:
+    return (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns)

@@ -1,0 +1,83 @@
+"""What is a directory source, and what does it owe those who read it?
+
+An implementer of ``Source`` does this, in this order:
+
+1. ``read`` starts from the beginning each time it is called and yields what it finds while it goes on, in memory that
+   does not grow with the size of the directory.
+2. Each record that can be understood is a ``Found``; one that cannot is a ``Malformed``, and the reading goes on after
+   it. What is worth saying but does no harm is a ``Remark``. Records are made by ``casting.record_from_object``, which
+   sees to it that ids, texts, times and further fields are such as every database and the backend can hold.
+3. The last thing it yields is an ``End``, always and exactly once. The verdict is **complete** only when the source was
+   read to its end and every record was understood: what it did not give is then taken as gone. It is **partial** when
+   something is missing that may well exist (a malformed record, a page refused), and **failed** when what was read
+   must not be used at all.
+4. It raises nothing for anything that the outside world can cause (a missing file, a lost connection, nonsense in the
+   data): that is what ``Malformed`` and ``failed`` are for. Reasons are one line, in words, and carry no secret.
+
+An implementer judges its own records only. Duplicates, references to what is nowhere and cycles are the business of
+those who merge the sources, and do not make a read partial.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from app.access.records import Record
+
+
+class Verdict(StrEnum):
+    """How far what a source said may be trusted."""
+
+    COMPLETE = "complete"
+    """Read to its end; what it says is all that there is."""
+    PARTIAL = "partial"
+    """What it says is true, but something is missing: nothing is taken as gone."""
+    FAILED = "failed"
+    """Not usable: the last good records stay in force."""
+
+
+class Found(NamedTuple):
+    """A record, and where it stands: ``file:line`` or ``file:users[3]``."""
+
+    record: Record
+    place: str
+
+
+class Malformed(NamedTuple):
+    """Something that should have been a record; the reason names the field."""
+
+    place: str
+    reason: str
+
+
+class Remark(NamedTuple):
+    """Something odd about a record that is used all the same."""
+
+    place: str
+    reason: str
+
+
+class End(NamedTuple):
+    """The verdict, and for anything but complete the reason."""
+
+    verdict: Verdict
+    reason: str = ""
+
+
+Reading = Iterator[Found | Malformed | Remark | End]
+
+
+class Source(Protocol):
+    """Something that gives access records; its obligations stand at the top of this module."""
+
+    @property
+    def name(self) -> str:
+        """What the source is called in the configuration, in reports and in the store; unique and lasting.
+
+        The records in force are remembered under this name, so a source that is renamed is another source.
+        """
+        ...
+
+    def read(self) -> Reading:
+        """Everything that the source says, ended by its verdict."""
+        ...

@@ -1,0 +1,214 @@
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.access.records import (
+    AccessRole,
+    AccessType,
+    ContextGrant,
+    Document,
+    Folder,
+    Grant,
+    Group,
+    GroupMember,
+    Membership,
+    Organization,
+    Record,
+    User,
+)
+from app.directory.casting import KINDS, object_from_record, plural, record_from_object
+from app.directory.fields import MalformedRecordError
+from app.directory.jsonl import object_from_line
+
+
+class _CaseLoader(yaml.SafeLoader):
+    """Builds the long texts of the table."""
+
+
+def _repeat(loader: _CaseLoader, node: yaml.MappingNode) -> str:
+    fields: dict[str, Any] = loader.construct_mapping(node, deep=True)
+    return f"{fields.get('before', '')}{fields['text'] * fields['times']}{fields.get('after', '')}"
+
+
+_CaseLoader.add_constructor("!repeat", _repeat)
+MALFORMED = yaml.load(Path(__file__).with_name("malformed.yaml").read_text("utf-8"), Loader=_CaseLoader)
+
+
+@pytest.mark.parametrize("case", MALFORMED, ids=lambda case: str(case["name"]))
+def test_record_from_object_refuses_naming_the_field(case: dict[str, str]) -> None:
+    with pytest.raises(ValueError) as caught:
+        record_from_object(object_from_line(case["json"].encode()))
+    if case["reason"] == "not JSON":
+        assert isinstance(caught.value, orjson.JSONDecodeError)
+    else:
+        assert isinstance(caught.value, MalformedRecordError)
+        assert str(caught.value).startswith(case["reason"])
+        assert "\n" not in str(caught.value)
+
+
+ids = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=30)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
+times = st.none() | st.integers(0, 4_102_444_800_000).map(
+    lambda ms: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(-1e9, 1e9) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+# Names with a blank in front cannot be fields that Usher knows.
+further = st.dictionaries(ids.map(lambda name: f" {name}"), json_values, max_size=3)
+
+
+def one_of(first: str, second: str) -> st.SearchStrategy[dict[str, str]]:
+    return st.fixed_dictionaries({first: ids}) | st.fixed_dictionaries({second: ids})
+
+
+def built(record_type: type[Record], *choices: st.SearchStrategy[dict[str, str]], **fields: Any) -> Any:
+    return st.tuples(st.fixed_dictionaries(fields), *choices).map(
+        lambda parts: record_type(**{name: value for part in parts for name, value in part.items()})
+    )
+
+
+holder = one_of("user_id", "organization_user_group_id")
+roles = st.sampled_from(AccessRole)
+types = st.none() | st.sampled_from(AccessType)
+any_record = st.one_of(
+    built(
+        Organization,
+        organization_id=ids,
+        organization_name=texts,
+        access_type=st.sampled_from(AccessType),
+        disabled=st.booleans(),
+        further=further,
+    ),
+    built(
+        User,
+        user_id=ids,
+        name=texts,
+        email=texts,
+        initial=st.none() | texts,
+        disabled=st.booleans(),
+        further=further,
+    ),
+    built(Membership, organization_id=ids, user_id=ids, access_role=roles, expires_at=times),
+    built(Group, organization_id=ids, organization_user_group_id=ids, group_name=texts, further=further),
+    built(GroupMember, one_of("user_id", "member_group_id"), organization_id=ids, organization_user_group_id=ids),
+    built(
+        Folder,
+        organization_id=ids,
+        folder_id=ids,
+        folder_name=texts,
+        parent_folder_id=st.none() | ids,
+        access_type=types,
+        further=further,
+    ),
+    built(
+        Document,
+        organization_id=ids,
+        document_id=ids,
+        document_name=texts,
+        folder_id=st.none() | ids,
+        access_type=types,
+        further=further,
+    ),
+    built(Grant, one_of("folder_id", "document_id"), holder, organization_id=ids, access_role=roles, expires_at=times),
+    built(
+        ContextGrant,
+        holder,
+        organization_id=ids,
+        field=ids,
+        value=ids,
+        document_id=st.none() | ids,
+        expires_at=times,
+    ),
+)
+
+
+@given(any_record)
+def test_object_from_record_is_read_back_as_the_same_record(record: Record) -> None:
+    line = orjson.dumps(object_from_record(record))
+    again, remarks = record_from_object(object_from_line(line))
+    assert again == record
+    assert remarks == () or isinstance(record, Organization | User | Group | Folder | Document)
+
+
+def test_record_from_object_takes_the_defaults() -> None:
+    record, remarks = record_from_object({"kind": "grant", "organizationId": "o", "folderId": "f", "userId": "u"})
+    assert record == Grant(organization_id="o", folder_id="f", user_id="u", access_role=AccessRole.EDITOR)
+    assert remarks == ()
+    organization, _ = record_from_object({"kind": "organization", "organizationId": "o", "organizationName": "O"})
+    assert organization == Organization(
+        organization_id="o", organization_name="O", access_type=AccessType.ORGANIZATION_PRIVATE
+    )
+
+
+@pytest.mark.parametrize(
+    "given_time",
+    ["2030-01-01T00:00:00Z", "2030-01-01T01:00:00+01:00", "20300101T000000Z", 1893456000000, 1893456000000.0],
+)
+def test_record_from_object_reads_times(given_time: object) -> None:
+    fields = {"kind": "membership", "organizationId": "o", "userId": "u", "expiresAt": given_time}
+    record, _ = record_from_object(fields)
+    assert isinstance(record, Membership)
+    assert record.expires_at == datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def test_record_from_object_rounds_times_down_to_the_millisecond() -> None:
+    fields = {"kind": "membership", "organizationId": "o", "userId": "u", "expiresAt": "2030-01-01T00:00:00.123999Z"}
+    record, _ = record_from_object(fields)
+    assert isinstance(record, Membership)
+    assert record.expires_at == datetime(2030, 1, 1, 0, 0, 0, 123_000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("value", "text"), [(2, "2"), (2.0, "2"), (2.5, "2.5"), ("2", "2"), ("*", "*")])
+def test_record_from_object_takes_context_values_as_text(value: object, text: str) -> None:
+    record, _ = record_from_object(
+        {"kind": "contextGrant", "organizationId": "o", "userId": "u", "field": "f", "value": value}
+    )
+    assert isinstance(record, ContextGrant)
+    assert record.value == text
+
+
+def test_record_from_object_keeps_further_fields_where_they_can_travel() -> None:
+    record, remarks = record_from_object(
+        {"kind": "user", "userId": "a", "name": "A", "email": "", "photoUrl": "x", "tags": [1, {"b": None}]}
+    )
+    assert isinstance(record, User)
+    assert record.further == {"photoUrl": "x", "tags": [1, {"b": None}]}
+    assert remarks == ()
+
+
+def test_record_from_object_remarks_on_fields_that_are_lost_or_misspelt() -> None:
+    grant = {"kind": "grant", "organizationId": "o", "folderId": "f", "userId": "u", "expireAt": 0, "note": "x"}
+    assert record_from_object(grant)[1] == (
+        "'expireAt' is no field of a grant and is ignored; did you mean expiresAt?",
+        "'note' is no field of a grant and is ignored",
+    )
+    folder = {"kind": "folder", "organizationId": "o", "folderId": "f", "folderName": "F", "acessType": "restricted"}
+    assert record_from_object(folder)[1] == ("'acessType' is no field that Usher knows; did you mean accessType?",)
+
+
+def test_record_from_object_says_nothing_about_a_field_beside_the_one_it_resembles() -> None:
+    user = {"kind": "user", "userId": "a", "name": "A", "names": ["A"], "email": "", "initial": "A", "initials": "AB"}
+    assert record_from_object(user)[1] == ()
+
+
+def test_plural_gives_the_lists_of_a_document() -> None:
+    assert [plural(kind) for kind in KINDS] == [
+        "organizations",
+        "users",
+        "memberships",
+        "groups",
+        "groupMembers",
+        "folders",
+        "documents",
+        "grants",
+        "contextGrants",
+    ]

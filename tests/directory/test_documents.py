@@ -1,0 +1,162 @@
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+
+from app.access.records import AccessType, Folder, Membership, User
+from app.directory.documents import MAX_DOCUMENT_BYTES
+from app.directory.file import FileSource
+from app.directory.source import End, Found, Malformed, Remark, Verdict
+
+DEMO = Path(__file__).parents[2] / "config" / "demo" / "directory.yaml"
+
+
+@pytest.mark.parametrize("name", ["d.yaml", "d.yml", "d.json"])
+def test_documents_are_read_with_their_places(read_file, name: str) -> None:
+    document = {
+        "users": [{"userId": "ada", "name": "Ada", "email": ""}, "nobody", {"userId": ""}],
+        "folders": [
+            {
+                "kind": "folder",
+                "organizationId": "o",
+                "folderId": "f",
+                "folderName": "F",
+                "accessType": "restricted",
+                "x": 1,
+            },
+            {"kind": "user", "userId": "ada", "name": "Ada", "email": ""},
+        ],
+        "groups": None,
+    }
+    steps = read_file(name, orjson.dumps(document))
+    assert steps == [
+        Found(User(user_id="ada", name="Ada", email=""), "file:users[0]"),
+        Malformed("file:users[1]", "not an object, but text"),
+        Malformed("file:users[2]", "userId: is empty"),
+        Found(
+            Folder(
+                organization_id="o",
+                folder_id="f",
+                folder_name="F",
+                access_type=AccessType.RESTRICTED,
+                further={"x": 1},
+            ),
+            "file:folders[0]",
+        ),
+        Malformed("file:folders[1]", "kind: 'user' stands in a list of folders"),
+        End(Verdict.PARTIAL, "3 malformed record(s)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("d.yaml", ""), ("d.yaml", "# nothing"), ("d.json", ""), ("d.json", "{}")]
+)
+def test_an_empty_document_is_complete(read_file, name: str, content: str) -> None:
+    assert read_file(name, content) == [End(Verdict.COMPLETE)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("d.json", "[]", "must be an object with the lists"),
+        ("d.json", '{"users": [}', "line 1: not JSON"),
+        ("d.json", '{"users": {}}', "users: must be a list"),
+        ("d.json", '{"users": [], "users": []}', "users: this key stands twice"),
+        ("d.json", '{"people": []}', "'people' is not one of the lists"),
+        ("d.json", "[" * 100_000, "nested too deep"),
+        ("d.json", '{"users": [' + "9" * 5000 + "]}", "not JSON that can be used"),
+        ("d.json", b'{"users": ["\xff"]}', "not UTF-8"),
+        ("d.yaml", "users: [", "not YAML"),
+        ("d.yaml", "users: []\nusers: []", "users: this key stands twice"),
+        ("d.yaml", "users\n", "must be an object"),
+        ("d.yaml", "users: []\n---\nusers: []", "not YAML"),
+        ("d.yaml", "? [a]\n: 1", "a key is no text"),
+        ("d.yaml", "a: " + "[" * 50_000, "nested more than 100 deep"),
+        ("d.yaml", "users: &a [*a]", "contains itself"),
+        ("d.yaml", 'users: !!python/object/apply:os.system ["true"]', "could not determine a constructor"),
+        ("d.yaml", b"users: ['\xff']", "not UTF-8"),
+        ("d.yaml", b"users: ['\x07']", "not YAML"),
+        ("d.yaml", "users: [*unknown]", "undefined alias"),
+    ],
+)
+def test_a_broken_document_is_failed_as_a_whole(read_file, name: str, content: str | bytes, reason: str) -> None:
+    (end,) = read_file(name, content)
+    assert end.verdict is Verdict.FAILED
+    assert reason in end.reason
+    assert "\n" not in end.reason
+
+
+def test_aliases_that_expand_without_measure_are_failed(read_file) -> None:
+    bomb = "x-0: &a0 [lol]\n" + "".join(f"x-{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
+    (end,) = read_file("d.yaml", bomb)
+    assert end.verdict is Verdict.FAILED
+    assert "once its aliases are expanded" in end.reason
+
+
+def test_a_document_that_is_too_large_is_failed(read_file) -> None:
+    (end,) = read_file("d.yaml", b"#" * (MAX_DOCUMENT_BYTES + 1))
+    assert end.verdict is Verdict.FAILED
+    assert "write it as JSON Lines" in end.reason
+
+
+def test_yaml_anchors_and_merge_keys_work(read_file) -> None:
+    steps = read_file(
+        "d.yaml",
+        """
+        x-defaults: &member {organizationId: acme, accessRole: viewer}
+        memberships:
+          - {<<: *member, userId: ada}
+          - {<<: *member, userId: bob, accessRole: editor}
+        """,
+    )
+    members = [step.record for step in steps if isinstance(step, Found)]
+    assert [(m.user_id, str(m.access_role)) for m in members if isinstance(m, Membership)] == [
+        ("ada", "viewer"),
+        ("bob", "editor"),
+    ]
+    assert steps[-1] == End(Verdict.COMPLETE)
+
+
+def test_yaml_scalars_that_are_no_text_are_malformed_with_a_hint(read_file) -> None:
+    steps = read_file("d.yaml", "users: [{userId: 7, name: A, email: ''}, {userId: no, name: A, email: ''}]")
+    assert [step.reason for step in steps if isinstance(step, Malformed)] == [
+        "userId: must be text, but is a number; put it in quotes",
+        "userId: must be text, but is true or false; put it in quotes",
+    ]
+
+
+def test_yaml_times_need_a_zone_like_everywhere(read_file) -> None:
+    steps = read_file(
+        "d.yaml",
+        """
+        memberships:
+          - {organizationId: o, userId: a, expiresAt: 2030-01-01T00:00:00Z}
+          - {organizationId: o, userId: b, expiresAt: 2030-01-01 00:00:00}
+        """,
+    )
+    assert [type(step) for step in steps] == [Found, Malformed, End]
+    assert "has no time zone" in steps[1].reason
+
+
+def test_yaml_key_twice_in_a_record_is_malformed(read_file) -> None:
+    steps = read_file("d.yaml", "users: [{userId: a, userId: b, name: A, email: ''}]")
+    assert steps[0] == Malformed("file:users[0]", "userId: this key stands twice in one object")
+
+
+def test_yaml_values_that_json_lacks_are_malformed(read_file) -> None:
+    steps = read_file(
+        "d.yaml", "users: [{userId: a, name: A, email: '', x: !!set {b}}, {userId: a, name: A, email: '', y: .inf}]"
+    )
+    assert [step.reason for step in steps if isinstance(step, Malformed)] == [
+        "x: set cannot be sent as JSON",
+        "y: the number has more than 63 bits",
+    ]
+
+
+def test_the_demonstration_is_complete_and_says_nothing_odd() -> None:
+    steps = list(FileSource(DEMO).read())
+    assert steps[-1] == End(Verdict.COMPLETE)
+    assert [step for step in steps if isinstance(step, Malformed | Remark)] == []
+    document = yaml.safe_load(DEMO.read_text("utf-8"))
+    assert sum(map(len, document.values())) == len(steps) - 1

@@ -1,0 +1,135 @@
+import gzip
+import os
+import tracemalloc
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from app.access.records import User
+from app.directory.file import FileSource
+from app.directory.jsonl import MAX_LINE_BYTES, read_lines
+from app.directory.source import End, Found, Malformed, Verdict
+
+ADA = b'{"kind": "user", "userId": "ada", "name": "Ada", "email": ""}\n'
+
+
+def end_of(steps: list[object]) -> End:
+    end = steps[-1]
+    assert isinstance(end, End)
+    return end
+
+
+def test_lines_are_read_with_their_places(read_file) -> None:
+    steps = read_file("d.jsonl", b"\xef\xbb\xbf" + ADA + b"\n   \nnonsense\n" + ADA.strip())
+    assert isinstance(steps[0], Found)
+    assert (steps[0].record, steps[0].place) == (User(user_id="ada", name="Ada", email=""), "file:1")
+    assert isinstance(steps[1], Malformed)
+    assert steps[1].place == "file:4"
+    assert isinstance(steps[2], Found)
+    assert steps[2].place == "file:5"
+    assert steps[3] == End(Verdict.PARTIAL, "1 malformed record(s)")
+
+
+def test_an_archive_is_read_like_the_file_in_it(read_file) -> None:
+    assert read_file("d.jsonl.gz", gzip.compress(ADA * 3)) == read_file("d.jsonl", ADA * 3)
+    assert end_of(read_file("d.JSONL.GZ", gzip.compress(ADA))).verdict is Verdict.COMPLETE
+    assert end_of(read_file("d.yaml.gz", gzip.compress(b"users: []"))).verdict is Verdict.COMPLETE
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", ADA])
+def test_lines_are_complete_when_all_are_understood(read_file, content: bytes) -> None:
+    assert end_of(read_file("d.jsonl", content)) == End(Verdict.COMPLETE)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("d.jsonl", ADA + b'{"kind": "user", "userId": "b', "file ends in the middle of a line"),
+        ("d.jsonl", ADA + b'{"kind": "user", "userId": "\xe2\x82\n' + ADA, ":2: the bytes are not UTF-8"),
+        ("d.jsonl", ADA + b"x" * (MAX_LINE_BYTES + 10), "file ends in the middle of a line"),
+        ("d.jsonl.gz", gzip.compress(ADA * 100, mtime=0)[:-20], "cannot be read to its end"),
+        ("d.jsonl.gz", gzip.compress(ADA, mtime=0)[:-12] + b"x" * 12, "the archive cannot be read to its end"),
+        ("d.jsonl.gz", b"plain", "Not a gzipped file"),
+        ("d.jsonl.gz", b"", "is empty, which no archive is"),
+        ("d.csv", b"", "the name must end in"),
+        ("directory", b"", "the name must end in"),
+    ],
+)
+def test_a_file_that_cannot_be_read_to_its_end_is_failed(read_file, name: str, content: bytes, reason: str) -> None:
+    end = end_of(read_file(name, content))
+    assert end.verdict is Verdict.FAILED
+    assert reason in end.reason
+
+
+def test_what_is_no_readable_file_is_failed(tmp_path: Path) -> None:
+    (tmp_path / "folder.jsonl").mkdir()
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for name, reason in {
+        "missing.jsonl": "No such file",
+        "folder.jsonl": "is not a regular file",
+        "pipe.jsonl": "is not a regular file",
+        "x" * 300 + ".jsonl": "File name too long",
+    }.items():
+        end = end_of(list(FileSource(tmp_path / name).read()))
+        assert end.verdict is Verdict.FAILED
+        assert reason in end.reason
+
+
+def test_a_file_that_is_written_to_while_it_is_read_is_failed(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(ADA)
+    steps = FileSource(path).read()
+    assert isinstance(next(steps), Found)
+    path.write_bytes(ADA * 2)
+    end = end_of(list(steps))
+    assert end.verdict is Verdict.FAILED
+    assert "was written to" in end.reason
+
+
+def test_an_absurdly_long_line_is_malformed_and_its_neighbours_count(read_file) -> None:
+    long = b'{"kind": "user", "userId": "' + b"x" * (3 * MAX_LINE_BYTES) + b'"}\n'
+    steps = read_file("d.jsonl", ADA + long + ADA)
+    assert [type(step) for step in steps] == [Found, Malformed, Found, End]
+    assert steps[1].place == "file:2"
+    assert "longer than 1,048,576 bytes" in steps[1].reason
+
+
+class EndlessLine(BytesIO):
+    """A line of 64 MiB that exists only while it is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left = 64 * 1024 * 1024
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        assert size is not None
+        assert size > 0
+        chunk = min(size, self._left)
+        self._left -= chunk
+        return b"x" * chunk
+
+
+def test_lines_are_read_in_bounded_memory(tmp_path: Path) -> None:
+    path = tmp_path / "many.jsonl.gz"
+
+    def lines() -> Iterator[bytes]:
+        for number in range(100_000):
+            yield b'{"kind": "user", "userId": "user-%d", "name": "Name", "email": "a@b.example"}\n' % number
+
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.writelines(lines())
+    tracemalloc.start()
+    try:
+        assert sum(isinstance(step, Found) for step in FileSource(path).read()) == 100_000
+        assert sum(isinstance(step, Malformed) for step in read_lines(EndlessLine(), "x")) == 0
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 1024 * 1024
+
+
+def test_a_source_is_called_like_its_path_unless_it_has_a_name(tmp_path: Path) -> None:
+    assert FileSource(tmp_path / "d.jsonl").name == str(tmp_path / "d.jsonl")
+    assert FileSource(tmp_path / "d.jsonl", name="people").name == "people"

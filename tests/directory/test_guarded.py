@@ -1,0 +1,158 @@
+"""Sources that hang, trickle, or break, behind the guard that every configured source has."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from app.access.records import User
+from app.directory.configured import sources_from_settings
+from app.directory.guarded import GuardedSource, ReadingStoppedError
+from app.directory.settings import DirectorySettings
+from app.directory.source import End, Found, Reading, Remark, Verdict
+
+COMPLETE = End(Verdict.COMPLETE)
+
+
+def found(number: int) -> Found:
+    return Found(User(user_id=f"u{number}", name="U", email="u@acme.example"), f"people:{number}")
+
+
+class GivenSource:
+    """A source made of one function."""
+
+    name = "people"
+
+    def __init__(self, steps: Callable[[], Reading]) -> None:
+        self.steps = steps
+        self.reads = 0
+
+    def read(self) -> Reading:
+        self.reads += 1
+        return self.steps()
+
+
+@pytest.fixture
+def let_go() -> Iterator[threading.Event]:
+    """What a hanging source hangs on."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_guarded_source_gives_every_step_in_order() -> None:
+    steps = [*map(found, range(200)), Remark("people:7", "odd"), *map(found, range(200, 300)), COMPLETE]
+    guarded = GuardedSource(GivenSource(lambda: iter(steps)), timeout=10)
+    assert guarded.name == "people"
+    assert list(guarded.read()) == steps
+    assert list(guarded.read()) == steps
+
+
+def test_hanging_source_is_given_up_and_failed(let_go: threading.Event) -> None:
+    def hangs() -> Reading:
+        yield from map(found, range(100))
+        let_go.wait(60)
+        yield COMPLETE
+
+    began = time.monotonic()
+    *given, end = GuardedSource(GivenSource(hangs), timeout=0.2).read()
+    assert time.monotonic() - began < 10
+    assert end == End(Verdict.FAILED, "kept its reader waiting for 0.2 s; the read is given up")
+    assert len(given) < 100
+
+
+def test_source_that_still_hangs_is_failed_without_another_thread(let_go: threading.Event) -> None:
+    def hangs_at_first() -> Reading:
+        let_go.wait(60)
+        yield found(1)
+        yield COMPLETE
+
+    source = GivenSource(hangs_at_first)
+    guarded = GuardedSource(source, timeout=0.1)
+    list(guarded.read())
+    for _ in range(3):
+        assert list(guarded.read()) == [End(Verdict.FAILED, "an earlier read that was given up still hangs")]
+    assert source.reads == 1
+    let_go.set()
+    for thread in threading.enumerate():
+        if thread.name == "source people":
+            thread.join(10)
+    assert list(guarded.read()) == [found(1), COMPLETE]
+
+
+def test_source_that_trickles_is_given_up_by_the_time_it_took_in_all(let_go: threading.Event) -> None:
+    def trickles() -> Reading:
+        for number in range(10_000):
+            if let_go.wait(0.001):
+                return
+            yield found(number)
+
+    *_, end = GuardedSource(GivenSource(trickles), timeout=0.3).read()
+    assert isinstance(end, End)
+    assert end.verdict is Verdict.FAILED
+
+
+def test_time_that_its_reader_takes_is_not_the_sources() -> None:
+    steps = [*map(found, range(200)), COMPLETE]
+    given = []
+    for number, step in enumerate(GuardedSource(GivenSource(lambda: iter(steps)), timeout=0.5).read()):
+        if number % 64 == 0:
+            time.sleep(0.3)
+        given.append(step)
+    assert given == steps
+
+
+@pytest.mark.parametrize("timeout", [0, 60])
+def test_reading_ends_at_once_when_the_process_is_to_end(let_go: threading.Event, timeout: float) -> None:
+    def hangs() -> Reading:
+        yield from map(found, range(100))
+        let_go.wait(60)
+        yield COMPLETE
+
+    stop = threading.Event()
+    threading.Timer(0.2, stop.set).start()
+    began = time.monotonic()
+    with pytest.raises(ReadingStoppedError):
+        list(GuardedSource(GivenSource(hangs), timeout=timeout, stop=stop).read())
+    assert time.monotonic() - began < 10
+
+
+def test_source_that_raises_is_failed() -> None:
+    def breaks() -> Reading:
+        yield found(1)
+        raise RuntimeError("password=TOPSECRET")
+
+    *_, end = GuardedSource(GivenSource(breaks), timeout=0).read()
+    assert isinstance(end, End)
+    assert end.verdict is Verdict.FAILED
+    assert "RuntimeError" in end.reason
+    assert "TOPSECRET" not in end.reason
+
+
+def test_nothing_counts_after_the_first_verdict() -> None:
+    failed = End(Verdict.FAILED, "half of it")
+    guarded = GuardedSource(GivenSource(lambda: iter([found(1), failed, found(2), COMPLETE])), timeout=10)
+    assert list(guarded.read()) == [found(1), failed]
+
+
+def test_source_without_a_verdict_is_failed() -> None:
+    *_, end = GuardedSource(GivenSource(lambda: iter([found(1)])), timeout=10).read()
+    assert end == End(Verdict.FAILED, "the source ended without a verdict")
+
+
+def test_reader_that_stops_leaves_no_thread_behind() -> None:
+    reading = GuardedSource(GivenSource(lambda: map(found, range(100_000))), timeout=10).read()
+    next(reading)
+    reading.close()  # type: ignore[attr-defined] # a generator, as every reading
+    deadline = time.monotonic() + 10
+    while any(thread.name == "source people" for thread in threading.enumerate()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(thread.name == "source people" for thread in threading.enumerate())
+
+
+def test_configured_sources_are_guarded() -> None:
+    settings = DirectorySettings.model_validate({"sources": [{"type": "file", "path": "x.jsonl", "name": "people"}]})
+    [source] = sources_from_settings(settings)
+    assert isinstance(source, GuardedSource)
+    assert source.name == "people"

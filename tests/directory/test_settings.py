@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from app.directory.configured import sources_from_settings
+from app.directory.settings import DirectorySettings
+
+
+def test_settings_name_sources_after_their_path() -> None:
+    settings = DirectorySettings.model_validate(
+        {"sources": [{"type": "file", "path": "a.yaml"}, {"type": "file", "path": "b.jsonl", "name": "people"}]}
+    )
+    assert [source.name for source in sources_from_settings(settings)] == ["a.yaml", "people"]
+
+
+def test_settings_default_to_the_demonstration() -> None:
+    assert [source.path for source in DirectorySettings().sources] == [Path("config/demo/directory.yaml")]
+    assert DirectorySettings().grace == 0
+
+
+@pytest.mark.parametrize(
+    ("section", "reason"),
+    [
+        ({"sources": [{"type": "file", "path": "a"}, {"type": "file", "path": "b", "name": "a"}]}, "called 'a'"),
+        ({"sources": [{"type": "file"}]}, "path"),
+        ({"sources": [{"type": "file", "path": "a", "url": "x"}]}, "url"),
+        ({"sources": [{"type": "carrier-pigeon", "path": "a"}]}, "type"),
+        ({"sources": []}, "at least 1 item"),
+        ({"sources": [{"type": "file", "path": ""}]}, "not the path of a file"),
+        ({"sources": [{"type": "file", "path": "a\0.yaml"}]}, "not the path of a file"),
+        ({"grace": -1}, "grace"),
+        ({"sauces": []}, "sauces"),
+    ],
+)
+def test_settings_refuse(section: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        DirectorySettings.model_validate(section)
