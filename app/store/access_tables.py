@@ -1,0 +1,161 @@
+"""The access model in SQL: one table per kind of record, in the revision that is in force now.
+
+Ids that may be absent are stored as the empty string (no real id is empty), so that they can stand in primary keys and
+compare by ``=``. ``payload`` holds the record's descriptive fields as canonical JSON (sorted keys, no spaces; fields
+that Usher does not know included) and ``digest`` a hash of it, so that planning never has to open it. Times are epoch
+milliseconds, UTC.
+"""
+
+from sqlalchemy import BigInteger, Index, text
+from sqlmodel import Field
+
+from app.store.base import StoreTable
+
+KEYED = {"sqlite_with_rowid": False}
+"""SQLite then keeps the rows in the primary key itself: half the size, and one look-up instead of two."""
+
+
+class OrganizationRow(StoreTable, table=True):
+    """``payload``: organizationId, organizationName and further fields."""
+
+    __tablename__ = "access_organization"
+
+    organization_id: str = Field(primary_key=True)
+    access_type: str
+    disabled: bool
+    payload: str
+    digest: str
+
+
+class UserRow(StoreTable, table=True):
+    """``payload``: userId, name, email, initial if given, and further fields."""
+
+    __tablename__ = "access_user"
+    __table_args__ = (KEYED,)
+
+    user_id: str = Field(primary_key=True)
+    disabled: bool
+    payload: str
+    digest: str
+
+
+class MembershipRow(StoreTable, table=True):
+    __tablename__ = "access_membership"
+    __table_args__ = (Index(None, "user_id", "organization_id"), KEYED)
+
+    organization_id: str = Field(primary_key=True)
+    user_id: str = Field(primary_key=True)
+    access_role: str
+    expires_at: int | None = Field(default=None, sa_type=BigInteger)
+
+
+class GroupRow(StoreTable, table=True):
+    """``payload``: organizationUserGroupId, groupName and further fields."""
+
+    __tablename__ = "access_group"
+
+    organization_id: str = Field(primary_key=True)
+    organization_user_group_id: str = Field(primary_key=True)
+    payload: str
+    digest: str
+
+
+class GroupMemberRow(StoreTable, table=True):
+    """A user (``member_group_id`` empty) or another group (``user_id`` empty) in a group, as the directory says it."""
+
+    __tablename__ = "access_group_member"
+    __table_args__ = (
+        Index(None, "organization_id", "user_id", "organization_user_group_id"),
+        Index(None, "organization_id", "member_group_id", "organization_user_group_id"),
+        Index(None, "user_id", "organization_id"),
+        KEYED,
+    )
+
+    organization_id: str = Field(primary_key=True)
+    organization_user_group_id: str = Field(primary_key=True)
+    user_id: str = Field(primary_key=True)
+    member_group_id: str = Field(primary_key=True)
+
+
+class FolderRow(StoreTable, table=True):
+    """``payload``: folderId, folderName and further fields. ``access_type`` is empty when it is inherited."""
+
+    __tablename__ = "access_folder"
+    __table_args__ = (Index(None, "organization_id", "parent_folder_id"), KEYED)
+
+    organization_id: str = Field(primary_key=True)
+    folder_id: str = Field(primary_key=True)
+    parent_folder_id: str
+    access_type: str
+    payload: str
+    digest: str
+
+
+class DocumentRow(StoreTable, table=True):
+    """``payload``: documentId, documentName and further fields. ``access_type`` is empty when it is inherited."""
+
+    __tablename__ = "access_document"
+    __table_args__ = (Index(None, "organization_id", "folder_id"), KEYED)
+
+    organization_id: str = Field(primary_key=True)
+    document_id: str = Field(primary_key=True)
+    folder_id: str
+    access_type: str
+    payload: str
+    digest: str
+
+
+class GrantRow(StoreTable, table=True):
+    """On a folder or a document (the other id is empty), to a user or a group (the other id is empty)."""
+
+    __tablename__ = "access_grant"
+    __table_args__ = (
+        # Holds all that is asked of a user's grants, so that the table is not looked at.
+        Index(None, "user_id", "organization_id", "folder_id", "document_id", "access_role", "expires_at"),
+        Index(None, "organization_id", "organization_user_group_id"),
+        # Grants to groups are few beside those to users: what a level has of them is found without touching the rest.
+        Index(
+            "ix_access_grant_of_groups",
+            "organization_id",
+            "folder_id",
+            "document_id",
+            "organization_user_group_id",
+            "access_role",
+            "expires_at",
+            sqlite_where=text("user_id = ''"),
+            postgresql_where=text("user_id = ''"),
+        ),
+        KEYED,
+    )
+
+    organization_id: str = Field(primary_key=True)
+    folder_id: str = Field(primary_key=True)
+    document_id: str = Field(primary_key=True)
+    user_id: str = Field(primary_key=True)
+    organization_user_group_id: str = Field(primary_key=True)
+    access_role: str
+    expires_at: int | None = Field(default=None, sa_type=BigInteger)
+
+
+class ContextGrantRow(StoreTable, table=True):
+    __tablename__ = "access_context_grant"
+    __table_args__ = (KEYED,)
+
+    organization_id: str = Field(primary_key=True)
+    user_id: str = Field(primary_key=True)
+    organization_user_group_id: str = Field(primary_key=True)
+    field: str = Field(primary_key=True)
+    value: str = Field(primary_key=True)
+    document_id: str = Field(primary_key=True)
+    expires_at: int | None = Field(default=None, sa_type=BigInteger)
+
+
+class RevisionRow(StoreTable, table=True):
+    """Every revision that the access model went through; the highest one is in force. No row: never read yet."""
+
+    __tablename__ = "access_revision"
+
+    revision: int = Field(primary_key=True, sa_type=BigInteger)
+    created_at: int = Field(sa_type=BigInteger)
+    changes: str
+    """What this revision changed, as JSON: kind → {added, updated, removed}."""

@@ -1,0 +1,20 @@
+"""The base of every table of Usher's own database.
+
+The self-hosted backend has tables of its own in another database, so the two must not share one ``MetaData``.
+"""
+
+from sqlalchemy import MetaData
+from sqlalchemy.orm import registry
+from sqlmodel import SQLModel
+
+METADATA = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+class StoreTable(SQLModel, registry=registry(metadata=METADATA)):
+    """What all tables of this database have in common: their ``MetaData``."""

@@ -1,0 +1,56 @@
+"""How does one SQL text run on both databases?
+
+A statement is a constant text with a few words in it that each database spells its own way:
+
+====================  ==========================================================================================
+``@list(name)``       a query for the texts, as ``value``, in the JSON list that the parameter ``name`` holds
+``@json(expression)``  the expression, a text, as a JSON string
+``@keyed``            ends the definition of a temporary table: clustered by its key, gone with the transaction
+``@bytes``            after an expression in ORDER BY: compare byte by byte, whatever the database's locale is
+====================  ==========================================================================================
+
+Parts of a text that differ from call to call stand as ``{name}`` and are filled in from constants of the same module,
+never from data: data travels in parameters alone.
+"""
+
+import re
+from typing import Any
+
+from sqlalchemy import Connection, CursorResult, TextClause, text
+
+from app.database.engine import is_sqlite
+
+_WORD = re.compile(r"@(?:list\((?P<list>\w+)\)|json\((?P<json>[\w.]+)\)|(?P<keyed>keyed)\b|(?P<bytes>bytes)\b)")
+
+
+def statement(connection: Connection, template: str, **parts: str) -> TextClause:
+    """The template in the spelling of the connection's database, its ``{name}`` parts filled in."""
+    for name, part in parts.items():
+        template = template.replace("{" + name + "}", part)
+    spell = _spell_sqlite if is_sqlite(connection) else _spell_postgresql
+    return text(_WORD.sub(spell, template))
+
+
+def run(
+    connection: Connection, template: str, parameters: dict[str, object] | None = None, /, **parts: str
+) -> CursorResult[*tuple[Any, ...]]:
+    """Executes the template with its parameters; those that the text does not mention are left out."""
+    clause = statement(connection, template, **parts)
+    wanted = clause.compile().params
+    return connection.execute(clause, {name: (parameters or {})[name] for name in wanted})
+
+
+def _spell_sqlite(word: re.Match[str]) -> str:
+    if name := word["list"]:
+        return f"SELECT value FROM json_each(:{name})"  # noqa: S608 - a name out of a constant template
+    if expression := word["json"]:
+        return f"json_quote({expression})"
+    return "WITHOUT ROWID" if word["keyed"] else ""
+
+
+def _spell_postgresql(word: re.Match[str]) -> str:
+    if name := word["list"]:
+        return f"SELECT value FROM jsonb_array_elements_text(CAST(:{name} AS JSONB)) AS listed (value)"  # noqa: S608 - as above
+    if expression := word["json"]:
+        return f"CAST(to_json(CAST({expression} AS TEXT)) AS TEXT)"
+    return "ON COMMIT DROP" if word["keyed"] else 'COLLATE "C"'
