@@ -1,0 +1,107 @@
+"""What became of each item of a batch?
+
+Batches come back in two shapes: an item map in a success, and HTTP 500 with `error.details`, where the items with
+`success` true were done all the same. Both become one `ItemResult` per item that was asked for.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from app.contract.base import ItemResult as WireItem
+from app.contract.base import Request
+from app.contract.operation import AnyOperation
+
+ALREADY_EXISTS = "already-exists"
+NOT_FOUND = "not-found"
+
+_EXISTS = re.compile(r"\balready[ _-]?exist", re.IGNORECASE)
+_MISSING = re.compile(r"\b(does|do)(n't| not)[ _-]?exist|\bnot[ _-]?found\b", re.IGNORECASE)
+
+_ID_FIELDS = (
+    "userId", "documentId", "folderId", "groupId", "organizationId", "annotationId", "commentId", "notificationId",
+    "id",
+)  # fmt: skip
+"""By which field an item that is an object is named; the first that it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    """What became of one item. `answered` is false when the answer does not mention it: then its outcome is unknown."""
+
+    success: bool
+    message: str = ""
+    code: str | None = None
+    """`already-exists`, `not-found` (final), `internal` (may pass); taken from the message where only that tells."""
+    answered: bool = True
+    repeated_blindly: bool = False
+    """Where it failed: an earlier try of the same call, with an unknown outcome, may have done it all the same."""
+
+    @property
+    def already_exists(self) -> bool:
+        """Whether the item could not be added because it is there."""
+        return self.code == ALREADY_EXISTS
+
+    @property
+    def does_not_exist(self) -> bool:
+        """Whether the item could not be changed or deleted because it is not there."""
+        return self.code == NOT_FOUND
+
+
+UNANSWERED = ItemResult(success=False, message="the answer does not mention this item", answered=False)
+
+
+def item_results(
+    answered: Mapping[str, WireItem], ids: Iterable[str], *, repeated_blindly: bool = False
+) -> dict[str, ItemResult]:
+    """One result for each of `ids`, in their order. Items that nobody asked for are left out."""
+    return {
+        item: _result(answered[item], repeated_blindly=repeated_blindly) if item in answered else UNANSWERED
+        for item in ids
+    }
+
+
+def item_ids(operation: AnyOperation, request: Request) -> list[str]:
+    """The ids of the items of a batch, in order; empty for an operation that is no batch, or a batch without ids of
+    its own."""
+    items = request.to_wire().get(operation.items_field) if operation.items_field else None
+    return [name for item in items if (name := _id_of(item))] if isinstance(items, list) else []
+
+
+def readable_items(value: object) -> dict[str, WireItem] | None:
+    """The items of `result.data` or `error.details` that can be read; None when it is no map of items at all."""
+    if not isinstance(value, Mapping):
+        return None
+    items: dict[str, WireItem] = {}
+    for name, item in value.items():
+        try:
+            items[str(name)] = WireItem.from_wire(item)
+        except ValidationError:
+            # Left out, it counts as not answered: nobody can tell what became of it.
+            continue
+    return items if items or not value else None
+
+
+def _result(item: WireItem, *, repeated_blindly: bool) -> ItemResult:
+    message = item.message or ""
+    if item.success:
+        return ItemResult(True, message)
+    return ItemResult(False, message, _code(item.code, message), repeated_blindly=repeated_blindly)
+
+
+def _code(code: str | None, message: str) -> str | None:
+    if code is not None:
+        return code.strip().lower().replace("_", "-")
+    if _EXISTS.search(message):
+        return ALREADY_EXISTS
+    return NOT_FOUND if _MISSING.search(message) else None
+
+
+def _id_of(item: object) -> str | None:
+    if isinstance(item, str):
+        return item
+    if isinstance(item, Mapping):
+        return next((item[field] for field in _ID_FIELDS if isinstance(item.get(field), str)), None)
+    return None

@@ -1,0 +1,145 @@
+"""What does a response say about the call?
+
+Either it is an answer, or it is raised as what it is: a refusal, a missing operation, or a try that ended without an
+answer.
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import orjson
+
+from app.client.errors import BackendRefused, ClientError, CredentialsRefused, InvalidRequest, OperationMissing
+from app.client.items import readable_items
+from app.client.retry import Throttled, Unclear
+from app.client.transport import Reply
+from app.contract.base import Request
+from app.contract.envelope import Answer
+from app.contract.errors import ContractError, Status, error_from_envelope
+from app.contract.operation import AuthLevel, Operation, Tier, UnreadableAnswerError
+from app.contract.operations import ITEMS
+
+RequestT = TypeVar("RequestT", bound=Request)
+ResultT = TypeVar("ResultT")
+
+_MESSAGE_LENGTH = 500
+_UNREADABLE = object()
+
+_ABOUT_TIME = frozenset({408, 425})
+"""Client errors by their number that say nothing about the call."""
+
+
+def read_reply(operation: Operation[RequestT, ResultT], reply: Reply, mask: Callable[[str], str]) -> Answer[ResultT]:
+    """The answer in `reply`.
+
+    Raises `ClientError` for a refusal, `Throttled` and `Unclear` for what may be tried again. `mask` hides
+    credentials in text of the backend's that ends up in an error.
+    """
+    body = _json(reply.body)
+    inner = body.get("error") if isinstance(body, Mapping) else None
+    has_envelope = isinstance(inner, Mapping)
+    if 200 <= reply.http_code < 300 and not has_envelope:
+        return _success(operation, body, mask)
+    error = error_from_envelope(reply.http_code, body)
+    error.message = mask(_one_line(error.message))
+    if error.details is not None:
+        error.details = orjson.loads(mask(orjson.dumps(error.details).decode()))
+    if reply.http_code >= 500 or reply.http_code < 300:
+        items = _done_in_part(operation, error)
+        if items is not None:
+            return items
+    named = inner.get("status") if isinstance(inner, Mapping) else None
+    if reply.http_code in {429, 503} or named == Status.RESOURCE_EXHAUSTED:
+        raise Throttled(f"HTTP {reply.http_code}: {error.message}", reply.headers.get("retry-after"))
+    if reply.http_code in {404, 405, 501} or named == Status.UNIMPLEMENTED:
+        raise _nothing_there(operation, reply.http_code, error, has_envelope=has_envelope)
+    if 300 <= reply.http_code < 400:
+        raise _redirected(operation, reply, mask)
+    known = isinstance(named, str) and named in Status.__members__
+    if _outcome_is_unknown(reply.http_code, error.status, known=known):
+        raise Unclear(f"HTTP {reply.http_code}: {error.message}")
+    raise refusal(operation, error)
+
+
+def refusal(operation: Operation[RequestT, ResultT], error: ContractError) -> BackendRefused:
+    """The error for a call that was answered with `error`."""
+    arguments = (operation.name, error.status, error.message, error.http_code, error.details)
+    credentials = error.status in {Status.UNAUTHENTICATED, Status.PERMISSION_DENIED} or error.http_code in {401, 403}
+    if credentials and operation.auth is not AuthLevel.NONE:
+        return CredentialsRefused(*arguments)
+    if error.status is Status.INVALID_ARGUMENT:
+        return InvalidRequest(*arguments)
+    return BackendRefused(*arguments)
+
+
+def _json(raw: bytes) -> object:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return _UNREADABLE
+
+
+def _success(operation: Operation[RequestT, ResultT], body: object, mask: Callable[[str], str]) -> Answer[ResultT]:
+    if body is _UNREADABLE:
+        raise Unclear("the answer is not JSON")
+    with contextlib.suppress(UnreadableAnswerError):
+        return operation.read(body)
+    try:
+        return operation.read(_with_readable_items(operation, body))
+    except UnreadableAnswerError as error:
+        problem = mask(_one_line(f"unexpected answer: {error}"))
+    # Raised out here, so that it carries no cause: that would show whatever the backend sent.
+    raise Unclear(problem)
+
+
+def _with_readable_items(operation: Operation[RequestT, ResultT], body: object) -> object:
+    """`body` without items that cannot be read: one malformed item must not cost the knowledge of its neighbours."""
+    result = body.get("result") if isinstance(body, Mapping) else None
+    if operation.result is not ITEMS or not isinstance(result, Mapping):
+        return body
+    items = readable_items(result.get("data"))
+    if items is None:
+        return body
+    return {"result": {**result, "data": {name: item.to_wire() for name, item in items.items()}}}
+
+
+def _done_in_part(operation: Operation[RequestT, ResultT], error: ContractError) -> Answer[ResultT] | None:
+    """The answer of a batch that came as a failure with `details`."""
+    if operation.result is not ITEMS or not error.details:
+        return None
+    items = readable_items(error.details)
+    if not items:
+        return None
+    data = operation.result.validate_python({name: item.to_wire() for name, item in items.items()}, by_alias=True)
+    return Answer(data, error.message)
+
+
+def _nothing_there(
+    operation: Operation[RequestT, ResultT], http_code: int, error: ContractError, *, has_envelope: bool
+) -> ClientError:
+    is_not_found = has_envelope and error.status is Status.NOT_FOUND
+    own_error = is_not_found and Status.NOT_FOUND in operation.errors
+    if own_error and operation.tier is Tier.CORE:
+        return refusal(operation, error)
+    message = f"the backend does not have this operation (HTTP {http_code}: {error.message})"
+    return OperationMissing(operation.name, message, http_code, has_envelope=has_envelope, own_error=own_error)
+
+
+def _redirected(operation: Operation[RequestT, ResultT], reply: Reply, mask: Callable[[str], str]) -> BackendRefused:
+    target = mask(_one_line(reply.headers.get("location", "nowhere")))
+    message = f"the backend redirects to {target}; set backend.base_url to where it really is"
+    return BackendRefused(operation.name, Status.FAILED_PRECONDITION, message, reply.http_code)
+
+
+def _outcome_is_unknown(http_code: int, status: Status, *, known: bool) -> bool:
+    if http_code >= 500:
+        # A refusal that travels under the wrong code is a refusal all the same.
+        return not known or status in {Status.INTERNAL, Status.UNAVAILABLE}
+    return http_code < 200 or http_code in _ABOUT_TIME or (http_code < 300 and not known)
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    line = "".join(character if character.isprintable() else "?" for character in line)
+    return line if len(line) <= _MESSAGE_LENGTH else f"{line[:_MESSAGE_LENGTH]}..."

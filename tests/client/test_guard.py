@@ -1,0 +1,43 @@
+"""Who may not send any more sends nothing, repeats included."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.client.client import BackendClient
+from app.client.errors import NotReached, OutcomeUnknown, RateLimited
+from app.contract.operations import GET_ORGANIZATIONS
+from app.contract.organizations import GetOrganizationsRequest
+
+ALL = GetOrganizationsRequest()
+
+
+def allowed(times: int) -> Callable[[], bool]:
+    left = [times]
+
+    def may_send() -> bool:
+        left[0] -= 1
+        return left[0] >= 0
+
+    return may_send
+
+
+@pytest.mark.parametrize(("code", "error"), [(500, OutcomeUnknown), (429, RateLimited)])
+def test_guard_ends_a_call_between_its_tries(
+    client: BackendClient, server: Any, script: Any, code: int, error: type[Exception]
+) -> None:
+    server.will(script.says(code, raw=b"no"))
+    with client.guarded(allowed(2)), pytest.raises(error) as caught:
+        client.call(GET_ORGANIZATIONS, ALL)
+    assert caught.value.stopped
+    assert len(server.received) == 2
+
+
+def test_guard_lets_nothing_out_and_is_lifted_again(client: BackendClient, server: Any, script: Any) -> None:
+    server.will(script.succeeds([]))
+    with client.guarded(allowed(0)), pytest.raises(NotReached):
+        client.call(GET_ORGANIZATIONS, ALL)
+    assert server.received == []
+    client.call(GET_ORGANIZATIONS, ALL)
+    assert len(server.received) == 1

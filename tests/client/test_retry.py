@@ -1,0 +1,113 @@
+"""The waiting."""
+
+import random
+import threading
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.client.rate import RateLimiter, Stopped
+from app.client.retry import RetryPolicy, retry_after_seconds
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=30) | st.from_regex(r"[-+]?[0-9]{1,400}(\.[0-9]{1,5})?(e[0-9]{1,4})?", fullmatch=True))
+def test_retry_after_is_positive_or_nothing(header: str) -> None:
+    seconds = retry_after_seconds(header, NOW)
+    assert seconds is None or seconds > 0
+
+
+def test_retry_after_without_zone_is_utc() -> None:
+    assert retry_after_seconds("Fri, 20 Nov 2026 12:01:00 -0000", NOW) == 60
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000), st.integers())
+def test_backoff_stays_within_its_bounds(number: int, seed: int) -> None:
+    policy = RetryPolicy()
+    full = min(30, 0.5 * 2.0 ** min(number, 16))
+    assert full / 2 <= policy.backoff(number, random.Random(seed)) <= full
+
+
+class Clockwork:
+    """A limiter in a time that passes when someone pauses."""
+
+    def __init__(self, most: int) -> None:
+        self.now = 0.0
+        self.paused: list[float] = []
+        self.stop = threading.Event()
+        self.limiter = RateLimiter(most, monotonic=lambda: self.now, pause=self.pause, stopped=self.stop.is_set)
+
+    def pause(self, seconds: float) -> None:
+        self.paused.append(seconds)
+        self.now += seconds
+
+
+def test_limiter_halves_once_for_calls_that_were_under_way_together() -> None:
+    work = Clockwork(16)
+    with work.limiter.slot() as one, work.limiter.slot() as two:
+        work.now += 1
+        work.limiter.throttled(one, 2)
+        work.limiter.throttled(two, 2)
+    assert work.limiter.allowed == 8
+    with work.limiter.slot() as three:
+        work.limiter.throttled(three, 2)
+    assert work.limiter.allowed == 4
+
+
+def test_limiter_never_falls_below_one_and_recovers_slowly() -> None:
+    work = Clockwork(8)
+    for _ in range(10):
+        with work.limiter.slot() as began:
+            work.limiter.throttled(began, 1)
+    assert work.limiter.allowed == 1
+    needed = 0
+    while work.limiter.allowed < 8:
+        work.limiter.went_well()
+        needed += 1
+    assert 60 < needed < 300
+    for _ in range(100):
+        work.limiter.went_well()
+    assert work.limiter.allowed == 8
+
+
+def test_limiter_holds_everybody_back_until_the_backend_wants_more() -> None:
+    work = Clockwork(2)
+    with work.limiter.slot() as began:
+        work.limiter.throttled(began, 30)
+        work.limiter.throttled(began, 5)
+    with work.limiter.slot() as began:
+        assert began == 30
+    assert work.paused == [30]
+
+
+def test_limiter_lets_a_waiting_thread_stop() -> None:
+    work = Clockwork(1)
+    ended = threading.Event()
+
+    def wait() -> None:
+        with pytest.raises(Stopped), work.limiter.slot():
+            pass
+        ended.set()
+
+    with work.limiter.slot():
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert not ended.wait(0.3)
+        work.stop.set()
+        assert ended.wait(5)
+    thread.join()
+
+
+def test_limiter_does_not_wait_twice_where_sleeping_takes_no_time() -> None:
+    paused: list[float] = []
+    limiter = RateLimiter(1, monotonic=lambda: 0.0, pause=paused.append, stopped=lambda: False)
+    with limiter.slot() as began:
+        limiter.throttled(began, 60)
+    with limiter.slot():
+        pass
+    assert paused == [60]

@@ -1,0 +1,55 @@
+"""The client against an app in the same process."""
+
+from collections.abc import Callable
+
+import pytest
+from flask import Flask, Response, request
+
+from app.client.client import BackendClient
+from app.client.errors import OperationMissing, OutcomeUnknown
+from app.client.wsgi import WsgiAdapter
+from app.contract import operations
+from app.contract.users import AddUsersRequest, GetUsersRequest
+
+ADD = AddUsersRequest.from_wire({"organizationId": "ácme/☃", "users": [{"userId": "ada", "plan": "gold"}]})
+
+
+@pytest.fixture
+def backend() -> Flask:
+    """Adds users and remembers the requests."""
+    app = Flask("backend")
+    app.config["SEEN"] = []
+
+    @app.post(operations.ADD_USERS.path)
+    def _add() -> dict[str, object]:
+        app.config["SEEN"].append((request.remote_addr, dict(request.headers), request.get_json()))
+        given = operations.ADD_USERS.parse(request.get_json())
+        return operations.ADD_USERS.respond("ok", {user.user_id: {"success": True} for user in given.users})
+
+    @app.post(operations.GET_USERS.path)
+    def _get() -> Response:
+        return Response("not JSON", 200)
+
+    return app
+
+
+@pytest.fixture
+def client(backend: Flask, connect: Callable[..., BackendClient]) -> BackendClient:
+    return connect("http://backend.internal", parts={"transport": WsgiAdapter(backend)})
+
+
+def test_wsgi_carries_body_and_headers(backend: Flask, client: BackendClient) -> None:
+    answer = client.add_users(ADD)
+    assert answer.data["ada"].success
+    ((address, headers, body),) = backend.config["SEEN"]
+    assert address == "127.0.0.1"
+    assert headers["X-Service-Api-Key"] == "key-of-acme-4711"
+    assert headers["Host"] == "backend.internal"
+    assert body == {"data": {"organizationId": "ácme/☃", "users": [{"userId": "ada", "plan": "gold"}]}}
+
+
+def test_wsgi_answers_are_judged_like_any_other(client: BackendClient) -> None:
+    with pytest.raises(OutcomeUnknown):
+        client.get_users(GetUsersRequest(organization_id="acme"))
+    with pytest.raises(OperationMissing):
+        client.add_users(ADD, twin=True)
