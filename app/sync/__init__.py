@@ -1,0 +1,1 @@
+"""How is the backend kept in step with the directory?"""

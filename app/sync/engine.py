@@ -1,0 +1,381 @@
+"""How does one run of the synchronization go, from its request to its end?
+
+1. *reading*: the directory is read into the access model. That counts even when the backend cannot be reached.
+2. *planning*: calls that were in flight when an earlier run died become uncertain in the ledger; the backend is read
+   back where that is asked for or was never done; the plan is made, or the stored one is taken if it is still true.
+3. *applying*: the plan is sent, unless the run is a dry one.
+4. the end: done, partial, held, failed or cancelled.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from random import Random
+from threading import Event
+
+import structlog
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
+
+from app.client.client import BackendClient
+from app.client.errors import ClientError
+from app.client.settings import BackendSettings
+from app.database.engine import reading, writing
+from app.directory.guarded import ReadingStoppedError
+from app.directory.settings import DirectorySettings
+from app.directory.source import Source, Verdict
+from app.store.journal import recover
+from app.store.ledger import Ledger, epoch_ms, open_ledger
+from app.store.lock import SyncLock
+from app.store.plans import Plan, load_plan, plan_still_valid
+from app.store.runs import HELD_FOR, Run, RunConflictError, Runs, RunStatus
+from app.store.settlement import LEFT_BEHIND, UNTOLD, Counts, add_counts, cancel_unsent, read_counts
+from app.store.untold import lacking_operations, tell_again
+from app.sync.apply import Applier, Target
+from app.sync.calling import BackendCaller
+from app.sync.capabilities import Capabilities
+from app.sync.narrowing import Narrowing
+from app.sync.plan import PlanningError, make_plan
+from app.sync.progress import Progress
+from app.sync.reading import RefreshReport, refresh
+from app.sync.sending import Ending, Gate, Sender
+from app.sync.settings import SyncSettings
+from app.sync.verify import Verify, VerifyStoppedError
+
+Clock = Callable[[], datetime]
+Sleep = Callable[[float], None]
+
+_PROBLEMS_SHOWN = 20
+
+
+class _EndedError(Exception):
+    """The run ends here; ``ending`` says how."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.message)
+        self.ending = ending
+
+
+@dataclass(slots=True)
+class _Course:
+    """One run while it is under way."""
+
+    run: Run
+    gate: Gate
+    progress: Progress
+    capabilities: Capabilities
+    report: dict[str, object] = field(default_factory=dict)
+    plan_id: str | None = None
+    before: Counts = field(default_factory=dict)
+    """What the run had settled before its held deletes were approved."""
+
+
+@dataclass(kw_only=True)
+class SyncEngine:
+    """Runs one run at a time; the parts it works with are given to it."""
+
+    engine: Engine
+    client: BackendClient
+    sources: Sequence[Source]
+    sync_settings: SyncSettings
+    backend_settings: BackendSettings
+    directory_settings: DirectorySettings
+    clock: Clock
+    sleep: Sleep
+    random: Random
+
+    def execute(self, run_id: str, *, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        """Takes a queued run to its end and gives it as it then stands.
+
+        The caller holds ``lock`` (``app.store.lock``). ``stop`` set from a signal handler ends the run before its next
+        call. Whatever goes wrong with the directory or the backend ends in the run's ``status`` and ``error``, not in
+        an exception. Raises ``RunConflictError`` when the run is not queued, and database errors when the database
+        stays away: the run then counts as orphaned.
+        """
+        runs = Runs(self.engine, self.clock, self.random)
+        worker = f"{socket.gethostname()}:{os.getpid()}"
+        run = runs.move(run_id, RunStatus.READING, started_at=self.clock(), worker=worker, error=None)
+        course = _Course(
+            run=run,
+            gate=Gate(held=lock.held, stop=stop),
+            progress=progress,
+            capabilities=Capabilities(self.backend_settings.operations),
+            report={},
+        )
+        log = structlog.stdlib.get_logger(__name__).bind(run_id=run_id)
+        log.info("run_started", trigger=run.trigger, dry_run=run.dry_run)
+        try:
+            # Between two tries of one call there may be minutes, in which the lock can be lost.
+            with self.client.guarded(course.gate.is_open):
+                self._go(runs, course)
+        except _EndedError as ended:
+            return self._end(runs, course, ended.ending)
+        except ClientError as error:
+            failed = Ending(cancelled=False, message=f"the backend: {error}")
+            return self._end(runs, course, course.gate.ending or failed)
+        except ReadingStoppedError as error:
+            stopped = Ending(cancelled=True, message=str(error))
+            return self._end(runs, course, course.gate.ending or stopped)
+        except PlanningError as error:
+            return self._end(runs, course, Ending(cancelled=False, message=str(error)))
+        except (OperationalError, InterfaceError, InternalError) as error:
+            cause = str(error.orig).strip().splitlines()
+            log.warning("run_lost_its_database", problem=cause)
+            failed = Ending(cancelled=False, message=f"the database: {cause[0] if cause else type(error).__name__}")
+            return self._end(runs, course, course.gate.ending or failed)
+        except Exception as error:
+            log.exception("run_broke")
+            message = f"an error of the program, {type(error).__name__}; the log has the details"
+            return self._end(runs, course, course.gate.ending or Ending(cancelled=False, message=message))
+        return self._end(runs, course, course.gate.ending)
+
+    def _go(self, runs: Runs, course: _Course) -> None:
+        revision = self._read(course)
+        ledger = open_ledger(
+            self.engine, self.backend_settings.base_url, self.backend_settings.api_key.get_secret_value(), self.clock
+        )
+        run = runs.move(
+            course.run.run_id,
+            RunStatus.PLANNING,
+            ledger_id=ledger.ledger_id,
+            revision=revision,
+            report=course.report,
+        )
+        _go_on(course, run)
+        interrupted = recover(self.engine, ledger.ledger_id, now_ms=epoch_ms(self.clock()))
+        if interrupted:
+            course.report["interruptedCalls"] = interrupted
+        self._look_for_lacking(course, ledger)
+        self._verify(course, ledger)
+        course.progress.phase("planning", None)
+        plan = self._plan(course, ledger)
+        course.plan_id = plan.plan_id
+        if plan.holds:
+            course.report["held"] = [hold.to_wire() for hold in plan.holds]
+        with reading(self.engine) as connection:
+            counts = add_counts(course.before, read_counts(connection, plan.plan_id))
+        runs.note(run.run_id, plan_id=plan.plan_id, counts=counts, report=course.report)
+        if run.dry_run or not plan.total("planned"):
+            return
+        _go_on(course, runs.move(run.run_id, RunStatus.APPLYING))
+        self._apply(course, ledger)
+
+    def _read(self, course: _Course) -> int:
+        course.progress.phase("reading", None)
+        report = refresh(self.engine, self.sources, clock=self.clock, progress=course.progress)
+        course.report |= _directory_report(report)
+        for source in report.sources:
+            if source.verdict is not Verdict.COMPLETE:
+                course.progress.note(f"source {source.name} is {source.verdict.value}: {source.reason}")
+        return report.revision
+
+    def _verify(self, course: _Course, ledger: Ledger) -> None:
+        """Reads the backend back where that is due. A stored plan and approved deletes are taken as they are."""
+        run = course.run
+        if run.plan_is_settled:
+            return
+        if not run.verify and not ledger.wants_verify:
+            return
+        course.progress.phase("verifying", None)
+        verify = Verify(
+            self.engine,
+            self.client,
+            ledger_id=ledger.ledger_id,
+            capabilities=course.capabilities,
+            gate=course.gate,
+            threads=self.backend_settings.max_in_flight,
+            progress=course.progress,
+            clock=self.clock,
+        )
+        try:
+            report = verify.run(Narrowing.of(run.organization_ids, run.user_ids))
+        except VerifyStoppedError:
+            _go_on(course, run)
+            raise
+        course.report["verify"] = report.to_wire()
+
+    def _look_for_lacking(self, course: _Course, ledger: Ledger) -> None:
+        """Does the backend still lack what it lacked before?
+
+        One question in a run is enough while it does; a verifying run asks for all. What it has after all makes
+        uncertain what was not told for want of it.
+        """
+        with reading(self.engine) as connection:
+            lacking = lacking_operations(connection, ledger.ledger_id)
+            place = connection.execute(
+                text(
+                    """
+                    SELECT item_id FROM ledger_item
+                    WHERE ledger_id = :ledger_id AND kind = 'organization' AND certain ORDER BY item_id LIMIT 1
+                    """
+                ),
+                {"ledger_id": ledger.ledger_id},
+            ).scalar()
+        if not lacking or place is None or course.capabilities.mode == "core" or course.run.plan_is_settled:
+            return
+        caller = BackendCaller(self.client)
+        self.random.shuffle(lacking)
+        for operation, plain in lacking:
+            try:
+                there = caller.has_operation(operation, str(place), extras=plain)
+            except ClientError:
+                return
+            if there:
+                with writing(self.engine) as connection:
+                    tell_again(connection, ledger.ledger_id, operation, plain=plain)
+            elif not course.run.verify:
+                return
+
+    def _plan(self, course: _Course, ledger: Ledger) -> Plan:
+        run = course.run
+        if run.approved_at is None and run.requested_plan_id is not None:
+            return self._stored_plan(run.requested_plan_id, ledger)
+        if run.approved_at is not None:
+            course.before = _without_held(run.counts)
+        return make_plan(
+            self.engine,
+            ledger_id=ledger.ledger_id,
+            now=self.clock(),
+            limits=self.sync_settings.limits,
+            grace=timedelta(seconds=self.directory_settings.grace),
+            narrowing=Narrowing.of(run.organization_ids, run.user_ids),
+            allow_deletes=run.allow_deletes,
+            approving=run.plan_id if run.approved_at is not None else None,
+            random=self.random,
+        )
+
+    def _stored_plan(self, plan_id: str, ledger: Ledger) -> Plan:
+        with reading(self.engine) as connection:
+            plan = load_plan(connection, plan_id)
+            if plan is None or plan.ledger_id != ledger.ledger_id:
+                raise PlanningError(f"there is no plan {plan_id} of this backend")
+            if not plan_still_valid(connection, plan):
+                raise PlanningError(
+                    f"plan {plan_id} was made when the directory or the backend stood otherwise; make a new one"
+                )
+        return plan
+
+    def _apply(self, course: _Course, ledger: Ledger) -> None:
+        if course.plan_id is None:
+            return
+        sender = Sender(
+            BackendCaller(self.client), course.capabilities, course.gate, batch_size=self.backend_settings.batch_size
+        )
+        Applier(
+            self.engine,
+            Target(run_id=course.run.run_id, plan_id=course.plan_id, ledger_id=ledger.ledger_id),
+            sender=sender,
+            gate=course.gate,
+            max_in_flight=self.backend_settings.max_in_flight,
+            batch_size=self.backend_settings.batch_size,
+            progress=course.progress,
+            clock=self.clock,
+            sleep=self.sleep,
+            random=self.random,
+            before=course.before,
+            calls=course.run.calls,
+        ).apply()
+
+    def _end(self, runs: Runs, course: _Course, ending: Ending | None) -> Run:
+        """Gives the run the status that its plan's items, or the reason why it ended early, call for."""
+        course.report |= course.capabilities.report()
+        values: dict[str, object] = {"finished_at": self.clock(), "error": ending.message if ending else None}
+        unsettled = False
+        if course.plan_id is not None:
+            with writing(self.engine) as connection:
+                if ending is not None:
+                    cancel_unsent(connection, course.plan_id, ending.message)
+                counts = add_counts(course.before, read_counts(connection, course.plan_id))
+                left_behind, unsettled = _what_remains(connection, course.plan_id)
+            if left_behind:
+                course.report["leftBehind"] = left_behind
+            values["counts"] = counts
+        status = RunStatus.DONE
+        if ending is not None:
+            status = RunStatus.CANCELLED if ending.cancelled else RunStatus.FAILED
+        elif not course.run.dry_run and _total(values.get("counts"), "held"):
+            status = RunStatus.HELD
+            values["held_until"] = self.clock() + HELD_FOR
+        elif unsettled and not course.run.dry_run:
+            status = RunStatus.PARTIAL
+        log = structlog.stdlib.get_logger(__name__)
+        try:
+            run = runs.move(course.run.run_id, status, report=course.report, **values)
+        except RunConflictError:
+            run = runs.get(course.run.run_id)
+            if not run.is_final:
+                raise
+            log.warning("run_taken_over", run_id=run.run_id, status=run.status.value, error=run.error)
+            return run
+        log.info("run_ended", run_id=run.run_id, status=run.status.value, calls=run.calls, error=run.error)
+        return run
+
+
+def _go_on(course: _Course, run: Run) -> None:
+    """Raises ``_EndedError`` when the run is to end."""
+    if run.cancel_requested:
+        course.gate.end(Ending(cancelled=True, message="cancelled on request"))
+    if not course.gate.is_open() and course.gate.ending is not None:
+        raise _EndedError(course.gate.ending)
+
+
+def _directory_report(report: RefreshReport) -> dict[str, object]:
+    """What about the directory an operator should know; empty when all is well."""
+    told: dict[str, object] = {}
+    sources = [
+        {"name": source.name, "verdict": source.verdict.value, "reason": source.reason, "malformed": source.malformed}
+        for source in report.sources
+        if source.verdict is not Verdict.COMPLETE
+    ]
+    if sources:
+        told["sources"] = sources
+    if report.problem_count:
+        told["problemCounts"] = {str(sort): number for sort, number in report.problem_counts.items()}
+        told["problems"] = [str(problem) for problem in report.problems[:_PROBLEMS_SHOWN]]
+    return told
+
+
+def _without_held(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Counts:
+    """What was settled before the held deletes were approved; those are planned anew."""
+    settled: Counts = {
+        kind: {action: dict(numbers) for action, numbers in actions.items()} for kind, actions in counts.items()
+    }
+    for actions in settled.values():
+        for numbers in actions.values():
+            numbers["planned"] = numbers.get("planned", 0) - numbers.pop("held", 0)
+    return settled
+
+
+def _what_remains(connection: Connection, plan_id: str) -> tuple[dict[str, int], bool]:
+    """What was left behind in the backend, by kind; and whether anything is not as it should be."""
+    rows = connection.execute(
+        text(
+            """
+            SELECT kind, count(*) AS number FROM plan_item
+            WHERE plan_id = :plan_id AND status = 'skipped' AND message = :left_behind GROUP BY kind
+            """
+        ),
+        {"plan_id": plan_id, "left_behind": LEFT_BEHIND},
+    )
+    left_behind = {row.kind: row.number for row in rows}
+    unsettled = connection.execute(
+        text(
+            """
+            SELECT 1 FROM plan_item WHERE plan_id = :plan_id AND (
+                status IN ('failed', 'parked')
+                OR (status = 'skipped' AND message NOT IN (:left_behind, :untold))
+                OR (status = 'waiting' AND action <> 'delete')
+            ) LIMIT 1
+            """
+        ),
+        {"plan_id": plan_id, "left_behind": LEFT_BEHIND, "untold": UNTOLD},
+    ).first()
+    return left_behind, unsettled is not None
+
+
+def _total(counts: object, status: str) -> int:
+    if not isinstance(counts, Mapping):
+        return 0
+    return sum(numbers.get(status, 0) for actions in counts.values() for numbers in actions.values())

@@ -1,0 +1,61 @@
+"""When does synchronization run by itself, and how much may it delete without being asked?"""
+
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from app.sync.schedule import ScheduleError, trigger_of
+
+
+def _usable_schedule(schedule: str) -> str:
+    schedule = schedule.strip()
+    if schedule:
+        try:
+            trigger_of(schedule, "UTC")
+        except ScheduleError as error:
+            raise ValueError(f"{schedule!r} {error}") from error
+    return schedule
+
+
+def _known_timezone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (LookupError, ValueError, OSError) as error:
+        raise ValueError(f"{name!r} is no time zone; write one like UTC or Europe/Berlin") from error
+    return name
+
+
+Schedule = Annotated[str, AfterValidator(_usable_schedule)]
+"""Cron (five fields), ``every`` and a number with s, m, h or d, or nothing for never."""
+
+
+class LimitSettings(BaseModel):
+    """The section ``sync.limits``: deletes above either limit are held back for approval; the rest of a run goes on.
+
+    Both count per kind of item within each organization (organizations themselves are counted together).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    delete_count: int = Field(default=500, ge=0, le=1_000_000_000)
+    """So many deletes go through; the delete of a folder or an organization counts everything below it."""
+    delete_percent: float = Field(default=20, ge=0, le=100)
+    """So many percent of what the ledger holds of that kind there go through; does not count below 10 items."""
+
+
+class SyncSettings(BaseModel):
+    """The section ``sync``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schedule: Schedule = "*/15 * * * *"
+    """When a sync starts by itself: cron, or an interval like ``every 15m``; empty: never."""
+    timezone: Annotated[str, AfterValidator(_known_timezone)] = "UTC"
+    """The time zone that cron schedules are read in."""
+    jitter: int = Field(default=30, ge=0, le=3600)
+    """Seconds by which a start is put off at random at most, so that installations do not all call at once."""
+    verify_schedule: Schedule = "17 3 * * *"
+    """When a sync begins with reading the backend back: cron, or an interval; empty: never."""
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    """How much may be deleted without approval."""

@@ -1,0 +1,404 @@
+"""What does the backend really hold, and how is the ledger mended accordingly?
+
+Everything that the backend can be asked about is read by page and staged, then compared in one transaction:
+
+- what the ledger holds and the backend does not is taken out, so that the next plan adds it again if it is wanted;
+- what is there with other fields, in another place or with another role is noted so, and updated by the next plan;
+- what is there, was never ours and is wanted is adopted;
+- what is there, was never ours and is not wanted is counted and named, and left alone.
+
+Nothing is mended when reading breaks off in the middle. What a backend with core operations alone cannot tell (folders,
+documents; of groups any backend tells the members only) stays as the ledger has it, and the report says so.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from app.client.client import BackendClient
+from app.client.errors import BackendRefused, OperationMissing
+from app.contract import operations as contract
+from app.contract.documents import GetDocumentsRequest
+from app.contract.errors import Status
+from app.contract.folders import GetFoldersRequest
+from app.contract.limits import IDS_PER_READ
+from app.contract.organizations import GetOrganizationsRequest
+from app.contract.users import GetUsersRequest, User
+from app.database.engine import reading, writing
+from app.store.ledger import mark_verified, move_on
+from app.store.observed import (
+    Observed,
+    adopt,
+    clear_observed,
+    drop_missing,
+    drop_organizations,
+    foreign,
+    set_digests,
+    settle_doubts,
+    stage,
+    take_in_places,
+    to_compare,
+)
+from app.store.statements import run
+from app.sync import observing
+from app.sync.capabilities import Capabilities
+from app.sync.desired import compute
+from app.sync.kinds import USER_KINDS, Kind
+from app.sync.narrowing import Narrowing
+from app.sync.progress import Progress
+from app.sync.sending import Gate
+
+Clock = Callable[[], datetime]
+ThingT = TypeVar("ThingT")
+
+_PAGE_SIZE = 1000
+_STAGED_AT_ONCE = 5000
+_SIDE_BY_SIDE = 64
+"""Containers whose users are read before any of them is staged: what bounds the memory."""
+
+
+class VerifyStoppedError(Exception):
+    """The run ends before everything was read; the gate says why."""
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What a verify found."""
+
+    seen: int = 0
+    """Items that were read back."""
+    missing: int = 0
+    """Ours, and not there any more."""
+    changed: int = 0
+    """Ours, and not as we left them."""
+    adopted: int = 0
+    foreign: dict[str, int] = field(default_factory=dict)
+    """Never ours and not wanted, by kind."""
+    foreign_named: list[str] = field(default_factory=list)
+    not_read: list[str] = field(default_factory=list)
+    """Kinds that the backend does not tell about."""
+
+    def to_wire(self) -> dict[str, object]:
+        """The form in which a run's report holds it."""
+        return {
+            "seen": self.seen,
+            "missing": self.missing,
+            "changed": self.changed,
+            "adopted": self.adopted,
+            "foreign": self.foreign,
+            "foreignNamed": self.foreign_named,
+            "notRead": self.not_read,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Container:
+    """Something whose users are read in one call, or by page."""
+
+    kind: Kind
+    """Of the users in it."""
+    organization_id: str
+    container_id: str = ""
+
+
+class Verify:
+    """Reads one backend back, once."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        client: BackendClient,
+        *,
+        ledger_id: int,
+        capabilities: Capabilities,
+        gate: Gate,
+        threads: int,
+        progress: Progress,
+        clock: Clock,
+    ) -> None:
+        self._engine = engine
+        self._client = client
+        self._ledger_id = ledger_id
+        self._capabilities = capabilities
+        self._gate = gate
+        self._threads = threads
+        self._progress = progress
+        self._clock = clock
+        self._report = VerifyReport()
+        self._unread: set[Kind] = {Kind.GROUP}
+
+    def run(self, narrowing: Narrowing) -> VerifyReport:
+        """Reads what the narrowing leaves and mends the ledger.
+
+        Raises ``ClientError`` when the backend does not answer, ``VerifyStoppedError`` when the run is to end.
+        """
+        with writing(self._engine) as connection:
+            clear_observed(connection, self._ledger_id)
+        try:
+            if narrowing.user_ids:
+                self._read_users(narrowing)
+            else:
+                self._read_everything(narrowing)
+            with writing(self._engine) as connection:
+                self._mend(connection, narrowing)
+        finally:
+            with writing(self._engine) as connection:
+                clear_observed(connection, self._ledger_id)
+        self._report.not_read = sorted(kind.value for kind in self._unread)
+        return self._report
+
+    def _read_everything(self, narrowing: Narrowing) -> None:
+        self._stage(self._organizations(narrowing))
+        ours = self._organizations_of_ours(narrowing)
+        for organization_id in ours:
+            self._stage(self._folders(organization_id))
+            self._stage(self._documents(organization_id))
+            self._stage(self._document_users(organization_id, None))
+            self._stage_users([_Container(Kind.ORGANIZATION_USER, organization_id)], None)
+            self._stage_users(self._folders_to_ask(organization_id), None)
+            self._stage_users(self._groups_to_ask(organization_id), None)
+
+    def _read_users(self, narrowing: Narrowing) -> None:
+        """Only what hangs on some users, and only where the ledger or the directory has something of theirs."""
+        with writing(self._engine) as connection:
+            compute(connection, ledger_id=self._ledger_id, now=self._clock(), narrowing=narrowing)
+            rows = run(
+                connection,
+                """
+                SELECT DISTINCT kind, organization_id, CASE kind WHEN 'documentUser' THEN '' ELSE container_id END
+                FROM (
+                    SELECT kind, organization_id, container_id FROM desired
+                    UNION SELECT l.kind, l.organization_id, l.container_id FROM ledger_item l
+                    WHERE l.ledger_id = :ledger_id AND {within}
+                ) AS places ORDER BY 1, 2, 3
+                """,
+                {"ledger_id": self._ledger_id, **_ids(narrowing)},
+                within=_within(narrowing),
+            ).all()
+            run(connection, "DROP TABLE IF EXISTS desired")
+        places = [
+            _Container(Kind(str(kind)), str(organization), str(container)) for kind, organization, container in rows
+        ]
+        for user_ids in _in_parts(narrowing.user_ids, IDS_PER_READ):
+            for place in places:
+                if place.kind is Kind.DOCUMENT_USER:
+                    self._stage(self._document_users(place.organization_id, user_ids))
+            self._stage_users([place for place in places if place.kind is not Kind.DOCUMENT_USER], user_ids)
+
+    def _stage(self, items: Iterable[Observed]) -> None:
+        rest = iter(items)
+        while chunk := list(islice(rest, _STAGED_AT_ONCE)):
+            with writing(self._engine) as connection:
+                stage(connection, self._ledger_id, chunk)
+            self._report.seen += len(chunk)
+            self._progress.advance(len(chunk))
+
+    def _stage_users(self, containers: Iterable[_Container], user_ids: list[str] | None) -> None:
+        """Several containers are read side by side."""
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="verify") as pool:
+            for some in _in_parts(containers, _SIDE_BY_SIDE):
+                for found in pool.map(lambda one: list(self._users(one, user_ids)), some):
+                    self._stage(found)
+
+    def _organizations(self, narrowing: Narrowing) -> Iterator[Observed]:
+        ids = list(narrowing.organization_ids)
+        requests = [GetOrganizationsRequest(organization_ids=some) for some in _in_parts(ids, IDS_PER_READ)] or [
+            GetOrganizationsRequest(page_size=_PAGE_SIZE)
+        ]
+        for request in requests:
+            self._ask()
+            for answer in self._client.pages(contract.GET_ORGANIZATIONS, request):
+                self._ask()
+                yield from map(observing.organization, answer.data)
+
+    def _organizations_of_ours(self, narrowing: Narrowing) -> list[str]:
+        """Those that the backend has and the ledger or the directory knows: what is in others is nobody's concern."""
+        within = "o.organization_id IN (@list(organization_ids))" if narrowing.organization_ids else "TRUE"
+        with reading(self._engine) as connection:
+            rows = run(
+                connection,
+                """
+                SELECT o.item_id FROM observed_item o
+                WHERE o.ledger_id = :ledger_id AND o.kind = 'organization' AND {within} AND (
+                    EXISTS (SELECT 1 FROM access_organization a WHERE a.organization_id = o.item_id)
+                    OR EXISTS (SELECT 1 FROM ledger_item l WHERE l.ledger_id = o.ledger_id
+                        AND l.kind = 'organization' AND l.organization_id = o.item_id))
+                ORDER BY o.item_id
+                """,
+                {"ledger_id": self._ledger_id, **_ids(narrowing)},
+                within=within,
+            )
+            return [str(row[0]) for row in rows]
+
+    def _folders(self, organization_id: str) -> Iterator[Observed]:
+        if Kind.FOLDER in self._unread or self._capabilities.lacks("get_folders"):
+            self._unread.add(Kind.FOLDER)
+            return
+        self._ask()
+        try:
+            answer = self._client.call(contract.GET_FOLDERS, GetFoldersRequest(organization_id=organization_id))
+        except OperationMissing:
+            # The organization has just been read, so it is the operation that is not there.
+            self._note_missing("get_folders", Kind.FOLDER)
+            return
+        yield from observing.folders(organization_id, answer.data)
+
+    def _documents(self, organization_id: str) -> Iterator[Observed]:
+        if Kind.DOCUMENT in self._unread or self._capabilities.lacks("get_documents"):
+            self._unread.add(Kind.DOCUMENT)
+            return
+        request = GetDocumentsRequest(organization_id=organization_id, page_size=_PAGE_SIZE)
+        self._ask()
+        try:
+            for answer in self._client.pages(contract.GET_DOCUMENTS, request):
+                self._ask()
+                for seen in answer.data:
+                    yield observing.document(organization_id, seen)
+        except OperationMissing:
+            self._note_missing("get_documents", Kind.DOCUMENT)
+
+    def _document_users(self, organization_id: str, user_ids: list[str] | None) -> Iterator[Observed]:
+        request = GetUsersRequest(
+            organization_id=organization_id,
+            all_documents=True,
+            group_by_document_id=True,
+            user_ids=user_ids,
+            page_size=_PAGE_SIZE,
+        )
+        for data in self._user_pages(request):
+            if isinstance(data, dict):
+                for document_id, users in data.items():
+                    for one in users:
+                        yield observing.user(Kind.DOCUMENT_USER, organization_id, document_id, one)
+
+    def _users(self, container: _Container, user_ids: list[str] | None) -> Iterator[Observed]:
+        request = GetUsersRequest(
+            organization_id=container.organization_id,
+            folder_id=container.container_id if container.kind is Kind.FOLDER_USER else None,
+            organization_user_group_ids=[container.container_id] if container.kind is Kind.GROUP_MEMBER else None,
+            user_ids=user_ids,
+            page_size=_PAGE_SIZE,
+        )
+        for data in self._user_pages(request):
+            if isinstance(data, dict):
+                continue
+            for one in data:
+                if container.kind is Kind.GROUP_MEMBER:
+                    yield observing.member(container.organization_id, container.container_id, one)
+                else:
+                    yield observing.user(container.kind, container.organization_id, container.container_id, one)
+
+    def _user_pages(self, request: GetUsersRequest) -> Iterator[list[User] | dict[str, list[User]]]:
+        """What is not there has no users."""
+        self._ask()
+        try:
+            for answer in self._client.pages(contract.GET_USERS, request):
+                self._ask()
+                yield answer.data
+        except BackendRefused as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+
+    def _folders_to_ask(self, organization_id: str) -> Iterator[_Container]:
+        # Where folders cannot be read, the ledger says which there are.
+        source = "ledger_item" if Kind.FOLDER in self._unread else "observed_item"
+        for folder_id in self._ids_of(source, Kind.FOLDER, organization_id):
+            yield _Container(Kind.FOLDER_USER, organization_id, folder_id)
+
+    def _groups_to_ask(self, organization_id: str) -> Iterator[_Container]:
+        ours = set(self._ids_of("ledger_item", Kind.GROUP, organization_id))
+        with reading(self._engine) as connection:
+            rows = run(
+                connection,
+                "SELECT organization_user_group_id FROM access_group WHERE organization_id = :organization_id",
+                {"organization_id": organization_id},
+            )
+            ours |= {str(row[0]) for row in rows}
+        for group_id in sorted(ours):
+            yield _Container(Kind.GROUP_MEMBER, organization_id, group_id)
+
+    def _ids_of(self, table: str, kind: Kind, organization_id: str) -> Iterator[str]:
+        after = ""
+        while True:
+            with reading(self._engine) as connection:
+                rows = run(
+                    connection,
+                    """
+                    SELECT item_id FROM {table} WHERE ledger_id = :ledger_id AND kind = :kind
+                    AND organization_id = :organization_id AND container_id = '' AND item_id > :after
+                    ORDER BY item_id LIMIT 2000
+                    """,
+                    {
+                        "ledger_id": self._ledger_id,
+                        "kind": kind.value,
+                        "organization_id": organization_id,
+                        "after": after,
+                    },
+                    table=table,
+                ).all()
+            if not rows:
+                return
+            yield from (str(row[0]) for row in rows)
+            after = str(rows[-1][0])
+
+    def _mend(self, connection: Connection, narrowing: Narrowing) -> None:
+        report, ledger_id = self._report, self._ledger_id
+        within, scope = _within(narrowing), _ids(narrowing)
+        if not narrowing.user_ids:
+            report.missing += drop_organizations(connection, ledger_id, within, scope)
+        for kind in USER_KINDS if narrowing.user_ids else Kind:
+            if kind not in self._unread:
+                report.missing += drop_missing(connection, ledger_id, kind.value, within, scope)
+        report.changed += take_in_places(connection, ledger_id)
+        compute(connection, ledger_id=ledger_id, now=self._clock(), narrowing=narrowing)
+        report.adopted = adopt(connection, ledger_id)
+        run(connection, "DROP TABLE IF EXISTS desired")
+        for kind in Kind:
+            for page in to_compare(connection, ledger_id, kind.value):
+                found = [
+                    (
+                        item,
+                        item.wanted_digest if observing.same_fields(item.observed_payload, item.wanted_payload) else "",
+                    )
+                    for item in page
+                ]
+                report.changed += sum(bool(item.held_digest) and not digest for item, digest in found)
+                set_digests(connection, ledger_id, found)
+        settle_doubts(connection, ledger_id)
+        report.foreign, report.foreign_named = foreign(connection, ledger_id)
+        move_on(connection, ledger_id)
+        if narrowing.is_everything:
+            mark_verified(connection, ledger_id, self._clock())
+
+    def _note_missing(self, operation: str, kind: Kind) -> None:
+        self._capabilities.note_missing(operation)
+        self._unread.add(kind)
+
+    def _ask(self) -> None:
+        """Called before every call."""
+        if not self._gate.is_open():
+            raise VerifyStoppedError
+
+
+def _in_parts(things: Iterable[ThingT], size: int) -> Iterator[list[ThingT]]:
+    rest = iter(things)
+    while part := list(islice(rest, size)):
+        yield part
+
+
+def _within(narrowing: Narrowing) -> str:
+    conditions = []
+    if narrowing.organization_ids:
+        conditions.append("l.organization_id IN (@list(organization_ids))")
+    if narrowing.user_ids:
+        conditions.append("l.item_id IN (@list(user_ids))")
+    return " AND ".join(conditions) or "TRUE"
+
+
+def _ids(narrowing: Narrowing) -> dict[str, object]:
+    return {"organization_ids": narrowing.organizations_json, "user_ids": narrowing.users_json}

@@ -1,0 +1,141 @@
+"""A backend with the reference's operations alone: what can be told is told, the rest is reported once."""
+
+from typing import Any
+
+import pytest
+
+from app.contract.operation import Tier
+from app.contract.operations import by_name
+
+
+@pytest.fixture(params=["auto", "core"])
+def core(world: Any, fill: Any, request: Any) -> Any:
+    """The company on a backend that answers 404 to everything else; found out, or known from the settings."""
+    world.wire.core_only = True
+    world.operations = request.param
+    fill(world.directory)
+    return world
+
+
+def test_everything_that_can_be_told_is_told(core: Any) -> None:
+    run = core.sync()
+    assert (run.status, run.error) == ("done", None), core.items(run)
+    held = core.held()
+    assert set(held["members"]) == {"ada", "bob", "dan"}
+    assert set(held["folders"]) == {"specs", "drafts", "archive"}
+    assert set(held["documents"]) == {"roadmap"}, "a document comes into being with its first user"
+    assert held["documentUsers"] == {"roadmap": {"cleo": ("Cleo", "editor")}}
+    assert set(held["folderUsers"]) == {"specs", "drafts"}
+    assert held["groups"] == {"core": ["dan"], "eng": ["bob", "dan"]}
+    assert run.report["rolesAndAccessTypesUntold"] is True
+    assert run.report["untold"]["add_documents"] == 4
+
+
+def test_second_run_sends_nothing(core: Any) -> None:
+    core.sync()
+    core.wire.forget()
+    run = core.sync()
+    assert (run.status, run.calls) == ("done", 0)
+    # Where it was found out, one question without items asks whether it is still so.
+    asked = [sent for sent in core.wire.sent if not sent.items]
+    assert core.wire.sent == asked
+    assert len(asked) == (core.operations == "auto")
+
+
+def test_backend_that_lacked_something_for_a_moment_is_told_all_of_it(core: Any) -> None:
+    if core.operations == "core":
+        pytest.skip("there nothing is tried")
+    core.sync()
+    for key in (("folder", "acme", "archive"), ("document", "acme", "handbook")):
+        core.directory.remove(*key)
+    core.sync()
+    core.wire.core_only = False
+    core.clock.move_on(hours=7)
+    assert core.sync().status == "done"
+    held = core.held()
+    assert set(held["folders"]) == {"specs", "drafts"}
+    assert held["folders"]["specs"] == ("Specs", "root", "restricted")
+    assert set(held["documents"]) == {"roadmap", "pressrelease", "salaries"}
+    assert held["documents"]["salaries"] == ("Salaries", "specs", "restricted")
+    assert held["members"]["bob"] == ("Bob", "viewer")
+    core.wire.forget()
+    assert core.sync().calls == 0
+    assert core.wire.sent == []
+
+
+def test_known_core_backend_is_asked_nothing_that_it_lacks(core: Any) -> None:
+    if core.operations != "core":
+        pytest.skip("only where the settings say so")
+    core.sync(verify=True)
+    core.directory.remove("document", "acme", "handbook")
+    core.directory.remove("folder", "acme", "archive")
+    core.sync()
+    assert {by_name(sent.operation).tier for sent in core.wire.sent} == {Tier.CORE}
+    assert {sent.path for sent in core.wire.sent} == {by_name(sent.operation).path for sent in core.wire.sent}
+
+
+def test_deleted_folder_is_emptied_and_left_behind(core: Any) -> None:
+    core.sync()
+    for key in (
+        ("folder", "acme", "specs"),
+        ("folder", "acme", "drafts"),
+        ("document", "acme", "roadmap"),
+        ("document", "acme", "salaries"),
+        ("grant", "acme", "specs"),
+        ("grant", "acme", "drafts"),
+        ("grant", "acme", "", "roadmap"),
+    ):
+        core.directory.remove(*key)
+    run = core.sync()
+    assert (run.status, run.error) == ("done", None), core.items(run)
+    held = core.held()
+    assert set(held["folders"]) == {"specs", "drafts", "archive"}
+    assert held["folderUsers"] == {}
+    assert held["documents"] == {}
+    assert run.report["leftBehind"] == {"folder": 2}
+    assert not [key for key in core.ledger() if key[0] in {"folderUser", "documentUser"}]
+    core.wire.forget()
+    assert core.sync().calls == 0
+
+
+def test_deleted_organization_is_emptied_and_left_behind(core: Any) -> None:
+    core.sync()
+    core.directory.records.clear()
+    core.directory.organization("other")
+    run = core.sync()
+    assert (run.status, run.error) == ("done", None), core.items(run)
+    held = core.held()
+    assert (held["members"], held["documents"], held["folderUsers"]) == ({}, {}, {})
+    assert run.report["leftBehind"] == {"organization": 1, "folder": 3}
+    assert set(core.ledger()) == {("organization", "", "other")}
+    groups = core.ask("get_users", organizationId="acme", organizationUserGroupIds=["eng", "core"])
+    assert groups == []
+
+
+def test_verify_reads_what_it_can_and_says_what_it_cannot(core: Any) -> None:
+    core.sync()
+    core.ask("delete_users", organizationId="acme", userIds=["ada"])
+    core.ask("delete_users", organizationId="acme", folderId="drafts", userIds=["bob"])
+    run = core.sync(verify=True)
+    assert run.status == "done"
+    assert run.report["verify"]["notRead"] == ["document", "folder", "group"]
+    assert run.report["verify"]["missing"] == 2
+    held = core.held()
+    assert "ada" in held["members"]
+    assert "bob" in held["folderUsers"]["drafts"]
+
+
+def test_backend_that_learns_the_rest_is_told_after_a_verify(core: Any) -> None:
+    core.sync()
+    core.wire.core_only = False
+    core.operations = "auto"
+    assert core.sync(verify=True).status == "done"
+    assert core.sync(verify=True).status == "done"
+    held = core.held()
+    assert set(held["documents"]) == {"handbook", "roadmap", "pressrelease", "salaries"}
+    assert held["documents"]["roadmap"][:2] == ("Roadmap", "drafts")
+    assert held["documents"]["salaries"] == ("Salaries", "specs", "restricted")
+    assert held["folders"]["specs"] == ("Specs", "root", "restricted")
+    assert held["members"]["bob"] == ("Bob", "viewer")
+    core.wire.forget()
+    assert core.sync().calls == 0
