@@ -1,0 +1,106 @@
+"""Where does the backend ask, who may ask, and what does it get when it cannot be answered?
+
+``POST`` on the configured path is the permission-provider call; ``POST /permissions/explain`` takes the same body from
+operators and gives reasons too. What is no answer is an error envelope with a code that is not 2xx, which the caller
+takes for "try again, and let nobody in until then": 401 for a wrong token, 400 for a body that cannot be read, 503
+while the database is away or the directory was never read.
+
+Errors are raised; the app that carries the blueprint turns them into envelopes (``app.edge.errors``).
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from time import perf_counter
+
+from flask import Blueprint, Response, request
+
+from app.edge.body import read_json
+from app.edge.json import json_response
+from app.edge.throttle import FailedCredentials
+from app.edge.tokens import TokenSet, require_bearer
+from app.provider.answer import (
+    Answer,
+    ProviderObserver,
+    ViewLoader,
+    answer_questions,
+    explain_questions,
+    read_questions,
+)
+from app.provider.settings import EXPLAIN_PATH, ProviderSettings
+
+Clock = Callable[[], datetime]
+"""Gives the time: aware, UTC."""
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+_PREFLIGHT_SECONDS = "600"
+
+
+def provider_blueprint(
+    settings: ProviderSettings,
+    *,
+    load_view: ViewLoader,
+    load_view_with_names: ViewLoader,
+    require_admin: Callable[[], None],
+    clock: Clock,
+    observer: ProviderObserver | None = None,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    failures: FailedCredentials | None = None,
+) -> Blueprint:
+    """The two routes.
+
+    ``load_view`` loads what decisions need, ``load_view_with_names`` what their reasons show besides. ``require_admin``
+    lets an operator's request pass, or raises. ``failures`` counts wrong tokens.
+    """
+    blueprint = Blueprint("provider", __name__)
+    policy = settings.policy
+    tokens = TokenSet((token.get_secret_value() for token in settings.auth_tokens), failures)
+
+    def check() -> Response:
+        began = perf_counter()
+        if not settings.allow_anonymous:
+            require_bearer(request, tokens)
+        asked = read_questions(read_json(request, max_bytes=max_body_bytes), settings.max_requests)
+        return _respond(answer_questions(asked, load_view, clock(), policy), observer, began)
+
+    def explain() -> Response:
+        require_admin()
+        asked = read_questions(read_json(request, max_bytes=max_body_bytes), settings.max_requests)
+        answer = explain_questions(asked, load_view_with_names, clock(), policy)
+        return json_response(answer.envelope())
+
+    blueprint.add_url_rule(settings.path, "check", check, methods=["POST"], provide_automatic_options=False)
+    blueprint.add_url_rule(EXPLAIN_PATH, "explain", explain, methods=["POST"])
+    if settings.browser_origins:
+        _let_browsers_in(blueprint, settings)
+    return blueprint
+
+
+def _respond(answer: Answer, observer: ProviderObserver | None, began: float) -> Response:
+    response = json_response(answer.envelope())
+    if observer is not None:
+        observer.answered(answer.allowed, answer.denied, answer.errors, perf_counter() - began)
+    return response
+
+
+def _let_browsers_in(blueprint: Blueprint, settings: ProviderSettings) -> None:
+    """Answers preflights of the configured origins, and lets their pages read the answers, errors included."""
+    origins = frozenset(settings.browser_origins)
+
+    def preflight() -> Response:
+        response = Response(status=204)
+        if request.headers.get("Origin", "") in origins:
+            response.headers["Access-Control-Allow-Methods"] = "POST"
+            response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type, X-Request-Id"
+            response.headers["Access-Control-Max-Age"] = _PREFLIGHT_SECONDS
+        return response
+
+    blueprint.add_url_rule(settings.path, "preflight", preflight, methods=["OPTIONS"], provide_automatic_options=False)
+
+    @blueprint.after_request
+    def _allow(response: Response) -> Response:
+        if request.url_rule is not None and request.url_rule.rule == settings.path:
+            response.headers.add("Vary", "Origin")
+            origin = request.headers.get("Origin", "")
+            if origin in origins:
+                response.headers["Access-Control-Allow-Origin"] = origin
+        return response
