@@ -1,0 +1,1 @@
+"""What operators and their programs ask of the service: runs, health, readiness, metrics."""

@@ -1,0 +1,62 @@
+"""Does this process live, can it answer, and how is it doing?
+
+``/healthz`` says that the process lives and touches nothing else: who restarts processes by it must not restart them
+because a database is away. ``/readyz`` runs every check and is 503 as soon as one fails: who sends requests by it sends
+them elsewhere meanwhile.
+"""
+
+from collections.abc import Callable, Mapping
+
+import structlog
+from flask import Blueprint, Response, request
+
+from app.edge.errors import log_fields
+from app.edge.json import json_response
+from app.edge.tokens import TokenSet, require_bearer
+
+Check = Callable[[], str]
+"""Gives one phrase about what it found; raises when what it looks at is not as it must be."""
+
+
+class NotReadyError(Exception):
+    """A check failed; the text is for whoever asks."""
+
+
+def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
+    """``/healthz`` and ``/readyz``; ``checks`` run in their order, all of them."""
+    blueprint = Blueprint("health", __name__)
+    log = structlog.stdlib.get_logger(__name__)
+
+    @blueprint.get("/healthz")
+    def healthz() -> Response:
+        return json_response({"status": "ok"})
+
+    @blueprint.get("/readyz")
+    def readyz() -> Response:
+        results: dict[str, dict[str, str]] = {}
+        for name, check in checks.items():
+            try:
+                results[name] = {"state": "ok", "detail": check()}
+            except NotReadyError as error:
+                results[name] = {"state": "failed", "detail": str(error)}
+            except Exception as error:  # noqa: BLE001 - log_fields tells all of it
+                log.warning("readiness_check_failed", check=name, **log_fields(error))
+                results[name] = {"state": "failed", "detail": "not reachable at the moment"}
+        ready = all(result["state"] == "ok" for result in results.values())
+        return json_response({"status": "ready" if ready else "not_ready", "checks": results}, 200 if ready else 503)
+
+    return blueprint
+
+
+def metrics_blueprint(render: Callable[[], tuple[bytes, str]], tokens: TokenSet | None) -> Blueprint:
+    """``/metrics``; ``render`` gives the text and its content type, ``tokens`` lets in, None: everyone."""
+    blueprint = Blueprint("metrics", __name__)
+
+    @blueprint.get("/metrics")
+    def metrics() -> Response:
+        if tokens is not None:
+            require_bearer(request, tokens)
+        text, content_type = render()
+        return Response(text, content_type=content_type)
+
+    return blueprint

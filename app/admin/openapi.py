@@ -1,0 +1,195 @@
+"""How is the service told to those who speak OpenAPI?
+
+One OpenAPI 3.1 document of its endpoints: the permission-provider call and its explanation from the contract's shapes,
+the endpoints for operators from this package's.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from flask import Blueprint, Response
+from pydantic import JsonValue, TypeAdapter
+
+from app.admin.resync import ItemKind, ItemStatus, ResyncRequest
+from app.contract.envelope import FailureEnvelope
+from app.contract.permission_call import RequestWire, ResultWire
+from app.edge.json import json_response
+
+Json = dict[str, JsonValue]
+_REF = "#/components/schemas/{model}"
+_BODY_CODES = (413, 415)
+_RUN_ID: Json = {
+    "name": "runId",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+}
+
+
+def openapi_blueprint(*, version: str, provider_path: str, explain_path: str, max_requests: int) -> Blueprint:
+    """``/openapi.json``."""
+    blueprint = Blueprint("openapi", __name__)
+    described = document(
+        version=version, provider_path=provider_path, explain_path=explain_path, max_requests=max_requests
+    )
+
+    @blueprint.get("/openapi.json")
+    def openapi() -> Response:
+        return json_response(described)
+
+    return blueprint
+
+
+def document(*, version: str, provider_path: str, explain_path: str, max_requests: int) -> Json:
+    """The document of a service that answers at these paths, at most so many questions a call."""
+    schemas = _schemas(max_requests)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Usher",
+            "version": version,
+            "description": "Permission answers for a collaboration backend, and what keeps that backend in step.",
+        },
+        "paths": {
+            provider_path: {"post": _permissions("check", "Decide what was asked.", "provider")},
+            explain_path: {"post": _permissions("explain", "Decide what was asked, with reasons.", "admin")},
+            **_resync_paths(),
+            **_open_paths(),
+        },
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                name: {"type": "http", "scheme": "bearer", "description": text}
+                for name, text in (
+                    ("provider", "One of provider.auth_tokens."),
+                    ("admin", "One of admin.tokens."),
+                )
+            },
+        },
+    }
+
+
+def _schemas(max_requests: int) -> Json:
+    named: list[tuple[str, Literal["validation", "serialization"], TypeAdapter[Any]]] = [
+        ("Request", "validation", TypeAdapter(RequestWire)),
+        ("Result", "serialization", TypeAdapter(ResultWire)),
+        ("ResyncRequest", "validation", TypeAdapter(ResyncRequest)),
+        ("Failure", "serialization", TypeAdapter(FailureEnvelope)),
+    ]
+    by_key, shared = TypeAdapter.json_schemas(named, ref_template=_REF)
+    schemas: Json = dict(shared.get("$defs", {}))
+    requests: Json = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": max_requests,
+        "items": by_key["Request", "validation"],
+    }
+    answers: Json = {
+        "data": {"type": "array", "items": by_key["Result", "serialization"]},
+        "success": {"const": True},
+        "statusCode": {"const": 200},
+        "message": {"type": "string"},
+    }
+    schemas["Questions"] = {
+        "type": "object",
+        "required": ["data"],
+        "properties": {"data": {"type": "object", "required": ["requests"], "properties": {"requests": requests}}},
+    }
+    schemas["Answers"] = {"type": "object", "required": list(answers), "properties": answers}
+    schemas["Run"] = {
+        "type": "object",
+        "required": ["runId", "status"],
+        "properties": {"runId": {"type": "string"}, "status": {"type": "string"}},
+    }
+    return schemas
+
+
+def _permissions(name: str, summary: str, token: str) -> Json:
+    return {
+        "operationId": name,
+        "summary": summary,
+        "security": [{token: []}],
+        "requestBody": _body("Questions", required=True),
+        "responses": _responses({"200": "Answers"}, (400, 401, 429, 503, *_BODY_CODES)),
+    }
+
+
+def _resync_paths() -> Json:
+    key: Json = {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"},
+    }
+    parameters: list[JsonValue] = [
+        _RUN_ID,
+        _query("status", {"type": "string", "enum": list(get_args(ItemStatus))}),
+        _query("kind", {"type": "string", "enum": list(get_args(ItemKind))}),
+        _query("pageToken", {"type": "string"}),
+        _query("pageSize", {"type": "integer", "minimum": 1, "maximum": 1000}),
+    ]
+    start = _admin("startRun", "Queue a run.", {"202": "Run"}, (400, *_BODY_CODES))
+    start |= {"parameters": [key], "requestBody": _body("ResyncRequest", required=False)}
+    return {
+        "/resync": {"post": start},
+        "/resync/{runId}": {"get": _admin("getRun", "How a run goes.", {"200": "Run"}, (404,), [_RUN_ID])},
+        "/resync/{runId}/changes": {
+            "get": _admin("getChanges", "What a run changes, and why.", {"200": None}, (400, 404), parameters)
+        },
+        "/resync/{runId}/approve": {
+            "post": _admin("approveRun", "Apply what was held.", {"202": "Run"}, (400, 404), [_RUN_ID])
+        },
+        "/resync/{runId}/cancel": {
+            "post": _admin("cancelRun", "Stop it, or drop what was held.", {"202": "Run"}, (400, 404), [_RUN_ID])
+        },
+    }
+
+
+def _open_paths() -> Json:
+    def plain(name: str, summary: str, codes: Sequence[int] = (), media_type: str = "application/json") -> JsonValue:
+        responses: Json = {"200": {"description": "Success", "content": {media_type: {}}}}
+        responses |= {str(code): {"description": "Failure"} for code in codes}
+        return {"get": {"operationId": name, "summary": summary, "responses": responses}}
+
+    return {
+        "/": plain("landing", "What this is."),
+        "/healthz": plain("healthz", "The process lives."),
+        "/readyz": plain("readyz", "It can answer, and the state of each check.", (503,)),
+        "/metrics": plain("metrics", "For Prometheus.", (401, 429), "text/plain"),
+        "/openapi.json": plain("openapi", "This document."),
+    }
+
+
+def _admin(
+    name: str,
+    summary: str,
+    successes: dict[str, str | None],
+    codes: Sequence[int],
+    parameters: Sequence[JsonValue] = (),
+) -> Json:
+    return {
+        "operationId": name,
+        "summary": summary,
+        "security": [{"admin": []}],
+        "parameters": list(parameters),
+        "responses": _responses(successes, (*codes, 401, 429, 503)),
+    }
+
+
+def _body(schema: str, *, required: bool) -> Json:
+    return {"required": required, "content": {"application/json": {"schema": {"$ref": _REF.format(model=schema)}}}}
+
+
+def _query(name: str, schema: Json) -> Json:
+    return {"name": name, "in": "query", "schema": schema}
+
+
+def _responses(successes: dict[str, str | None], codes: Sequence[int]) -> Json:
+    responses: Json = {
+        code: {
+            "description": "Success",
+            "content": {"application/json": {"schema": {"$ref": _REF.format(model=name)} if name else {}}},
+        }
+        for code, name in successes.items()
+    }
+    failure: Json = {"application/json": {"schema": {"$ref": _REF.format(model="FailureEnvelope")}}}
+    return responses | {str(code): {"description": "Failure", "content": failure} for code in sorted(codes)}

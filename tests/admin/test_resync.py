@@ -1,0 +1,196 @@
+"""Starting, watching and deciding about runs over HTTP."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+
+from app.store.runs import RunRequest, RunStatus
+from app.store.sync_tables import PlanItemRow, PlanRow
+from tests.admin.conftest import Admin
+
+PLAN = PlanRow.__table__
+ITEM = PlanItemRow.__table__
+UNKNOWN = "not a field of this request; it knows organizationIds, userIds, dryRun, verify, allowDeletes"
+
+
+def with_plan(admin: Admin, run_id: str, statuses: list[str], end: RunStatus) -> None:
+    """Takes a queued run through the motions up to its end, with a plan of items in these statuses."""
+    with admin.engine.begin() as connection:
+        connection.execute(
+            insert(PLAN).values(plan_id="p1", ledger_id=1, revision=1, ledger_revision=1, plan_hash="h", created_at=0)
+        )
+        connection.execute(
+            insert(ITEM),
+            [
+                {
+                    "plan_id": "p1", "ordinal": ordinal, "phase": 1, "action": "delete", "kind": "document",
+                    "organization_id": "acme", "container_id": "", "item_id": f"d{ordinal}",
+                    "operation": "delete_documents", "scope": "[]", "reason": "the record is gone", "status": status,
+                }
+                for ordinal, status in enumerate(statuses)
+            ],
+        )  # fmt: skip
+    now = admin.runs.clock()
+    admin.runs.move(run_id, RunStatus.READING, started_at=now)
+    admin.runs.move(run_id, RunStatus.PLANNING, revision=1)
+    admin.runs.move(
+        run_id, end, plan_id="p1", finished_at=now, held_until=now, counts={"document": {"delete": {"held": 2}}}
+    )
+
+
+def error(response: Any) -> tuple[int, str, str]:
+    inner = response.get_json()["error"]
+    return response.status_code, inner["status"], inner["message"]
+
+
+@pytest.mark.parametrize("path", ["/resync/x", "/resync/x/changes"])
+def test_resync_wants_an_admin_token(admin: Admin, path: str) -> None:
+    assert admin.stranger.get(path).status_code == 401
+    assert admin.stranger.get(path, headers={"Authorization": "Bearer wrong"}).status_code == 401
+    assert admin.stranger.post("/resync", json={}).status_code == 401
+    assert admin.runs.recent() == []
+
+
+def test_start_queues_a_run_and_says_where_to_look(admin: Admin) -> None:
+    body = {"organizationIds": ["b", "a"], "userIds": ["ü"], "dryRun": True, "verify": True, "allowDeletes": True}
+    answer = admin.client.post("/resync", json=body)
+    assert answer.status_code == 202
+    run_id = answer.get_json()["runId"]
+    assert answer.get_json() == {"runId": run_id, "status": "queued"}
+    assert answer.headers["Location"] == f"/resync/{run_id}"
+    shown = admin.client.get(answer.headers["Location"]).get_json()
+    assert shown["trigger"] == "resync"
+    assert (shown["organizationIds"], shown["userIds"]) == (["a", "b"], ["ü"])
+    assert (shown["dryRun"], shown["verify"], shown["allowDeletes"]) == (True, True, True)
+    assert shown["requested"] == "2026-11-20T12:00:00.000Z"
+    assert shown["started"] is shown["finished"] is shown["error"] is None
+
+
+@pytest.mark.parametrize("arguments", [{}, {"json": {}}, {"json": {"userIds": None}}])
+def test_start_without_wishes_means_everything(admin: Admin, arguments: dict[str, Any]) -> None:
+    answer = admin.client.post("/resync", **arguments)
+    assert answer.status_code == 202
+    run = admin.runs.get(answer.get_json()["runId"])
+    assert (run.organization_ids, run.user_ids, run.dry_run) == ((), (), False)
+
+
+def test_start_gives_an_identical_run_that_is_still_queued(admin: Admin) -> None:
+    first, second = (admin.client.post("/resync", json={}).get_json()["runId"] for _ in range(2))
+    other = admin.client.post("/resync", json={"verify": True}).get_json()["runId"]
+    assert first == second != other
+
+
+def test_start_gives_the_same_run_for_the_same_idempotency_key(admin: Admin) -> None:
+    headers = {"Idempotency-Key": "k-1"}
+    first = admin.client.post("/resync", json={}, headers=headers).get_json()["runId"]
+    admin.runs.cancel(first)
+    again = admin.client.post("/resync", json={}, headers=headers).get_json()
+    assert again == {"runId": first, "status": "cancelled"}
+    assert error(admin.client.post("/resync", json={"verify": True}, headers=headers))[:2] == (
+        400,
+        "FAILED_PRECONDITION",
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"organizationIds": "a"}, "body.organizationIds: must be an array"),
+        ({"organizationIds": [1]}, "body.organizationIds[0]: must be a string"),
+        ({"userIds": [""]}, "body.userIds[0]: must not be empty"),
+        ({"dryRun": "yes"}, "body.dryRun: must be true or false"),
+        ({"dryrun": True}, f"body.dryrun: {UNKNOWN}"),
+        ({"dry_run": True}, f"body.dry_run: {UNKNOWN}"),
+        ([], "the body must be a JSON object"),
+    ],
+)  # fmt: skip
+def test_start_names_what_is_wrong_with_the_body(admin: Admin, body: Any, message: str) -> None:
+    assert error(admin.client.post("/resync", json=body)) == (400, "INVALID_ARGUMENT", message)
+    assert admin.runs.recent() == []
+
+
+@pytest.mark.parametrize("key", ["", " ", "x" * 201, "ümlaut"])
+def test_start_refuses_an_unusable_idempotency_key(admin: Admin, key: str) -> None:
+    answer = admin.client.post("/resync", json={}, headers={"Idempotency-Key": key})
+    assert error(answer)[:2] == (400, "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize("data", [b"{", b'{"verify": true, "verify": false}', b'{"userIds": ["\\u0000"]}', b"\xff"])
+def test_start_refuses_a_body_that_is_no_strict_json(admin: Admin, data: bytes) -> None:
+    answer = admin.client.post("/resync", data=data, content_type="application/json")
+    assert error(answer)[:2] == (400, "INVALID_ARGUMENT")
+
+
+def test_show_knows_nothing_of_other_ids(admin: Admin) -> None:
+    for run_id in ("nothing", "%00", "a%20b", "%F0%9F%98%80", "x" * 300):
+        assert error(admin.client.get(f"/resync/{run_id}"))[:2] == (404, "NOT_FOUND")
+        assert error(admin.client.post(f"/resync/{run_id}/approve"))[:2] == (404, "NOT_FOUND")
+
+
+def test_changes_come_by_page_and_by_status(admin: Admin) -> None:
+    run_id = admin.client.post("/resync", json={}).get_json()["runId"]
+    with_plan(admin, run_id, ["done", "held", "done", "held", "done"], RunStatus.HELD)
+    base = f"/resync/{run_id}/changes"
+    whole = admin.client.get(base).get_json()
+    assert [change["id"] for change in whole["changes"]] == ["d0", "d1", "d2", "d3", "d4"]
+    assert "nextPageToken" not in whole
+    assert whole["changes"][0]["reason"] == "the record is gone"
+    pages: list[str] = []
+    token = ""
+    while True:
+        page = admin.client.get(f"{base}?status=done&kind=document&pageSize=2&pageToken={token}").get_json()
+        pages += [change["id"] for change in page["changes"]]
+        token = page.get("nextPageToken", "")
+        if not token:
+            break
+    assert pages == ["d0", "d2", "d4"]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("status=odd", "status: must be one of planned, done, failed, held, waiting, parked, skipped, cancelled"),
+        ("kind=odd", "kind: must be one of"),
+        ("pageSize=0", "pageSize: must be a number from 1 to 1000"),
+        ("pageSize=99999999999", "pageSize: must be"),
+        ("pageToken=odd", "pageToken: not a token of this list"),
+        ("pagesize=3", "pagesize: not a parameter"),
+    ],
+)
+def test_changes_name_what_is_wrong_with_the_query(admin: Admin, query: str, message: str) -> None:
+    run_id = admin.client.post("/resync", json={}).get_json()["runId"]
+    status, name, text = error(admin.client.get(f"/resync/{run_id}/changes?{query}"))
+    assert (status, name) == (400, "INVALID_ARGUMENT")
+    assert text.startswith(message)
+
+
+def test_changes_refuse_the_page_token_of_another_query(admin: Admin) -> None:
+    run_id = admin.client.post("/resync", json={}).get_json()["runId"]
+    with_plan(admin, run_id, ["done", "done"], RunStatus.DONE)
+    token = admin.client.get(f"/resync/{run_id}/changes?pageSize=1").get_json()["nextPageToken"]
+    answer = admin.client.get(f"/resync/{run_id}/changes?pageSize=1&status=done&pageToken={token}")
+    assert error(answer)[:2] == (400, "INVALID_ARGUMENT")
+
+
+def test_approve_queues_a_held_run_again(admin: Admin) -> None:
+    run_id = admin.client.post("/resync", json={}).get_json()["runId"]
+    assert error(admin.client.post(f"/resync/{run_id}/approve"))[:2] == (400, "FAILED_PRECONDITION")
+    with_plan(admin, run_id, ["held", "held"], RunStatus.HELD)
+    answer = admin.client.post(f"/resync/{run_id}/approve")
+    assert (answer.status_code, answer.get_json()["status"]) == (202, "queued")
+
+
+def test_cancel_ends_a_queued_run_and_drops_what_is_held(admin: Admin) -> None:
+    run_id = admin.client.post("/resync", json={}).get_json()["runId"]
+    assert admin.client.post(f"/resync/{run_id}/cancel").get_json()["status"] == "cancelled"
+    assert error(admin.client.post(f"/resync/{run_id}/cancel"))[:2] == (400, "FAILED_PRECONDITION")
+    held, _ = admin.runs.enqueue(RunRequest(trigger="command"))
+    with_plan(admin, held.run_id, ["held"], RunStatus.HELD)
+    assert admin.client.post(f"/resync/{held.run_id}/cancel").get_json()["status"] == "cancelled"
+    assert admin.runs.changes(held.run_id)[0].status == "cancelled"
+
+
+def test_unknown_methods_and_paths_answer_in_the_envelope(admin: Admin) -> None:
+    assert error(admin.client.get("/resync"))[0] == 405
+    assert error(admin.client.post("/resync/x/odd"))[:2] == (404, "NOT_FOUND")
