@@ -1,0 +1,115 @@
+"""What is the backend's web application made of?"""
+
+import random
+import time
+from functools import cache
+
+import requests
+from flask import Flask, Response
+from sqlalchemy import Engine
+from werkzeug.middleware.proxy_fix import ProxyFix
+
+from app.backend.call import Backend, Clock, Sleep, new_id
+from app.backend.dispatch import install_operations
+from app.backend.features.activities import record_activities
+from app.backend.features.notifications import notify
+from app.backend.handlers import all_handlers
+from app.backend.handlers.tokens import key_set
+from app.backend.judgments.embedder import open_embedder
+from app.backend.judgments.index import JudgmentIndexes
+from app.backend.judgments.search import JudgmentSearch
+from app.backend.settings import SelfHostedBackendSettings
+from app.backend.tokens import PageTokens
+from app.backend.vault import open_vault
+from app.backend.webhooks.sink import send_webhooks
+from app.contract.openapi import document as openapi_document
+from app.contract.operations import OPERATIONS
+from app.edge.errors import install_error_handlers
+from app.edge.headers import install_security_headers
+from app.edge.json import json_response
+from app.edge.request_id import install_request_ids
+
+API_VERSION = "1.0.0"
+"""Of the document that describes the API."""
+
+_KEYS_CACHED = "public, max-age=300"
+"""Who meets a token of a key that he does not know looks again anyway."""
+
+
+_EXTENSION = "usher_backend"
+
+
+def backend_of(app: Flask) -> Backend:
+    """What the handlers of `app` work with."""
+    backend: Backend = app.extensions[_EXTENSION]
+    return backend
+
+
+def create_backend(
+    settings: SelfHostedBackendSettings,
+    engine: Engine,
+    clock: Clock,
+    entropy: random.Random,
+    session: requests.Session,
+    *,
+    sleep: Sleep = time.sleep,
+) -> Flask:
+    """The application. `entropy` makes ids and secrets, so it has to be a `random.SystemRandom` outside of tests;
+    `session` carries the calls to permission providers (see `outgoing.open_session`).
+
+    Raises `vault.SecretKeyError` when there is no usable secret key, and `EmbedderUnavailableError` when the embedder
+    of the settings is not installed. The database is not touched before the first request.
+    """
+    vault = open_vault(settings, entropy)
+    backend = Backend(
+        settings=settings,
+        engine=engine,
+        clock=clock,
+        entropy=entropy,
+        session=session,
+        sleep=sleep,
+        vault=vault,
+        page_tokens=PageTokens(vault.pages),
+        sinks=(record_activities, notify, send_webhooks),
+        judgments=JudgmentSearch(
+            open_embedder(settings.embedder), JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)
+        ),
+    )
+    registry = all_handlers()
+    app = Flask(__name__, static_folder=None)
+    app.extensions[_EXTENSION] = backend
+    # A path with two slashes is another path, which does not exist, and not one to redirect a POST from.
+    app.url_map.merge_slashes = False
+    install_request_ids(app, lambda: new_id(entropy, 22))
+    install_error_handlers(app)
+    install_security_headers(app)
+    install_operations(app, backend, registry)
+
+    @cache
+    def document() -> dict[str, object]:
+        # Tools take the whole table: an operation that is not built yet answers 501, which is in the document too.
+        return dict(
+            openapi_document(
+                OPERATIONS,
+                title="Collaboration backend",
+                version=API_VERSION,
+                server_url=settings.public_url,
+                header_prefix=settings.header_prefixes[0],
+            )
+        )
+
+    @app.get("/openapi.json")
+    def openapi() -> Response:
+        return json_response(document())
+
+    @app.get("/.well-known/jwks/<api_key_id>.json")
+    def jwks(api_key_id: str) -> Response:
+        return json_response(key_set(backend, api_key_id), headers={"Cache-Control": _KEYS_CACHED})
+
+    @app.get("/healthz")
+    def healthz() -> Response:
+        return json_response({"status": "ok"})
+
+    if settings.trusted_proxies:
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
+    return app

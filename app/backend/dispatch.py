@@ -1,0 +1,112 @@
+"""How does a request find its handler, and with what?
+
+Every operation of the contract's table gets a route for each of its paths, POST only. A route authenticates as the
+table says, parses by the table's request model, runs the handler and wraps its reply as the table says. An operation
+without a handler answers UNIMPLEMENTED.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from flask import Flask, Response, request
+from sqlalchemy import Connection, func, select
+
+from app.backend.auth import WrongBodyCredentialsError, authenticate, shown_credentials
+from app.backend.call import Backend, Call, Caller, Reply, RequestT
+from app.backend.registry import Handler, Registry
+from app.contract.errors import PermissionDenied, Unimplemented
+from app.contract.operation import AnyOperation, AuthLevel
+from app.contract.operations import OPERATIONS
+from app.database.engine import is_sqlite, reading
+from app.edge.body import read_json
+from app.edge.errors import TooManyRequests
+from app.edge.json import json_response
+from app.edge.throttle import FailedCredentials
+
+View = Callable[[], Response]
+
+
+def install_operations(app: Flask, backend: Backend, registry: Registry) -> None:
+    """Adds the routes of all operations to `app`."""
+    unknown = registry.names - {operation.name for operation in OPERATIONS}
+    if unknown:
+        raise ValueError(f"handlers without an operation: {', '.join(sorted(unknown))}")
+    failures = FailedCredentials()
+    for operation in OPERATIONS:
+        handler = registry.get(operation.name)
+        view = _unimplemented(operation) if handler is None else _view(operation, handler, backend, failures)
+        for path in operation.paths:
+            app.add_url_rule(path, f"{operation.name} {path}", view, methods=["POST"], provide_automatic_options=False)
+
+
+def _unimplemented(operation: AnyOperation) -> View:
+    def answer() -> Response:
+        raise Unimplemented(f"{operation.title} is not implemented")
+
+    return answer
+
+
+def _view(operation: AnyOperation, handler: Handler, backend: Backend, failures: FailedCredentials) -> View:
+    max_bytes = backend.settings.max_body_bytes
+
+    def answer() -> Response:
+        caller = _caller(operation, backend, failures)
+        parsed = operation.parse(read_json(request, max_bytes=max_bytes))
+        now = int(backend.clock().timestamp() * 1000)
+        try:
+            reply = _run(operation, handler, Call(operation.name, parsed, caller, backend, now))
+        except WrongBodyCredentialsError:
+            _count_failure(failures)
+            raise
+        return json_response(operation.respond(reply.message, reply.data, next_page_token=reply.next_page_token))
+
+    return answer
+
+
+def _caller(operation: AnyOperation, backend: Backend, failures: FailedCredentials) -> Caller:
+    if operation.auth not in {AuthLevel.K, AuthLevel.W}:
+        return Caller(address=request.remote_addr or "")
+    shown = shown_credentials(operation.auth, request.headers.get, backend.settings.header_prefixes)
+    # A transaction of its own: whoever shows wrong credentials must not hold up writers.
+    try:
+        with reading(backend.engine) as connection:
+            return authenticate(connection, backend.vault, operation.auth, shown)
+    except PermissionDenied:
+        _count_failure(failures)
+        raise
+
+
+def _count_failure(failures: FailedCredentials) -> None:
+    """Raises `TooManyRequests` when an address has shown too many wrong credentials."""
+    if seconds := failures.failed(request.remote_addr or ""):
+        raise TooManyRequests("too many wrong credentials from this address", retry_after=seconds) from None
+
+
+def _run(operation: AnyOperation, handler: Handler, call: Call) -> Reply:  # type: ignore[type-arg]  # any request
+    if handler.on_its_own is not None:
+        return handler.on_its_own(call)
+    assert handler.in_transaction is not None  # noqa: S101 - one of the two is set
+    if operation.is_read:
+        with reading(call.backend.engine) as connection:
+            return handler.in_transaction(call, connection)
+    with writing_alone(call) as connection:
+        return handler.in_transaction(call, connection)
+
+
+@contextmanager
+def writing_alone(call: Call[RequestT], api_key_id: str = "") -> Iterator[Connection]:
+    """A write transaction in which nobody else writes for this API key; without one, for the caller's API key or
+    workspace.
+    """
+    with call.backend.writing() as connection:
+        one_writer(connection, api_key_id or call.caller.api_key_id or call.caller.workspace_id)
+        yield connection
+
+
+def one_writer(connection: Connection, name: str) -> None:
+    """Waits until this transaction is the only one that writes for `name`; until it ends.
+
+    What it reads from here on cannot change under it. SQLite has one writer at a time anyway.
+    """
+    if not is_sqlite(connection):
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))

@@ -1,0 +1,148 @@
+"""Which operation produces which activity record, notification, judgment and webhook event?
+
+`PRODUCED` is the whole answer: one row per kind of event. Handlers tell what happened with `emit`, in the transaction
+in which it happens; the backend's event sinks write what follows from it, in the same transaction. (Judgments are
+written by the one handler that makes them, because their embeddings are computed before the transaction begins.)
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from sqlalchemy import Connection
+
+from app.contract.activities import FeatureType
+
+if TYPE_CHECKING:
+    from app.backend.call import Call
+
+Notified = Literal["nobody", "participants", "assignee", "author"]
+"""Whom an event's notification is for, never the one who acts: all who take part in the thread, the user to whom it is
+assigned, or the author of the comment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of event, and what comes of it."""
+
+    type: str
+    """As activity records (`actionType`), webhook triggers and webhook events call it."""
+    operations: tuple[str, ...]
+    """Which operations produce it, by name."""
+    template: str
+    """The activity's and notification's text."""
+    notified: Notified = "nobody"
+    decision: str = ""
+    """The decision of the judgment that comes of it; empty where none does."""
+    feature_type: FeatureType = "comment"
+    has_webhook: bool = True
+
+
+_WHO = "{{actionUser.name}}"
+
+PRODUCED: Mapping[str, Kind] = MappingProxyType(
+    {
+        kind.type: kind
+        for kind in (
+            Kind("comment_annotation.add", ("add_comment_annotations",), f"{_WHO} began a comment thread.", "assignee"),
+            Kind(
+                "comment.add",
+                ("add_comment_annotations", "add_comments"),
+                f"{_WHO} added a comment.",
+                "participants",
+            ),
+            Kind("comment.update", ("update_comments",), f"{_WHO} changed a comment."),
+            Kind(
+                "comment.delete",
+                ("delete_comments", "delete_comment_annotations"),
+                f"{_WHO} deleted a comment.",
+            ),
+            Kind(
+                "comment_annotation.status_change",
+                ("update_comment_annotations",),
+                f"{_WHO} changed the status.",
+                "participants",
+            ),
+            Kind(
+                "comment_annotation.assign", ("update_comment_annotations",), f"{_WHO} assigned a thread.", "assignee"
+            ),
+            Kind(
+                "comment_annotation.priority_change", ("update_comment_annotations",), f"{_WHO} changed the priority."
+            ),
+            Kind(
+                "comment_annotation.suggestion_accept",
+                ("update_comment_annotations",),
+                f"{_WHO} accepted a suggestion.",
+                "participants",
+                decision="approve",
+            ),
+            Kind(
+                "comment_annotation.suggestion_reject",
+                ("update_comment_annotations",),
+                f"{_WHO} rejected a suggestion.",
+                "participants",
+                decision="reject",
+            ),
+            Kind(
+                "comment.reaction_add",
+                ("add_comment_annotations", "add_comments", "update_comments"),
+                f"{_WHO} reacted to a comment.",
+                "author",
+                feature_type="reaction",
+            ),
+            Kind(
+                "comment.reaction_delete",
+                ("update_comments",),
+                f"{_WHO} took a reaction back.",
+                feature_type="reaction",
+            ),
+            Kind("crdt.add", ("add_crdt_data",), f"{_WHO} began to write.", feature_type="crdt"),
+            Kind("crdt.update", ("update_crdt_data",), f"{_WHO} changed the text.", feature_type="crdt"),
+        )
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a document's feature data. Everything is as the wire tells it, after the change."""
+
+    type: str
+    """A key of `PRODUCED`."""
+    organization_id: str
+    document_id: str
+    target_id: str
+    """The annotation, or the editor."""
+    location_id: str = ""
+    action_user: Mapping[str, object] = field(default_factory=dict)
+    """Who did it; empty when the request does not say."""
+    annotation: Mapping[str, object] = field(default_factory=dict)
+    """The thread, without its comments."""
+    comment: Mapping[str, object] | None = None
+    """The comment that it is about, if it is about one."""
+    reaction: Mapping[str, object] | None = None
+    changes: Mapping[str, object] = field(default_factory=dict)
+    """Changed field to `{"from": …, "to": …}`."""
+
+    @property
+    def kind(self) -> Kind:
+        """What comes of it."""
+        return PRODUCED[self.type]
+
+    @property
+    def action_user_id(self) -> str:
+        """Empty when the request does not say who acts."""
+        return str(self.action_user.get("userId", ""))
+
+
+EventSink = Callable[[Connection, "Call[Any]", Sequence[Event]], None]
+"""Writes what follows from events, in the transaction in which they happen and in a number of statements that does not
+depend on theirs. It must not wait for anybody. What it raises undoes the request."""
+
+
+def emit(connection: Connection, call: "Call[Any]", events: Sequence[Event]) -> None:
+    """Hands the events of one request to every sink of the backend."""
+    if events:
+        for sink in call.backend.sinks:
+            sink(connection, call, events)

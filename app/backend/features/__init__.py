@@ -1,0 +1,1 @@
+"""What users leave on documents: comment threads, reactions, recordings, notifications, activity records."""

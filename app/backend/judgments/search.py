@@ -1,0 +1,164 @@
+"""Which judgments answer a question?
+
+By meaning: all in scope that pass the filters, ranked by similarity. By metadata: the newest of them. By thread: those
+of one comment thread, oldest first. All of them are looked at, every time.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, Row, select
+
+from app.backend import json_sets
+from app.backend.judgments.embedder import Embedder
+from app.backend.judgments.index import JudgmentIndexes, Mask, Snapshot
+from app.backend.schema import JUDGMENT
+from app.contract.errors import Unavailable
+from app.contract.judgments import EmbeddingType, JudgmentFilters, SearchScope, moment_ms
+
+FoundRow = Row[Any]
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Whose judgments, and which of them. Columns are compared with what they have to be."""
+
+    api_key_id: str
+    scope: Mapping[str, str]
+    filters: Mapping[str, str] = field(default_factory=dict)
+    earliest: int | None = None
+    """Epoch milliseconds, itself within."""
+    latest: int | None = None
+    """The same."""
+    annotation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A judgment that was found."""
+
+    row: FoundRow
+    similarity: float
+
+
+def question(
+    api_key_id: str,
+    scope: SearchScope,
+    organization_id: str | None,
+    document_id: str | None,
+    filters: JudgmentFilters | None,
+    *,
+    recency_days: int | None,
+    now: int,
+) -> Question:
+    """The question that a request asks. `recency_days` takes the place of the filters' range of dates."""
+    within: dict[str, str] = {}
+    if scope != "apiKey":
+        within["organization_id"] = organization_id or ""
+    if scope == "document":
+        within["document_id"] = document_id or ""
+    if filters is None:
+        filters = JudgmentFilters()
+    wanted = {
+        "decision": filters.decision,
+        "judge_type": filters.judge_type,
+        "content_type": filters.content_type,
+        "reviewer_id": filters.reviewer_id,
+    }
+    compared = {column: value for column, value in wanted.items() if value is not None}
+    if filters.annotation_id is not None:
+        # A thread is found through its organization, whatever the scope.
+        compared["organization_id"] = organization_id or ""
+    earliest, latest = None, None
+    if recency_days is not None:
+        earliest, latest = now - recency_days * _DAY_MS, now
+    elif filters.date_range is not None:
+        start, end = filters.date_range.start, filters.date_range.end
+        earliest = None if start is None else moment_ms(start)
+        latest = None if end is None else moment_ms(end)
+    return Question(api_key_id, within, compared, earliest, latest, filters.annotation_id)
+
+
+class JudgmentSearch:
+    """Searching, with an embedder and what this process remembers."""
+
+    def __init__(self, embedder: Embedder, indexes: JudgmentIndexes) -> None:
+        self.embedder = embedder
+        self.indexes = indexes
+
+    def nearest(
+        self, connection: Connection, asked: Question, query: str, embedding_type: EmbeddingType, limit: int
+    ) -> tuple[list[Found], int]:
+        """The judgments most similar to `query`, and how many are in scope.
+
+        Raises `Unavailable` while some of the key's judgments have no vectors of this embedder yet.
+        """
+        snapshot = self.indexes.snapshot(connection, asked.api_key_id, embedding_type)
+        lacking = int(np.count_nonzero(snapshot.alive & ~snapshot.where("embedder", self.embedder.name)))
+        if lacking:
+            raise Unavailable(f"{lacking} judgments are not embedded with {self.embedder.name} yet")
+        in_scope = _matching(snapshot, asked.scope)
+        which = in_scope & _filtered(snapshot, asked)
+        (vector,) = self.embedder.embed([query])
+        seqs, similarities = snapshot.nearest(which, vector, limit)
+        found = dict(zip(seqs.tolist(), similarities.tolist(), strict=True))
+        return _loaded(connection, asked.api_key_id, found), int(np.count_nonzero(in_scope))
+
+    def newest(self, connection: Connection, asked: Question, limit: int) -> tuple[list[Found], int]:
+        """The newest judgments, newest first, and how many are in scope."""
+        snapshot = self.indexes.snapshot(connection, asked.api_key_id)
+        in_scope = _matching(snapshot, asked.scope)
+        seqs = snapshot.newest(in_scope & _filtered(snapshot, asked), limit)
+        return _loaded(connection, asked.api_key_id, dict.fromkeys(seqs.tolist(), 1.0)), int(np.count_nonzero(in_scope))
+
+    def thread(
+        self, connection: Connection, asked: Question, limit: int, *, newest_first: bool = False
+    ) -> tuple[list[Found], int]:
+        """The judgments of one comment thread, oldest first unless told otherwise, and how many are in scope."""
+        table = JUDGMENT.c
+        query = select(JUDGMENT).where(
+            table.api_key_id == asked.api_key_id,
+            table.annotation_id == asked.annotation_id,
+            *(table[column] == value for column, value in {**asked.scope, **asked.filters}.items()),
+        )
+        if asked.earliest is not None:
+            query = query.where(table.created_at >= asked.earliest)
+        if asked.latest is not None:
+            query = query.where(table.created_at <= asked.latest)
+        order = (table.created_at.desc(), table.seq.desc()) if newest_first else (table.created_at, table.seq)
+        rows = connection.execute(query.order_by(*order).limit(limit)).all()
+        snapshot = self.indexes.snapshot(connection, asked.api_key_id)
+        in_scope = int(np.count_nonzero(_matching(snapshot, asked.scope)))
+        return [Found(row, 1.0) for row in rows], in_scope
+
+
+def _matching(snapshot: Snapshot, columns: Mapping[str, str]) -> Mask:
+    found = snapshot.alive
+    for column, value in columns.items():
+        found = found & snapshot.where(column, value)
+    return found
+
+
+def _filtered(snapshot: Snapshot, asked: Question) -> Mask:
+    found = _matching(snapshot, asked.filters)
+    if asked.earliest is not None:
+        found = found & (snapshot.created_at >= asked.earliest)
+    if asked.latest is not None:
+        found = found & (snapshot.created_at <= asked.latest)
+    return found
+
+
+def _loaded(connection: Connection, api_key_id: str, similarities: Mapping[int, float]) -> list[Found]:
+    """The judgments with these numbers, in this order."""
+    rows = _rows(connection, api_key_id, similarities)
+    return [Found(rows[seq], similarity) for seq, similarity in similarities.items() if seq in rows]
+
+
+def _rows(connection: Connection, api_key_id: str, seqs: Iterable[int]) -> dict[int, FoundRow]:
+    query = select(JUDGMENT).where(
+        JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(json_sets.integers(connection, seqs))
+    )
+    return {row.seq: row for row in connection.execute(query)}

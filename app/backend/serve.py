@@ -1,0 +1,110 @@
+"""How does the backend run as a server of its own?"""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from threading import Event, Thread
+from typing import NoReturn
+
+import structlog
+from flask import Flask
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+from app.backend.app import backend_of, create_backend
+from app.backend.document_migrations import look_regularly
+from app.backend.judgments.embedder import EmbedderUnavailableError
+from app.backend.outgoing import open_session
+from app.backend.planner import teach_planner
+from app.backend.settings import SelfHostedBackendSettings
+from app.backend.vault import SecretKeyError, check_secret_key, open_vault
+from app.backend.webhooks.delivery import Worker, run_workers
+from app.backend.webhooks.duty import Duty
+from app.backend.webhooks.sender import open_sender
+from app.database.engine import DatabaseUrlError, open_engine
+from app.edge.gunicorn import ServerOptions, serve
+
+STARTUP_ERRORS: tuple[type[Exception], ...] = (SecretKeyError, DatabaseUrlError, EmbedderUnavailableError)
+"""What the operator did wrong, said in one line."""
+
+
+def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -> NoReturn:
+    """Serves until SIGTERM or SIGINT, and sends webhooks from one of its processes. The tables have to be there (see
+    `schema.METADATA` and the migrations).
+    """
+    make = backend_factory(settings)
+    # Before the fork: it is by this that the processes agree on one of them.
+    duty = Duty()
+
+    def make_with_webhooks() -> Flask:
+        app = make()
+        if settings.webhook_threads:
+            duty.take_up(webhook_workers(settings), settings.webhook_threads)
+        return app
+
+    serve(
+        make_with_webhooks,
+        replace(
+            options,
+            startup_errors=(*options.startup_errors, *STARTUP_ERRORS),
+            max_body_bytes=settings.max_body_bytes,
+        ),
+    )
+
+
+def backend_factory(settings: SelfHostedBackendSettings) -> Callable[[], Flask]:
+    """Makes the application; to be called after the fork, because it opens the database.
+
+    It raises one of `STARTUP_ERRORS` for what the operator can put right.
+    """
+
+    def make() -> Flask:
+        entropy = random.SystemRandom()
+        engine = open_engine(settings.database_url, pool_size=16)
+        _check_key(settings, engine, entropy)
+        session = open_session(allow_private=settings.allow_private_urls)
+        app = create_backend(settings, engine, lambda: datetime.now(UTC), entropy, session)
+        Thread(target=look_regularly, args=(backend_of(app), time.sleep), name="migrations", daemon=True).start()
+        return app
+
+    return make
+
+
+def deliver_webhooks(settings: SelfHostedBackendSettings, threads: int, stop: Event) -> None:
+    """Sends webhooks, and does nothing else, until `stop` is set. Raises one of `STARTUP_ERRORS`."""
+    run_workers(webhook_workers(settings), threads, stop)
+
+
+def webhook_workers(settings: SelfHostedBackendSettings) -> Callable[[], Worker]:
+    """Makes workers that send webhooks; to be called after the fork, because it opens the database.
+
+    Raises one of `STARTUP_ERRORS`.
+    """
+    entropy = random.SystemRandom()
+    engine = open_engine(settings.database_url, pool_size=4)
+    _check_key(settings, engine, entropy)
+    vault = open_vault(settings, entropy)
+
+    def make() -> Worker:
+        return Worker(
+            engine=engine,
+            vault=vault,
+            clock=lambda: datetime.now(UTC),
+            sleep=time.sleep,
+            entropy=entropy,
+            send=open_sender(allow_private=settings.allow_private_urls, timeout=settings.webhook_timeout),
+        )
+
+    return make
+
+
+def _check_key(settings: SelfHostedBackendSettings, engine: Engine, entropy: random.Random) -> None:
+    try:
+        check_secret_key(engine, open_vault(settings, entropy))
+        teach_planner(engine)
+    except DBAPIError as error:
+        # A database that is not there yet is no reason not to start: requests get a 503 until it is.
+        log = structlog.stdlib.get_logger(__name__)
+        log.warning("secret_key_unchecked", problem=type(error.orig).__name__)

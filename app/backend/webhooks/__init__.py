@@ -1,0 +1,1 @@
+"""Webhooks: what happens is told to the customers' own servers."""

@@ -1,0 +1,165 @@
+"""How are endpoints of advanced webhooks stored and told, and which events do they want?"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, tuple_, update
+
+from app.backend import json_sets
+from app.backend.schema import WEBHOOK_ENDPOINT
+from app.backend.vault import Vault
+from app.backend.webhooks.payload import iso_time
+
+LIMIT = 250
+"""Endpoints of one API key: an event is written once for each."""
+
+GONE = "gone"
+FAILING = "failing"
+"""Why this server disables an endpoint: it said so itself, or nothing got through for days."""
+
+_TABLE = WEBHOOK_ENDPOINT.c
+
+
+@dataclass(slots=True, kw_only=True)
+class Endpoint:
+    """One endpoint. `created_at` and `updated_at` are epoch milliseconds."""
+
+    endpoint_id: str
+    url: str
+    description: str | None = None
+    filter_types: list[str] | None = None
+    channels: list[str] | None = None
+    disabled: bool = False
+    disabled_reason: str = ""
+    rate_limit: int | None = None
+    uid: str | None = None
+    metadata: dict[str, Any] | None = None
+    secret_sealed: str = field(repr=False)
+    created_at: int
+    updated_at: int
+
+    def wants(self, event_type: str, channels: Collection[str]) -> bool:
+        """Whether an event of this type, on these channels, goes to it."""
+        if self.disabled or (self.filter_types is not None and event_type not in self.filter_types):
+            return False
+        return self.channels is None or not set(self.channels).isdisjoint(channels)
+
+    def to_wire(self) -> dict[str, object]:
+        wire: dict[str, object] = {
+            "id": self.endpoint_id,
+            "url": self.url,
+            "description": self.description,
+            "filterTypes": self.filter_types,
+            "channels": self.channels,
+            "disabled": self.disabled,
+            "rateLimit": self.rate_limit,
+            "uid": self.uid,
+            "metadata": self.metadata,
+            "createdAt": iso_time(self.created_at),
+            "updatedAt": iso_time(self.updated_at),
+        }
+        if self.disabled_reason:
+            wire["disabledReason"] = self.disabled_reason
+        return wire
+
+
+def load_endpoint(connection: Connection, api_key_id: str, endpoint_id: str) -> Endpoint | None:
+    row = connection.execute(
+        select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id, _TABLE.endpoint_id == endpoint_id)
+    ).one_or_none()
+    return None if row is None else _from_row(row)
+
+
+def load_endpoints(connection: Connection, api_key_id: str) -> list[Endpoint]:
+    """All of an API key's, the oldest first."""
+    query = select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id)
+    return [_from_row(row) for row in connection.execute(query.order_by(_TABLE.created_at, _TABLE.endpoint_id))]
+
+
+def count_endpoints(connection: Connection, api_key_id: str) -> int:
+    """How many endpoints an API key has."""
+    query = select(func.count()).select_from(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id)
+    return connection.execute(query).scalar_one()
+
+
+def page_of_endpoints(
+    connection: Connection, api_key_id: str, position: tuple[int, str] | None, size: int, *, backwards: bool
+) -> list[Endpoint]:
+    """Those after `position` (a time of creation and an id), or before it, counted from there."""
+    order = tuple_(_TABLE.created_at, _TABLE.endpoint_id)
+    query = select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id).limit(size)
+    if position is not None:
+        query = query.where(order < position if backwards else order > position)
+    columns = (_TABLE.created_at, _TABLE.endpoint_id)
+    query = query.order_by(*(column.desc() for column in columns)) if backwards else query.order_by(*columns)
+    return [_from_row(row) for row in connection.execute(query)]
+
+
+def has_uid(connection: Connection, api_key_id: str, uid: str) -> str | None:
+    """The id of the endpoint with this `uid`."""
+    query = select(_TABLE.endpoint_id).where(_TABLE.api_key_id == api_key_id, _TABLE.uid == uid)
+    return connection.scalar(query)
+
+
+def save_endpoint(connection: Connection, api_key_id: str, endpoint: Endpoint) -> None:
+    """Writes it, in the place of the one with its id if there is one."""
+    values = {
+        "url": endpoint.url,
+        "description": endpoint.description,
+        "filter_types": _json(endpoint.filter_types),
+        "channels": _json(endpoint.channels),
+        "disabled": endpoint.disabled,
+        "disabled_reason": endpoint.disabled_reason,
+        "rate_limit": endpoint.rate_limit,
+        "uid": endpoint.uid,
+        "own_data": _json(endpoint.metadata),
+        "secret_sealed": endpoint.secret_sealed,
+        "created_at": endpoint.created_at,
+        "updated_at": endpoint.updated_at,
+    }
+    key = (_TABLE.api_key_id == api_key_id, _TABLE.endpoint_id == endpoint.endpoint_id)
+    if connection.execute(update(WEBHOOK_ENDPOINT).where(*key).values(values)).rowcount == 0:
+        connection.execute(
+            insert(WEBHOOK_ENDPOINT).values(api_key_id=api_key_id, endpoint_id=endpoint.endpoint_id, **values)
+        )
+
+
+def delete_endpoint(connection: Connection, api_key_id: str, endpoint_id: str) -> None:
+    connection.execute(
+        delete(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id, _TABLE.endpoint_id == endpoint_id)
+    )
+
+
+def seal_secret(vault: Vault, api_key_id: str, endpoint_id: str, secret: str) -> str:
+    return vault.stored.close(secret, _context(api_key_id, endpoint_id))
+
+
+def open_secret(vault: Vault, api_key_id: str, endpoint: Endpoint) -> str:
+    return vault.stored.open(endpoint.secret_sealed, _context(api_key_id, endpoint.endpoint_id))
+
+
+def _from_row(row: Row[Any]) -> Endpoint:
+    return Endpoint(
+        endpoint_id=row.endpoint_id,
+        url=row.url,
+        description=row.description,
+        filter_types=None if row.filter_types is None else json_sets.load_list(row.filter_types),
+        channels=None if row.channels is None else json_sets.load_list(row.channels),
+        disabled=row.disabled,
+        disabled_reason=row.disabled_reason,
+        rate_limit=row.rate_limit,
+        uid=row.uid,
+        metadata=None if row.own_data is None else json_sets.load_object(row.own_data),
+        secret_sealed=row.secret_sealed,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else json_sets.dump(value)
+
+
+def _context(api_key_id: str, endpoint_id: str) -> str:
+    return f"webhook_endpoint {api_key_id} {endpoint_id}"

@@ -1,0 +1,286 @@
+"""Tokens for clients: what they say, who can check them, and when they end."""
+
+import re
+import time
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import jwt
+import pytest
+from jwt.api_jws import PyJWS
+from sqlalchemy import select
+from werkzeug.serving import make_server
+
+from app.backend.schema import SIGNING_KEY
+from app.backend.signed import canonical_json
+
+from .conftest import NOON, Caller, World, WorldMaker
+
+TWO_DAYS = 48 * 3600
+README = Path(__file__).parents[2] / "app" / "backend" / "README.md"
+
+
+def credentials(tenant: Caller) -> dict[str, str]:
+    return {"apiKey": tenant.headers["x-service-api-key"], "authToken": tenant.headers["x-service-auth-token"]}
+
+
+def keys_of(tenant: Caller) -> list[dict[str, str]]:
+    response = tenant.app.test_client().get(f"/.well-known/jwks/{tenant.ids['api_key']}.json")
+    assert response.status_code == 200
+    assert response.json is not None
+    keys: list[dict[str, str]] = response.json["keys"]
+    return keys
+
+
+def checked(tenant: Caller, token: str, **how: Any) -> dict[str, Any]:
+    """The claims, checked as any server would with the published keys. The clock of the test stands still."""
+    key = jwt.PyJWKSet(keys_of(tenant))[jwt.get_unverified_header(token)["kid"]]
+    options: Any = {"verify_exp": False, "verify_iat": False, "require": ["exp", "iat", "sub", "jti", "aud", "iss"]}
+    how = {"audience": tenant.ids["api_key"], "issuer": "http://127.0.0.1:8090", "options": options} | how
+    return jwt.decode(token, key, algorithms=["EdDSA"], **how)
+
+
+def test_a_token_says_who_it_is_for(world: World, tenant: Caller) -> None:
+    properties = {"organizationId": "acme", "isAdmin": True, "email": "ada@acme.example", "more": "x"}
+    token = world.anonymous("generate_token", **credentials(tenant), userId="ada", userProperties=properties)["token"]
+
+    claims = checked(tenant, token)
+
+    assert jwt.get_unverified_header(token)["alg"] == "EdDSA"
+    assert len(claims.pop("jti")) >= 20
+    assert claims == {
+        "iss": "http://127.0.0.1:8090",
+        "aud": tenant.ids["api_key"],
+        "sub": "ada",
+        "userId": "ada",
+        "organizationId": "acme",
+        "isAdmin": True,
+        "email": "ada@acme.example",
+        "iat": int(NOON.timestamp()),
+        "exp": int(NOON.timestamp()) + TWO_DAYS,
+    }
+
+
+def test_a_token_leaves_out_what_was_not_given(world: World, tenant: Caller) -> None:
+    token = world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"]
+
+    assert set(checked(tenant, token)) == {"iss", "aud", "sub", "iat", "exp", "jti", "userId", "isAdmin"}
+    assert checked(tenant, token)["isAdmin"] is False
+
+
+def test_two_tokens_differ_and_share_a_key(world: World, tenant: Caller) -> None:
+    one, two = (world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"] for _ in range(2))
+
+    assert checked(tenant, one)["jti"] != checked(tenant, two)["jti"]
+    assert len(keys_of(tenant)) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"authToken": "not it"},
+        {"authToken": "ë"},
+        {"apiKey": "nobody"},
+        {"apiKey": "ключ"},
+        {"apiKey": "x" * 600},
+        {"authToken": ""},
+        {"authToken": None},
+        {"userId": ""},
+        {"userId": "x" * 513},
+        {"userProperties": {}},
+        {"userProperties": {"organizationId": "acme", "isAdmin": "yes"}},
+        {"userProperties": {"organizationId": "acme", "email": "x" * 321}},
+    ],
+)
+def test_generate_token_refuses(world: World, tenant: Caller, wrong: dict[str, Any]) -> None:
+    request = credentials(tenant) | {"userId": "ada"} | wrong
+
+    code, status, message = world.anonymous.refused("generate_token", **request)
+
+    assert (code, status) == (400, "INVALID_ARGUMENT")
+    assert message.startswith("data.")
+    assert tenant.headers["x-service-auth-token"] not in message
+    assert keys_of(tenant) == []
+
+
+def test_one_key_does_not_open_another(world: World) -> None:
+    one, other = world.tenant(), world.tenant()
+    mixed = credentials(one) | {"apiKey": other.ids["api_key"], "userId": "ada"}
+
+    assert world.anonymous.refused("generate_token", **mixed)[1] == "INVALID_ARGUMENT"
+    token = world.anonymous("generate_token", **credentials(one), userId="ada")["token"]
+    world.anonymous("generate_token", **credentials(other), userId="ada")
+    with pytest.raises(KeyError):
+        checked(other, token)
+
+
+def test_reset_stops_the_auth_token_at_once_and_changes_the_key(world: World) -> None:
+    owner = world.workspace()
+    key = owner.ids["api_key"]
+    old = owner("get_auth_tokens", apiKey=key)["authTokens"][0]["token"]
+    before = world.anonymous("generate_token", apiKey=key, authToken=old, userId="ada")["token"]
+
+    new = owner("reset_auth_token", apiKey=key)["newAuthToken"]["token"]
+
+    for node in (world.app, world.another_node()):
+        refused = Caller(node, {}).refused("generate_token", apiKey=key, authToken=old, userId="ada")
+        assert refused == (400, "INVALID_ARGUMENT", "data.authToken: the auth token is not found")
+    after = world.anonymous("generate_token", apiKey=key, authToken=new, userId="ada")["token"]
+    assert jwt.get_unverified_header(before)["kid"] != jwt.get_unverified_header(after)["kid"]
+    # What was signed before goes on for the rest of its 48 hours, so nobody is signed out in the middle of his work.
+    assert checked(owner, before)["sub"] == checked(owner, after)["sub"] == "ada"
+    world.clock.move_on(hours=48)
+    assert [one["kid"] for one in keys_of(owner)] == [jwt.get_unverified_header(after)["kid"]]
+
+
+def test_retired_keys_cannot_sign_and_are_forgotten(world: World) -> None:
+    owner = world.workspace()
+    key = owner.ids["api_key"]
+    for _ in range(3):
+        token = owner("get_auth_tokens", apiKey=key)["authTokens"][0]["token"]
+        world.anonymous("generate_token", apiKey=key, authToken=token, userId="ada")
+        owner("reset_auth_token", apiKey=key)
+        world.clock.move_on(hours=47)
+
+    with world.engine.connect() as connection:
+        rows = connection.execute(select(SIGNING_KEY)).all()
+    # The first was retired 94 hours before the last reset, the second 47.
+    assert len(rows) == 2
+    assert [row.private_sealed for row in rows] == ["", ""]
+
+
+def test_private_keys_are_stored_encrypted(world: World, tenant: Caller) -> None:
+    world.anonymous("generate_token", **credentials(tenant), userId="ada")
+
+    with world.engine.connect() as connection:
+        row = connection.execute(select(SIGNING_KEY)).one()
+    opened = world_vault_open(world, row)
+    assert opened not in str(row)
+    assert len(opened) == 43
+
+
+def world_vault_open(world: World, row: Any) -> str:
+    import random
+
+    from app.backend.vault import open_vault
+
+    vault = open_vault(world.settings, random.SystemRandom())
+    return vault.stored.open(row.private_sealed, f"signing key {row.api_key_id} {row.key_id}")
+
+
+@pytest.mark.parametrize("path", ["nobody.json", "%00.json", "%C3%A9.json", "x" * 2000 + ".json"])
+def test_the_keys_of_nobody_are_none(world: World, path: str) -> None:
+    response = world.app.test_client().get(f"/.well-known/jwks/{path}")
+
+    assert response.status_code == 200
+    assert response.json == {"keys": []}
+
+
+def test_v2_gives_permissions_along_with_the_token(tenant: Caller) -> None:
+    tenant("add_users", organizationId="acme", users=[{"userId": "bob"}])
+    tenant("add_documents", organizationId="acme", documents=[{"documentId": "d"}])
+    resource = {"type": "document", "id": "d", "organizationId": "acme", "accessRole": "viewer"}
+
+    token = tenant("generate_token_v2", userId="ada", permissions={"resources": [resource]})["token"]
+
+    assert checked(tenant, token)["organizationId"] == "acme"
+    may = tenant("get_permissions", organizationId="acme", userIds=["ada"], documentIds=["d"])
+    assert may["ada"]["documents"]["d"]["accessRole"] == "viewer"
+
+
+def test_v2_gives_all_permissions_or_none(tenant: Caller) -> None:
+    tenant("add_users", organizationId="acme", users=[{"userId": "bob"}])
+    resources = [
+        {"type": "organization", "id": "acme"},
+        {"type": "document", "id": "nothing", "organizationId": "acme"},
+    ]
+
+    refused = tenant.refused("generate_token_v2", userId="ada", permissions={"resources": resources})
+
+    assert refused[:2] == (404, "NOT_FOUND")
+    assert [user["userId"] for user in tenant("get_users", organizationId="acme")] == ["bob"]
+
+
+def test_v2_needs_no_permissions(tenant: Caller) -> None:
+    token = tenant("generate_token_v2", userId="ada", userProperties={"isAdmin": True})["token"]
+
+    claims = checked(tenant, token)
+    assert claims["isAdmin"] is True
+    assert "organizationId" not in claims
+
+
+def test_a_disabled_organization_lets_nobody_in(world: World, tenant: Caller) -> None:
+    tenant("add_organizations", organizations=[{"organizationId": "acme", "disabled": True}])
+    properties = {"userId": "ada", "userProperties": {"organizationId": "acme"}}
+    message = "data.userProperties.organizationId: the organization is disabled"
+
+    assert world.anonymous.refused("generate_token", **credentials(tenant), **properties)[1:] == (
+        "INVALID_ARGUMENT",
+        message,
+    )
+    assert tenant.refused("generate_token_v2", **properties)[1:] == ("INVALID_ARGUMENT", message)
+    tenant("disable_organizations", organizationIds=["acme"], disabled=False)
+    assert tenant("generate_token_v2", **properties)["token"]
+
+
+def test_a_signature_is_over_the_results_as_they_stand(tenant: Caller) -> None:
+    results = [
+        {"userId": "ada", "resourceId": "d", "type": "document", "hasAccess": True, "expiresAt": 1795212345000.0},
+        {"userId": "ë\U0001f600", "hasAccess": False, "\uffff": 1, "\U00010000": 2},
+    ]
+
+    signature = tenant("generate_signature", permissions=results)["signature"]
+
+    assert canonical_json(results).startswith(b'[{"expiresAt":1795212345000,"hasAccess":true,"resourceId":"d"')
+    assert canonical_json(results).index("\U00010000".encode()) < canonical_json(results).index("\uffff".encode())
+    header = jwt.get_unverified_header(signature)
+    assert (header["typ"], header["iat"]) == ("permissions+jws", int(NOON.timestamp()))
+    key = jwt.PyJWKSet(keys_of(tenant))[header["kid"]]
+    PyJWS().decode_complete(signature, key, algorithms=["EdDSA"], detached_payload=canonical_json(results))
+    changed = [results[0] | {"hasAccess": False}, results[1]]
+    with pytest.raises(jwt.InvalidSignatureError):
+        PyJWS().decode_complete(signature, key, algorithms=["EdDSA"], detached_payload=canonical_json(changed))
+    with pytest.raises(jwt.InvalidTokenError):
+        jwt.decode(signature, key, algorithms=["EdDSA"], audience=tenant.ids["api_key"])
+
+
+def test_the_check_of_the_readme_works_over_http(make_world: WorldMaker) -> None:
+    world = make_world()
+    world.clock.now = world.clock.now.fromtimestamp(time.time(), world.clock.now.tzinfo)
+    tenant = world.tenant()
+    server = make_server("127.0.0.1", 0, world.app, threaded=True)
+    thread = Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        code = re.search(r"```python\n(import jwt\n.*?)```", README.read_text(), re.DOTALL)
+        assert code is not None
+        names: dict[str, Any] = {}
+        exec(code[1], names)  # the page's own code
+        url = f"http://127.0.0.1:{server.port}"
+        token = world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"]
+        claims = names["checked"](token, url, tenant.ids["api_key"], "http://127.0.0.1:8090")
+        assert claims["userId"] == "ada"
+        with pytest.raises(jwt.InvalidIssuerError):
+            names["checked"](token, url, tenant.ids["api_key"], "http://elsewhere")
+        world.clock.move_on(hours=-48, seconds=-1)
+        old = world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"]
+        with pytest.raises(jwt.ExpiredSignatureError):
+            names["checked"](old, url, tenant.ids["api_key"], "http://127.0.0.1:8090")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_guesses_at_auth_tokens_are_slowed_down(world: World, tenant: Caller) -> None:
+    request = credentials(tenant) | {"userId": "ada", "authToken": "a guess"}
+    responses = [world.anonymous.call("generate_token", **request) for _ in range(200)]
+
+    codes = [response.status_code for response in responses]
+    assert codes[0] == 400
+    assert codes[-1] == 429
+    assert sorted(codes) == codes
+    assert int(responses[-1].headers["Retry-After"]) > 0
+    # Who has the right one is not kept out.
+    assert world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"]

@@ -1,0 +1,95 @@
+"""What is deleted is gone from every table."""
+
+import pytest
+from sqlalchemy import insert, select
+
+from app.backend.document_data import HANGING, NOT_HANGING
+from app.backend.schema import METADATA
+from app.database.engine import writing
+
+from .conftest import Caller, World
+from .sampling import Actor
+from .test_migrations import hang, hanging_on
+
+ORG = {"organizationId": "acme"}
+
+
+def organization_rows(world: World, organization_id: str) -> dict[str, int]:
+    found = {}
+    with world.engine.connect() as connection:
+        for table in METADATA.sorted_tables:
+            if "organization_id" in table.columns:
+                rows = connection.execute(select(table).where(table.c.organization_id == organization_id)).all()
+                found[table.name] = len(rows)
+    return {name: number for name, number in found.items() if number}
+
+
+@pytest.fixture
+def full(world: World) -> Caller:
+    """Someone with rows in every table that hangs on documents, comments included."""
+    actor = Actor(world)
+    tenant = actor.tenant
+    for organization_id in ("acme", "other"):
+        of = {"organizationId": organization_id}
+        documents = [{"documentId": "d"}, {"documentId": "e"}]
+        tenant("add_folder", **of, folders=[{"folderId": "f"}], createOrganization=True)
+        tenant("add_documents", **of, folderId="f", documents=documents)
+        for document_id in ("d", "e"):
+            comment = {"commentText": "x", "from": {"userId": "ada"}}
+            tenant(
+                "add_comment_annotations",
+                **of,
+                documentId=document_id,
+                commentAnnotations=[{"annotationId": f"of-{document_id}", "commentData": [comment]}],
+            )
+    hang(world, tenant, "d", rows=3)
+    hang(world, tenant, "e", rows=3, first=3)
+    return tenant
+
+
+def test_nothing_of_a_deleted_document_is_left(world: World, full: Caller) -> None:
+    other = hanging_on(world, "e")
+    others = organization_rows(world, "other")
+    full("delete_documents", **ORG, documentIds=["d"])
+
+    with world.engine.connect() as connection:
+        for hanging in HANGING:
+            for table in (hanging.table, *hanging.companions):
+                column = hanging.column if table is hanging.table else "document_id"
+                left = connection.execute(
+                    select(table).where(table.c.organization_id == "acme", table.c[column] == "d")
+                ).all()
+                assert left == [], table.name
+        for name in ("comment", "thread_user"):
+            table = METADATA.tables[name]
+            left = connection.execute(
+                select(table).where(table.c.organization_id == "acme", table.c.annotation_id == "of-d")
+            ).all()
+            assert left == [], name
+    assert hanging_on(world, "e") == other
+    assert organization_rows(world, "other") == others
+
+
+def test_nothing_of_the_documents_of_a_deleted_folder_is_left(world: World, full: Caller) -> None:
+    full("delete_folder", **ORG, folderId="f")
+
+    left = set(organization_rows(world, "acme"))
+    assert left - {"organization"} == set()
+
+
+def test_nothing_of_a_deleted_organization_is_left(world: World, full: Caller) -> None:
+    others = organization_rows(world, "other")
+    with writing(world.engine) as connection:
+        for name in NOT_HANGING:
+            if name != "document":
+                table = METADATA.tables[name]
+                row = {"api_key_id": full.ids["api_key"], "migration_id": "m", "organization_id": "acme"}
+                row |= {"document_id": "a", "new_document_id": "b", "status": "failed", "open": False}
+                connection.execute(
+                    insert(table).values(**row, tries=0, lease_owner="", lease_until=0, created_at=0, updated_at=0)
+                )
+
+    full("delete_organizations", organizationIds=["acme"])
+
+    assert organization_rows(world, "acme") == {}
+    assert organization_rows(world, "other") == others

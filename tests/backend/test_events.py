@@ -1,0 +1,69 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+import app.backend
+from app.backend import app as backend_app
+from app.backend.call import Call
+from app.backend.events import PRODUCED
+from app.contract.operations import by_name
+
+from .conftest import Caller, WorldMaker
+
+ORG = {"organizationId": "acme"}
+TRIGGERS = """comment_annotation.add comment.add comment.update comment.delete comment_annotation.status_change
+comment_annotation.assign comment_annotation.priority_change comment_annotation.suggestion_accept
+comment_annotation.suggestion_reject comment.reaction_add comment.reaction_delete"""
+
+
+def test_every_trigger_of_the_reference_is_produced_by_an_operation() -> None:
+    assert set(TRIGGERS.split()) <= set(PRODUCED)
+    for kind in PRODUCED.values():
+        assert kind.operations
+        for name in kind.operations:
+            assert not by_name(name).is_read
+
+
+def test_the_table_in_the_docs_is_the_table_in_the_code() -> None:
+    text = (Path(app.backend.__file__).parent / "README.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith(("| `comment", "| `crdt"))]
+
+    assert rows == [
+        [
+            f"`{kind.type}`",
+            ", ".join(f"`{name}`" for name in kind.operations),
+            kind.notified,
+            kind.decision or "–",
+        ]
+        for kind in PRODUCED.values()
+    ]
+
+
+def test_what_a_sink_raises_undoes_the_request(make_world: WorldMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Connection, __: Call[Any], events: Any) -> None:
+        raise RuntimeError(f"{len(events)} events")
+
+    monkeypatch.setattr(backend_app, "notify", refuse)
+    tenant: Caller = make_world().tenant()
+    tenant("add_documents", **ORG, documents=[{"documentId": "d"}], createOrganization=True)
+
+    annotation = {"commentData": [{"commentText": "x", "from": {"userId": "ada"}}]}
+    response = tenant.call("add_comment_annotations", **ORG, documentId="d", commentAnnotations=[annotation])
+
+    assert response.status_code == 500
+    assert tenant("get_comment_annotations", **ORG) == []
+    assert tenant("get_activity_logs", **ORG) == []
+
+
+def test_editor_data_leaves_activities(make_world: WorldMaker) -> None:
+    tenant = make_world().tenant()
+    editor = ORG | {"documentId": "d", "editorId": "e", "type": "text"}
+    tenant("add_crdt_data", **editor, data="a")
+    tenant("update_crdt_data", **editor, data="b")
+
+    told = tenant("get_activity_logs", **ORG, featureTypes=["crdt"], order="asc")
+
+    assert sorted(one["actionType"] for one in told) == ["crdt.add", "crdt.update"]
+    assert {one["targetEntityId"] for one in told} == {"e"}

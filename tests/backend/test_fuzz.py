@@ -1,0 +1,35 @@
+"""A few requests after and against the OpenAPI document, always the same ones. `python -m tests.soak fuzz-backend` goes
+on with others, and with every path.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from app.contract.operations import by_name
+from tests.soak.fuzz_backend import OfflineWorld, fuzz
+
+A_FEW = (
+    "generate_token",
+    "get_users",
+    "add_users",
+    "update_folder",
+    "search_judgments",
+    "update_notifications",
+    "create_advanced_webhook_endpoint",
+    "add_comment_annotations",
+    "add_permissions",
+    "get_workspace",
+)
+
+
+@pytest.mark.parametrize("name", A_FEW)
+def test_answers_are_what_the_document_says(tmp_path: Path, name: str) -> None:
+    world = OfflineWorld(f"sqlite:///{tmp_path}/b.db")
+
+    found = fuzz(world, 1, examples=2, paths={by_name(name).path})
+
+    world.close()
+    assert found.problems == []
+    assert found.requests >= 2
+    assert {200, 400} & set(found.codes)

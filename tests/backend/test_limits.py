@@ -1,0 +1,169 @@
+"""The limits of the contract: each below, at and above."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from werkzeug.test import TestResponse
+
+from app.contract.operation import AnyOperation
+from app.contract.operations import OPERATIONS, by_name
+
+from .conftest import Caller, World, error_of
+from .sampling import Actor
+
+LIMITS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "data" / "limits.yaml").read_text())
+BATCHES = [operation for operation in OPERATIONS if operation.max_items is not None]
+
+
+def items_like(sample: Any, number: int) -> list[Any]:
+    """So many items like those of the sample, with ids of their own (the first field is the id)."""
+    (first, *_) = sample
+    if isinstance(first, dict):
+        key = next(iter(first))
+        return [first | {key: f"n{index}"} for index in range(number)]
+    return [f"n{index}.example" for index in range(number)]
+
+
+def value_of(limit: dict[str, Any], sample: Any, size: int) -> Any:
+    if "items" in limit:
+        return items_like(sample, size)
+    if "length" in limit:
+        beginning = limit.get("text", "")
+        return beginning + "x" * (size - len(beginning))
+    return size
+
+
+def is_refused(response: TestResponse, field: str) -> bool:
+    if response.status_code == 200:
+        return False
+    status, message = error_of(response)
+    return response.status_code == 400 and status == "INVALID_ARGUMENT" and message.startswith(f"data.{field}: ")
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: f"{limit['operation']} {limit['field']}")
+def test_a_field_is_accepted_within_its_limits_and_refused_beyond(standing: World, limit: dict[str, Any]) -> None:
+    operation, field = by_name(limit["operation"]), limit["field"]
+    kind = next(kind for kind in ("items", "number", "length") if kind in limit)
+    least, most = limit[kind]
+    accepted = {least, min(least + 1, most), most - 1, most}
+    refused = {most + 1, most * 2, least - 1} - ({-1} if kind != "number" else set())
+    for size in sorted(accepted):
+        assert good(call(standing, operation, limit, size), limit), size
+    for size in sorted(refused):
+        if not (kind == "length" and size < len(limit.get("text", ""))):
+            assert is_refused(call(standing, operation, limit, size), field), size
+    if kind == "number":
+        for wrong in (str(least), least + 0.5, True, [least]):
+            assert is_refused(call(standing, operation, limit, least, wrong), field), wrong
+
+
+def call(world: World, operation: AnyOperation, limit: dict[str, Any], size: int, value: Any = None) -> TestResponse:
+    actor = Actor(world)
+    actor.prepare(operation)
+    data = actor.data(operation)
+    if operation.name == "create_workspace":
+        data["ownerEmail"] = f"new-{actor.names['email']}"
+    data[limit["field"]] = value_of(limit, data.get(limit["field"]), size) if value is None else value
+    return actor.caller(operation).call(operation.name, **data)
+
+
+def good(response: TestResponse, limit: dict[str, Any]) -> bool:
+    """Whether it went through, or failed for no other reason than that the ids are invented."""
+    return response.status_code == 200 or (limit.get("missing", False) and response.status_code == 404)
+
+
+def test_every_batch_has_a_limit_that_it_keeps(standing: World) -> None:
+    for operation in BATCHES:
+        assert operation.items_field is not None
+        assert operation.max_items is not None
+        for size, is_good in (
+            (operation.max_items - 1, True),
+            (operation.max_items, True),
+            (operation.max_items + 1, False),
+        ):
+            limit = {"operation": operation.name, "field": operation.items_field, "items": [0, 0], "missing": True}
+            response = call(standing, operation, limit, size)
+            assert good(response, limit) == is_good, (operation.name, size, response.data[:200])
+            assert is_good or is_refused(response, operation.items_field), operation.name
+
+
+@pytest.fixture
+def many(world: World) -> Caller:
+    """Someone with one more user, document and activity than a page holds by default."""
+    tenant = world.tenant()
+    for start, number in ((0, 1000), (1000, 1)):
+        ids = [f"{index:05}" for index in range(start, start + number)]
+        tenant("add_users", organizationId="acme", users=[{"userId": one} for one in ids])
+        tenant("add_documents", organizationId="acme", documents=[{"documentId": one} for one in ids])
+        activities = [
+            {"id": one, "featureType": "custom", "actionType": "x", "actionUser": {"userId": "ada"}} for one in ids
+        ]
+        tenant("add_activities", organizationId="acme", documentId="00000", activities=activities)
+    return tenant
+
+
+@pytest.mark.parametrize(
+    ("operation", "id_field"),
+    [("get_users", "userId"), ("get_documents", "id"), ("get_activity_logs", "id")],
+)
+def test_a_page_holds_a_thousand_by_default_and_the_token_leads_to_the_rest(
+    many: Caller, operation: str, id_field: str
+) -> None:
+    token_field = by_name(operation).page_token_field
+    assert token_field is not None
+    pages = []
+    request: dict[str, Any] = {"organizationId": "acme"}
+    while True:
+        body: Any = many.call(operation, **request).json
+        pages.append([one[id_field] for one in body["result"]["data"]])
+        token = body["result"].get(token_field)
+        if not token:
+            break
+        request["pageToken"] = token
+
+    assert [len(page) for page in pages] == [1000, 1]
+    assert len({one for page in pages for one in page}) == 1001
+
+
+def test_just_a_page_has_no_token(many: Caller) -> None:
+    many("delete_users", organizationId="acme", userIds=["00000"])
+    body: Any = many.call("get_users", organizationId="acme").json
+
+    assert len(body["result"]["data"]) == 1000
+    assert not body["result"].get("nextPageToken")
+
+
+def test_all_user_data_has_a_hundred_of_each_on_a_page(world: World) -> None:
+    tenant = world.tenant()
+    tenant("add_users", organizationId="acme", documentId="d", users=[{"userId": "ada"}])
+    annotations = [
+        {"annotationId": f"t{index}", "commentData": [{"commentText": "x", "from": {"userId": "ada"}}]}
+        for index in range(101)
+    ]
+    tenant("add_comment_annotations", organizationId="acme", documentId="d", commentAnnotations=annotations)
+    first: Any = tenant.call("get_all_user_data", organizationId="acme", userId="ada").json
+    token = first["result"]["nextPageToken"]
+    second: Any = tenant.call("get_all_user_data", organizationId="acme", userId="ada", pageToken=token).json
+
+    sizes = {
+        name: [len(page["result"]["data"][name]) for page in (first, second)]
+        for name in ("comments", "reactions", "recordings", "notifications")
+    }
+    assert sizes["comments"] == [100, 1]
+    assert max(size for pages in sizes.values() for size in pages) == 100
+    assert not second["result"].get("nextPageToken")
+
+
+@pytest.mark.parametrize(("operation", "default"), [("search_judgments", 10), ("query_judgments", 20)])
+def test_judgments_have_a_default_limit(world: World, operation: str, default: int) -> None:
+    actor = Actor(world)
+    actor.import_judgments(
+        [{"recordId": f"r{index}", "organizationId": "acme", "decision": "approve"} for index in range(30)]
+    )
+    data: dict[str, Any] = {"organizationId": "acme"} | ({"query": "x"} if operation == "search_judgments" else {})
+    body: Any = actor.tenant.call(operation, **data).json
+
+    found = body["result"]["results"] if operation == "search_judgments" else body["result"]["data"]
+    assert len(found) == default

@@ -1,0 +1,220 @@
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from .conftest import Answerer, Caller, ScriptedProvider, World, WorldMaker
+
+ORG = {"organizationId": "acme"}
+DOC = ORG | {"documentId": "d"}
+ADA = {"userId": "ada", "name": "Ada"}
+
+
+def fill(tenant: Caller) -> Caller:
+    tenant("add_documents", **ORG, documents=[{"documentId": "d"}, {"documentId": "e"}], createOrganization=True)
+    tenant("add_users", **DOC, users=[ADA, {"userId": "bob"}])
+    tenant("add_users", **ORG, users=[{"userId": "cyd"}])
+    return tenant
+
+
+@pytest.fixture
+def acme(world: World) -> Caller:
+    """A tenant with two documents; ada and bob stand on the first, cyd in the organization."""
+    return fill(world.tenant())
+
+
+def add(tenant: Caller, notification_id: str, document: str = "d", **fields: Any) -> Any:
+    given = {"organizationId": "acme", "documentId": document, "actionUser": ADA, "notificationId": notification_id}
+    return tenant("add_notifications", **(given | fields))[notification_id]
+
+
+def ids(tenant: Caller, **filters: Any) -> list[str]:
+    return [one["id"] for one in tenant("get_notifications", **ORG, **filters)]
+
+
+def test_a_notification_is_told_as_it_was_added(acme: Caller, world: World) -> None:
+    fields = {
+        "displayHeadlineMessageTemplate": "{actionUser} did it",
+        "displayHeadlineMessageTemplateData": {"actionUser": ADA, "recipientUser": "bob", "place": "here"},
+        "displayBodyMessage": "look",
+        "notificationSourceData": {"url": "x"},
+        "locationId": "l",
+        "more": {"kept": True},
+    }
+    assert add(acme, "n", **fields) == {
+        "success": True, "id": "n", "message": "Notification added.", "notifiedUsers": 1,
+    }  # fmt: skip
+
+    (told,) = acme("get_notifications", **ORG)
+
+    assert told == fields | {
+        "id": "n",
+        "documentId": "d",
+        "actionUser": ADA,
+        "timestamp": int(world.clock.now.timestamp() * 1000),
+        "readByUserIds": [],
+        "persistReadForUserIds": [],
+    }
+
+
+def test_whom_a_notification_is_for(acme: Caller) -> None:
+    add(acme, "all")
+    add(acme, "named too", notifyUsers=[{"userId": "zoe"}])
+    add(acme, "named alone", notifyUsers=[{"userId": "zoe"}, {"userId": "zoe"}], notifyAll=False)
+
+    assert ids(acme, userId="bob", order="asc") == ["all", "named too"]
+    assert ids(acme, userId="zoe", order="asc") == ["named alone", "named too"]
+    assert ids(acme, userId="ada") == []
+    assert ids(acme, userId="cyd") == []
+
+
+def test_an_id_is_given_once(acme: Caller) -> None:
+    add(acme, "n")
+
+    refused = acme.refused("add_notifications", **DOC, actionUser=ADA, notificationId="n")
+    assert refused == (409, "ALREADY_EXISTS", "data.notificationId: Notification already exists.")
+    assert acme.refused("add_notifications", **ORG, documentId="x", actionUser=ADA)[:2] == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("scope", "reached"),
+    [
+        ({}, {"n", "other location", "other document"}),
+        ({"documentId": "d"}, {"n", "other location"}),
+        ({"documentId": "d", "locationId": "l"}, {"n"}),
+        ({"documentId": "d", "locationId": "l", "userId": "bob"}, {"n"}),
+        ({"documentId": "d", "locationId": "l", "userId": "zoe"}, set()),
+        ({"userId": "zoe"}, {"other document"}),
+        ({"locationId": "l"}, {"n", "other document"}),
+    ],
+)
+def test_update_reaches_what_is_in_its_scope(acme: Caller, scope: dict[str, str], reached: set[str]) -> None:
+    add(acme, "n", locationId="l")
+    add(acme, "other location", locationId="m")
+    add(acme, "other document", document="e", locationId="l", notifyUsers=[{"userId": "zoe"}])
+    wanted = ["n", "other location", "other document", "who"]
+
+    items = [{"id": one, "displayBodyMessage": "new"} for one in wanted]
+    results = acme("update_notifications", **ORG, **scope, notifications=items)
+
+    assert results == {
+        one: {"success": True, "message": "Notification updated."}
+        if one in reached
+        else {"success": False, "message": "Failed to update notification."}
+        for one in wanted
+    }
+    told = {one["id"] for one in acme("get_notifications", **ORG) if one.get("displayBodyMessage") == "new"}
+    assert told == reached
+
+
+def test_update_merges_fields(acme: Caller) -> None:
+    add(acme, "n", displayBodyMessage="old", notificationSourceData={"a": 1}, more=1)
+
+    acme(
+        "update_notifications",
+        **ORG,
+        notifications={"id": "n", "displayBodyMessage": "new", "actionUser": {"userId": "eve"}, "other": 2},
+    )
+
+    (told,) = acme("get_notifications", **ORG)
+    assert (told["displayBodyMessage"], told["notificationSourceData"]) == ("new", {"a": 1})
+    assert (told["actionUser"], told["more"], told["other"]) == ({"userId": "eve"}, 1, 2)
+
+
+def test_reading_is_noted_for_each_user_and_never_taken_back(acme: Caller) -> None:
+    add(acme, "n", notifyUsers=[{"userId": "zoe"}])
+
+    def read_by(*users: str, **fields: Any) -> dict[str, Any]:
+        acme("update_notifications", **ORG, notifications=[{"id": "n", "readByUserIds": list(users), **fields}])
+        told: dict[str, Any] = acme("get_notifications", **ORG)[0]
+        return told
+
+    assert read_by("bob")["readByUserIds"] == ["bob"]
+    assert read_by("bob", "new")["readByUserIds"] == ["bob", "new"]
+    told = read_by("zoe", "bob", persistReadForUsers=True)
+    assert (told["readByUserIds"], told["persistReadForUserIds"]) == (["bob", "new", "zoe"], ["bob", "zoe"])
+    assert read_by()["readByUserIds"] == ["bob", "new", "zoe"]
+    # Who has read it takes part in it.
+    assert ids(acme, userId="new") == ["n"]
+    assert acme("get_notifications", **ORG, userId="zoe")[0]["readByUserIds"] == ["zoe"]
+
+
+def test_what_comes_twice_is_updated_twice(acme: Caller) -> None:
+    add(acme, "n")
+    items = [{"id": "n", "displayBodyMessage": "1", "readByUserIds": ["bob"]}, {"id": "n", "displayBodyMessage": "2"}]
+
+    acme("update_notifications", **ORG, notifications=items)
+
+    (told,) = acme("get_notifications", **ORG)
+    assert (told["displayBodyMessage"], told["readByUserIds"]) == ("2", ["bob"])
+
+
+@pytest.mark.parametrize("filters", [{}, {"userId": "bob"}, {"documentId": "d"}, {"userId": "bob", "documentId": "d"}])
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_pages_hold_every_notification_once(acme: Caller, world: World, filters: dict[str, str], order: str) -> None:
+    expected = []
+    for number in range(11):
+        world.clock.move_on(milliseconds=number % 2)
+        add(acme, f"n{number:02}")
+        expected.append((world.clock.now, f"n{number:02}"))
+
+    found: list[str] = []
+    token: dict[str, str] = {}
+    while True:
+        result = acme.call("get_notifications", **ORG, **filters, **token, pageSize=3, order=order).get_json()["result"]
+        found += [one["id"] for one in result["data"]]
+        if "nextPageToken" not in result:
+            break
+        token = {"pageToken": result["nextPageToken"]}
+
+    assert found == [one for _, one in sorted(expected, reverse=order == "desc")]
+
+
+def test_named_notifications_are_read(acme: Caller) -> None:
+    for one in ("a", "b", "c"):
+        add(acme, one, locationId=one)
+
+    assert ids(acme, notificationIds=["c", "a", "x"], order="asc") == ["a", "c"]
+    assert ids(acme, notificationIds=["c", "a"], userId="bob", locationId="a") == ["a"]
+    assert ids(acme, notificationIds=[]) == []
+
+
+def test_permissions_are_verified_by_own_data(acme: Caller) -> None:
+    told = add(acme, "n", notifyUsers=[{"userId": "cyd"}, {"userId": "stranger"}], verifyUserPermissions=True)
+
+    assert told["notifiedUsers"] == 2
+    assert [ids(acme, userId=user) for user in ("bob", "cyd", "stranger")] == [["n"], ["n"], []]
+
+
+def test_permissions_are_verified_by_the_provider(
+    make_world: WorldMaker, make_provider: Callable[[Answerer], ScriptedProvider]
+) -> None:
+    def answer(body: dict[str, Any], _: dict[str, str]) -> tuple[int, bytes]:
+        results = [
+            {
+                "userId": one["userId"],
+                "resourceId": one["resource"]["id"],
+                "type": "document",
+                "organizationId": "acme",
+                "hasAccess": one["userId"] == "stranger",
+            }
+            for one in body["data"]["requests"]
+        ]
+        return 200, orjson.dumps({"data": results, "success": True, "statusCode": 200})
+
+    provider = make_provider(answer)
+    acme = fill(make_world(allow_private_urls=True).tenant())
+    acme(
+        "update_permission_provider_config",
+        usePermissionProvider=True,
+        permissionProviderConfig={"permissionProviderUrl": provider.url},
+    )
+
+    told = add(acme, "n", notifyUsers=[{"userId": "stranger"}], verifyUserPermissions=True)
+
+    assert told["notifiedUsers"] == 1
+    assert [ids(acme, userId=user) for user in ("bob", "stranger")] == [[], ["n"]]
+    assert [one["userId"] for one in provider.asked[0]] == ["stranger", "bob"]
+    provider.close()
+    assert add(acme, "m", verifyUserPermissions=True)["notifiedUsers"] == 0

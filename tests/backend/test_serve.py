@@ -1,0 +1,132 @@
+"""Over real HTTP, under gunicorn, as it is deployed."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from app.backend.schema import METADATA
+from app.database.engine import open_engine
+
+pytestmark = pytest.mark.e2e
+
+PROGRAM = """
+import json, sys
+from app.backend.serve import serve_backend
+from app.backend.settings import SelfHostedBackendSettings
+from app.edge.gunicorn import ServerOptions
+serve_backend(
+    SelfHostedBackendSettings.model_validate(json.loads(sys.argv[1])),
+    ServerOptions(port=int(sys.argv[2]), workers=2, threads=4, max_requests=0),
+)
+"""
+
+
+class Server:
+    """A backend in processes of its own."""
+
+    def __init__(self, settings: dict[str, object]) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, json.dumps(settings), str(port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait(self) -> None:
+        for _ in range(200):
+            try:
+                if requests.get(f"{self.url}/healthz", timeout=5).status_code == 200:
+                    return
+            except requests.ConnectionError:
+                time.sleep(0.05)
+        raise AssertionError("the server did not come up")
+
+    def stop(self) -> tuple[int, str]:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        _, errors = self.process.communicate(timeout=30)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def settings(database_url: str) -> dict[str, object]:
+    engine = open_engine(database_url)
+    METADATA.create_all(engine)
+    engine.dispose()
+    return {"database_url": database_url, "secret_key": "a secret key for tests only"}
+
+
+@pytest.fixture
+def server(settings: dict[str, object]) -> Iterator[Server]:
+    server = Server(settings)
+    try:
+        server.wait()
+        yield server
+    finally:
+        server.stop()
+
+
+def post(server: Server, path: str, data: object, headers: dict[str, str] | None = None) -> requests.Response:
+    return requests.post(f"{server.url}{path}", json={"data": data}, headers=headers, timeout=30)
+
+
+def tenant_headers(server: Server) -> dict[str, str]:
+    workspace = post(server, "/v2/workspace/create", {"ownerEmail": "ada@acme.example"}).json()["result"]["data"]
+    key = next(iter(workspace["apiKeyList"]))
+    owner = {
+        "x-service-workspace-id": workspace["id"],
+        "x-service-workspace-auth-token": workspace["authToken"],
+    }
+    tokens = post(server, "/v2/workspace/authtokens/get", {"apiKey": key}, owner).json()["result"]["data"]
+    return {"x-service-api-key": key, "x-service-auth-token": tokens["authTokens"][0]["token"]}
+
+
+def test_what_was_accepted_is_durable(settings: dict[str, object], server: Server) -> None:
+    headers = tenant_headers(server)
+    answer = post(server, "/v1/users/add", {"organizationId": "acme", "users": [{"userId": "ada"}]}, headers)
+    assert answer.status_code == 200
+    assert answer.headers["x-request-id"]
+    assert server.stop()[0] == 0
+
+    again = Server(settings)
+    try:
+        again.wait()
+        users = post(again, "/v2/users/get", {"organizationId": "acme"}, headers).json()["result"]["data"]
+    finally:
+        again.stop()
+    assert [user["userId"] for user in users] == ["ada"]
+
+
+def test_errors_and_documents_come_over_the_wire(server: Server) -> None:
+    answer = requests.get(f"{server.url}/v1/users/add", timeout=5)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
+    answer = requests.post(f"{server.url}/nowhere", timeout=5)
+    assert (answer.status_code, answer.json()["error"]["status"]) == (404, "NOT_FOUND")
+    document = requests.get(f"{server.url}/openapi.json", timeout=5).json()
+    assert document["openapi"].startswith("3.")
+    assert "/v1/users/add" in document["paths"]
+    assert "/v2/users/add" in document["paths"]
+
+
+def test_a_wrong_secret_key_ends_in_one_line(settings: dict[str, object], server: Server) -> None:
+    tenant_headers(server)
+    other = Server(settings | {"secret_key": "another key than before"})
+    # It ends by itself; there is nothing to stop.
+    other.process.wait(timeout=30)
+    code, errors = other.stop()
+
+    assert code != 0
+    assert "self_hosted_backend.secret_key is not the key" in errors
+    assert "Traceback" not in errors
+    assert "another key than before" not in errors

@@ -1,0 +1,205 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.backend.schema import METADATA
+
+from .conftest import Caller, World
+from .test_importing import Importer, write_lines
+
+ORG = {"organizationId": "acme"}
+DOC = ORG | {"documentId": "d"}
+ADA = {"userId": "ada", "name": "Ada"}
+BOB = {"userId": "bob"}
+KINDS = ("memberships", "comments", "reactions", "recordings", "notifications")
+
+
+def pages(tenant: Caller, user: str, organization: str = "acme") -> list[dict[str, list[dict[str, Any]]]]:
+    """All pages of a user's data."""
+    found: list[dict[str, list[dict[str, Any]]]] = []
+    token: dict[str, str] = {}
+    while True:
+        response = tenant.call("get_all_user_data", organizationId=organization, userId=user, **token)
+        result = response.get_json()["result"]
+        found.append(result["data"])
+        if "nextPageToken" not in result:
+            return found
+        token = {"pageToken": result["nextPageToken"]}
+
+
+@pytest.fixture
+def importer(world: World) -> Importer:
+    return Importer(world, world.tenant())
+
+
+def test_one_token_leads_through_all_of_it(importer: Importer, tmp_path: Path) -> None:
+    records = [
+        # Bob's comments in ada's threads involve her; the one in his own thread does not.
+        *(
+            {
+                "kind": "comment",
+                "annotationId": f"t{number // 90}",
+                "commentId": f"c{number:04}",
+                "commentText": "x",
+                "from": BOB if number % 90 else ADA,
+                "createdAt": number % 7,
+            }
+            for number in range(250)
+        ),
+        {"kind": "comment", "annotationId": "bobs", "commentId": "c", "commentText": "x", "from": BOB},
+        *({"kind": "reaction", "reactionId": f"r{n}", "icon": "+", "from": ADA, "createdAt": 1} for n in range(100)),
+        *({"kind": "recording", "recordingId": f"v{n}", "from": ADA, "createdAt": n} for n in range(101)),
+        {"kind": "recording", "recordingId": "bobs", "from": BOB},
+        *({"kind": "notification", "id": f"n{n}", "notifyUsers": [ADA], "timestamp": n} for n in range(30)),
+        {"kind": "notification", "id": "bobs", "notifyUsers": [BOB]},
+    ]
+    importer(write_lines(tmp_path / "data.jsonl", records), create_missing=True)
+    tenant = importer.tenant
+    documents = [{"documentId": f"d{number:03}"} for number in range(120)]
+    tenant("add_documents", **ORG, documents=documents)
+    tenant("add_users", **ORG, users=[ADA | {"team": "core"}])
+    for document in documents:
+        tenant("add_users", **ORG, **document, users=[ADA])
+    tenant("add_users_to_groups", **ORG, organizationUserGroupId="g", userIds=["ada"])
+
+    found = pages(tenant, "ada")
+
+    assert [[len(page[kind]) for kind in KINDS] for page in found] == [
+        [100, 100, 100, 100, 30],
+        [22, 100, 0, 1, 0],
+        [0, 50, 0, 0, 0],
+    ]
+    comments = [one for page in found for one in page["comments"]]
+    assert {(one["annotationId"], one["documentId"]) for one in comments} == {("t0", "d"), ("t1", "d"), ("t2", "d")}
+    keys = [(one["annotationId"], one["createdAt"], one["commentId"]) for one in comments]
+    assert keys == sorted(set(keys))
+    memberships = [one for page in found for one in page["memberships"]]
+    assert {one["level"] for one in memberships} == {"organization", "document", "group"}
+    (own,) = [one for one in memberships if one["level"] == "organization"]
+    assert own == {"level": "organization", "name": "Ada", "initial": "A", "team": "core", "accessRole": "editor"}
+    assert [one for one in memberships if one["level"] == "group"] == [{"level": "group", "id": "g"}]
+
+
+def test_a_page_may_end_with_a_thread(importer: Importer, tmp_path: Path) -> None:
+    records = [
+        {"kind": "comment", "annotationId": f"t{n // 100}", "commentId": f"{n:03}", "commentText": "", "from": ADA}
+        for n in range(200)
+    ]
+    importer(write_lines(tmp_path / "data.jsonl", records), create_missing=True)
+
+    found = pages(importer.tenant, "ada")
+
+    assert [len(page["comments"]) for page in found] == [100, 100]
+    assert {one["annotationId"] for one in found[0]["comments"]} == {"t0"}
+
+
+def test_who_made_nothing_has_nothing(importer: Importer) -> None:
+    assert pages(importer.tenant, "nobody") == [{kind: [] for kind in KINDS}]
+
+
+def test_a_token_is_one_users(importer: Importer, tmp_path: Path) -> None:
+    records = [{"kind": "recording", "recordingId": f"v{n}", "from": ADA} for n in range(101)]
+    importer(write_lines(tmp_path / "data.jsonl", records), create_missing=True)
+    answer = importer.tenant.call("get_all_user_data", **ORG, userId="ada").get_json()["result"]
+
+    refused = importer.tenant.refused("get_all_user_data", **ORG, userId="bob", pageToken=answer["nextPageToken"])
+
+    assert refused == (400, "INVALID_ARGUMENT", "data.pageToken: is not a token of this query")
+
+
+FULL = [
+    {"kind": "comment", "annotationId": "t", "commentId": "c", "commentText": "x", "from": ADA},
+    {"kind": "reaction", "reactionId": "r", "icon": "+", "from": ADA, "annotationId": "t", "commentId": "c"},
+    {"kind": "recording", "recordingId": "v", "from": ADA},
+    {"kind": "notification", "id": "n", "notifyUsers": [ADA, BOB]},
+    {"kind": "activity", "id": "a", "featureType": "custom", "actionType": "x", "actionUser": ADA},
+]
+
+
+def of(records: list[dict[str, Any]], document: str, suffix: str) -> list[dict[str, Any]]:
+    """The records in another document, under other ids."""
+    ids = ("annotationId", "reactionId", "recordingId", "id")
+    return [
+        record | {"documentId": document} | {key: record[key] + suffix for key in ids if key in record}
+        for record in records
+    ]
+
+
+def there(tenant: Caller, organization: str = "acme") -> list[int]:
+    """How many threads, comments, reactions, recordings, notifications and activities there are."""
+    (data,) = pages(tenant, "ada", organization)
+    counts = [len(data[kind]) for kind in ("comments", "reactions", "recordings", "notifications")]
+    readers = ("get_comment_annotations", "get_notifications", "get_activity_logs")
+    return counts + [len(tenant(name, organizationId=organization)) for name in readers]
+
+
+def rows_left(world: World) -> int:
+    """How many rows of feature data there are in all."""
+    names = "comment comment_annotation thread_user reaction recording notification notification_user activity"
+    with world.engine.connect() as connection:
+        return sum(len(connection.execute(METADATA.tables[name].select()).all()) for name in names.split())
+
+
+@pytest.mark.parametrize("how", ["delete_documents", "delete_folder", "delete_organizations"])
+def test_data_goes_with_what_it_hangs_on(importer: Importer, tmp_path: Path, how: str) -> None:
+    tenant = importer.tenant
+    tenant("add_folder", **ORG, folders=[{"folderId": "f"}], createOrganization=True)
+    tenant("add_documents", **ORG, folderId="f", documents=[{"documentId": "d"}])
+    importer(write_lines(tmp_path / "data.jsonl", FULL + of(FULL, "e", "2")), create_missing=True)
+    other = [record | {"organizationId": "other"} for record in FULL]
+    importer(write_lines(tmp_path / "other.jsonl", other), create_missing=True)
+    assert there(tenant) == [2] * 7
+    before = rows_left(importer.world)
+
+    if how == "delete_organizations":
+        tenant(how, organizationIds=["acme"])
+    elif how == "delete_folder":
+        tenant(how, **ORG, folderId="f")
+    else:
+        tenant(how, **ORG, documentIds=["d"])
+
+    left = 0 if how == "delete_organizations" else 1
+    assert there(tenant) == [left] * 7
+    assert there(tenant, "other") == [1] * 7
+    # Nothing is left that nobody sees.
+    assert rows_left(importer.world) == before // 3 * (left + 1)
+
+
+def test_what_a_user_made_stays_and_what_was_addressed_to_him_goes(importer: Importer, tmp_path: Path) -> None:
+    tenant = importer.tenant
+    importer(write_lines(tmp_path / "data.jsonl", FULL + of(FULL, "e", "2")), create_missing=True)
+    tenant("add_users", **ORG, users=[ADA])
+    tenant("add_users", **DOC, users=[ADA])
+
+    tenant("delete_users", **DOC, userIds=["ada"])
+    assert [one["id"] for one in tenant("get_notifications", **ORG, userId="ada")] == ["n2"]
+
+    tenant("delete_users", **ORG, userIds=["ada"])
+    assert there(tenant) == [2, 2, 2, 0, 2, 2, 2]
+    assert len(tenant("get_notifications", **ORG, userId="bob")) == 2
+
+
+@pytest.mark.parametrize("letter", ["a", "\\", "\x01", "😀"])
+def test_a_token_is_taken_back_however_long_and_strange_the_ids_are(
+    importer: Importer, tmp_path: Path, letter: str
+) -> None:
+    def long_id(number: int) -> str:
+        return letter * ((512 - 4) // len(letter.encode())) + f"{number:04}"
+
+    records: list[dict[str, Any]] = []
+    for n in range(101):
+        thread = {"annotationId": long_id(0), "commentId": long_id(n), "commentText": ""}
+        records += [
+            {"kind": "comment", "from": ADA, **thread},
+            {"kind": "reaction", "reactionId": long_id(n), "from": ADA},
+            {"kind": "recording", "recordingId": long_id(n), "from": ADA},
+            {"kind": "notification", "id": long_id(n), "notifyUsers": [ADA]},
+        ]
+    importer(write_lines(tmp_path / "data.jsonl", records), create_missing=True)
+    documents = [{"documentId": long_id(n)} for n in range(101)]
+    importer.tenant("add_documents", **ORG, documents=documents)
+    permissions = {"resources": [ORG | {"type": "document", "id": one["documentId"]} for one in documents]}
+    importer.tenant("add_permissions", user={"userId": "ada"}, permissions=permissions)
+
+    assert [[len(page[kind]) for kind in KINDS] for page in pages(importer.tenant, "ada")] == [[100] * 5, [1] * 5]

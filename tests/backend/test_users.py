@@ -1,0 +1,263 @@
+from typing import Any
+
+import pytest
+
+from .conftest import Caller
+
+LEVELS: list[dict[str, str]] = [{}, {"folderId": "f"}, {"documentId": "d"}]
+
+
+def add(tenant: Caller, *users: str | dict[str, Any], **place: Any) -> Any:
+    given = [user if isinstance(user, dict) else {"userId": user} for user in users]
+    return tenant("add_users", organizationId="acme", users=given, **place)
+
+
+def at(tenant: Caller, **data: Any) -> list[str]:
+    return [user["userId"] for user in tenant("get_users", organizationId="acme", **data)]
+
+
+@pytest.fixture
+def acme(tenant: Caller) -> Caller:
+    tenant("add_organizations", organizations=[{"organizationId": "acme"}])
+    tenant("add_folder", organizationId="acme", folders=[{"folderId": "f"}, {"folderId": "g"}])
+    tenant("add_documents", organizationId="acme", documents=[{"documentId": "d"}, {"documentId": "e"}])
+    return tenant
+
+
+@pytest.mark.parametrize("place", LEVELS)
+def test_users_stand_where_they_were_added_and_nowhere_else(acme: Caller, place: dict[str, str]) -> None:
+    results = add(acme, {"userId": "ada", "name": "ada Lovelace", "email": "ada@acme.example", "plan": [1]}, **place)
+
+    assert results == {"ada": {"success": True, "id": "ada", "message": "User added."}}
+    assert acme("get_users", organizationId="acme", **place) == [
+        {
+            "userId": "ada",
+            "name": "ada Lovelace",
+            "email": "ada@acme.example",
+            "initial": "A",
+            "accessRole": "editor",
+            "plan": [1],
+        }
+    ]
+    for other in LEVELS:
+        assert at(acme, **other) == (["ada"] if other == place else [])
+
+
+@pytest.mark.parametrize("place", LEVELS)
+def test_a_user_is_added_once_per_level(acme: Caller, place: dict[str, str]) -> None:
+    add(acme, {"userId": "ada", "name": "Ada"}, **place)
+
+    results = add(acme, {"userId": "ada", "name": "Eve"}, "bob", "bob", **place)
+
+    assert results["ada"] == {"success": False, "id": "ada", "message": "User already exists."}
+    assert results["bob"]["success"] is True
+    assert acme("get_users", organizationId="acme", userIds=["ada"], **place)[0]["name"] == "Ada"
+
+
+def test_adding_users_makes_the_organization_and_the_document(tenant: Caller) -> None:
+    add(tenant, "ada")
+    assert tenant("get_organizations_v1") == [{"id": "acme", "organizationName": "acme", "disabled": False}]
+
+    tenant("add_users", organizationId="other", documentId="d", users=[{"userId": "ada"}])
+    assert [wire["id"] for wire in tenant("get_organizations_v1")] == ["acme", "other"]
+    assert [wire["id"] for wire in tenant("get_documents", organizationId="other")] == ["d"]
+
+
+def test_adding_users_makes_a_folder_on_request_only(tenant: Caller) -> None:
+    results = add(tenant, "ada", folderId="f")
+    assert results == {"ada": {"success": False, "id": "ada", "message": "Folder does not exist."}}
+    assert tenant("get_organizations_v1") == []
+
+    assert add(tenant, "ada", folderId="f", createFolder=True)["ada"]["success"] is True
+    assert tenant("get_folders", organizationId="acme")[0]["folderId"] == "f"
+
+
+def test_an_empty_batch_changes_nothing(tenant: Caller) -> None:
+    assert add(tenant) == {}
+    assert tenant("get_organizations_v1") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "initial"),
+    [
+        ({"name": "grace hopper"}, "G"),
+        ({"name": "  éva"}, "É"),
+        ({"name": "Ada", "initial": "AL"}, "AL"),
+        ({"name": "  "}, None),
+        ({}, None),
+    ],
+)
+def test_the_initial_is_derived_from_the_name(tenant: Caller, given: dict[str, str], initial: str | None) -> None:
+    add(tenant, {"userId": "u"} | given)
+
+    assert tenant("get_users", organizationId="acme")[0].get("initial") == initial
+
+
+@pytest.mark.parametrize("place", LEVELS)
+def test_users_are_updated_at_their_level(acme: Caller, place: dict[str, str]) -> None:
+    for level in LEVELS:
+        add(acme, {"userId": "ada", "name": "Ada", "email": "a@acme.example", "x": 1}, **level)
+
+    results = acme(
+        "update_users",
+        organizationId="acme",
+        users=[{"userId": "ada", "name": "Eve", "accessRole": "viewer"}, {"userId": "who", "name": "W"}],
+        **place,
+    )
+
+    assert results == {
+        "ada": {"success": True, "id": "ada", "message": "User updated."},
+        "who": {"success": False, "id": "who", "message": "User does not exist."},
+    }
+    for level in LEVELS:
+        (user,) = acme("get_users", organizationId="acme", **level)
+        changed = level == place
+        assert (user["name"], user["accessRole"]) == (("Eve", "viewer") if changed else ("Ada", "editor"))
+        # An initial that came from the name goes with it; what was not given stays.
+        assert user["initial"] == ("E" if changed else "A")
+        assert (user["email"], user["x"]) == ("a@acme.example", 1)
+
+
+def test_a_given_initial_outlives_the_name(tenant: Caller) -> None:
+    add(tenant, {"userId": "ada", "name": "Ada", "initial": "X"})
+    tenant("update_users", organizationId="acme", users=[{"userId": "ada", "name": "Eve"}])
+
+    assert tenant("get_users", organizationId="acme")[0]["initial"] == "X"
+
+
+def test_updating_in_an_unknown_organization_makes_nothing(tenant: Caller) -> None:
+    results = tenant("update_users", organizationId="acme", users=[{"userId": "ada"}])
+
+    assert results["ada"]["message"] == "User does not exist."
+    assert tenant("get_organizations_v1") == []
+
+
+def test_users_are_removed_from_a_folder_or_document_only(acme: Caller) -> None:
+    for level in LEVELS:
+        add(acme, "ada", **level)
+
+    for level in ({"documentId": "d"}, {"folderId": "f"}):
+        results = acme("delete_users", organizationId="acme", userIds=["ada", "who"], **level)
+        assert results == {
+            "ada": {"success": True, "message": "User removed."},
+            "who": {"success": False, "message": "User does not exist."},
+        }
+        assert at(acme, **level) == []
+    assert at(acme) == ["ada"]
+
+
+def test_leaving_the_organization_means_leaving_everything_in_it(acme: Caller) -> None:
+    for level in LEVELS:
+        add(acme, "ada", "bob", **level)
+    acme("add_users_to_groups", organizationId="acme", organizationUserGroupId="g", userIds=["ada", "bob"])
+    add(acme, "cleo", documentId="d")
+    acme("add_users", organizationId="other", users=[{"userId": "ada"}])
+
+    results = acme("delete_users", organizationId="acme", userIds=["ada", "cleo", "who"])
+
+    assert {user: result["success"] for user, result in results.items()} == {"ada": True, "cleo": True, "who": False}
+    for level in LEVELS:
+        assert at(acme, **level) == ["bob"]
+    assert at(acme, organizationUserGroupIds=["g"]) == ["bob"]
+    assert [user["userId"] for user in acme("get_users", organizationId="other")] == ["ada"]
+
+
+def test_document_and_folder_exclude_each_other(acme: Caller) -> None:
+    for operation, data in (("get_users", {}), ("delete_users", {"userIds": ["a"]}), ("add_users", {"users": []})):
+        assert acme.refused(operation, organizationId="acme", documentId="d", folderId="f", **data)[0] == 400
+
+
+def test_users_are_filtered_by_id_and_group(acme: Caller) -> None:
+    add(acme, "ada", "bob", "cleo")
+    add(acme, "ada", "bob", documentId="d")
+    acme("add_users_to_groups", organizationId="acme", organizationUserGroupId="g", userIds=["bob", "dan"])
+    acme("add_users_to_groups", organizationId="acme", organizationUserGroupId="h", userIds=["cleo", "bob"])
+    add(acme, {"userId": "dan", "name": "Dan"}, folderId="f")
+
+    assert at(acme, userIds=["ada", "who"]) == ["ada"]
+    assert at(acme, userIds=[]) == []
+    assert at(acme, documentId="d", organizationUserGroupIds=["g"]) == ["bob"]
+    assert at(acme, organizationUserGroupIds=["h", "g"]) == ["bob", "cleo", "dan"]
+    assert at(acme, organizationUserGroupIds=["g"], userIds=["bob", "ada"]) == ["bob"]
+    # Who stands on a folder only is still in the group, without a role on the organization.
+    assert acme("get_users", organizationId="acme", organizationUserGroupIds=["g"])[1] == {
+        "userId": "dan",
+        "name": "Dan",
+        "initial": "D",
+    }
+    for field in ("userIds", "organizationUserGroupIds"):
+        many = [f"x{number}" for number in range(31)]
+        assert acme.refused("get_users", organizationId="acme", **{field: many})[0] == 400
+
+
+def test_users_of_all_documents(acme: Caller) -> None:
+    add(acme, "member")
+    add(acme, "infolder", folderId="f")
+    add(acme, "ada", "bob", documentId="d")
+    add(acme, "ada", documentId="e")
+
+    flat = acme("get_users", organizationId="acme", allDocuments=True)
+    assert [(user["documentId"], user["userId"]) for user in flat] == [("d", "ada"), ("d", "bob"), ("e", "ada")]
+
+    grouped = acme("get_users", organizationId="acme", allDocuments=True, groupByDocumentId=True)
+    assert {document: [user["userId"] for user in users] for document, users in grouped.items()} == {
+        "d": ["ada", "bob"],
+        "e": ["ada"],
+    }
+    # Grouping is effective with allDocuments only.
+    assert at(acme, groupByDocumentId=True) == ["member"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+@pytest.mark.parametrize(
+    "filters", [{}, {"documentId": "d"}, {"allDocuments": True}, {"organizationUserGroupIds": ["g"]}]
+)
+def test_users_are_read_by_page(acme: Caller, filters: dict[str, Any], size: int) -> None:
+    users = ["a", "b", "c d", "ž'\"/", "😀"]
+    add(acme, *users)
+    add(acme, *users, documentId="d")
+    add(acme, *users, documentId="e")
+    acme("add_users_to_groups", organizationId="acme", organizationUserGroupId="g", userIds=users)
+    seen: list[tuple[str, str]] = []
+    token: str | None = None
+    pages = 0
+    while pages == 0 or token:
+        paging = {"pageSize": size} | ({"pageToken": token} if token else {})
+        response = acme.call("get_users", organizationId="acme", **filters, **paging)
+        assert response.json is not None
+        page = response.json["result"]["data"]
+        assert len(page) <= size
+        seen += [(user.get("documentId", ""), user["userId"]) for user in page]
+        token = response.json["result"].get("nextPageToken")
+        pages += 1
+
+    expected = (
+        [(document, user) for document in ("d", "e") for user in users]
+        if "allDocuments" in filters
+        else [("", user) for user in users]
+    )
+    assert sorted(seen) == sorted(expected)
+    assert pages == -(-len(expected) // size)
+
+
+def test_pages_follow_keys_and_survive_changes(tenant: Caller) -> None:
+    add(tenant, "a", "c", "e")
+    response = tenant.call("get_users", organizationId="acme", pageSize=2)
+    assert response.json is not None
+    token = response.json["result"]["nextPageToken"]
+    tenant("delete_users", organizationId="acme", userIds=["a", "c"])
+    add(tenant, "b", "d")
+
+    assert at(tenant, pageSize=2, pageToken=token) == ["d", "e"]
+
+
+def test_both_versions_of_a_path_do_the_same(tenant: Caller) -> None:
+    body = b'{"data": {"organizationId": "acme", "users": [{"userId": "ada", "accessRole": "viewer"}]}}'
+    assert tenant.send("/v2/users/add", body).status_code == 200
+
+    answers = [
+        tenant.send(path, b'{"data": {"organizationId": "acme"}}').json for path in ("/v1/users/get", "/v2/users/get")
+    ]
+    assert answers[0] == answers[1]
+    assert answers[0] is not None
+    assert answers[0]["result"]["data"][0]["accessRole"] == "viewer"

@@ -1,0 +1,107 @@
+import random
+import stat
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from app.backend.schema import METADATA
+from app.backend.settings import SelfHostedBackendSettings
+from app.backend.vault import SecretKeyError, UnreadableSecretError, Vault, check_secret_key, open_vault
+from app.database.engine import open_engine
+
+from .conftest import World
+
+ENTROPY = random.SystemRandom()
+
+
+@pytest.fixture
+def vault() -> Vault:
+    return Vault(b"a key of enough length", ENTROPY)
+
+
+def test_a_sealed_text_opens_in_its_place_alone(vault: Vault) -> None:
+    sealed = vault.stored.close("тайна", "here")
+
+    assert vault.stored.open(sealed, "here") == "тайна"
+    for seal, context in ((vault.stored, "there"), (vault.pages, "here"), (Vault(b"x" * 16, ENTROPY).stored, "here")):
+        with pytest.raises(UnreadableSecretError):
+            seal.open(sealed, context)
+
+
+def test_an_altered_text_does_not_open(vault: Vault) -> None:
+    sealed = vault.stored.close("secret", "here")
+
+    for index in range(len(sealed) - 1):
+        altered = sealed[:index] + ("A" if sealed[index] != "A" else "B") + sealed[index + 1 :]
+        with pytest.raises(UnreadableSecretError):
+            vault.stored.open(altered, "here")
+
+
+def test_a_fingerprint_tells_tokens_apart(vault: Vault) -> None:
+    fingerprint = vault.fingerprint("token")
+
+    assert vault.matches(fingerprint, "token")
+    assert not vault.matches(fingerprint, "tokem")
+    assert "token" not in fingerprint
+    assert Vault(b"another key, as long", ENTROPY).fingerprint("token") != fingerprint
+
+
+def test_a_key_file_is_made_beside_a_sqlite_database_by_one_of_many(tmp_path: Path) -> None:
+    settings = SelfHostedBackendSettings(database_url=f"sqlite:///{tmp_path}/sub/b.db")
+
+    with ThreadPool(8) as pool:
+        vaults = pool.map(lambda _: open_vault(settings, ENTROPY), range(32))
+
+    (file,) = (tmp_path / "sub").iterdir()
+    assert file.name == "b.db.key"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert len({vault.fingerprint("x") for vault in vaults}) == 1
+
+
+def test_postgresql_needs_a_key() -> None:
+    settings = SelfHostedBackendSettings(database_url="postgresql+psycopg://u@127.0.0.1/b")
+
+    with pytest.raises(SecretKeyError, match=r"self_hosted_backend\.secret_key is missing"):
+        open_vault(settings, ENTROPY)
+
+
+def test_a_key_comes_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("a key of enough length\n")
+
+    from_file = open_vault(SelfHostedBackendSettings(secret_key_file=file), ENTROPY)
+
+    given = open_vault(SelfHostedBackendSettings(secret_key=SecretStr("a key of enough length")), ENTROPY)
+    assert from_file.fingerprint("x") == given.fingerprint("x")
+    with pytest.raises(SecretKeyError, match="cannot be read"):
+        open_vault(SelfHostedBackendSettings(secret_key_file=tmp_path / "none"), ENTROPY)
+    file.write_text("short")
+    with pytest.raises(SecretKeyError, match="too short"):
+        open_vault(SelfHostedBackendSettings(secret_key_file=file), ENTROPY)
+
+
+def test_another_key_than_the_databases_is_noticed(database_url: str) -> None:
+    engine = open_engine(database_url)
+    METADATA.create_all(engine)
+
+    check_secret_key(engine, Vault(b"the first key there was", ENTROPY))
+    check_secret_key(engine, Vault(b"the first key there was", ENTROPY))
+    with pytest.raises(SecretKeyError, match="is not the key"):
+        check_secret_key(engine, Vault(b"some other secret key", ENTROPY))
+    engine.dispose()
+
+
+def test_no_secret_lies_in_the_database_in_the_clear(world: World) -> None:
+    owner = world.workspace()
+    token = owner("get_auth_tokens", apiKey=owner.ids["api_key"])["authTokens"][0]["token"]
+    secrets = {token, owner.headers["x-service-workspace-auth-token"]}
+
+    with world.engine.connect() as connection:
+        everything = "".join(
+            str(tuple(row)) for table in METADATA.sorted_tables for row in connection.execute(table.select())
+        )
+
+    assert owner.ids["workspace"] in everything
+    assert not [secret for secret in secrets if secret in everything]

@@ -1,0 +1,251 @@
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.padding import MGF1, OAEP
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from sqlalchemy import select
+
+from app.backend.events import PRODUCED
+from app.backend.schema import WEBHOOK_CONFIG, WEBHOOK_MESSAGE
+from app.backend.webhooks.config import DEFAULT_TRIGGERS
+from tests.backend.conftest import Caller, World
+
+from .conftest import ADA, BOB, DOCUMENT, Post, Receiver
+
+PEM, SPKI = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+PRIVATE_KEY = rsa.generate_private_key(65537, 2048)
+PUBLIC_KEY = PRIVATE_KEY.public_key().public_bytes(PEM, SPKI).decode()
+UNSET = {
+    "useWebhookService": False,
+    "webhookServiceConfig": {
+        "authToken": "",
+        "rawNotificationUrl": "",
+        "processedNotificationUrl": "",
+        "encodeData": False,
+        "encryptData": False,
+        "publicKey": "",
+        "enableDataProtection": False,
+        "triggers": {},
+    },
+}
+
+
+def decrypted(jwe: str, private_key: rsa.RSAPrivateKey = PRIVATE_KEY) -> bytes:
+    """As RFC 7516 says, without our code."""
+    header, sealed_key, iv, text, tag = jwe.split(".")
+
+    def raw(part: str) -> bytes:
+        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+    assert orjson.loads(raw(header)) == {"alg": "RSA-OAEP-256", "enc": "A256GCM"}
+    key = private_key.decrypt(raw(sealed_key), OAEP(mgf=MGF1(SHA256()), algorithm=SHA256(), label=None))
+    return AESGCM(key).decrypt(raw(iv), raw(text) + raw(tag), header.encode())
+
+
+def test_the_config_is_merged_and_triggers_are_seeded(tenant: Caller) -> None:
+    assert tenant("get_webhook_config") == UNSET
+    tenant("update_webhook_config", webhookServiceConfig={"authToken": "t0ken", "encodeData": True})
+
+    state = tenant(
+        "update_webhook_config",
+        useWebhookService=True,
+        webhookServiceConfig={"triggers": {"comment.update": False, "crdt.update": True}},
+    )
+
+    assert state == {
+        "useWebhookService": True,
+        "webhookServiceConfig": UNSET["webhookServiceConfig"]
+        | {"authToken": "t0ken", "encodeData": True}
+        | {"triggers": DEFAULT_TRIGGERS | {"comment.update": False, "crdt.update": True}},
+    }
+    assert tenant("get_webhook_config") == state
+
+
+def test_triggers_that_are_there_are_not_seeded_again(tenant: Caller) -> None:
+    tenant("update_webhook_config", webhookServiceConfig={"triggers": {"comment.add": True}})
+    state = tenant("update_webhook_config", useWebhookService=True)
+    assert state["webhookServiceConfig"]["triggers"] == {"comment.add": True}
+
+    state = tenant("update_webhook_config", webhookServiceConfig={"triggers": {"comment.delete": True}})
+
+    assert state["webhookServiceConfig"]["triggers"] == {"comment.add": True, "comment.delete": True}
+
+
+def test_the_default_triggers_are_the_references() -> None:
+    off = {name for name, on in DEFAULT_TRIGGERS.items() if not on}
+    assert {"comment_annotation.suggestion_accept", "comment_annotation.suggestion_reject"} <= off
+    assert {name.partition(".")[0] for name in off} == {"comment_annotation", "crdt", "recorder"}
+    assert {name for name in DEFAULT_TRIGGERS if name.startswith("huddle.")}.isdisjoint(off)
+
+
+WEAK = rsa.generate_private_key(65537, 1024).public_key().public_bytes(PEM, SPKI).decode()
+OTHER_KIND = ec.generate_private_key(ec.SECP256R1()).public_key().public_bytes(PEM, SPKI).decode()
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"rawNotificationUrl": "http://127.0.0.1/x"}, "rawNotificationUrl"),
+        ({"processedNotificationUrl": "https://u:p@acme.example/"}, "processedNotificationUrl"),
+        ({"processedNotificationUrl": "acme.example"}, "processedNotificationUrl"),
+        ({"authToken": "with space"}, "authToken"),
+        ({"publicKey": "no key"}, "publicKey"),
+        ({"publicKey": WEAK}, "publicKey"),
+        ({"publicKey": OTHER_KIND}, "publicKey"),
+        ({"encryptData": True}, "publicKey"),
+        ({"triggers": {str(number): True for number in range(201)}}, "triggers"),
+        ({"triggers": {"comment.add": "yes"}}, "triggers.comment.add"),
+    ],
+)
+def test_a_bad_config_is_refused_whole(standing: World, config: dict[str, Any], field: str) -> None:
+    tenant = standing.tenant()
+    given = {"authToken": "good", "encodeData": True} | config
+
+    code, status, message = tenant.refused("update_webhook_config", useWebhookService=True, webhookServiceConfig=given)
+
+    assert (code, status) == (400, "INVALID_ARGUMENT")
+    assert message.startswith(f"data.webhookServiceConfig.{field}: ")
+    assert tenant("get_webhook_config") == UNSET
+
+
+def test_the_token_is_stored_encrypted(world: World) -> None:
+    world.tenant()("update_webhook_config", webhookServiceConfig={"authToken": "very-secret-token"})
+    with world.engine.connect() as connection:
+        (row,) = connection.execute(select(WEBHOOK_CONFIG)).all()
+    assert "very-secret-token" not in str(tuple(row))
+
+
+def enable(post: Post, receiver: Receiver, **config: Any) -> None:
+    urls = {
+        "rawNotificationUrl": f"{receiver.url}/raw",
+        "processedNotificationUrl": f"{receiver.url}/processed",
+        "authToken": "t0ken",
+    }
+    post.tenant("update_webhook_config", useWebhookService=True, webhookServiceConfig=urls | config)
+
+
+def test_raw_and_processed_events_arrive_with_the_token(post: Post, receiver: Receiver) -> None:
+    enable(post, receiver)
+    post.begin_thread("t1", assignedTo=BOB)
+    post.work()
+
+    assert {one.headers["authorization"] for one in receiver.got} == {"Bearer t0ken"}
+    raw = [one for one in receiver.got if one.path == "/raw"]
+    assert sorted(one.json["type"] for one in raw) == ["comment.add", "comment_annotation.add"]
+    (added,) = (one.json for one in raw if one.json["type"] == "comment.add")
+    assert added["timestamp"] == "2026-11-20T12:00:00.000Z"
+    data = added["data"]
+    assert (data["organizationId"], data["documentId"], data["annotationId"]) == ("acme", "roadmap", "t1")
+    assert data["metadata"]["apiKey"] == post.tenant.ids["api_key"]
+    assert data["actionUser"]["userId"] == "ada"
+    assert data["comment"]["commentText"] == "Why so late?"
+    (shown,) = (
+        one.json["data"]
+        for one in receiver.got
+        if one.path == "/processed" and one.json["type"] == "comment_annotation.add"
+    )
+    assert shown["displayHeadlineMessage"] == "Ada began a comment thread."
+    assert shown["notifyUsers"] == [{"userId": "bob"}]
+    # The two forms of one event are one message.
+    assert len(set(receiver.ids)) == 2
+    assert len(receiver.ids) == 4
+
+
+def test_triggers_that_are_off_send_nothing(post: Post, receiver: Receiver) -> None:
+    enable(post, receiver, triggers={"comment.add": False})
+    post.begin_thread("t1")
+    post.work()
+    assert {one.json["type"] for one in receiver.got} == {"comment_annotation.add"}
+
+
+def test_nothing_is_written_for_nobody(post: Post, receiver: Receiver) -> None:
+    enable(post, receiver)
+    post.tenant("update_webhook_config", useWebhookService=False)
+    post.begin_thread("t1")
+    with post.world.engine.connect() as connection:
+        assert connection.execute(select(WEBHOOK_MESSAGE)).all() == []
+
+
+@pytest.mark.parametrize("key", [PUBLIC_KEY, "".join(PUBLIC_KEY.splitlines()[1:-1])], ids=["PEM", "base64"])
+def test_encrypted_bodies_open_with_the_private_key(post: Post, receiver: Receiver, key: str) -> None:
+    enable(post, receiver, encryptData=True, encodeData=True, publicKey=key, processedNotificationUrl="")
+    post.begin_thread("t1")
+    post.work()
+
+    bodies = [one.json for one in receiver.got]
+    assert [set(body) for body in bodies] == [{"encryptedData"}] * 2
+    opened = [orjson.loads(decrypted(body["encryptedData"])) for body in bodies]
+    assert sorted(event["type"] for event in opened) == ["comment.add", "comment_annotation.add"]
+    assert b"Why so late" not in b"".join(one.body for one in receiver.got)
+
+
+def test_encoded_bodies_are_base64(post: Post, receiver: Receiver) -> None:
+    enable(post, receiver, encodeData=True, processedNotificationUrl="")
+    post.begin_thread("t1")
+    post.work()
+
+    opened = [orjson.loads(base64.b64decode(one.json["encodedData"])) for one in receiver.got]
+    assert sorted(event["type"] for event in opened) == ["comment.add", "comment_annotation.add"]
+
+
+def test_protected_data_holds_nothing_that_people_wrote(post: Post, receiver: Receiver) -> None:
+    enable(post, receiver, enableDataProtection=True)
+    post.begin_thread("t1", context={"secret": "s3cret"}, more="s3cret", assignedTo=BOB, status={"id": "open"})
+    post.work()
+
+    assert len(receiver.got) == 4
+    for told in (b"Ada", b"acme.example", b"Why so late", b"s3cret", b"Bob"):
+        assert told not in b"".join(one.body for one in receiver.got)
+    (raw, *_) = (one.json["data"] for one in receiver.got if one.path == "/raw")
+    assert raw["actionUser"] == {"userId": ADA["userId"]}
+    assert raw["commentAnnotation"]["status"] == {"id": "open"}
+
+
+def test_switched_off_what_waits_goes_on_when_it_is_on_again(post: Post, receiver: Receiver) -> None:
+    enable(post, receiver)
+    post.begin_thread("t1")
+    post.tenant("update_webhook_config", useWebhookService=False)
+    post.work()
+    assert receiver.got == []
+    post.clock.move_on(hours=1)
+
+    post.tenant("update_webhook_config", useWebhookService=True)
+    post.work()
+
+    assert len(receiver.got) == 4
+
+
+def test_tenants_hear_of_their_own_alone(post: Post, make_receiver: Callable[[], Receiver]) -> None:
+    mine, theirs = make_receiver(), make_receiver()
+    other = Post(post.world)
+    enable(post, mine)
+    enable(other, theirs)
+    post.begin_thread("t1")
+    post.work()
+    assert len(mine.got) == 4
+    assert theirs.got == []
+
+
+def test_editor_data_is_told_about_when_it_is_asked_for(post: Post, receiver: Receiver) -> None:
+    editor = DOCUMENT | {"editorId": "e1", "type": "text"}
+    enable(post, receiver)
+    post.tenant("add_crdt_data", **editor, data="a")
+    enable(post, receiver, triggers={"crdt.update": True})
+    post.tenant("update_crdt_data", **editor, data="b")
+    post.work()
+
+    assert {one.path for one in receiver.got} == {"/raw", "/processed"}
+    for one in receiver.got:
+        assert one.json["type"] == "crdt.update"
+        assert one.json["data"]["editorId"] == "e1"
+        assert "annotationId" not in one.json["data"]
+
+
+def test_every_event_has_a_trigger() -> None:
+    assert set(PRODUCED) <= set(DEFAULT_TRIGGERS)

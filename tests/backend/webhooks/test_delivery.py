@@ -1,0 +1,466 @@
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+import svix.webhooks
+from sqlalchemy import select, text, update
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from app.backend.schema import ADVANCED_WEBHOOK_CONFIG, WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY, WEBHOOK_LANE, WEBHOOK_MESSAGE
+from app.backend.webhooks import lanes
+from app.backend.webhooks.sender import Outcome
+from app.database.engine import writing
+from tests.backend.conftest import StoppedClock
+
+from .conftest import DOCUMENT, NEVER, Post, Receiver
+from .test_basic import PUBLIC_KEY, decrypted
+
+RETRIES_AFTER = [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
+
+
+@pytest.fixture
+def endpoint(post: Post, receiver: Receiver) -> str:
+    post.enable()
+    return post.endpoint(receiver.url)
+
+
+@pytest.fixture
+def today(post: Post) -> None:
+    """Receivers compare the time of a message with their own."""
+    post.clock.now = post.clock.now.now(post.clock.now.tzinfo)
+
+
+@pytest.mark.usefixtures("today")
+def test_receivers_verify_what_they_get(post: Post, receiver: Receiver, endpoint: str) -> None:
+    post.begin_thread("t1")
+    post.work()
+
+    secret = post.secret(endpoint)
+    assert len(receiver.got) == 2
+    for one in receiver.got:
+        event = Webhook(secret).verify(one.body, one.headers)
+        assert event == one.json
+        svix.webhooks.Webhook(secret).verify(one.body, one.headers)
+        with pytest.raises(WebhookVerificationError):
+            Webhook(secret).verify(one.body.replace(b"acme", b"acmf"), one.headers)
+        with pytest.raises(WebhookVerificationError):
+            Webhook(secret).verify(one.body, one.headers | {"webhook-id": "msg_other"})
+        assert one.headers["content-type"] == "application/json"
+        assert "authorization" not in one.headers
+    assert [one.json["type"] for one in receiver.got] == ["comment_annotation.add", "comment.add"]
+    assert post.states() == [("delivered", 1)] * 2
+    assert [(row.number, row.status_code, row.problem) for row in post.attempts()] == [(1, 200, "")] * 2
+
+
+@pytest.mark.usefixtures("today")
+def test_the_signature_is_over_what_was_encrypted(post: Post, receiver: Receiver, endpoint: str) -> None:
+    post.enable(encryptData=True, publicKey=PUBLIC_KEY)
+    post.begin_thread("t1")
+    post.work()
+
+    for one in receiver.got:
+        body = Webhook(post.secret(endpoint)).verify(one.body, one.headers)
+        assert orjson.loads(decrypted(body["encryptedData"]))["data"]["annotationId"] == "t1"
+
+
+def test_endpoints_get_what_they_asked_for(post: Post, receiver: Receiver) -> None:
+    post.enable()
+    wanted: dict[str, dict[str, Any]] = {
+        "all": {},
+        "types": {"filterTypes": ["comment.add", "comment.delete"]},
+        "other types": {"filterTypes": ["comment.delete"]},
+        "organization": {"channels": ["elsewhere", "organization:acme"]},
+        "document": {"channels": ["document:roadmap"]},
+        "own": {"channels": ["urgent"]},
+        "other channels": {"channels": ["document:acme", "organization:roadmap", "acme"]},
+        "both": {"channels": ["document:roadmap"], "filterTypes": ["comment_annotation.add"]},
+        "disabled": {"disabled": True},
+    }
+    for name, fields in wanted.items():
+        post.endpoint(f"{receiver.url}/{name.replace(' ', '-')}", **fields)
+    post.begin_thread("t1", context={"channels": ["urgent", 7]})
+    post.work()
+
+    got: dict[str, list[str]] = {}
+    for one in receiver.got:
+        got.setdefault(one.path[1:], []).append(one.json["type"])
+    both = ["comment_annotation.add", "comment.add"]
+    assert got == {
+        "all": both,
+        "types": both[1:],
+        "organization": both,
+        "document": both,
+        "own": both,
+        "both": both[:1],
+    }
+    # One message per event, whoever gets it.
+    assert len(set(receiver.ids)) == 2
+
+
+def test_a_change_that_fails_tells_nobody(post: Post, receiver: Receiver, endpoint: str) -> None:
+    post.tenant.refused("add_comment_annotations", **DOCUMENT, commentAnnotations=[{"commentData": []}])
+    post.work()
+    assert receiver.got == []
+    with post.world.engine.connect() as connection:
+        assert connection.execute(select(WEBHOOK_MESSAGE)).all() == []
+
+
+def test_retries_come_later_and_later_under_the_same_id(post: Post, receiver: Receiver, endpoint: str) -> None:
+    receiver.code = 500
+    post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, filterTypes=["comment.add"])
+    post.begin_thread("t1")
+    post.work_for(hours=100)
+
+    assert len(receiver.got) == 10
+    assert len(set(receiver.ids)) == 1
+    assert len({one.body for one in receiver.got}) == 1
+    at = [int(one.headers["webhook-timestamp"]) for one in receiver.got]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
+    for gap, least in zip(gaps, RETRIES_AFTER, strict=True):
+        assert least <= gap <= least * 1.2 + 300, gaps
+    assert sum(gaps) > timedelta(days=2.5).total_seconds()
+    assert post.states() == [("failed", 10)]
+    rows = post.attempts()
+    assert [row.number for row in rows] == list(range(1, 11))
+    assert {(row.status_code, row.problem) for row in rows} == {(500, "HTTP 500")}
+
+
+def test_a_receiver_that_comes_back_gets_everything_once(post: Post, receiver: Receiver, endpoint: str) -> None:
+    receiver.code = 503
+    for number in range(3):
+        post.begin_thread(f"t{number}")
+    post.work()
+    assert post.states().count(("waiting", 1)) >= 1
+    refused = len(receiver.got)
+    receiver.code = 204
+    post.work_for(hours=1, step=1)
+
+    assert [state for state, _ in post.states()] == ["delivered"] * 6
+    assert len(set(receiver.ids[refused:])) == len(receiver.ids[refused:]) == 6
+
+
+@pytest.mark.parametrize("code", [301, 302, 307, 400, 404, 429])
+def test_anything_but_2xx_is_a_failure_and_redirects_are_not_followed(
+    post: Post, receiver: Receiver, endpoint: str, code: int
+) -> None:
+    receiver.code = code
+    receiver.answer_headers = {"Location": f"{receiver.url}/elsewhere"}
+    post.begin_thread("t1")
+    post.work()
+    assert {one.path for one in receiver.got} == {"/"}
+    assert {state for state, _ in post.states()} == {"waiting"}
+
+
+def test_a_receiver_may_ask_for_more_time(post: Post, receiver: Receiver, endpoint: str) -> None:
+    receiver.code, receiver.answer_headers = 429, {"Retry-After": "7200"}
+    post.begin_thread("t1")
+    post.work_for(hours=1.9)
+    assert len(receiver.got) == 2
+    assert len(set(receiver.ids)) == 2
+    post.work_for(hours=0.3)
+    assert len(receiver.got) == 4
+
+
+def test_an_endpoint_that_fails_for_days_is_disabled_and_reported(
+    post: Post, receiver: Receiver, make_receiver: Callable[[], Receiver], endpoint: str
+) -> None:
+    other, elsewhere = make_receiver(), make_receiver()
+    post.endpoint(other.url)
+    post.endpoint(elsewhere.url, filterTypes=["comment.add"])
+    receiver.code = 500
+    post.begin_thread("t1")
+    post.work_for(hours=24 * 2, step=600)
+    (record, *_) = post.tenant("list_advanced_webhook_endpoints")["endpoints"]
+    assert not record["disabled"]
+    post.work_for(hours=24 * 3, step=600)
+
+    (record,) = (one for one in post.tenant("list_advanced_webhook_endpoints")["endpoints"] if one["id"] == endpoint)
+    assert record["disabled"]
+    assert record["disabledReason"] == "failing"
+    (report,) = (one.json for one in other.got if one.json["type"] == "webhook_endpoint.disabled")
+    assert report["data"]["endpointId"] == endpoint
+    assert {one.json["type"] for one in elsewhere.got} == {"comment.add"}
+    heard = len(receiver.got)
+    post.begin_thread("t2")
+    post.work_for(hours=24, step=600)
+    assert len(receiver.got) == heard
+
+    receiver.code = 200
+    record = post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, disabled=False)
+    assert "disabledReason" not in record
+    post.begin_thread("t3")
+    post.work_for(hours=1)
+    assert {one.json["data"]["annotationId"] for one in receiver.got[heard:]} <= {"t1", "t3"}
+    assert len([one for one in receiver.got[heard:] if one.json["data"]["annotationId"] == "t3"]) == 2
+
+
+def test_an_endpoint_that_was_enabled_again_gets_another_chance(post: Post, receiver: Receiver, endpoint: str) -> None:
+    receiver.code = 500
+    post.begin_thread("t1")
+    post.work_for(hours=24 * 4, step=600)
+    assert post.tenant("list_advanced_webhook_endpoints")["endpoints"][0]["disabled"]
+    heard = len(receiver.got)
+    post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, disabled=False)
+    post.begin_thread("t2")
+    post.work_for(hours=20, step=600)
+    assert len(receiver.got) > heard
+    assert not post.tenant("list_advanced_webhook_endpoints")["endpoints"][0]["disabled"]
+    post.work_for(hours=24 * 4, step=600)
+    assert post.tenant("list_advanced_webhook_endpoints")["endpoints"][0]["disabled"]
+
+
+def test_what_could_not_be_recorded_at_once_is_not_sent_again(post: Post, receiver: Receiver, endpoint: str) -> None:
+    post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, filterTypes=["comment.add"])
+    table = text("ALTER TABLE webhook_attempt RENAME TO moved")
+    back = text("ALTER TABLE moved RENAME TO webhook_attempt")
+
+    def take_away(_: Any) -> None:
+        with writing(post.world.engine) as connection:
+            connection.execute(table)
+
+    def bring_back(seconds: float) -> None:
+        if post.naps:
+            return
+        post.naps.append(seconds)
+        with writing(post.world.engine) as connection:
+            connection.execute(back)
+
+    receiver.on_request = take_away
+    post.begin_thread("t1")
+    post.work(sleep=bring_back)
+    assert len(post.naps) == len(receiver.got) == 1
+    assert post.states() == [("delivered", 1)]
+
+
+def test_an_endpoint_that_takes_other_messages_is_not_disabled(post: Post, receiver: Receiver, endpoint: str) -> None:
+    def judge(one: Any) -> None:
+        receiver.code = 500 if one.json["data"]["annotationId"] == "bad" else 200
+
+    receiver.on_request = judge
+    post.begin_thread("bad")
+    post.work_for(hours=30, step=600)
+    post.begin_thread("good")
+    post.work_for(hours=24 * 4, step=600)
+    assert sorted(post.states()) == [("delivered", 1)] * 2 + [("failed", 10)] * 2
+    assert not post.tenant("list_advanced_webhook_endpoints")["endpoints"][0]["disabled"]
+
+
+def test_a_receiver_that_is_gone_is_disabled_at_once(post: Post, receiver: Receiver, endpoint: str) -> None:
+    receiver.code = 410
+    post.begin_thread("t1")
+    post.work_for(hours=1)
+    assert len(receiver.got) == 1
+    (record,) = post.tenant("list_advanced_webhook_endpoints")["endpoints"]
+    assert (record["disabled"], record["disabledReason"]) == (True, "gone")
+
+
+def test_nobody_is_called_more_often_than_the_rate_limit(post: Post, receiver: Receiver, endpoint: str) -> None:
+    post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, rateLimit=3)
+    at: list[float] = []
+    receiver.on_request = lambda _: at.append(post.clock.now.timestamp())
+    for number in range(25):
+        post.begin_thread(f"t{number}")
+    while len(at) < 50:
+        post.work()
+        post.clock.move_on(milliseconds=50)
+
+    assert all(later - earlier >= 1 for earlier, later in zip(at, at[3:], strict=False))
+    # As fast as is allowed, too, but for a second between two turns.
+    assert at[-1] - at[0] < 50 / 3 + 4
+
+
+def test_the_rate_limit_holds_by_the_receivers_clock(post: Post, receiver: Receiver, endpoint: str) -> None:
+    post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, rateLimit=5)
+    at: list[float] = []
+    receiver.on_request = lambda _: at.append(time.monotonic())
+    for number in range(6):
+        post.begin_thread(f"t{number}")
+
+    def now() -> datetime:
+        return datetime.now(UTC)
+
+    post.clock.now = now()
+    worker = post.worker(clock=now, sleep=time.sleep)
+    with writing(post.world.engine) as connection:
+        connection.execute(update(WEBHOOK_DELIVERY).values(due_at=0))
+        connection.execute(update(WEBHOOK_LANE).values(due_at=0, not_before=0))
+    assert worker.take_turn(NEVER)
+
+    assert len(at) == 12
+    assert all(later - earlier >= 1 for earlier, later in zip(at, at[5:], strict=False))
+
+
+def test_a_crash_between_sending_and_recording_repeats_the_same_message(
+    post: Post, receiver: Receiver, endpoint: str
+) -> None:
+    post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, filterTypes=["comment.add"])
+    real = post.worker().send
+
+    class PowerCut(BaseException):
+        pass
+
+    def send_and_die(*arguments: Any) -> Outcome:
+        real(*arguments)
+        raise PowerCut
+
+    post.begin_thread("t1")
+    with pytest.raises(PowerCut):
+        post.worker(send=send_and_die).take_turn(NEVER)
+    assert post.states() == [("waiting", 0)]
+
+    post.work()
+    assert len(receiver.got) == 1, "the lease still runs"
+    post.clock.move_on(seconds=lanes.LEASE_MS / 1000 + 1)
+    post.work()
+
+    assert len(receiver.got) == 2
+    assert len(set(receiver.ids)) == 1
+    assert post.states() == [("delivered", 1)]
+
+
+def test_a_worker_that_lost_its_lease_leaves_the_next_one_alone(post: Post, receiver: Receiver, endpoint: str) -> None:
+    post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, filterTypes=["comment.add"])
+    real = post.worker().send
+
+    def send_for_ever(*arguments: Any) -> Outcome:
+        post.clock.move_on(seconds=lanes.LEASE_MS / 1000 + 1)
+        post.work()
+        return real(*arguments)
+
+    post.begin_thread("t1")
+    post.worker(send=send_for_ever).take_turn(NEVER)
+    assert len(set(receiver.ids)) == 1
+    assert post.states() == [("delivered", 1)]
+    with post.world.engine.connect() as connection:
+        (lane,) = connection.execute(select(WEBHOOK_LANE)).all()
+    assert (lane.holder, lane.due_at) == ("", None)
+
+
+def test_workers_side_by_side_send_everything_once(post: Post, make_receiver: Callable[[], Receiver]) -> None:
+    receivers = [make_receiver() for _ in range(3)]
+    post.enable()
+    for one in receivers:
+        post.endpoint(one.url)
+    crossed: list[str] = []
+    inside: dict[str, int] = {}
+    lock = threading.Lock()
+
+    def watch(one: Receiver) -> Callable[[Any], None]:
+        def on_request(_: Any) -> None:
+            with lock:
+                inside[one.url] = inside.get(one.url, 0) + 1
+                if inside[one.url] > 1:
+                    crossed.append(one.url)
+            time.sleep(0.005)
+            with lock:
+                inside[one.url] -= 1
+
+        return on_request
+
+    for one in receivers:
+        one.on_request = watch(one)
+    stop = threading.Event()
+    clock = StoppedClock()
+    workers = [
+        threading.Thread(target=post.worker(clock=clock, sleep=lambda _: None).run, args=(stop,)) for _ in range(4)
+    ]
+    for worker in workers:
+        worker.start()
+    # Events come in while the workers work.
+    for number in range(20):
+        post.begin_thread(f"t{number}")
+        clock.move_on(milliseconds=1)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and any(state == "waiting" for state, _ in post.states()):
+        clock.move_on(milliseconds=1)
+        time.sleep(0.05)
+    stop.set()
+    for worker in workers:
+        worker.join(30)
+        assert not worker.is_alive()
+
+    assert post.states() == [("delivered", 1)] * 120
+    for one in receivers:
+        assert len(one.ids) == len(set(one.ids)) == 40
+    assert crossed == []
+
+
+def test_a_receiver_that_is_down_does_not_hold_up_others(post: Post, receiver: Receiver, closed_port: str) -> None:
+    post.enable()
+    post.endpoint(closed_port)
+    post.endpoint(receiver.url)
+    for number in range(10):
+        post.begin_thread(f"t{number}")
+    worker = post.worker()
+    for _ in range(2):
+        assert worker.take_turn(NEVER)
+    assert len(receiver.got) == 20
+    assert len(post.attempts()) == 21
+    assert any(row.problem == "no answer: ConnectionError" for row in post.attempts())
+
+
+def test_new_events_do_not_end_a_pause(post: Post, closed_port: str) -> None:
+    post.enable()
+    post.endpoint(closed_port)
+    for number in range(5):
+        post.begin_thread(f"t{number}")
+        post.work()
+    assert len(post.attempts()) == 1
+    post.work_for(hours=0.1, step=1)
+    # 1, 2, 4, … seconds apart.
+    assert len(post.attempts()) < 12
+
+
+def test_workers_without_work_only_look(post: Post, receiver: Receiver, endpoint: str) -> None:
+    post.begin_thread("t1")
+    post.work()
+    worker = post.worker()
+    assert not worker.take_turn(NEVER)
+    with writing(post.world.engine):
+        # SQLite would make a writer wait here.
+        started = time.monotonic()
+        assert not worker.take_turn(NEVER)
+        assert time.monotonic() - started < 2
+
+
+def test_what_is_being_sent_is_finished_at_the_end(post: Post, receiver: Receiver, endpoint: str) -> None:
+    for number in range(5):
+        post.begin_thread(f"t{number}")
+    stop = threading.Event()
+    receiver.on_request = lambda _: stop.set()
+    post.worker().run(stop)
+    assert len(receiver.got) == 1
+    assert sorted(post.states()) == [("delivered", 1)] + [("waiting", 0)] * 9
+    receiver.on_request = lambda _: None
+    # The lane was given back.
+    post.work()
+    assert len(receiver.got) == len(set(receiver.ids)) == 10
+
+
+def test_old_messages_are_forgotten(post: Post, receiver: Receiver, endpoint: str) -> None:
+    post.begin_thread("t1")
+    post.work()
+    post.clock.move_on(days=29)
+    post.begin_thread("t2")
+    post.work()
+    post.clock.move_on(days=2)
+    worker = post.worker()
+    while worker.tidy():
+        pass
+    with post.world.engine.connect() as connection:
+        for table in (WEBHOOK_MESSAGE, WEBHOOK_DELIVERY, WEBHOOK_ATTEMPT):
+            assert len(connection.execute(select(table)).all()) == 2
+
+
+def test_an_unusable_key_sends_nothing(post: Post, receiver: Receiver, endpoint: str) -> None:
+    with writing(post.world.engine) as connection:
+        connection.execute(update(ADVANCED_WEBHOOK_CONFIG).values(encrypt_data=True, public_key="broken"))
+    post.begin_thread("t1")
+    post.work()
+    assert receiver.got == []
+    assert [row.problem for row in post.attempts()] == ["publicKey is not usable"]

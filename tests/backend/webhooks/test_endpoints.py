@@ -1,0 +1,235 @@
+import base64
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from app.backend.schema import WEBHOOK_DELIVERY, WEBHOOK_ENDPOINT, WEBHOOK_LANE
+from tests.backend.conftest import Caller, World
+
+from .conftest import Post
+from .test_basic import PUBLIC_KEY
+
+UNSET = {
+    "isEnabled": False,
+    "encryptData": False,
+    "encodeData": False,
+    "publicKey": "",
+    "enableDataProtection": False,
+}
+URL = "https://hooks.acme.example/in"
+
+
+@pytest.fixture
+def enabled(tenant: Caller) -> Caller:
+    tenant("update_advanced_webhook_config", isEnabled=True)
+    return tenant
+
+
+def test_the_config_is_merged_into_what_is_stored(tenant: Caller) -> None:
+    assert tenant("get_advanced_webhook_config") == UNSET
+    assert tenant("update_advanced_webhook_config", isEnabled=True) == UNSET | {"isEnabled": True}
+
+    state = tenant("update_advanced_webhook_config", encryptData=True, publicKey=PUBLIC_KEY)
+
+    assert state == UNSET | {"isEnabled": True, "encryptData": True, "publicKey": PUBLIC_KEY}
+    assert tenant("update_advanced_webhook_config", isEnabled=False) == state | {"isEnabled": False}
+    assert tenant("get_advanced_webhook_config") == state | {"isEnabled": False}
+
+
+def test_the_first_config_has_to_enable(tenant: Caller) -> None:
+    for given in ({"encodeData": True}, {"isEnabled": False}):
+        assert tenant.refused("update_advanced_webhook_config", **given)[:2] == (400, "FAILED_PRECONDITION")
+    assert tenant.refused("update_advanced_webhook_config")[:2] == (400, "INVALID_ARGUMENT")
+    assert tenant("get_advanced_webhook_config") == UNSET
+
+
+@pytest.mark.parametrize("given", [{"publicKey": "no key"}, {"encryptData": True}])
+def test_encryption_needs_a_key(enabled: Caller, given: dict[str, Any]) -> None:
+    code, status, message = enabled.refused("update_advanced_webhook_config", **given)
+    assert (code, status) == (400, "INVALID_ARGUMENT")
+    assert message.startswith("data.publicKey: ")
+
+
+ENDPOINT_CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("create_advanced_webhook_endpoint", {"url": URL}),
+    ("list_advanced_webhook_endpoints", {}),
+    ("update_advanced_webhook_endpoint", {"endpointId": "ep_x", "url": URL}),
+    ("delete_advanced_webhook_endpoint", {"endpointId": "ep_x"}),
+    ("get_advanced_webhook_endpoint_secret", {"endpointId": "ep_x"}),
+]
+
+
+@pytest.mark.parametrize(("operation", "data"), ENDPOINT_CALLS)
+def test_endpoints_need_advanced_webhooks_enabled(standing: World, operation: str, data: dict[str, Any]) -> None:
+    tenant = standing.tenant()
+    assert tenant.refused(operation, **data)[:2] == (400, "FAILED_PRECONDITION")
+    tenant("update_advanced_webhook_config", isEnabled=True)
+    tenant("update_advanced_webhook_config", isEnabled=False)
+    assert tenant.refused(operation, **data)[:2] == (400, "FAILED_PRECONDITION")
+
+
+@pytest.mark.parametrize(("operation", "data"), ENDPOINT_CALLS[2:])
+def test_unknown_endpoints_and_those_of_others_are_not_found(
+    standing: World, operation: str, data: dict[str, Any]
+) -> None:
+    tenant, other = standing.tenant(), standing.tenant()
+    for caller in (tenant, other):
+        caller("update_advanced_webhook_config", isEnabled=True)
+    theirs = other("create_advanced_webhook_endpoint", url=URL)
+    for endpoint_id in ("ep_x", theirs["id"]):
+        assert tenant.refused(operation, **data | {"endpointId": endpoint_id})[:2] == (404, "NOT_FOUND")
+    assert other("list_advanced_webhook_endpoints")["endpoints"] == [theirs]
+
+
+def test_an_endpoint_is_made_read_changed_and_deleted(enabled: Caller) -> None:
+    bare = enabled("create_advanced_webhook_endpoint", url=URL)
+    assert bare == {
+        "id": bare["id"],
+        "url": URL,
+        "description": None,
+        "filterTypes": None,
+        "channels": None,
+        "disabled": False,
+        "rateLimit": None,
+        "uid": None,
+        "metadata": None,
+        "createdAt": "2026-11-20T12:00:00.000Z",
+        "updatedAt": "2026-11-20T12:00:00.000Z",
+    }
+    assert datetime.fromisoformat(bare["createdAt"]).utcoffset() is not None
+    fields = {
+        "description": "d",
+        "filterTypes": ["comment.add"],
+        "channels": ["organization:acme"],
+        "disabled": True,
+        "rateLimit": 5,
+        "uid": "mine",
+        "metadata": {"team": "core"},
+    }
+    changed = enabled("update_advanced_webhook_endpoint", endpointId=bare["id"], **fields)
+    assert changed == bare | fields
+    assert enabled("update_advanced_webhook_endpoint", endpointId=bare["id"], rateLimit=None) == changed
+    assert enabled("list_advanced_webhook_endpoints")["endpoints"] == [changed]
+
+    assert enabled("delete_advanced_webhook_endpoint", endpointId=bare["id"]) == {
+        "endpointId": bare["id"],
+        "deleted": True,
+    }
+    assert enabled("list_advanced_webhook_endpoints") == {
+        "endpoints": [],
+        "iterator": None,
+        "prevIterator": None,
+        "done": True,
+    }
+
+
+def test_a_secret_is_made_here_and_stored_encrypted(world: World) -> None:
+    tenant = world.tenant()
+    tenant("update_advanced_webhook_config", isEnabled=True)
+    ids = [tenant("create_advanced_webhook_endpoint", url=URL, secret="whsec_bWluZQ==")["id"] for _ in range(2)]
+    found = [tenant("get_advanced_webhook_endpoint_secret", endpointId=one) for one in ids]
+
+    assert [one["endpointId"] for one in found] == ids
+    secrets = [one["secret"] for one in found]
+    assert len(set(secrets)) == 2
+    for secret in secrets:
+        assert secret.startswith("whsec_")
+        assert len(base64.b64decode(secret.removeprefix("whsec_"))) == 32
+    with world.engine.connect() as connection:
+        stored = str(connection.execute(select(WEBHOOK_ENDPOINT)).all())
+    assert not any(secret.removeprefix("whsec_") in stored for secret in secrets)
+
+
+@pytest.mark.parametrize("url", ["http://localhost/", "http://127.1/", "http://10.1.2.3/", "https://u:p@acme.example/"])
+def test_urls_that_must_not_be_called_are_refused(standing: World, url: str) -> None:
+    tenant = standing.tenant()
+    tenant("update_advanced_webhook_config", isEnabled=True)
+    endpoint = tenant("create_advanced_webhook_endpoint", url=URL)
+    for operation, data in (
+        ("create_advanced_webhook_endpoint", {}),
+        ("update_advanced_webhook_endpoint", {"endpointId": endpoint["id"]}),
+    ):
+        code, status, message = tenant.refused(operation, url=url, **data)
+        assert (code, status) == (400, "INVALID_ARGUMENT")
+        assert message.startswith("data.url: ")
+    assert tenant("list_advanced_webhook_endpoints")["endpoints"] == [endpoint]
+
+
+def test_a_uid_is_taken_once(enabled: Caller) -> None:
+    first = enabled("create_advanced_webhook_endpoint", url=URL, uid="one")
+    second = enabled("create_advanced_webhook_endpoint", url=URL, uid="two")
+    assert enabled.refused("create_advanced_webhook_endpoint", url=URL, uid="one")[:2] == (409, "ALREADY_EXISTS")
+    update = ("update_advanced_webhook_endpoint", second["id"])
+    assert enabled.refused(update[0], endpointId=update[1], uid="one")[:2] == (409, "ALREADY_EXISTS")
+    assert enabled(update[0], endpointId=update[1], uid="two") == second
+    assert enabled("list_advanced_webhook_endpoints")["endpoints"] == sorted((first, second), key=lambda one: one["id"])
+
+
+def test_endpoints_are_listed_by_page_in_both_directions(world: World) -> None:
+    tenant = world.tenant()
+    tenant("update_advanced_webhook_config", isEnabled=True)
+    made = []
+    for _ in range(7):
+        made.append(tenant("create_advanced_webhook_endpoint", url=URL)["id"])
+        world.clock.move_on(seconds=1)
+
+    def page(iterator: str | None) -> Any:
+        return tenant("list_advanced_webhook_endpoints", limit=3, iterator=iterator)
+
+    pages = [page(None)]
+    while not pages[-1]["done"]:
+        pages.append(page(pages[-1]["iterator"]))
+    assert [[one["id"] for one in found["endpoints"]] for found in pages] == [made[:3], made[3:6], made[6:]]
+    back = page(pages[2]["prevIterator"])
+    assert [one["id"] for one in back["endpoints"]] == made[3:6]
+    assert not back["done"]
+    back = page(back["prevIterator"])
+    assert [one["id"] for one in back["endpoints"]] == made[:3]
+    assert back["done"]
+    # What was deleted in between is no obstacle.
+    tenant("delete_advanced_webhook_endpoint", endpointId=made[2])
+    assert [one["id"] for one in page(pages[0]["iterator"])["endpoints"]] == made[3:6]
+
+
+@pytest.mark.parametrize("iterator", ["", "x", "+", "+1", "+a.b", "-.e", "+1234567890123456.e", "+٣.e"])
+def test_other_iterators_are_refused(standing: World, iterator: str) -> None:
+    tenant = standing.tenant()
+    tenant("update_advanced_webhook_config", isEnabled=True)
+    refused = tenant.refused("list_advanced_webhook_endpoints", iterator=iterator)
+    assert refused[:2] == (400, "INVALID_ARGUMENT")
+    assert refused[2].startswith("data.iterator: ")
+
+
+def test_there_is_an_end_of_endpoints(standing: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.backend.handlers.advanced_webhooks.LIMIT", 2)
+    tenant = standing.tenant()
+    tenant("update_advanced_webhook_config", isEnabled=True)
+    for _ in range(2):
+        tenant("create_advanced_webhook_endpoint", url=URL)
+    assert tenant.refused("create_advanced_webhook_endpoint", url=URL)[:2] == (429, "RESOURCE_EXHAUSTED")
+
+
+def test_a_deleted_endpoint_leaves_nothing_to_send(post: Post, closed_port: str) -> None:
+    post.enable()
+    endpoint_id = post.endpoint(closed_port)
+    post.begin_thread("t1")
+    post.work()
+    post.tenant("delete_advanced_webhook_endpoint", endpointId=endpoint_id)
+    with post.world.engine.connect() as connection:
+        assert connection.execute(select(WEBHOOK_LANE)).all() == []
+        assert connection.execute(select(WEBHOOK_DELIVERY)).all() == []
+
+
+def test_deleted_while_a_message_is_on_its_way(post: Post, make_receiver: Callable[[], Any]) -> None:
+    receiver = make_receiver()
+    post.enable()
+    endpoint_id = post.endpoint(receiver.url)
+    receiver.on_request = lambda _: post.tenant("delete_advanced_webhook_endpoint", endpointId=endpoint_id)
+    post.begin_thread("t1")
+    post.work()
+    assert len(receiver.got) == 1
+    assert post.states() == []
+    assert post.attempts() == []

@@ -1,0 +1,157 @@
+"""How does the database find what is to be sent? Through an index, however much there is of others and of the past."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, event, insert, text
+
+from app.backend.planner import teach_planner
+from app.backend.schema import (
+    ADVANCED_WEBHOOK_CONFIG,
+    WEBHOOK_ATTEMPT,
+    WEBHOOK_CONFIG,
+    WEBHOOK_DELIVERY,
+    WEBHOOK_ENDPOINT,
+    WEBHOOK_LANE,
+    WEBHOOK_MESSAGE,
+)
+from app.backend.webhooks import lanes
+from app.database.engine import is_sqlite, writing
+
+from .conftest import DOCUMENT, Post, Receiver
+
+TABLES = (
+    WEBHOOK_CONFIG,
+    ADVANCED_WEBHOOK_CONFIG,
+    WEBHOOK_ENDPOINT,
+    WEBHOOK_LANE,
+    WEBHOOK_MESSAGE,
+    WEBHOOK_DELIVERY,
+    WEBHOOK_ATTEMPT,
+)
+OTHERS, PAST = 3000, 6000
+
+
+@contextmanager
+def heard(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+    """The statements about webhooks that run meanwhile, with their parameters; one row's for those about many."""
+    statements: list[tuple[str, Any]] = []
+
+    def hear(_: Connection, __: object, statement: str, parameters: Any, ___: object, many: bool) -> None:
+        if any(f" {table.name} " in f" {statement} ".replace("\n", " ") for table in TABLES):
+            statements.append((statement, parameters[0] if many else parameters))
+
+    event.listen(engine, "before_cursor_execute", hear)
+    yield statements
+    event.remove(engine, "before_cursor_execute", hear)
+
+
+def fill(post: Post, target: str, *, by_hand: bool) -> None:
+    """Other customers with all that they have configured, and a long past of this one."""
+    key, now = post.tenant.ids["api_key"], int(post.clock.now.timestamp() * 1000)
+    others = [f"other{number}" for number in range(OTHERS)]
+    endpoint = {"endpoint_id": "ep_1", "url": "u", "disabled": False, "disabled_reason": "", "secret_sealed": "s"}
+    lane = {"target": "ep_1", "due_at": None, "not_before": now, "holder": "", "failures": 0, "delivered_at": now}
+    past = [{"api_key_id": key, "message_id": f"m{number}"} for number in range(PAST)]
+    done = {"number": 0, "state": "delivered", "due_at": None, "attempts": 1}
+    with writing(post.world.engine) as connection:
+
+        def put(table: Any, rows: list[dict[str, Any]]) -> None:
+            connection.execute(insert(table), rows)
+
+        put(
+            ADVANCED_WEBHOOK_CONFIG,
+            [
+                {"api_key_id": other, "is_enabled": True, "encrypt_data": False, "encode_data": False}
+                | {"public_key": "", "enable_data_protection": False, "updated_at": now}
+                for other in others
+            ],
+        )
+        put(
+            WEBHOOK_CONFIG,
+            [
+                {"api_key_id": other, "in_use": True, "config": "{}", "token_sealed": "", "updated_at": now}
+                for other in others
+            ],
+        )
+        put(
+            WEBHOOK_ENDPOINT,
+            [{"api_key_id": other, "created_at": now, "updated_at": now} | endpoint for other in others],
+        )
+        put(WEBHOOK_LANE, [{"api_key_id": other} | lane for other in others])
+        put(WEBHOOK_MESSAGE, [one | {"type": "t", "payload": "{}", "created_at": now} for one in past])
+        put(WEBHOOK_DELIVERY, [one | {"target": target} | done for one in past])
+        put(
+            WEBHOOK_ATTEMPT,
+            [one | {"target": target, "number": 1, "attempted_at": now, "duration_ms": 5} for one in past],
+        )
+    if by_hand and is_sqlite(post.world.engine):
+        teach_planner(post.world.engine)
+        post.world.engine.dispose()
+        return
+    with post.world.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("ANALYZE"))
+
+
+@pytest.mark.parametrize("by_hand", [True, False], ids=["taught", "analyzed"])
+def test_every_statement_goes_through_an_index(post: Post, receiver: Receiver, by_hand: bool) -> None:
+    post.enable()
+    endpoint_id = post.endpoint(receiver.url)
+    fill(post, endpoint_id, by_hand=by_hand)
+    with heard(post.world.engine) as statements:
+        urls = {"rawNotificationUrl": receiver.url, "processedNotificationUrl": receiver.url}
+        post.tenant("update_webhook_config", useWebhookService=True, webhookServiceConfig=urls)
+        post.tenant("get_webhook_config")
+        post.enable()
+        post.endpoint(f"{receiver.url}/other", uid="u")
+        page = post.tenant("list_advanced_webhook_endpoints", limit=1)
+        page = post.tenant("list_advanced_webhook_endpoints", iterator=page["iterator"])
+        post.tenant("list_advanced_webhook_endpoints", iterator=page["prevIterator"])
+        post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint_id, uid="v")
+        post.secret(endpoint_id)
+        post.begin_thread("t1")
+        post.work()
+        receiver.code = 410
+        post.begin_thread("t2")
+        post.work()
+        post.tenant("delete_advanced_webhook_endpoint", endpointId=endpoint_id)
+        assert lanes.forget(post.world.engine, int(post.clock.now.timestamp() * 1000) + 1) > 0
+
+    assert len({statement for statement, _ in statements}) > 25
+    with post.world.engine.connect() as connection:
+        for statement, parameters in statements:
+            if statement.lstrip().startswith("INSERT"):
+                continue
+            explain = "EXPLAIN QUERY PLAN " if is_sqlite(connection) else "EXPLAIN "
+            found = connection.exec_driver_sql(explain + statement, parameters)
+            told = "\n".join(str(row[-1]) for row in found)
+            for table in TABLES:
+                name = table.name
+                assert f"SCAN {name} " not in f"{told} ".replace("\n", " \n"), f"{statement}\n{told}"
+                assert not re.search(rf"Seq Scan on {name}\b", told), f"{statement}\n{told}"
+                if table in {WEBHOOK_MESSAGE, WEBHOOK_DELIVERY, WEBHOOK_ATTEMPT}:
+                    # All that one API key has is too much as well.
+                    assert not re.search(rf"SEARCH {name} .*\(api_key_id=\?\)", told), f"{statement}\n{told}"
+
+
+def test_statements_do_not_grow_with_the_events(post: Post, receiver: Receiver) -> None:
+    post.enable()
+    urls = {"rawNotificationUrl": receiver.url, "processedNotificationUrl": receiver.url}
+    post.tenant("update_webhook_config", useWebhookService=True, webhookServiceConfig=urls)
+    for _ in range(3):
+        post.endpoint(receiver.url)
+    numbers = []
+    for size in (2, 200):
+        threads = [
+            {"commentData": [{"commentText": "Why?", "from": {"userId": "ada"}}], "annotationId": f"{size}-{number}"}
+            for number in range(size)
+        ]
+        with heard(post.world.engine) as statements:
+            post.tenant("add_comment_annotations", **DOCUMENT, commentAnnotations=threads)
+        numbers.append(len(statements))
+    # A few more where the driver sends rows in portions.
+    assert numbers[1] <= numbers[0] + 2
+    assert len(post.states()) == 202 * 5

@@ -1,0 +1,180 @@
+"""Webhooks as they are deployed: from processes that come and go."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+import requests
+from sqlalchemy import select
+
+from app.backend.schema import METADATA, WEBHOOK_DELIVERY, WEBHOOK_LANE
+from app.database.engine import open_engine, reading
+from tests.backend.test_serve import Server, tenant_headers
+from tests.backend.test_serve import post as call
+
+from .conftest import ADA, DOCUMENT, Receiver
+
+pytestmark = pytest.mark.e2e
+
+DELIVER = """
+import json, signal, sys
+from threading import Event
+from app.backend.serve import deliver_webhooks
+from app.backend.settings import SelfHostedBackendSettings
+stop = Event()
+signal.signal(signal.SIGTERM, lambda *_: stop.set())
+print("ready", flush=True)
+deliver_webhooks(SelfHostedBackendSettings.model_validate(json.loads(sys.argv[1])), 2, stop)
+"""
+
+
+@pytest.fixture
+def settings(database_url: str) -> dict[str, object]:
+    engine = open_engine(database_url)
+    METADATA.create_all(engine)
+    engine.dispose()
+    return {
+        "database_url": database_url,
+        "secret_key": "a secret key for tests only",
+        "allow_private_urls": True,
+    }
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[dict[str, object]], Server]]:
+    servers: list[Server] = []
+
+    def make(settings: dict[str, object]) -> Server:
+        servers.append(Server(settings))
+        servers[-1].wait()
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.stop()
+
+
+class Customer:
+    """Who has one endpoint, and begins threads."""
+
+    def __init__(self, server: Server, url: str) -> None:
+        self.server = server
+        self.headers = tenant_headers(server)
+        self._call("/v2/workspace/advancedwebhookconfig/update", {"isEnabled": True})
+        self._call("/v2/workspace/advancedwebhook/endpoints/create", {"url": url})
+        self._call("/v2/users/add", DOCUMENT | {"users": [ADA]})
+
+    def begin_thread(self) -> None:
+        annotation = {"commentData": [{"commentText": "Why?", "from": ADA}]}
+        self._call("/v2/commentannotations/add", DOCUMENT | {"commentAnnotations": [annotation]})
+
+    def _call(self, path: str, data: object) -> requests.Response:
+        response = call(self.server, path, data, self.headers)
+        assert response.status_code == 200, response.text
+        return response
+
+
+def states(settings: dict[str, object]) -> list[str]:
+    engine = open_engine(str(settings["database_url"]))
+    with reading(engine) as connection:
+        found = list(connection.scalars(select(WEBHOOK_DELIVERY.c.state)))
+    engine.dispose()
+    return found
+
+
+def is_idle(settings: dict[str, object]) -> bool:
+    """Whether everything was delivered and nobody holds a lane."""
+    engine = open_engine(str(settings["database_url"]))
+    with reading(engine) as connection:
+        held = list(connection.scalars(select(WEBHOOK_LANE.c.holder).where(WEBHOOK_LANE.c.due_at.is_not(None))))
+        held += connection.scalars(select(WEBHOOK_LANE.c.holder).where(WEBHOOK_LANE.c.holder != ""))
+    engine.dispose()
+    return held == []
+
+
+def wait_for(met: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_one_process_of_the_server_delivers_and_another_one_takes_over(
+    settings: dict[str, object], serve: Callable[[dict[str, object]], Server], receiver: Receiver
+) -> None:
+    server = serve(settings)
+    customer = Customer(server, receiver.url)
+    customer.begin_thread()
+    # Killed any sooner, it would leave the lane to its lease.
+    wait_for(lambda: is_idle(settings))
+    assert len(receiver.got) == 1
+
+    workers = psutil.Process(server.process.pid).children()
+    assert len(workers) == 2
+    (on_duty,) = (one for one in workers if len(one.threads()) == max(len(other.threads()) for other in workers))
+    os.kill(on_duty.pid, signal.SIGKILL)
+    customer.begin_thread()
+
+    wait_for(lambda: len(receiver.got) == 2)
+    wait_for(lambda: states(settings) == ["delivered"] * 2)
+    assert len(set(receiver.ids)) == 2
+
+
+def test_a_server_that_is_told_to_stop_finishes_what_it_sends(
+    settings: dict[str, object], serve: Callable[[dict[str, object]], Server], receiver: Receiver
+) -> None:
+    server = serve(settings)
+    customer = Customer(server, receiver.url)
+    arrived, answer = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        arrived.set()
+        answer.wait(30)
+
+    receiver.on_request = hold
+    customer.begin_thread()
+    assert arrived.wait(30)
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(1)
+    answer.set()
+    code, errors = server.stop()
+
+    assert code == 0
+    assert "Traceback" not in errors
+    assert states(settings) == ["delivered"]
+
+
+def test_processes_of_their_own_deliver_together(
+    settings: dict[str, object], serve: Callable[[dict[str, object]], Server], receiver: Receiver
+) -> None:
+    customer = Customer(serve(settings | {"webhook_threads": 0}), receiver.url)
+    customer.begin_thread()
+    time.sleep(1)
+    assert receiver.got == []
+    delivering = [
+        subprocess.Popen(
+            [sys.executable, "-c", DELIVER, json.dumps(settings)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for process in delivering:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for _ in range(9):
+        customer.begin_thread()
+    wait_for(lambda: states(settings) == ["delivered"] * 10)
+    for process in delivering:
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0, errors
+    assert len(receiver.ids) == len(set(receiver.ids)) == 10
