@@ -1,0 +1,30 @@
+"""What is a way to people, and what does it owe those who use it?
+
+``send`` delivers one message within a bounded time, or raises ``NotDeliveredError`` with a reason that carries no
+secret. It is called from one thread, may be called again with the same message, and keeps nothing between calls.
+"""
+
+from typing import Protocol
+
+from app.notify.message import Message
+
+
+class NotDeliveredError(Exception):
+    """A message was not delivered; the text is for the log. ``hopeless``: it never will be."""
+
+    def __init__(self, reason: str, *, hopeless: bool = False) -> None:
+        super().__init__(reason)
+        self.hopeless = hopeless
+
+
+class Channel(Protocol):
+    """A way to people."""
+
+    @property
+    def name(self) -> str:
+        """``webhook`` or ``email``: what waiting messages are kept under."""
+        ...
+
+    def send(self, message: Message) -> None:
+        """Delivers it. Raises ``NotDeliveredError``."""
+        ...

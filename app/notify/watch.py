@@ -1,0 +1,208 @@
+"""Who looks, again and again, for what needs attention, and sees to it that people hear of it?
+
+A worker does, in a thread of its own, so that no sync ever waits for a mail server. Each look compares what needs
+attention now with what people were told: what is new, has changed or is over becomes one line in the log and one
+message for each channel. A matter that only goes on, as deletes that every run holds again, is not told again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+from threading import Event as Flag
+
+import structlog
+from sqlalchemy import Connection, Engine
+
+from app.database.engine import reading, writing
+from app.notify.channel import Channel, NotDeliveredError
+from app.notify.concerns import Cause, Concern
+from app.notify.message import Event, Message, body_of, iso
+from app.store.notifications import (
+    OpenConcern,
+    Waiting,
+    clear_up,
+    due,
+    forget,
+    one_watch_at_a_time,
+    open_concerns,
+    put,
+    remember,
+    settle,
+    take,
+)
+
+Clock = Callable[[], datetime]
+Look = Callable[[Connection, datetime], Sequence[Concern]]
+"""What needs attention at that moment."""
+
+EVERY = 10.0
+"""Seconds between two looks."""
+_LONGEST_PAUSE = 120.0
+"""Seconds between two looks while the database is away."""
+_FIRST_PAUSE = timedelta(seconds=30)
+"""After the first failed try of a message; four times as long after each further one."""
+_LEASE = timedelta(minutes=10)
+"""Longer than any try takes: a message whose try nobody ended is due again after it."""
+_KEPT = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a look found that people do not know."""
+
+    event: Event
+    concern: Concern
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """Looks, tells, and delivers, until ``stop`` is set. Any number may do so on one database."""
+
+    engine: Engine
+    look: Look
+    channels: Sequence[Channel]
+    clock: Clock
+    random: Random
+    stop: Flag
+    tries: int = 5
+    every: float = EVERY
+    _names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._names = tuple(channel.name for channel in self.channels)
+
+    def run(self) -> None:
+        """Works until told to stop. Whatever happens ends in the log and not in an exception."""
+        log = structlog.stdlib.get_logger(__name__)
+        pause = self.every
+        while True:
+            try:
+                self.tick()
+            except Exception as error:
+                pause = min(pause * 2, _LONGEST_PAUSE)
+                log.warning("watch_failed", problem=type(error).__name__, again_in=pause, exc_info=error)
+            else:
+                pause = self.every
+            if self.stop.wait(pause):
+                return
+
+    def tick(self) -> list[Change]:
+        """One look, and one try of each message that is due; what was new."""
+        changes = self._tell()
+        for change in changes:
+            _log(change)
+        self._deliver()
+        return changes
+
+    def _tell(self) -> list[Change]:
+        with reading(self.engine) as connection:
+            if not self._changes(connection):
+                return []
+        # Only now a transaction that writes, in which all is looked at again: most looks find nothing new.
+        with writing(self.engine) as connection:
+            one_watch_at_a_time(connection)
+            now = self.clock()
+            now_ms = _ms(now)
+            changes = self._changes(connection)
+            for change in changes:
+                key = change.concern.key
+                if change.event is Event.OVER:
+                    forget(connection, key)
+                else:
+                    remember(connection, _opened(change.concern, now_ms))
+                body = body_of(change.event, change.concern, now)
+                put(connection, f"msg_{self.random.getrandbits(96):024x}", body, self._names, now_ms)
+            clear_up(connection, self._names, _ms(now - _KEPT))
+        return changes
+
+    def _changes(self, connection: Connection) -> list[Change]:
+        told = open_concerns(connection)
+        changes = []
+        for concern in self.look(connection, self.clock()):
+            before = told.pop(concern.key, None)
+            if before is None:
+                changes.append(Change(Event.BEGAN, concern))
+            elif before.fingerprint != concern.fingerprint or concern.size >= 2 * max(before.size, 1):
+                changes.append(Change(Event.CHANGED, concern))
+        return changes + [Change(Event.OVER, _closed(concern)) for concern in told.values()]
+
+    def _deliver(self) -> None:
+        if not self.channels:
+            return
+        with reading(self.engine) as connection:
+            waiting = due(connection, self._names, _ms(self.clock()))
+        for one in waiting:
+            if self.stop.is_set():
+                return
+            with writing(self.engine) as connection:
+                if not take(connection, one, _ms(self.clock() + _LEASE)):
+                    continue
+            self._try(one)
+
+    def _try(self, one: Waiting) -> None:
+        log = structlog.stdlib.get_logger(__name__).bind(message_id=one.message_id, channel=one.channel)
+        channel = next(channel for channel in self.channels if channel.name == one.channel)
+        delivered_at = next_try_at = None
+        problem = ""
+        try:
+            channel.send(Message(one.message_id, one.body))
+        except NotDeliveredError as error:
+            problem = str(error)
+            if one.tries + 1 < self.tries and not error.hopeless:
+                next_try_at = _ms(self.clock() + _FIRST_PAUSE * 4**one.tries)
+                log.warning("notification_failed", problem=problem, tries=one.tries + 1)
+            else:
+                log.error("notification_given_up", problem=problem, tries=one.tries + 1)  # noqa: TRY400 - no traceback
+        except Exception as error:
+            problem = f"an error of the program, {type(error).__name__}"
+            log.exception("notification_broke")
+        else:
+            delivered_at = _ms(self.clock())
+            log.info("notification_sent")
+        with writing(self.engine) as connection:
+            settle(connection, one, delivered_at=delivered_at, next_try_at=next_try_at, problem=problem)
+
+
+def _log(change: Change) -> None:
+    concern = change.concern
+    log = structlog.stdlib.get_logger(__name__).bind(
+        cause=concern.cause.value, says=concern.says, since=iso(concern.since), run_id=concern.run_id
+    )
+    if change.event is Event.OVER:
+        log.info("attention_over")
+    elif concern.cause in {Cause.FAILED, Cause.MISSED}:
+        log.error("attention_needed", advice=concern.advice)
+    else:
+        log.warning("attention_needed", advice=concern.advice)
+
+
+def _opened(concern: Concern, now_ms: int) -> OpenConcern:
+    return OpenConcern(
+        concern_key=concern.key,
+        cause=concern.cause.value,
+        about=concern.about,
+        fingerprint=concern.fingerprint,
+        size=concern.size,
+        says=concern.says,
+        run_id=concern.run_id,
+        since_at=_ms(concern.since),
+        told_at=now_ms,
+    )
+
+
+def _closed(told: OpenConcern) -> Concern:
+    return Concern(
+        cause=Cause(told.cause),
+        about=told.about,
+        fingerprint=told.fingerprint,
+        size=told.size,
+        says=told.says,
+        advice="",
+        since=datetime.fromtimestamp(told.since_at / 1000, UTC),
+        run_id=told.run_id,
+    )
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)

@@ -1,0 +1,79 @@
+"""When something is due, and what stands now."""
+
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import Engine
+
+from app.database.engine import reading
+from app.store.runs import RunRequest, RunStatus
+from app.store.standing import failed_run, held_runs, last_began
+from app.sync.schedule import first_due_after
+from tests.notify.conftest import NOON, Past, Time
+
+NOON_MS = round(NOON.timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("schedules", "timezone", "due"),
+    [
+        (["*/15 * * * *"], "UTC", datetime(2026, 11, 20, 12, 15, tzinfo=UTC)),
+        (["every 1h"], "UTC", datetime(2026, 11, 20, 13, 0, tzinfo=UTC)),
+        (["0 3 * * *"], "Europe/Berlin", datetime(2026, 11, 21, 2, 0, tzinfo=UTC)),
+        (["0 3 * * *", "30 12 * * *"], "UTC", datetime(2026, 11, 20, 12, 30, tzinfo=UTC)),
+        (["0 0 30 2 *"], "UTC", None),
+        ([], "UTC", None),
+    ],
+)
+def test_first_due_after_a_moment(schedules: list[str], timezone: str, due: datetime | None) -> None:
+    assert first_due_after(NOON, schedules, timezone) == due
+
+
+def test_held_is_what_the_last_run_of_everything_held_and_narrower_ones_since(
+    engine: Engine, past: Past, time: Time
+) -> None:
+    def narrowed(organization: str) -> str:
+        run, _ = past.runs.enqueue(RunRequest(trigger="command", organization_ids=(organization,)))
+        past.runs.move(run.run_id, RunStatus.READING, started_at=time())
+        past.runs.move(run.run_id, RunStatus.PLANNING)
+        past.runs.move(run.run_id, RunStatus.HELD, finished_at=time())
+        return run.run_id
+
+    def held() -> list[str]:
+        with reading(engine) as connection:
+            return [run.run_id for run in held_runs(connection, round(time().timestamp() * 1000))]
+
+    narrowed("acme")
+    time.go_on(minutes=1)
+    first = past.held(30).run_id
+    assert held() == [first]
+    time.go_on(minutes=1)
+    second = past.held(30).run_id
+    assert held() == [second]
+    time.go_on(minutes=1)
+    third = narrowed("bravo")
+    assert held() == [second, third]
+    time.go_on(minutes=1)
+    past.ended(RunStatus.FAILED, error="down")
+    assert held() == [second, third], "a run that failed has settled nothing"
+    time.go_on(days=8)
+    assert held() == [third], "the time for approval is over; the narrow one here never had any"
+    past.ended(RunStatus.DONE)
+    assert held() == []
+
+
+def test_failure_counts_from_the_first_of_a_row(engine: Engine, past: Past, time: Time) -> None:
+    with reading(engine) as connection:
+        assert failed_run(connection) is None
+        assert last_began(connection) is None
+    past.ended(RunStatus.FAILED, error="before")
+    time.go_on(minutes=1)
+    past.ended(RunStatus.DONE)
+    for _ in range(3):
+        time.go_on(minutes=1)
+        last = past.ended(RunStatus.FAILED, error="down")
+    with reading(engine) as connection:
+        found = failed_run(connection)
+        assert found is not None
+        assert (found.run_id, found.error, found.since) == (last.run_id, "down", NOON_MS + 120_000)
+        assert last_began(connection) == NOON_MS + 240_000

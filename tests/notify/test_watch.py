@@ -1,0 +1,352 @@
+"""What people are told, and how often."""
+
+import base64
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+import structlog
+from sqlalchemy import Engine, text
+
+from app.access.records import User
+from app.bootstrap import look_for_concerns
+from app.database.engine import writing
+from app.directory.source import End, Found, Reading, Verdict
+from app.notify.channel import Channel, NotDeliveredError
+from app.notify.configured import channels_from_settings
+from app.notify.message import Message
+from app.notify.settings import NotificationSettings
+from app.notify.watch import Watch
+from app.settings import Settings
+from app.store.runs import RunRequest, RunStatus
+from app.sync.reading import refresh
+from tests.notify.conftest import Past, Receiver, Time
+
+SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes 123").decode()
+SETTINGS = Settings.model_validate({"sync": {"schedule": "every 15m", "verify_schedule": ""}})
+
+
+@dataclass
+class Kept:
+    """A channel that keeps what it is given; ``refuses`` so many times first."""
+
+    name: str = "webhook"
+    refuses: int = 0
+    got: list[Message] = field(default_factory=list)
+
+    def send(self, message: Message) -> None:
+        if self.refuses:
+            self.refuses -= 1
+            raise NotDeliveredError("not now")
+        self.got.append(message)
+
+    def told(self) -> list[tuple[str, str]]:
+        """Event and cause of each message, in order."""
+        return [(message.content["type"].partition(".")[2], message.content["data"]["cause"]) for message in self.got]
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+MakeWatch = Callable[..., Watch]
+
+
+@pytest.fixture
+def make_watch(engine: Engine, time: Time) -> MakeWatch:
+    def make(*channels: Channel, settings: Settings = SETTINGS, seed: int = 1, tries: int = 3) -> Watch:
+        return Watch(
+            engine=engine,
+            look=look_for_concerns(settings),
+            channels=channels,
+            clock=time,
+            random=Random(seed),
+            stop=threading.Event(),
+            tries=tries,
+        )
+
+    return make
+
+
+def test_held_run_is_told_once_however_often_it_is_held_again(
+    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+) -> None:
+    watch = make_watch(kept)
+    for _ in range(5):
+        run = past.held(30)
+        watch.tick()
+        watch.tick()
+        time.go_on(minutes=15)
+    assert kept.told() == [("began", "held")]
+    data = kept.got[0].content["data"]
+    assert data["count"] == 30
+    assert data["summary"].startswith(
+        "30 deletes are held back until 2026-11-27 12:00 UTC: document of acme: 30 deletes"
+    )
+    assert data["runId"] != run.run_id
+    # What was told can still be approved.
+    past.runs.approve(data["runId"])
+
+
+def test_held_run_is_told_again_when_it_changes_and_when_it_is_over(
+    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+) -> None:
+    watch = make_watch(kept)
+    steps: list[tuple[Callable[[], object], list[tuple[str, str]]]] = [
+        (lambda: past.held(30), [("began", "held")]),
+        (lambda: past.held(31), []),
+        (lambda: past.held(20), []),
+        (lambda: past.held(60), [("changed", "held")]),
+        (lambda: past.held(60, organization="bravo"), [("changed", "held")]),
+        (lambda: past.ended(RunStatus.DONE), [("over", "held")]),
+        (lambda: past.held(30), [("began", "held")]),
+        (lambda: past.runs.discard(past.runs.recent(1)[0].run_id), [("over", "held")]),
+    ]
+    for number, (step, expected) in enumerate(steps):
+        kept.got.clear()
+        time.go_on(minutes=15)
+        step()
+        watch.tick()
+        assert kept.told() == expected, number
+
+
+def test_failure_is_told_once_and_when_it_is_over(make_watch: MakeWatch, kept: Kept, past: Past, time: Time) -> None:
+    watch = make_watch(kept)
+    first = time()
+    for attempt in range(4):
+        past.ended(RunStatus.FAILED, error=f"the backend: no answer to call {attempt} at 12:{attempt}")
+        watch.tick()
+        time.go_on(minutes=15)
+    past.ended(RunStatus.FAILED, error="the backend: UNAUTHENTICATED")
+    watch.tick()
+    time.go_on(minutes=15)
+    past.ended(RunStatus.DONE)
+    watch.tick()
+    assert kept.told() == [("began", "failed"), ("changed", "failed"), ("over", "failed")]
+    assert kept.got[0].content["data"]["since"] == f"{first:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def test_cancelled_and_narrowed_runs_are_no_failure(make_watch: MakeWatch, kept: Kept, past: Past) -> None:
+    past.ended(RunStatus.DONE)
+    past.ended(RunStatus.CANCELLED, error="told to stop")
+    make_watch(kept).tick()
+    assert kept.told() == []
+
+
+def test_run_that_does_not_begin_is_told_after_so_long(
+    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+) -> None:
+    watch = make_watch(kept)
+    time.go_on(seconds=20)  # as a start that was put off a little
+    past.ended(RunStatus.DONE)
+    for minutes in (14, 30, 30):
+        time.go_on(minutes=minutes)
+        watch.tick()
+    assert kept.told() == []
+    time.go_on(minutes=1)
+    watch.tick()
+    time.go_on(hours=5)
+    watch.tick()
+    assert kept.told() == [("began", "missed")]
+    data = kept.got[0].content["data"]
+    assert data["summary"] == "no run has begun since 2026-11-20 12:00 UTC; one was due at 2026-11-20 12:15 UTC"
+    past.ended(RunStatus.DONE)
+    watch.tick()
+    assert kept.told()[1:] == [("over", "missed")]
+
+
+def test_worker_that_never_began_is_missed_from_the_first_request_on(
+    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+) -> None:
+    past.runs.enqueue(RunRequest(trigger="resync"))
+    time.go_on(hours=2)
+    make_watch(kept).tick()
+    assert kept.told() == [("began", "missed")]
+
+
+def test_nothing_is_missed_without_a_schedule_or_when_nobody_asks(
+    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+) -> None:
+    past.ended(RunStatus.DONE)
+    time.go_on(days=30)
+    never = Settings.model_validate({"sync": {"schedule": "", "verify_schedule": ""}})
+    unasked = Settings.model_validate({"sync": {"schedule": "every 1m"}, "notifications": {"missed_after": 0}})
+    make_watch(kept, settings=never).tick()
+    make_watch(kept, settings=unasked).tick()
+    assert kept.told() == []
+
+
+class Given:
+    """A source with one record and a verdict."""
+
+    name = "people"
+
+    def __init__(self, verdict: Verdict, reason: str = "") -> None:
+        self.end = End(verdict, reason)
+
+    def read(self) -> Reading:
+        yield Found(User(user_id="ada", name="Ada", email="ada@acme.example"), "people:1")
+        yield self.end
+
+
+def test_source_is_told_by_name_when_it_fails_is_partial_and_is_well_again(
+    make_watch: MakeWatch, kept: Kept, engine: Engine, time: Time
+) -> None:
+    watch = make_watch(kept)
+    told = []
+    for end in (
+        Given(Verdict.COMPLETE),
+        Given(Verdict.FAILED, "people.jsonl:7: the file ends in the middle of a line"),
+        Given(Verdict.FAILED, "people.jsonl:9: the file ends in the middle of a line"),
+        Given(Verdict.PARTIAL, "3 malformed record(s)"),
+        Given(Verdict.PARTIAL, "4 malformed record(s)"),
+        Given(Verdict.COMPLETE),
+    ):
+        time.go_on(minutes=1)
+        refresh(engine, [end], clock=time)
+        watch.tick()
+        told.append(len(kept.got))
+    assert told == [0, 1, 1, 2, 2, 3]
+    assert kept.told() == [("began", "source"), ("changed", "source"), ("over", "source")]
+    assert {message.content["data"]["about"] for message in kept.got} == {"people"}
+    assert kept.got[0].content["data"]["since"] == "2026-11-20T12:01:00Z"
+
+
+def test_message_is_tried_again_with_growing_pauses_and_then_given_up(
+    make_watch: MakeWatch, past: Past, time: Time, engine: Engine
+) -> None:
+    kept, broken = Kept(refuses=2), Kept("email", refuses=99)
+    watch = make_watch(kept, broken, tries=3)
+    past.held(30)
+    watch.tick()
+    tried = {}
+    for second in range(0, 1200, 10):
+        before = (kept.refuses, broken.refuses, len(kept.got))
+        watch.tick()
+        if (kept.refuses, broken.refuses, len(kept.got)) != before:
+            tried[second] = before
+        time.go_on(seconds=10)
+    assert list(tried) == [30, 150]
+    assert len(kept.got) == 1
+    assert broken.refuses == 96
+    with engine.connect() as connection:
+        rows = connection.execute(text("SELECT channel, next_try_at, delivered_at IS NULL, tries FROM notification"))
+        assert sorted(tuple(row) for row in rows) == [("email", None, True, 3), ("webhook", None, False, 3)]
+
+
+def test_several_watches_tell_of_a_matter_once(make_watch: MakeWatch, past: Past) -> None:
+    channels = [Kept() for _ in range(4)]
+    watches = [make_watch(channel, seed=number) for number, channel in enumerate(channels)]
+    past.held(30)
+    barrier = threading.Barrier(4)
+
+    def work(watch: Watch) -> None:
+        barrier.wait()
+        for _ in range(3):
+            watch.tick()
+
+    threads = [threading.Thread(target=work, args=(watch,)) for watch in watches]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [told for channel in channels for told in channel.told()] == [("began", "held")]
+
+
+def test_message_of_a_worker_that_died_over_it_is_sent_by_another(
+    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+) -> None:
+    class Dies(Kept):
+        def send(self, message: Message) -> None:
+            raise SystemExit
+
+    past.held(30)
+    with pytest.raises(SystemExit):
+        make_watch(Dies()).tick()
+    other = make_watch(kept)
+    other.tick()
+    assert kept.got == []
+    time.go_on(minutes=10)
+    other.tick()
+    assert kept.told() == [("began", "held")]
+
+
+def test_messages_for_a_channel_that_is_no_more_are_dropped(
+    make_watch: MakeWatch, kept: Kept, past: Past, time: Time, engine: Engine
+) -> None:
+    gone = Kept("email", refuses=1)
+    past.held(30)
+    make_watch(kept, gone).tick()
+    time.go_on(hours=1)
+    past.ended(RunStatus.DONE)
+    make_watch(kept, seed=2).tick()
+    with engine.connect() as connection:
+        assert set(connection.execute(text("SELECT channel FROM notification")).scalars()) == {"webhook"}
+
+
+def test_each_matter_is_one_line_in_the_log_at_its_level(make_watch: MakeWatch, past: Past, time: Time) -> None:
+    watch = make_watch()
+    with structlog.testing.capture_logs() as lines:
+        past.held(30)
+        watch.tick()
+        watch.tick()
+        time.go_on(minutes=1)
+        past.ended(RunStatus.FAILED, error="postgresql://me:TOPSECRET@h/n")
+        watch.tick()
+        time.go_on(minutes=1)
+        past.ended(RunStatus.DONE)
+        watch.tick()
+    told = [(line["event"], line["log_level"], line["cause"]) for line in lines]
+    assert told == [
+        ("attention_needed", "warning", "held"),
+        ("attention_needed", "error", "failed"),
+        ("attention_over", "info", "held"),
+        ("attention_over", "info", "failed"),
+    ]
+    assert "TOPSECRET" not in json.dumps(lines, default=str)
+
+
+def test_database_that_is_away_is_waited_for(engine: Engine, make_watch: MakeWatch, kept: Kept, past: Past) -> None:
+    past.held(30)
+    watch = make_watch(kept)
+    watch.every = 0.01
+    with writing(engine) as connection:
+        connection.execute(text("ALTER TABLE run RENAME TO run_away"))
+    thread = threading.Thread(target=watch.run)
+    with structlog.testing.capture_logs() as lines:
+        thread.start()
+        while not lines:
+            thread.join(0.01)
+        with writing(engine) as connection:
+            connection.execute(text("ALTER TABLE run_away RENAME TO run"))
+        while not kept.got:
+            thread.join(0.01)
+        watch.stop.set()
+        thread.join(10)
+    assert lines[0]["event"] == "watch_failed"
+    assert not thread.is_alive()
+
+
+def test_configured_webhook_gets_what_a_watch_finds(
+    make_watch: MakeWatch, receiver: Receiver, past: Past, time: Time
+) -> None:
+    settings = NotificationSettings.model_validate({"webhook": {"url": receiver.url, "secret": SECRET}})
+    receiver.answers = [503, 204]
+    watch = make_watch(*channels_from_settings(settings, clock=time))
+    past.held(30)
+    watch.tick()
+    time.go_on(minutes=1)
+    watch.tick()
+    first, second = receiver.posted
+    assert first.body == second.body
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert first.headers["webhook-signature"] != second.headers["webhook-signature"]
+    assert SECRET.removeprefix("whsec_") not in str(receiver.posted)
+
+
+def test_nothing_is_sent_where_nothing_is_configured() -> None:
+    assert channels_from_settings(NotificationSettings(), clock=Time()) == []

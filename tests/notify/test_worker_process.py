@@ -1,0 +1,56 @@
+"""A real worker tells a real receiver."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from standardwebhooks import Webhook as Receiving
+
+from tests.notify.conftest import Receiver
+
+SECRET = "whsec_QSBzZWNyZXQgb2YgdGhpcnR5LXR3byBieXRlcyAxMjM="
+
+
+@pytest.mark.e2e
+def test_worker_tells_of_a_source_that_cannot_be_read(receiver: Receiver, tmp_path: Path, closed_port: int) -> None:
+    (tmp_path / "usher.yaml").write_text(
+        "database_url: sqlite:///usher.db\n"
+        "directory: {sources: [{type: file, path: nowhere.jsonl, name: people}]}\n"
+        f"backend: {{base_url: 'http://127.0.0.1:{closed_port}', api_key: key, auth_token: TOPSECRET}}\n"
+        f"notifications: {{webhook: {{url: '{receiver.url}', secret: '{SECRET}'}}}}\n"
+        "log: {format: json}\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
+    with (tmp_path / "log").open("wb") as log:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "app", "worker", "--config", "usher.yaml"],
+            cwd=tmp_path,
+            env=environment | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while not receiver.posted and time.monotonic() < deadline:
+            assert worker.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(40) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+    said = (tmp_path / "log").read_text()
+    told = Receiving(SECRET).verify(receiver.posted[0].body, receiver.posted[0].headers)
+    assert told["type"] == "attention.began"
+    assert told["data"]["cause"] == "source"
+    assert told["data"]["about"] == "people"
+    lines = [json.loads(line) for line in said.splitlines()]
+    [needed] = [line for line in lines if line["event"] == "attention_needed" and line["cause"] == "source"]
+    assert needed["level"] == "warning"
+    assert "TOPSECRET" not in said
+    assert SECRET.removeprefix("whsec_") not in said
