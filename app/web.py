@@ -1,0 +1,185 @@
+"""What is the service made of? One Flask app: permission answers, runs, health, metrics.
+
+The app is made in each process after the fork, so that no database connection is shared between processes.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from random import SystemRandom
+from time import perf_counter
+
+from flask import Blueprint, Flask, Response, g, request
+from sqlalchemy import Engine, text
+
+from app import __version__
+from app.admin.health import Check, NotReadyError, health_blueprint, metrics_blueprint
+from app.admin.openapi import openapi_blueprint
+from app.admin.resync import resync_blueprint
+from app.bootstrap import STORE_MIGRATIONS, look_for_concerns, utc_now
+from app.counters import counters_are_shared
+from app.database.engine import open_engine, reading
+from app.database.migrations import SchemaNewerError, pending
+from app.edge.errors import install_error_handlers
+from app.edge.headers import install_security_headers
+from app.edge.json import json_response
+from app.edge.request_id import install_request_ids
+from app.edge.throttle import FailedCredentials
+from app.edge.tokens import TokenSet, require_bearer
+from app.metrics import Metrics, RunNumbers
+from app.provider.blueprint import provider_blueprint
+from app.provider.settings import EXPLAIN_PATH
+from app.settings import Settings
+from app.store.access_model import current_revision, oldest_good_read, revision_created_at, source_states
+from app.store.access_view import AccessViewLoader
+from app.store.runs import Runs
+
+Clock = Callable[[], datetime]
+
+
+def make_app(settings: Settings) -> Flask:
+    """The app for one process of the real service, with an engine of its own."""
+    engine = open_engine(settings.database_url, pool_size=settings.server.threads + 2, mapped=True)
+    return create_app(settings, engine, clock=utc_now, new_id=_random_id(SystemRandom()))
+
+
+def create_app(settings: Settings, engine: Engine, *, clock: Clock, new_id: Callable[[], str]) -> Flask:
+    """The service on this database."""
+    app = Flask("usher", static_folder=None)
+    app.json.sort_keys = False  # type: ignore[attr-defined] # of Flask's default provider, which this is
+    # A path with two slashes is another path, which does not exist, and not one to redirect a POST from.
+    app.url_map.merge_slashes = False
+    metrics = Metrics()
+    failures = FailedCredentials()
+    admin_tokens = TokenSet((token.get_secret_value() for token in settings.admin.tokens), failures)
+    runs = Runs(engine, clock, SystemRandom())
+    numbers = RunNumbers(engine, clock, look_for_concerns(settings))
+
+    # How many permission calls there are, and how fast, is what metrics are for.
+    install_request_ids(app, new_id, frequent={settings.provider.path})
+    install_security_headers(app)
+    install_error_handlers(app)
+    count_requests(app, metrics)
+    app.register_blueprint(
+        provider_blueprint(
+            settings.provider,
+            load_view=AccessViewLoader(engine, settings.provider.policy),
+            load_view_with_names=AccessViewLoader(engine, settings.provider.policy, names=True),
+            require_admin=lambda: require_bearer(request, admin_tokens),
+            clock=clock,
+            observer=metrics,
+            failures=failures,
+        )
+    )
+    app.register_blueprint(resync_blueprint(runs, admin_tokens))
+    app.register_blueprint(health_blueprint(readiness_checks(engine, clock, max_age=settings.directory.max_age)))
+    app.register_blueprint(
+        metrics_blueprint(
+            lambda: metrics.render(numbers, shared=counters_are_shared()),
+            admin_tokens if settings.metrics.require_token else None,
+        )
+    )
+    app.register_blueprint(
+        openapi_blueprint(
+            version=__version__,
+            provider_path=settings.provider.path,
+            explain_path=EXPLAIN_PATH,
+            max_requests=settings.provider.max_requests,
+        )
+    )
+    app.register_blueprint(landing_blueprint(settings))
+    return app
+
+
+def count_requests(app: Flask, metrics: Metrics) -> None:
+    """Counts and times every request by its route: a path would make a series of every id that anyone invents."""
+
+    # To find a series by its labels takes longer than to count.
+    requests_of = lru_cache(maxsize=1024)(metrics.requests.labels)
+    seconds_of = lru_cache(maxsize=1024)(metrics.request_seconds.labels)
+
+    @app.before_request
+    def _begin() -> None:
+        g.counted_from = perf_counter()
+
+    @app.after_request
+    def _count(response: Response) -> Response:
+        route = request.url_rule.rule if request.url_rule is not None else "unknown"
+        method = request.method if request.method in _METHODS else "other"
+        requests_of(method, route, str(response.status_code)).inc()
+        began = g.get("counted_from")
+        if began is not None:
+            seconds_of(route).observe(perf_counter() - began)
+        return response
+
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"})
+
+
+def readiness_checks(engine: Engine, clock: Clock, *, max_age: float = 0) -> Mapping[str, Check]:
+    """What has to be well for the service to answer; ``max_age``: seconds that the directory's last good read may be
+    old, 0: any age will do."""
+
+    def database() -> str:
+        began = time.perf_counter()
+        with reading(engine) as connection:
+            connection.execute(text("SELECT 1"))
+        return f"{engine.dialect.name} answered in {(time.perf_counter() - began) * 1000:.1f} ms"
+
+    def migrations() -> str:
+        try:
+            behind = pending(engine, STORE_MIGRATIONS)
+        except SchemaNewerError as error:
+            raise NotReadyError(str(error)) from error
+        if behind:
+            raise NotReadyError("the schema is older than this version: run usher db upgrade")
+        return "current"
+
+    def access_model() -> str:
+        with reading(engine) as connection:
+            revision, created_at = current_revision(connection), revision_created_at(connection)
+        if created_at is None:
+            raise NotReadyError("the directory was never read: run usher directory refresh, or a sync")
+        age = max(0, round(clock().timestamp() - created_at / 1000))
+        return f"revision {revision}, {age} s old"
+
+    def directory() -> str:
+        with reading(engine) as connection:
+            states = [state for state in source_states(connection) if state.is_configured]
+        read_at = oldest_good_read(states)
+        if read_at is None:
+            raise NotReadyError("no source was ever read well")
+        age = max(0, round(clock().timestamp() - read_at / 1000))
+        # Whoever asks here shows no token: names and reasons stand in the metrics and in the runs.
+        failed = sum(state.last_verdict == "failed" for state in states)
+        told = f"read well {age} s ago" + (f"; {failed} of {len(states)} sources failed since" if failed else "")
+        if max_age and age > max_age:
+            raise NotReadyError(f"{told}; directory.max_age allows {max_age:g} s")
+        return told
+
+    return {"database": database, "migrations": migrations, "accessModel": access_model, "directory": directory}
+
+
+def landing_blueprint(settings: Settings) -> Blueprint:
+    """``/`` tells whoever comes by what this is and where to go on."""
+    blueprint = Blueprint("landing", __name__)
+    links = {
+        "permissions": settings.provider.path,
+        "explain": EXPLAIN_PATH,
+        "resync": "/resync",
+        "health": "/healthz",
+        "readiness": "/readyz",
+        "metrics": "/metrics",
+        "openapi": "/openapi.json",
+    }
+
+    @blueprint.get("/")
+    def landing() -> Response:
+        return json_response({"product": "Usher", "version": __version__, "links": links})
+
+    return blueprint
+
+
+def _random_id(random: SystemRandom) -> Callable[[], str]:
+    return lambda: f"{random.getrandbits(64):016x}"

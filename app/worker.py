@@ -1,0 +1,218 @@
+"""What does a worker do all day?
+
+Its schedule puts runs into the queue; its loop takes what is queued, from the schedule or from anyone else, and
+executes it under the lock that all workers share. Any number of workers may live: a scheduled moment names the run that
+it brings about, so all of them together make one, and one at a time executes.
+"""
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from random import Random
+from threading import Event
+
+import structlog
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.base import BaseTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+
+from app.edge.errors import log_fields
+from app.store.lock import SyncLock
+from app.store.runs import Run, RunError, RunRequest, Runs
+from app.sync.progress import Progress
+from app.sync.schedule import interval_seconds, latest_moment, trigger_of
+
+Clock = Callable[[], datetime]
+Execute = Callable[[str, SyncLock, Progress, Event], Run]
+
+CONTINUATION = "continuation"
+"""What brings about a run that goes on from where a dead process left another."""
+
+_ORPHAN_PAUSE = timedelta(seconds=5)
+"""How often a worker that has nothing to do looks for runs whose process died."""
+_LONGEST_PAUSE = 30.0
+"""Seconds between two tries while the database is away."""
+
+
+def worker_name() -> str:
+    """Which process on which machine this is, for people."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+@dataclass(kw_only=True)
+class Worker:
+    """Executes queued runs, one at a time, until ``stop`` is set."""
+
+    runs: Runs
+    lock: SyncLock
+    execute: Execute
+    clock: Clock
+    stop: Event
+    poll: float = 1.0
+    _looked_for_orphans: datetime | None = field(default=None, init=False)
+
+    def run(self) -> None:
+        """Works until told to stop. A database that is away is waited for."""
+        log = structlog.stdlib.get_logger(__name__)
+        pause = self.poll
+        while not self.stop.wait(pause):
+            try:
+                self.tick()
+            except Exception as error:  # noqa: BLE001 - log_fields tells all of it
+                pause = min(max(pause, 1.0) * 2, _LONGEST_PAUSE)
+                log.warning("queue_unreadable", again_in=pause, **log_fields(error))
+            else:
+                pause = self.poll
+
+    def tick(self) -> int:
+        """Executes what is queued now, if no other process is at it; how many runs."""
+        waiting = self.runs.next_queued() is not None
+        if not waiting and not self._orphans_are_due():
+            return 0
+        if not self.lock.acquire():
+            return 0
+        try:
+            self._end_orphans()
+            executed = 0
+            while not self.stop.is_set() and (run := self.runs.next_queued()) is not None:
+                self._execute(run)
+                executed += 1
+                if not self.lock.held():
+                    break
+            return executed
+        finally:
+            self.lock.release()
+
+    def _execute(self, run: Run) -> None:
+        try:
+            self.execute(run.run_id, self.lock, LoggedProgress(run.run_id), self.stop)
+        except RunError as error:
+            # Somebody cancelled it between the look and the start.
+            structlog.stdlib.get_logger(__name__).info("run_not_started", run_id=run.run_id, reason=str(error))
+
+    def _orphans_are_due(self) -> bool:
+        now = self.clock()
+        return self._looked_for_orphans is None or now - self._looked_for_orphans >= _ORPHAN_PAUSE
+
+    def _end_orphans(self) -> None:
+        self._looked_for_orphans = self.clock()
+        for run in self.runs.orphaned():
+            structlog.stdlib.get_logger(__name__).warning("run_orphaned", run_id=run.run_id, error=run.error)
+            self._continue(run)
+
+    def _continue(self, run: Run) -> None:
+        """Puts another run like it into the queue, once: one that brings down whoever executes it would go on for
+        ever. A stored plan is no longer true, and nobody waits for a dry run."""
+        if run.trigger == CONTINUATION or run.dry_run or run.cancel_requested or run.requested_plan_id is not None:
+            return
+        request = RunRequest(
+            trigger=CONTINUATION,
+            organization_ids=run.organization_ids,
+            user_ids=run.user_ids,
+            verify=run.verify,
+            allow_deletes=run.allow_deletes,
+            idempotency_key=f"{CONTINUATION} {run.run_id}",
+        )
+        follower, _created = self.runs.enqueue(request)
+        log = structlog.stdlib.get_logger(__name__)
+        log.info("run_continued", run_id=follower.run_id, after=run.run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedProgress:
+    """Tells the log how far a run is, a line for each stretch of work."""
+
+    run_id: str
+
+    def phase(self, name: str, total: int | None) -> None:
+        """A line."""
+        structlog.stdlib.get_logger(__name__).info("run_phase", run_id=self.run_id, phase=name, items=total)
+
+    def advance(self, n: int) -> None:
+        """Says nothing: the counts stand in the run itself."""
+
+    def note(self, text: str) -> None:
+        """A line."""
+        structlog.stdlib.get_logger(__name__).info("run_note", run_id=self.run_id, note=text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timetable:
+    """What is due when: runs, whole verifies, and forgetting what is old."""
+
+    schedule: str
+    verify_schedule: str
+    timezone: str
+    jitter: float
+    keep_runs: timedelta
+
+
+def scheduler_for(
+    timetable: Timetable, runs: Runs, *, clock: Clock, random: Random, stop: Event
+) -> BackgroundScheduler:
+    """A scheduler, not yet started, that puts runs into the queue. An empty schedule is never due.
+
+    Moments that went by while the machine slept bring about one run, not one each. Raises ``ScheduleError``.
+    """
+    scheduler = BackgroundScheduler(
+        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}, timezone="UTC"
+    )
+    for name, schedule, verify in (
+        ("schedule", timetable.schedule, False),
+        ("verify_schedule", timetable.verify_schedule, True),
+    ):
+        if not schedule:
+            continue
+        trigger = trigger_of(schedule, timetable.timezone)
+        pause = interval_seconds(schedule)
+        jitter = timetable.jitter if pause is None else min(timetable.jitter, pause / 2)
+        scheduler.add_job(
+            scheduled_run,
+            trigger,
+            id=name,
+            kwargs={
+                "runs": runs,
+                "request": RunRequest(trigger=name, verify=verify),
+                "due": trigger,
+                "clock": clock,
+                # Many deployments start at the full quarter: the delay keeps them from calling all at once.
+                "delay": lambda jitter=jitter: stop.wait(random.uniform(0, jitter)) if jitter else False,
+            },
+        )
+    scheduler.add_job(
+        forget_old_runs, IntervalTrigger(days=1), id="prune", kwargs={"runs": runs, "older_than": timetable.keep_runs}
+    )
+    return scheduler
+
+
+def scheduled_run(
+    *, runs: Runs, request: RunRequest, due: BaseTrigger, clock: Clock, delay: Callable[[], bool]
+) -> Run | None:
+    """Puts the run of the latest due moment into the queue, unless someone did; None when told to stop meanwhile."""
+    log = structlog.stdlib.get_logger(__name__)
+    moment = latest_moment(due, clock())
+    if delay():
+        return None
+    key = f"{request.trigger} {moment:%Y-%m-%dT%H:%M:%SZ}"
+    try:
+        run, created = runs.enqueue(RunRequest(trigger=request.trigger, verify=request.verify, idempotency_key=key))
+    except Exception as error:  # noqa: BLE001 - log_fields tells all of it
+        log.warning("schedule_missed", due=key, **log_fields(error))
+        return None
+    if created:
+        log.info("run_scheduled", run_id=run.run_id, due=key)
+    return run
+
+
+def forget_old_runs(*, runs: Runs, older_than: timedelta) -> None:
+    """Drops what nobody will ask for any more."""
+    log = structlog.stdlib.get_logger(__name__)
+    try:
+        forgotten = runs.prune(older_than)
+    except Exception as error:  # noqa: BLE001 - log_fields tells all of it
+        log.warning("prune_failed", **log_fields(error))
+        return
+    if forgotten:
+        log.info("runs_forgotten", runs=forgotten)

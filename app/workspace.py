@@ -1,0 +1,47 @@
+"""How does a new user of a backend get a workspace and the credentials to work with it?"""
+
+from dataclasses import dataclass
+
+from pydantic import SecretStr, ValidationError
+
+from app.client.client import BackendClient, WorkspaceCredentials
+from app.client.settings import BackendSettings
+from app.contract.complaint import first_error
+from app.contract.tokens import GetAuthTokensRequest
+from app.contract.workspace import CreateWorkspaceRequest
+
+
+class WorkspaceError(Exception):
+    """There is no workspace to be had; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewWorkspace:
+    """What was made. All but the ids are secrets."""
+
+    workspace_id: str
+    workspace_auth_token: SecretStr
+    api_key: str
+    auth_token: SecretStr
+
+
+def make_workspace(settings: BackendSettings, email: str) -> NewWorkspace:
+    """A workspace with its first API key in the backend that the settings name.
+
+    Raises ``WorkspaceError``, and ``ClientError`` when the backend refuses or cannot be reached.
+    """
+    try:
+        request = CreateWorkspaceRequest(owner_email=email)
+    except ValidationError as error:
+        raise WorkspaceError(first_error(error, root="--email")) from error
+    with BackendClient(settings) as anyone:
+        workspace = anyone.create_workspace(request).data
+    api_key = next(iter(workspace.api_key_list), None)
+    if api_key is None or not workspace.auth_token:
+        raise WorkspaceError("the backend made a workspace without an API key or auth token; make one in its console")
+    credentials = WorkspaceCredentials(SecretStr(workspace.id), SecretStr(workspace.auth_token))
+    with BackendClient(settings, workspace=credentials) as owner:
+        tokens = owner.get_auth_tokens(GetAuthTokensRequest(api_key=api_key)).data.auth_tokens
+    if not tokens:
+        raise WorkspaceError(f"the backend made the API key {api_key}, but no auth token for it")
+    return NewWorkspace(workspace.id, credentials.auth_token, api_key, SecretStr(tokens[0].token))

@@ -1,0 +1,200 @@
+"""The service put together: every surface of it, with what it needs to let someone in."""
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from pydantic import SecretStr
+from sqlalchemy import Engine
+
+from app.admin.settings import AdminSettings, MetricsSettings
+from app.bootstrap import STORE_MIGRATIONS
+from app.database.engine import is_sqlite, open_engine
+from app.database.migrations import upgrade
+from app.directory.configured import sources_from_settings
+from app.directory.settings import DirectorySettings
+from app.provider.settings import ProviderSettings
+from app.settings import Settings
+from app.store.runs import RunRequest, Runs, RunStatus
+from app.sync.reading import refresh
+from app.web import create_app
+from tests.commands.conftest import DIRECTORY
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+ASK, RULE = {"Authorization": "Bearer ask"}, {"Authorization": "Bearer rule"}
+
+
+def now() -> datetime:
+    return NOW
+
+
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite database of the newest schema, to be copied."""
+    path = tmp_path_factory.mktemp("migrated") / "usher.db"
+    engine = open_engine(f"sqlite:///{path}")
+    upgrade(engine, STORE_MIGRATIONS)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def empty(database_url: str) -> Iterator[Engine]:
+    """A database without a schema."""
+    engine = open_engine(database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def engine(empty: Engine, migrated: Path) -> Engine:
+    """A database with the newest schema."""
+    if is_sqlite(empty):
+        shutil.copy(migrated, str(empty.url.database))
+    else:
+        upgrade(empty, STORE_MIGRATIONS)
+    return empty
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "directory.yaml").write_text(DIRECTORY)
+    sources: Any = [{"type": "file", "path": str(tmp_path / "directory.yaml"), "name": "people"}]
+    return Settings(
+        provider=ProviderSettings(auth_tokens=(SecretStr("ask"),)),
+        admin=AdminSettings(tokens=[SecretStr("rule")]),
+        directory=DirectorySettings(sources=sources),
+    )
+
+
+def client_of(settings: Settings, engine: Engine) -> FlaskClient:
+    return create_app(settings, engine, clock=now, new_id=lambda: "made").test_client()
+
+
+@pytest.fixture
+def client(settings: Settings, engine: Engine) -> FlaskClient:
+    """The service with a directory that was read."""
+    refresh(engine, sources_from_settings(settings.directory), clock=now)
+    return client_of(settings, engine)
+
+
+def question(user: str = "ada", document: str = "handbook") -> dict[str, Any]:
+    resource = {"type": "document", "id": document, "organizationId": "acme"}
+    return {"data": {"requests": [{"userId": user, "resource": resource}]}}
+
+
+def test_landing_tells_where_to_go_on(client: FlaskClient) -> None:
+    answer = client.get("/").get_json()
+    assert answer["product"] == "Usher"
+    assert {"/permissions/check", "/resync", "/healthz", "/readyz", "/metrics"} <= set(answer["links"].values())
+
+
+def test_permission_call_and_explain_decide_alike(client: FlaskClient) -> None:
+    asked = client.post("/permissions/check", json=question(), headers=ASK).get_json()["data"][0]
+    explained = client.post("/permissions/explain", json=question(), headers=RULE).get_json()["data"][0]
+    assert (asked["hasAccess"], asked["accessRole"]) == (True, "editor")
+    reason, path = explained.pop("reason"), explained.pop("path")
+    assert explained == asked
+    assert reason.startswith("Allowed as editor")
+    assert [record["kind"] for record in path] == ["document", "organization", "membership"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers"),
+    [
+        ("POST", "/permissions/check", {}),
+        ("POST", "/permissions/check", RULE),
+        ("POST", "/permissions/explain", {}),
+        ("POST", "/permissions/explain", ASK),
+        ("POST", "/resync", ASK),
+        ("GET", "/resync/x", {}),
+    ],
+)
+def test_each_surface_wants_its_own_token(client: FlaskClient, method: str, path: str, headers: dict[str, str]) -> None:
+    answer = client.open(path, method=method, json=question(), headers=headers)
+    assert answer.status_code == 401
+    assert answer.get_json()["error"]["status"] == "UNAUTHENTICATED"
+
+
+def test_without_admin_tokens_nobody_gets_in(settings: Settings, engine: Engine) -> None:
+    shut = client_of(settings.model_copy(update={"admin": AdminSettings()}), engine)
+    for token in ("", "rule", "None"):
+        assert shut.post("/resync", headers={"Authorization": f"Bearer {token}"}).status_code == 401
+
+
+def test_every_answer_carries_a_request_id(client: FlaskClient) -> None:
+    assert client.get("/healthz").headers["x-request-id"] == "made"
+    assert client.get("/nowhere", headers={"x-request-id": "mine-1"}).headers["x-request-id"] == "mine-1"
+    assert client.get("/healthz", headers={"x-request-id": "a b"}).headers["x-request-id"] == "made"
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/permissions/check/", "/resync/x/y/z", "/%2e%2e/etc", "/💥"])
+def test_unknown_paths_answer_in_the_envelope(client: FlaskClient, path: str) -> None:
+    answer = client.get(path, headers=RULE)
+    assert (answer.status_code, answer.get_json()["error"]["status"]) == (404, "NOT_FOUND")
+
+
+def test_readyz_names_what_is_not_ready(settings: Settings, empty: Engine) -> None:
+    fresh = client_of(settings, empty)
+    answer = fresh.get("/readyz")
+    assert answer.status_code == 503
+    states = {name: check["state"] for name, check in answer.get_json()["checks"].items()}
+    assert states == {"database": "ok", "migrations": "failed", "accessModel": "failed", "directory": "failed"}
+    upgrade(empty, STORE_MIGRATIONS)
+    checks = fresh.get("/readyz").get_json()["checks"]
+    assert checks["migrations"]["state"] == "ok"
+    assert checks["accessModel"]["detail"] == "the directory was never read: run usher directory refresh, or a sync"
+    refresh(empty, sources_from_settings(settings.directory), clock=now)
+    assert fresh.get("/readyz").get_json()["status"] == "ready"
+
+
+def test_metrics_tell_of_requests_decisions_runs_and_sources(
+    client: FlaskClient, engine: Engine, settings: Settings
+) -> None:
+    client.post("/permissions/check", json=question(), headers=ASK)
+    client.post("/permissions/check", json=question("bob", "roadmap"), headers=ASK)
+    client.post("/permissions/check", json={"data": {"requests": [{"userId": 7}]}}, headers=ASK)
+    client.get("/resync/no-such-run", headers=RULE)
+    runs = Runs(engine, now, Random(1))
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    runs.move(run.run_id, RunStatus.READING, started_at=now())
+    runs.move(run.run_id, RunStatus.PLANNING)
+    counts = {"document": {"delete": {"held": 3}, "add": {"done": 2}}}
+    runs.move(run.run_id, RunStatus.HELD, counts=counts, finished_at=now(), calls=1)
+    numbers = _numbers(client)
+    assert numbers['usher_decisions_total{outcome="allowed"}'] == 1
+    assert numbers['usher_decisions_total{outcome="denied"}'] == 1
+    assert numbers['usher_decisions_total{outcome="error"}'] == 1
+    assert numbers["usher_decision_call_seconds_count"] == 3
+    assert numbers['usher_http_requests_total{code="404",method="GET",route="/resync/<run_id>"}'] == 1
+    assert numbers['usher_runs{status="held"}'] == 1
+    assert numbers["usher_held_deletes"] == 3
+    assert numbers['usher_last_run_items{action="add",kind="document",outcome="done"}'] == 2
+    assert numbers["usher_access_revision"] == 1
+    assert numbers['usher_directory_records{source="people"}'] == 10
+    assert numbers["usher_database_up"] == 1
+
+
+def test_metrics_do_not_grow_with_what_callers_invent(client: FlaskClient) -> None:
+    for number in range(5):
+        client.get(f"/invented/{number}")
+        client.open("/healthz", method=f"ODD{number}")
+    routes = {name for name in _numbers(client) if name.startswith("usher_http_requests_total")}
+    assert len(routes) == 2
+
+
+def test_metrics_ask_for_an_admin_token_where_configured(settings: Settings, engine: Engine) -> None:
+    guarded = client_of(settings.model_copy(update={"metrics": MetricsSettings(require_token=True)}), engine)
+    assert guarded.get("/metrics").status_code == 401
+    assert guarded.get("/metrics", headers=RULE).status_code == 200
+
+
+def _numbers(client: FlaskClient) -> dict[str, float]:
+    text = client.get("/metrics").get_data(as_text=True)
+    lines = [line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}

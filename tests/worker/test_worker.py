@@ -1,0 +1,212 @@
+"""What a worker takes, when, and what its schedule puts there."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+
+import pytest
+import structlog
+from sqlalchemy import Engine
+
+from app.database.engine import open_engine
+from app.store.lock import SyncLock, sync_lock
+from app.store.runs import Run, RunRequest, Runs, RunStatus
+from app.sync.progress import Progress
+from app.sync.schedule import trigger_of
+from app.worker import Timetable, Worker, forget_old_runs, scheduled_run, scheduler_for
+from tests.worker.conftest import Time
+
+Execute = Callable[[str, SyncLock, Progress, Event], Run]
+
+
+def done(runs: Runs) -> Execute:
+    """An engine for which everything is well at once."""
+
+    def execute(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        assert lock.held()
+        runs.move(run_id, RunStatus.READING, started_at=runs.clock())
+        runs.move(run_id, RunStatus.PLANNING)
+        return runs.move(run_id, RunStatus.DONE, finished_at=runs.clock())
+
+    return execute
+
+
+@pytest.fixture
+def worker(runs: Runs, engine: Engine, time: Time) -> Worker:
+    return Worker(runs=runs, lock=sync_lock(engine), execute=done(runs), clock=time, stop=Event(), poll=0.01)
+
+
+def test_tick_executes_what_is_queued_in_order(worker: Worker, runs: Runs, time: Time) -> None:
+    first, _ = runs.enqueue(RunRequest(trigger="resync"))
+    time.go_on(seconds=1)
+    second, _ = runs.enqueue(RunRequest(trigger="command", verify=True))
+    assert worker.tick() == 2
+    assert [runs.get(run.run_id).status for run in (first, second)] == [RunStatus.DONE, RunStatus.DONE]
+    assert worker.tick() == 0
+    assert not worker.lock.held()
+
+
+def test_tick_leaves_the_queue_to_whoever_holds_the_lock(worker: Worker, runs: Runs, engine: Engine) -> None:
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    other = sync_lock(engine)
+    assert other.acquire()
+    assert worker.tick() == 0
+    assert runs.get(run.run_id).status is RunStatus.QUEUED
+    other.release()
+    assert worker.tick() == 1
+
+
+def test_tick_ends_runs_whose_process_died(worker: Worker, runs: Runs, time: Time) -> None:
+    worker.tick()
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    runs.move(run.run_id, RunStatus.READING, worker="gone:1")
+    worker.tick()
+    assert runs.get(run.run_id).status is RunStatus.READING  # it has just looked
+    time.go_on(seconds=11)
+    worker.tick()
+    ended = runs.get(run.run_id)
+    assert ended.status is RunStatus.FAILED
+    assert "gone:1" in (ended.error or "")
+
+
+def test_tick_continues_once_what_a_dead_process_left(worker: Worker, runs: Runs, time: Time) -> None:
+    worker.tick()
+    run, _ = runs.enqueue(RunRequest(trigger="resync", organization_ids=("acme",), verify=True))
+    runs.move(run.run_id, RunStatus.READING, worker="gone:1")
+    time.go_on(seconds=11)
+    assert worker.tick() == 1
+    follower = runs.recent()[0]
+    assert (follower.trigger, follower.organization_ids, follower.verify) == ("continuation", ("acme",), True)
+    # The one that goes on dies, too: whoever executes it may be brought down by it.
+    again, _ = runs.enqueue(RunRequest(trigger="continuation"))
+    runs.move(again.run_id, RunStatus.READING, worker="gone:2")
+    time.go_on(seconds=11)
+    assert worker.tick() == 0
+    assert runs.next_queued() is None
+
+
+def test_tick_takes_no_further_run_once_it_is_told_to_stop(worker: Worker, runs: Runs, time: Time) -> None:
+    for verify in (False, True):
+        runs.enqueue(RunRequest(trigger="resync", verify=verify))
+        time.go_on(seconds=1)
+    execute = worker.execute
+
+    def stop_then_execute(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        stop.set()
+        return execute(run_id, lock, progress, stop)
+
+    worker.execute = stop_then_execute
+    assert worker.tick() == 1
+    assert runs.next_queued() is not None
+
+
+def test_tick_survives_a_run_that_somebody_cancelled_meanwhile(worker: Worker, runs: Runs) -> None:
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    execute = worker.execute
+
+    def too_late(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        runs.cancel(run_id)
+        return execute(run_id, lock, progress, stop)
+
+    worker.execute = too_late
+    worker.tick()
+    assert runs.get(run.run_id).status is RunStatus.CANCELLED
+
+
+def test_run_outlives_a_database_that_is_away_and_stops_when_told(worker: Worker, runs: Runs) -> None:
+    looks = []
+    real_tick = worker.tick
+
+    def tick() -> int:
+        looks.append(1)
+        if len(looks) == 1:
+            raise OSError("away")
+        return real_tick()
+
+    worker.tick = tick  # type: ignore[method-assign]
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    thread = Thread(target=worker.run)
+    thread.start()
+    for _ in range(500):
+        if runs.get(run.run_id).status is RunStatus.DONE:
+            break
+        Event().wait(0.02)
+    worker.stop.set()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert runs.get(run.run_id).status is RunStatus.DONE
+
+
+def test_scheduled_run_is_one_for_all_workers_even_after_it_ended(runs: Runs, time: Time) -> None:
+    def tick() -> Run:
+        run = scheduled_run(
+            runs=runs,
+            request=RunRequest(trigger="schedule"),
+            due=trigger_of("*/15 * * * *", "UTC"),
+            clock=time,
+            delay=lambda: False,
+        )
+        assert run is not None
+        return run
+
+    first = tick()
+    runs.cancel(first.run_id)
+    time.go_on(seconds=40)
+    assert tick().run_id == first.run_id
+    time.go_on(minutes=15)
+    assert tick().run_id != first.run_id
+    assert len(runs.recent()) == 2
+
+
+def test_scheduled_run_is_dropped_when_told_to_stop_during_its_delay(runs: Runs, time: Time) -> None:
+    trigger = trigger_of("every 1m", "UTC")
+    request = RunRequest(trigger="schedule")
+    assert scheduled_run(runs=runs, request=request, due=trigger, clock=time, delay=lambda: True) is None
+    assert runs.recent() == []
+
+
+def test_scheduler_puts_due_runs_into_the_queue(runs: Runs, time: Time) -> None:
+    timetable = Timetable(
+        schedule="every 1s", verify_schedule="", timezone="UTC", jitter=0, keep_runs=timedelta(days=30)
+    )
+    scheduler = scheduler_for(timetable, runs, clock=time, random=Random(1), stop=Event())
+    assert {job.id for job in scheduler.get_jobs()} == {"schedule", "prune"}
+    scheduler.start()
+    try:
+        for _ in range(300):
+            if runs.recent():
+                break
+            Event().wait(0.02)
+    finally:
+        scheduler.shutdown()
+    assert [run.trigger for run in runs.recent()] == ["schedule"]
+
+
+def test_forget_old_runs_keeps_the_young_ones(runs: Runs, worker: Worker, time: Time) -> None:
+    runs.enqueue(RunRequest(trigger="resync"))
+    worker.tick()
+    time.go_on(days=20)
+    runs.enqueue(RunRequest(trigger="resync", verify=True))
+    worker.tick()
+    time.go_on(days=15)
+    forget_old_runs(runs=runs, older_than=timedelta(days=30))
+    assert [run.verify for run in runs.recent()] == [True]
+
+
+def test_a_database_that_is_away_is_one_line_in_the_log(worker: Worker, tmp_path: Path, time: Time) -> None:
+    (tmp_path / "folder.db").mkdir()
+    worker.runs = Runs(open_engine(f"sqlite:///{tmp_path}/folder.db"), time, Random(3))
+    with structlog.testing.capture_logs() as lines:
+        thread = Thread(target=worker.run)
+        thread.start()
+        for _ in range(500):
+            if lines:
+                break
+            Event().wait(0.02)
+        worker.stop.set()
+        thread.join(5)
+    assert lines[0]["event"] == "queue_unreadable"
+    assert (lines[0]["problem"], lines[0]["reason"]) == ("OperationalError", "unable to open database file")
+    assert "exc_info" not in lines[0]
