@@ -1,0 +1,152 @@
+"""``usher backend``: the self-hosted backend, and a workspace in it."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from app.bootstrap import BACKEND_MIGRATIONS, bring_up_to_date, utc_now
+from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
+from app.commands.serve import ends_with_parent, server_options
+from app.database.engine import open_engine
+from app.processes import stop_signals
+from app.screen import note, on_terminal, progress, say, show_json
+from app.workspace import make_workspace
+
+BACKEND_EXTRA = ("jwt", "numpy", "pycrdt", "standardwebhooks")
+"""What the extra ``backend`` brings."""
+
+
+@click.group(cls=UsherGroup)
+@click.pass_context
+def backend(context: click.Context) -> None:
+    """The self-hosted collaboration backend."""
+    # A workspace is made through the backend's API: that needs none of it.
+    if context.invoked_subcommand == "bootstrap":
+        return
+    missing = [name for name in BACKEND_EXTRA if find_spec(name) is None]
+    if missing:
+        raise CommandError(f"the self-hosted backend needs {', '.join(missing)}: pip install 'usher[backend]'")
+
+
+@backend.command("serve")
+@click.option("--port", type=click.IntRange(0, 65535), default=8090, show_default=True, help="Where to listen.")
+@ends_with_parent
+@pass_invocation
+def serve_backend(invocation: Invocation, port: int) -> None:
+    """Serve the self-hosted backend, under gunicorn."""
+    from app.backend import serve  # noqa: PLC0415 - no other command needs it
+
+    settings = invocation.settings(server=True)
+    engine = open_engine(settings.self_hosted_backend.database_url)
+    bring_up_to_date(engine, BACKEND_MIGRATIONS, "usher backend upgrade")
+    engine.dispose()
+    serve.serve_backend(settings.self_hosted_backend, server_options(settings, port, name="usher-backend"))
+
+
+@backend.command()
+@click.option("--threads", type=click.IntRange(1, 64), default=8, show_default=True, help="Receivers called at a time.")
+@ends_with_parent
+@pass_invocation
+def deliver(invocation: Invocation, threads: int) -> None:
+    """Send webhooks, besides those that `usher backend serve` sends.
+
+    Any number of these may run, on any number of nodes.
+    """
+    from app.backend import serve  # noqa: PLC0415 - no other command needs it
+
+    settings = invocation.settings(server=True).self_hosted_backend
+    engine = open_engine(settings.database_url)
+    bring_up_to_date(engine, BACKEND_MIGRATIONS, "usher backend upgrade")
+    engine.dispose()
+    try:
+        with stop_signals() as stop:
+            serve.deliver_webhooks(settings, threads, stop)
+    except serve.STARTUP_ERRORS as error:
+        raise CommandError(str(error)) from error
+
+
+@backend.command()
+@pass_invocation
+def upgrade(invocation: Invocation) -> None:
+    """Bring the backend's database up to date."""
+    from app.database.migrations import upgrade as upgrade_database  # noqa: PLC0415 - Alembic takes long to load
+
+    engine = open_engine(invocation.settings().self_hosted_backend.database_url)
+    try:
+        changed = upgrade_database(engine, BACKEND_MIGRATIONS)
+    finally:
+        engine.dispose()
+    say("the backend's database is up to date now" if changed else "the backend's database was up to date")
+
+
+@backend.command()
+@click.option("--email", required=True, metavar="E", help="The owner's address.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_invocation
+def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
+    """Make a workspace, and print its credentials.
+
+    In the backend at backend.base_url. The credentials are printed this once.
+    """
+    settings = invocation.settings()
+    made = make_workspace(settings.backend, email)
+    workspace_token, token = made.workspace_auth_token.get_secret_value(), made.auth_token.get_secret_value()
+    if as_json:
+        show_json(
+            {
+                "workspaceId": made.workspace_id,
+                "workspaceAuthToken": workspace_token,
+                "apiKey": made.api_key,
+                "authToken": token,
+            }
+        )
+        return
+    say(f"# workspace {made.workspace_id}, its own auth token: {workspace_token}")
+    say("backend:")
+    say(f"  base_url: {settings.backend.base_url}")
+    say(f"  api_key: {made.api_key}")
+    say(f"  auth_token: {token}")
+    if on_terminal():
+        note("These credentials are shown this once. They belong into the settings file, or into the environment as")
+        note("USHER_BACKEND__API_KEY and USHER_BACKEND__AUTH_TOKEN.")
+
+
+@backend.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--api-key", required=True, metavar="KEY", help="Whose data it is.")
+@click.option("--create-missing", is_flag=True, help="Make organizations and documents that are not there.")
+@pass_invocation
+def import_file(invocation: Invocation, file: Path, api_key: str, *, create_missing: bool) -> None:
+    """Bring in comments, reactions, recordings, notifications, activities and judgments.
+
+    FILE holds a JSON object a line, and may be gzipped. What is there already under the same id is replaced.
+    """
+    from app.backend import importing, planner  # noqa: PLC0415 - no other command needs them
+    from app.backend.judgments import embedder  # noqa: PLC0415 - as above
+
+    settings = invocation.settings().self_hosted_backend
+    engine = open_engine(settings.database_url)
+    bring_up_to_date(engine, BACKEND_MIGRATIONS, "usher backend upgrade")
+    planner.teach_planner(engine)
+    try:
+        with progress() as shown:
+            shown.phase("importing", None)
+            made = importing.Import(
+                engine=engine,
+                embedder=embedder.open_embedder(settings.embedder),
+                api_key_id=api_key,
+                now=int(utc_now().timestamp() * 1000),
+                create_missing=create_missing,
+                on_problem=shown.note,
+                on_progress=shown.advance,
+            )
+            refused = made.run(file)
+    except (importing.ImportFailedError, embedder.EmbedderUnavailableError) as error:
+        raise CommandError(str(error)) from error
+    finally:
+        engine.dispose()
+    for kind, number in sorted(made.counts.items()):
+        say(f"{kind}\t{number}")
+    if refused:
+        raise CommandError(f"{refused} line(s) of {file} were not imported")

@@ -1,0 +1,138 @@
+"""``usher check``: one decision, by the rules that the service answers with."""
+
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from app.access.decide import Question
+from app.access.explain import Explanation, explain
+from app.bootstrap import application
+from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
+from app.screen import coloured, say, show_json
+from app.store.access_view import AccessViewLoader
+from app.text import printable
+
+EXIT_DENIED = 4
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Moment(click.ParamType[datetime]):
+    """A time with a zone, or epoch milliseconds."""
+
+    name = "time"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """The moment in UTC."""
+        try:
+            if value.isascii() and value.isdigit():
+                return _EPOCH + timedelta(milliseconds=int(value))
+            moment = datetime.fromisoformat(value)
+            zoned = moment.astimezone(UTC) if moment.tzinfo is not None else None
+        except (ValueError, OverflowError):
+            zoned = None
+        if zoned is None:
+            wanted = "write a time with a zone, as 2026-11-20T12:00:00Z, or epoch milliseconds"
+            self.fail(f"{value!r}: {wanted}", param, ctx)
+        return zoned
+
+
+class FieldValue(click.ParamType[tuple[str, str]]):
+    """FIELD=VALUE."""
+
+    name = "field=value"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """The field and the value."""
+        field, equals, text = value.partition("=")
+        if not field or not equals:
+            self.fail(f"{value!r}: write FIELD=VALUE", param, ctx)
+        return field, text
+
+
+@click.command(cls=UsherCommand)
+@click.argument("user")
+@click.argument("type_", metavar="TYPE", type=click.Choice(["organization", "folder", "document", "context"]))
+@click.argument("id_", metavar="ID")
+@click.option("--organization", metavar="ORG", help="The organization that it belongs to.")
+@click.option("--context", "context_", metavar="FIELD=VALUE", type=FieldValue(), multiple=True, help="Repeatable.")
+@click.option("--at", metavar="TIME", type=Moment(), help="Decide as of this moment instead of now.")
+@click.option("--explain", "explained", is_flag=True, help="Also print the records that decided.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_invocation
+@click.pass_context
+def check(  # noqa: PLR0917 - click passes them by name
+    context: click.Context,
+    invocation: Invocation,
+    user: str,
+    type_: str,
+    id_: str,
+    organization: str | None,
+    context_: tuple[tuple[str, str], ...],
+    at: datetime | None,
+    explained: bool,
+    as_json: bool,
+) -> None:
+    """Decide what a user may see.
+
+    Whether USER may see the organization, folder, document or context that TYPE and ID name; for a context, ID is its
+    document. Exit code 0: allowed, 4: denied.
+    """
+    if organization is None and type_ != "organization":
+        raise click.UsageError(f"a {type_} needs --organization ORG")
+    if context_ and type_ != "context":
+        raise click.UsageError("--context belongs to TYPE context")
+    if len(dict(context_)) < len(context_):
+        raise click.UsageError("--context names a field twice; ask about one value at a time")
+    settings = invocation.settings()
+    with application(settings) as parts:
+        question = Question(
+            user_id=user,
+            type=type_,  # type: ignore[arg-type] # click lets only these through
+            resource_id=id_,
+            organization_id=organization if organization is not None else id_,
+            context=dict(context_) or None,
+        )
+        policy = settings.provider.policy
+        view = AccessViewLoader(parts.engine, policy, names=True)([question])
+        if view.revision == 0:
+            raise CommandError("the directory was never read: run usher directory refresh, or a sync")
+        found = explain(view, question, at or parts.clock(), policy)
+    if as_json:
+        show_json(to_wire(question, found, with_path=explained))
+    else:
+        _show(found, with_path=explained)
+    context.exit(0 if found.decision.has_access else EXIT_DENIED)
+
+
+def to_wire(question: Question, found: Explanation, *, with_path: bool) -> dict[str, object]:
+    """The decision in the words of the permission-provider answer."""
+    decision = found.decision
+    wire: dict[str, object] = {
+        "userId": question.user_id,
+        "resourceId": question.resource_id,
+        "type": question.type,
+        "organizationId": question.organization_id,
+        "hasAccess": decision.has_access,
+    }
+    if decision.access_role is not None:
+        wire["accessRole"] = decision.access_role.value
+    if decision.expires_at is not None:
+        wire["expiresAt"] = (decision.expires_at - _EPOCH) // timedelta(milliseconds=1)
+    wire["reason"] = found.reason
+    if with_path:
+        wire["path"] = list(found.path)
+    return wire
+
+
+def _show(found: Explanation, *, with_path: bool) -> None:
+    outcome = "allowed" if found.decision.has_access else "denied"
+    say(coloured(outcome, outcome))
+    say(printable(found.reason))
+    if with_path:
+        for number, record in enumerate(found.path, start=1):
+            fields = ", ".join(f"{name} {_plain(value)}" for name, value in record.items() if name != "kind")
+            say(f"  {number}. {record['kind']}: {printable(fields)}")
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

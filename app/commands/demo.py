@@ -1,0 +1,38 @@
+"""``usher demo``: everything on one machine, from nothing."""
+
+from pathlib import Path
+
+import click
+
+from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
+from app.logs import LogSettings, configure_logs
+from app.screen import note
+
+
+@click.command(cls=UsherCommand)
+@click.option("--once", is_flag=True, help="Show it and stop; without it everything keeps serving.")
+@click.option(
+    "--port", type=int, metavar="N", help="The service's port, the backend has the next one; free ones without."
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Keep the data here and go on from it next time; a temporary folder without.",
+)
+@pass_invocation
+def demo(invocation: Invocation, once: bool, port: int | None, data: Path | None) -> None:
+    """Show everything on one machine, from nothing.
+
+    The self-hosted backend, the service, the worker and a sample directory; needs no settings.
+    """
+    from app.demo.tour import DemoError, run_demo  # noqa: PLC0415 - rich and the client take long to load
+
+    # What matters is on the screen; the processes write logs of their own.
+    configure_logs(LogSettings(level="debug" if invocation.verbosity else "error"))
+    try:
+        run_demo(once=once, port=port, data=data)
+    except DemoError as error:
+        for line in error.log:
+            note(f"  {line}")
+        raise CommandError(str(error)) from error

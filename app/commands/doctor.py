@@ -1,0 +1,89 @@
+"""``usher doctor``: looks at everything that has to be well, and says what to do about what is not."""
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from app import __version__
+from app.bootstrap import utc_now
+from app.commands.frame import Invocation, UsherCommand, pass_invocation
+from app.configuration.problems import ConfigurationError
+from app.doctor.finding import Finding, State, problem
+from app.screen import on_terminal, say, show_json
+from app.text import printable
+
+_MARKS = {State.OK: ("✓", "green"), State.WARNING: ("!", "yellow"), State.PROBLEM: ("✗", "red")}
+_NAME_WIDTH = 14
+
+
+@click.command(cls=UsherCommand)
+@click.option("--notify", is_flag=True, help="Also send a test message to whom notifications names.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_invocation
+@click.pass_context
+def doctor(context: click.Context, invocation: Invocation, notify: bool, as_json: bool) -> None:
+    """Look at everything, and say what to do.
+
+    At the settings, the database, the sources, the runs, the backend, and whether the backend asks the service. Reads
+    every source, changes nothing.
+
+    Exit code 0: nothing is in the way, 1: there is a problem.
+    """
+    findings = []
+    if not as_json and on_terminal():
+        say(click.style(f"Usher {__version__}", bold=True) + "\n")
+    for finding in _findings(invocation, notify=notify):
+        findings.append(finding)
+        if not as_json:
+            _show(finding)
+    if as_json:
+        show_json({"healthy": not _count(findings, State.PROBLEM), "findings": [_to_wire(one) for one in findings]})
+    elif on_terminal():
+        say("\n" + _summary(findings))
+    context.exit(1 if _count(findings, State.PROBLEM) else 0)
+
+
+def _findings(invocation: Invocation, *, notify: bool) -> Iterator[Finding]:
+    from app.doctor.examination import examine  # noqa: PLC0415 - the client takes long to load
+
+    try:
+        found = invocation.configuration()
+    except ConfigurationError as error:
+        for line in error.problems:
+            yield problem("settings", printable(line), "mend this line first; nothing else was looked at")
+        return
+    yield from examine(found, clock=utc_now, notify=notify)
+
+
+def _show(finding: Finding) -> None:
+    """Marks and colours for people; state, name, finding and advice between tabs for programs."""
+    says, advice = printable(finding.says), printable(finding.advice)
+    if not on_terminal():
+        say(f"{finding.state.value}\t{finding.name}\t{says}\t{advice}".rstrip("\t"))
+        return
+    mark, colour = _MARKS[finding.state]
+    name = f"{finding.name:<{_NAME_WIDTH}}"
+    say(f"  {click.style(mark, fg=colour, bold=True)} {click.style(name, bold=True)}  {says}")
+    if advice:
+        say(f"    {'':<{_NAME_WIDTH}}  {click.style('→ ' + advice, dim=True)}")
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    problems, warnings = _count(findings, State.PROBLEM), _count(findings, State.WARNING)
+    if not problems and not warnings:
+        return click.style("All is well.", fg="green")
+    words = [
+        click.style(f"{number} {word}" + ("s" if number > 1 else ""), fg=colour)
+        for number, word, colour in ((problems, "problem", "red"), (warnings, "warning", "yellow"))
+        if number
+    ]
+    return " and ".join(words)
+
+
+def _count(findings: Sequence[Finding], state: State) -> int:
+    return sum(finding.state is state for finding in findings)
+
+
+def _to_wire(finding: Finding) -> dict[str, str]:
+    wire = {"name": finding.name, "state": finding.state.value, "says": finding.says}
+    return wire | {"advice": finding.advice} if finding.advice else wire

@@ -1,0 +1,132 @@
+"""The command line in this process, in a folder of its own, with a small directory and settings that name it."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from app.bootstrap import STORE_MIGRATIONS, utc_now
+from app.cli import usher
+from app.database.engine import open_engine
+from app.database.migrations import upgrade
+from app.directory.file import FileSource
+from app.edge.gunicorn import wait_until_ready
+from app.sync.reading import refresh
+
+DIRECTORY = """\
+organizations:
+  - {organizationId: acme, organizationName: Acme}
+users:
+  - {userId: ada, name: "Ada [bold]Lovelace[/bold]", email: ada@acme.example}
+  - {userId: bob, name: Bob, email: bob@acme.example}
+  - {userId: cleo, name: Cleo, email: cleo@else.example}
+memberships:
+  - {organizationId: acme, userId: ada}
+  - {organizationId: acme, userId: bob, accessRole: viewer}
+documents:
+  - {organizationId: acme, documentId: handbook, documentName: Handbook}
+  - {organizationId: acme, documentId: roadmap, documentName: Roadmap, accessType: restricted}
+grants:
+  - {organizationId: acme, documentId: roadmap, userId: cleo, expiresAt: "2030-01-01T12:00:00Z"}
+contextGrants:
+  - {organizationId: acme, userId: bob, field: widgetId, value: 2}
+"""
+
+SETTINGS = """\
+database_url: sqlite:///usher.db
+directory:
+  sources:
+    - {type: file, path: directory.yaml}
+"""
+
+Usher = Callable[..., Result]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in which the command runs, free of the caller's environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("USHER_")]:
+        monkeypatch.delenv(name)
+    return tmp_path
+
+
+@pytest.fixture
+def usher_in(folder: Path) -> Usher:
+    """Runs ``usher`` with arguments; settings and directory lie in the folder."""
+    (folder / "usher.yaml").write_text(SETTINGS)
+    (folder / "directory.yaml").write_text(DIRECTORY)
+
+    def run(*arguments: str, config: str = "usher.yaml") -> Result:
+        return CliRunner().invoke(usher, [*arguments, "--config", config], prog_name="usher")
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def read_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database into which the directory was read, to be copied: migrations take a second each time."""
+    folder = tmp_path_factory.mktemp("read")
+    (folder / "directory.yaml").write_text(DIRECTORY)
+    engine = open_engine(f"sqlite:///{folder}/usher.db")
+    upgrade(engine, STORE_MIGRATIONS)
+    refresh(engine, [FileSource(folder / "directory.yaml", name="directory.yaml")], clock=utc_now)
+    engine.dispose()
+    return folder / "usher.db"
+
+
+@pytest.fixture
+def usher_read(usher_in: Usher, folder: Path, read_database: Path) -> Usher:
+    """The same, after ``usher directory refresh``."""
+    shutil.copy(read_database, folder / "usher.db")
+    return usher_in
+
+
+@pytest.fixture(scope="module")
+def backend_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The self-hosted backend as a process of its own."""
+    folder = tmp_path_factory.mktemp("backend")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (folder / "usher.yaml").write_text(
+        f"self_hosted_backend: {{database_url: 'sqlite:///{folder}/backend.db', workspaces_per_hour: 1000}}\n"
+        "server: {workers: 1}\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
+    arguments = ["backend", "serve", "--port", str(port), "--config", "usher.yaml"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app", *arguments], cwd=folder, env=environment, stdout=log, stderr=log
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+
+        def sleep(seconds: float) -> None:
+            assert process.poll() is None, (folder / "log").read_text()
+            time.sleep(seconds)
+
+        assert wait_until_ready(f"{url}/healthz", 60, sleep), (folder / "log").read_text()
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture
+def usher_with_backend(usher_in: Usher, folder: Path, backend_url: str) -> Usher:
+    """The same, with a workspace of its own in the backend."""
+    (folder / "bare.yaml").write_text(f"backend: {{base_url: '{backend_url}'}}\n")
+    made = usher_in("backend", "bootstrap", "--email", f"{folder.name}@acme.example.com", config="bare.yaml")
+    assert made.exit_code == 0, made.output
+    with (folder / "usher.yaml").open("a") as settings:
+        # What bootstrap prints is meant to be pasted as it is.
+        settings.write(made.stdout)
+        settings.write("sync: {limits: {delete_count: 2}}\n")
+    return usher_in

@@ -1,0 +1,63 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from app.backend.schema import ACTIVITY, API_KEY, WORKSPACE
+from app.bootstrap import BACKEND_MIGRATIONS
+from app.cli import usher
+from app.database.engine import open_engine, writing
+from app.database.migrations import upgrade
+
+PLACE = {"organizationId": "acme", "documentId": "d"}
+ACTIVITY_RECORD = {
+    "kind": "activity",
+    "id": "a",
+    "featureType": "custom",
+    "actionType": "x",
+    "actionUser": {"userId": "ada"},
+}
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(usher, ["backend", "import", *arguments, "--config", "usher.yaml"], prog_name="usher")
+
+
+@pytest.fixture
+def data(folder: Path) -> Path:
+    """A file with a good line and a bad one; the backend's database beside it knows the API key `key`."""
+    (folder / "usher.yaml").write_text("self_hosted_backend: {database_url: 'sqlite:///backend.db'}\n")
+    engine = open_engine("sqlite:///backend.db")
+    upgrade(engine, BACKEND_MIGRATIONS)
+    with writing(engine) as connection:
+        for table in (WORKSPACE, API_KEY):
+            filled = {
+                column.name: "key" if str(column.type).startswith("VARCHAR") else 0
+                for column in table.columns
+                if not column.nullable
+            }
+            connection.execute(table.insert().values(filled))
+    engine.dispose()
+    path = folder / "data.jsonl"
+    path.write_text(json.dumps(PLACE | ACTIVITY_RECORD) + "\nnonsense\n")
+    return path
+
+
+def test_import_brings_lines_in_and_names_those_it_cannot_use(data: Path) -> None:
+    result = run(str(data), "--api-key", "key", "--create-missing")
+
+    assert result.exit_code == 1
+    assert result.stdout == "activity\t1\n"
+    assert "data.jsonl:2: the line is not valid JSON" in result.stderr
+    assert result.stderr.endswith("error: 1 line(s) of " + str(data) + " were not imported\n")
+    engine = open_engine("sqlite:///backend.db")
+    with engine.connect() as connection:
+        assert [row.activity_id for row in connection.execute(ACTIVITY.select())] == ["a"]
+    engine.dispose()
+
+
+def test_import_needs_an_api_key_that_exists(data: Path) -> None:
+    result = run(str(data), "--api-key", "other")
+
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, "error: there is no API key other")

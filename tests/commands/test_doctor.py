@@ -1,0 +1,64 @@
+"""``usher doctor`` on the command line."""
+
+import json
+from pathlib import Path
+
+from tests.commands.conftest import Usher
+
+
+def test_doctor_prints_a_line_for_each_thing_and_ends_with_1(usher_read: Usher) -> None:
+    found = usher_read("doctor")
+    assert found.exit_code == 1
+    rows = [line.split("\t") for line in found.stdout.splitlines()]
+    by_name = {row[1]: row for row in rows}
+    assert {len(row) for row in rows} == {3, 4}
+    assert by_name["database"][0] == "ok"
+    assert by_name["schema"][0] == "ok"
+    assert by_name["directory"][:3] == ["ok", "directory", "directory.yaml: 10 records"]
+    assert by_name["backend"] == [
+        "problem",
+        "backend",
+        "backend.api_key or backend.auth_token is empty: nothing can be synced",
+        "set both (usher backend bootstrap makes some for the self-hosted backend)",
+    ]
+
+
+def test_doctor_ends_with_0_when_nothing_is_in_the_way(usher_with_backend: Usher, folder: Path) -> None:
+    with (folder / "usher.yaml").open("a") as settings:
+        settings.write("provider: {auth_tokens: [ask]}\n")
+    assert usher_with_backend("sync").exit_code == 0
+    found = usher_with_backend("doctor", "--json")
+    told = json.loads(found.stdout)
+    assert (found.exit_code, told["healthy"]) == (0, True)
+    states = {finding["name"]: finding["state"] for finding in told["findings"]}
+    assert states == {
+        "settings": "ok",
+        "admin": "warning",
+        "notifications": "warning",
+        "database": "ok",
+        "schema": "ok",
+        "access model": "ok",
+        "runs": "ok",
+        "directory": "ok",
+        "backend": "ok",
+        "clock": "ok",
+        "registration": "warning",
+    }
+    assert all(("advice" in finding) is (finding["state"] != "ok") for finding in told["findings"])
+
+
+def test_doctor_says_what_is_wrong_with_the_settings(usher_in: Usher, folder: Path) -> None:
+    (folder / "usher.yaml").write_text("backend: {auth_tokn: TOPSECRET}\n")
+    found = usher_in("doctor")
+    assert found.exit_code == 1
+    assert "problem\tsettings\tbackend.auth_tokn: not a setting" in found.stdout
+    assert "TOPSECRET" not in found.output
+    assert found.stderr == ""
+
+
+def test_runs_tell_what_needs_attention(usher_read: Usher, folder: Path) -> None:
+    (folder / "directory.yaml").unlink()
+    usher_read("directory", "refresh")
+    found = usher_read("runs")
+    assert found.exit_code == 0
+    assert "source directory.yaml cannot be read: " in found.stderr

@@ -1,0 +1,144 @@
+"""What every command has in common."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from app.cli import usher
+from tests.commands.conftest import Usher
+
+
+def commands(command: click.Command, name: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command, groups included."""
+    yield name
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            assert found is not None
+            yield from commands(found, (*name, inner))
+
+
+EVERY = list(commands(usher))
+NAMED = [
+    "demo", "serve", "worker", "backend serve", "backend deliver", "plan", "sync", "runs", "approve", "discard",
+    "check", "directory check", "directory refresh", "directory export", "db upgrade",
+    "backend bootstrap", "config show",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_command_exists(name: str) -> None:
+    assert tuple(name.split()) in EVERY
+
+
+@pytest.mark.parametrize("name", EVERY, ids=" ".join)
+def test_command_has_the_common_options(name: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(usher, [*name, "--help"], prog_name="usher")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(" ".join(("Usage: usher", *name)))
+    for option in ("--config FILE", "-v, --verbose", "--help"):
+        assert option in result.stdout
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["plan", "--nonsense"],
+        ["check", "ada"],
+        ["check", "ada", "planet", "x", "--organization", "acme"],
+        ["check", "ada", "document", "x"],
+        ["check", "ada", "document", "x", "--organization", "acme", "--context", "a=b"],
+        ["check", "ada", "context", "x", "--organization", "acme", "--context", "ab"],
+        ["check", "ada", "document", "x", "--organization", "acme", "--at", "noon"],
+        ["check", "ada", "document", "x", "--organization", "acme", "--at", "2026-01-01T12:00:00"],
+        ["sync", "--plan", "p", "--user", "u"],
+        ["approve"],
+        ["serve", "--workers", "0"],
+        ["backend", "bootstrap"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_ends_with_code_2(usher_in: Usher, arguments: list[str]) -> None:
+    result = usher_in(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Error: " in result.stderr
+
+
+@pytest.mark.parametrize("name", [name for name in NAMED if name != "demo"])
+def test_wrong_settings_end_in_one_line(usher_in: Usher, folder: Path, name: str) -> None:
+    (folder / "usher.yaml").write_text("provder: {}\n")
+    arguments = {
+        "approve": ["x"], "discard": ["x"], "check": ["a", "organization", "b"], "directory export": ["out"],
+        "backend bootstrap": ["--email", "a@b.example"],
+    }.get(name, [])  # fmt: skip
+    result = usher_in(*name.split(), *arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "error: provder: not a setting (usher.yaml:1); did you mean provider?\n"
+
+
+def test_options_count_before_and_after_the_command(usher_in: Usher, folder: Path) -> None:
+    (folder / "other.yaml").write_text("log: {level: error}\n")
+    before = CliRunner().invoke(usher, ["--config", "other.yaml", "config", "show"])
+    after = usher_in("config", "show", config="other.yaml")
+    assert before.stdout == after.stdout
+    assert 'log.level\t"error"\tother.yaml:1' in after.stdout.splitlines()
+
+
+def test_missing_settings_file_is_an_error(usher_in: Usher) -> None:
+    result = usher_in("config", "show", config="nowhere.yaml")
+    assert result.exit_code == 1
+    assert result.stderr == "error: settings file nowhere.yaml: No such file or directory; name another with --config\n"
+
+
+def test_unusable_database_is_one_line_without_its_password(usher_in: Usher, folder: Path) -> None:
+    url = "postgresql+psycopg://me:TOPSECRET@127.0.0.1:1/nothing"
+    (folder / "usher.yaml").write_text(f"database_url: {url}\n")
+    result = usher_in("runs")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: the database cannot be used: ")
+    assert result.stderr.count("\n") == 1
+    assert "TOPSECRET" not in result.stderr
+
+
+def test_verbose_shows_the_traceback_of_an_error(usher_in: Usher, folder: Path) -> None:
+    (folder / "usher.yaml").write_text("database_url: sqlite:///directory.yaml/usher.db\n")
+    quiet, loud = usher_in("runs"), usher_in("runs", "-v")
+    assert quiet.exit_code == loud.exit_code == 1
+    assert "Traceback" not in quiet.stderr
+    assert "Traceback" in loud.stderr
+
+
+@pytest.mark.parametrize("command", [["plan"], ["sync"], ["worker"], ["serve", "--with-worker"]])
+def test_commands_that_need_the_backend_say_what_is_missing(usher_in: Usher, folder: Path, command: list[str]) -> None:
+    (folder / "usher.yaml").write_text("provider: {auth_tokens: [t]}\ndatabase_url: sqlite:///usher.db\n")
+    result = usher_in(*command)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: backend.api_key and backend.auth_token are empty: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_serve_refuses_to_let_anyone_ask_by_accident(usher_in: Usher) -> None:
+    result = usher_in("serve")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: provider.auth_tokens is empty: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_config_show_prints_every_setting_with_its_origin(usher_in: Usher, folder: Path) -> None:
+    (folder / "usher.yaml").write_text(
+        "database_url: postgresql://u:TOPSECRET@h/n\nbackend: {api_key: TOPSECRET}\nadmin: {tokens: [TOPSECRET]}\n"
+    )
+    result = usher_in("config", "show")
+    assert result.exit_code == 0
+    assert "TOPSECRET" not in result.output
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert ["database_url", "postgresql://u:********@h/n", "usher.yaml:1"] in rows
+    assert ["backend.api_key", "********", "usher.yaml:2"] in rows
+    assert ["backend.timeout", "30", "default"] in rows
