@@ -1,0 +1,118 @@
+"""A real service under gunicorn, and peers that do not behave."""
+
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import psutil
+import pytest
+import requests
+import yaml
+
+from tests.e2e.conftest import HOST, Usher, free_port, serving
+
+TOKEN, ADMIN_TOKEN = "ask-me", "rule-me"
+READ_TIMEOUT = 3
+DIRECTORY = {
+    "organizations": [{"organizationId": "acme", "organizationName": "Acme"}],
+    "users": [{"userId": "ada", "name": "Ada", "email": "ada@acme.example"}],
+    "memberships": [{"organizationId": "acme", "userId": "ada"}],
+    "documents": [{"organizationId": "acme", "documentId": "plan", "documentName": "Plan"}],
+}
+QUESTION = {"userId": "ada", "resource": {"type": "document", "id": "plan", "organizationId": "acme"}}
+BODY = orjson.dumps({"data": {"requests": [QUESTION]}})
+
+
+@dataclass
+class Target:
+    """A server that is attacked."""
+
+    usher: Usher
+    port: int
+    path: str
+    headers: dict[str, str]
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def head(self, *further: str) -> bytes:
+        """The head of a sound call without its framing and without its end."""
+        lines = [f"POST {self.path} HTTP/1.1", "Host: x", "Content-Type: application/json"]
+        lines += [f"{name}: {value}" for name, value in self.headers.items()]
+        return "\r\n".join([*lines, *further, ""]).encode()
+
+    def connect(self, text: bytes = b"") -> socket.socket:
+        peer = socket.create_connection((HOST, self.port), timeout=20)
+        if text:
+            peer.sendall(text)
+        return peer
+
+    def exchange(self, text: bytes) -> bytes:
+        """What comes back until the server closes."""
+        with self.connect(text) as peer:
+            return read_all(peer)
+
+    def ask(self) -> float:
+        """A sound call on a connection of its own; the seconds until its answer."""
+        began = time.monotonic()
+        answer = requests.post(self.url + self.path, data=BODY, headers=self.json_headers, timeout=10)
+        assert answer.status_code == 200, answer.text
+        return time.monotonic() - began
+
+    @property
+    def json_headers(self) -> dict[str, str]:
+        return {"Content-Type": "application/json", **self.headers}
+
+    def memory(self) -> int:
+        """Bytes of all its processes."""
+        parent = psutil.Process(self.usher.process.pid)
+        return sum(one.memory_info().rss for one in [parent, *parent.children(recursive=True)])
+
+    def workers(self) -> set[int]:
+        return {child.pid for child in psutil.Process(self.usher.process.pid).children(recursive=True)}
+
+
+def read_all(peer: socket.socket) -> bytes:
+    received = b""
+    try:
+        while data := peer.recv(65536):
+            received += data
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def write_service(folder: Path, port: int, **sections: object) -> str:
+    """A service of one process with two threads, which few slow peers would keep busy."""
+    (folder / "directory.yaml").write_text(yaml.safe_dump(DIRECTORY))
+    settings: dict[str, object] = {
+        "database_url": f"sqlite:///{folder}/usher.db",
+        "server": {"port": port, "workers": 1, "threads": 2, "read_timeout": READ_TIMEOUT},
+        "provider": {"auth_tokens": [TOKEN], "max_requests": 100_000},
+        "admin": {"tokens": [ADMIN_TOKEN]},
+        "directory": {"sources": [{"type": "file", "path": str(folder / "directory.yaml")}]},
+        **sections,
+    }
+    (folder / "usher.yaml").write_text(yaml.safe_dump(settings))
+    return "usher.yaml"
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """One for all: whatever a test did to it, the next one finds it well."""
+    folder, port = tmp_path_factory.mktemp("attacked"), free_port()
+    config = write_service(folder, port)
+    refreshed = Usher(folder, "directory", "refresh", "--config", config)
+    assert refreshed.process.wait(60) == 0, refreshed.complained()
+    usher = Usher(folder, "serve", "--config", config)
+    target = Target(usher, port, "/permissions/check", {"Authorization": f"Bearer {TOKEN}"})
+    try:
+        serving(usher, target.url)
+        yield target
+        assert "Traceback" not in usher.complained()
+    finally:
+        assert usher.end() == 0

@@ -1,0 +1,36 @@
+"""A fixed set of bent requests; ``python -m tests.soak fuzz`` sends as many as there is time for."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.attack.fuzzing import Fire, Target, backend, service
+from tests.soak.faults import quiet
+
+CASES = 10
+"""At each operation."""
+
+
+@pytest.fixture(autouse=True)
+def silence() -> Iterator[None]:
+    before = structlog.get_config()
+    quiet()
+    yield
+    structlog.configure(**before)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(("make", "every"), [(service, 1), (backend, 5)], ids=["service", "backend"])
+def test_bent_requests_are_answered_in_peace(tmp_path: Path, make: Callable[[Path], Target], every: int) -> None:
+    target = make(tmp_path)
+    target.operations = target.operations[::every]
+    fire = Fire(target, 1)
+    for _ in target.operations:
+        fire.round(CASES)
+    assert fire.problems == []
+    assert fire.cases > CASES * len(target.operations) * 0.7
+    assert fire.codes[200] + fire.codes[202] > 0
+    assert fire.codes[400] > 0
+    assert not any(300 <= code < 400 for code in fire.codes)

@@ -1,0 +1,150 @@
+"""Bodies that are far too large, in every way of being so: refused without being kept."""
+
+import contextlib
+import gzip
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import orjson
+import pytest
+import requests
+
+from tests.attack.conftest import BODY, QUESTION, Target
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.xdist_group("attack")]
+
+MB = 1024 * 1024
+GB = 1024 * MB
+
+
+def pour(target: Target, head: bytes, pieces: Iterator[bytes]) -> tuple[bytes, int]:
+    """Sends for as long as the server takes it; its answer and how many bytes it took."""
+    sent = 0
+    with target.connect(head) as peer:
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            for piece in pieces:
+                peer.sendall(piece)
+                sent += len(piece)
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            answer = peer.recv(65536)
+    return answer, sent
+
+
+def gigabyte(frame: Callable[[bytes], bytes]) -> Iterator[bytes]:
+    piece = frame(b" " * MB)
+    return (piece for _ in range(1024))
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def test_a_gigabyte_is_refused_early(service: Target) -> None:
+    before = service.memory()
+    length = service.head(f"Content-Length: {GB}") + b"\r\n"
+    chunked = service.head("Transfer-Encoding: chunked") + b"\r\n"
+    for head, frame in ((length, bytes), (chunked, chunk)):
+        began = time.monotonic()
+        answer, sent = pour(service, head, gigabyte(frame))
+        assert time.monotonic() - began < 10
+        assert sent < 64 * MB
+        # Who goes on sending may lose the answer to the reset of the connection.
+        assert not answer or answer.startswith(b"HTTP/1.1 413 ")
+    assert service.exchange(length).startswith(b"HTTP/1.1 413 ")
+    assert service.memory() - before < 96 * MB
+
+
+def test_many_large_bodies_at_once_stay_within_the_memory(service: Target) -> None:
+    service.ask()
+    before, most, done = service.memory(), [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            most[0] = max(most[0], service.memory() - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    head = service.head(f"Content-Length: {8 * MB}") + b"\r\n"
+    with contextlib.ExitStack() as stack:
+        for _ in range(60):
+            peer = stack.enter_context(service.connect(head))
+            with contextlib.suppress(ConnectionError):
+                peer.sendall(b" " * (8 * MB - 1))
+        assert service.ask() < 2
+    done.set()
+    watcher.join()
+    assert most[0] < 256 * MB, f"{most[0] / MB:.0f} MB"
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/nowhere", "/resync"])
+def test_paths_that_read_no_body_do_not_wait_for_one(service: Target, path: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {GB}\r\n\r\n".encode()
+    began = time.monotonic()
+    assert service.exchange(head).startswith((b"HTTP/1.1 405 ", b"HTTP/1.1 404 ", b"HTTP/1.1 401 "))
+    assert time.monotonic() - began < 4
+
+
+def test_chunks_of_one_byte_cost_little(service: Target) -> None:
+    pieces = (b"1\r\n \r\n" * 10_000 for _ in range(1000))
+    answer, sent = pour(service, service.head("Transfer-Encoding: chunked") + b"\r\n", pieces)
+    assert sent < 16 * MB
+    assert not answer or answer.startswith(b"HTTP/1.1 400 ")
+
+
+def test_100_000_questions_are_answered_and_one_more_refused(service: Target) -> None:
+    before = service.memory()
+    body = orjson.dumps({"data": {"requests": [QUESTION] * 100_000}})
+    assert len(body) > 8 * MB
+    answer = requests.post(service.url + service.path, data=body, headers=service.json_headers, timeout=30)
+    assert answer.status_code == 413
+    short = {"userId": "a", "resource": {"type": "folder", "id": "b", "organizationId": "c"}}
+    body = orjson.dumps({"data": {"requests": [short] * 90_000}})
+    if len(body) <= 8 * MB:
+        answer = requests.post(service.url + service.path, data=body, headers=service.json_headers, timeout=60)
+        assert answer.status_code == 200
+        assert len(answer.json()["data"]) == 90_000
+    body = b'{"data":{"requests":[' + b"{}," * 100_000 + b"{}]}}"
+    answer = requests.post(service.url + service.path, data=body, headers=service.json_headers, timeout=30)
+    assert answer.status_code == 400
+    assert "100000" in answer.json()["error"]["message"]
+    assert service.memory() - before < 400 * MB
+
+
+BOMBS = {
+    "deep arrays": b"[" * 4_000_000,
+    "deep objects": b'{"a":' * 1_000_000,
+    "deep and closed": b"[" * 100_000 + b"]" * 100_000,
+    "a long number": b'{"data":' + b"9" * 4_000_000 + b"}",
+    "a long exponent": b'{"data":1e' + b"9" * 1_000_000 + b"}",
+    "many keys": b"{" + b",".join(b'"k%d":1' % number for number in range(300_000)) + b"}",
+    "one long text": b'{"data":"' + b"x" * 7_000_000 + b'"}',
+    "escapes": b'{"data":"' + b"\\u0041" * 1_000_000 + b'"}',
+}
+
+
+def test_bombs_of_json_are_refused_soon(service: Target) -> None:
+    before = service.memory()
+    for name, body in BOMBS.items():
+        began = time.monotonic()
+        answer = requests.post(service.url + service.path, data=body, headers=service.json_headers, timeout=30)
+        assert answer.status_code == 400, (name, answer.text)
+        assert len(answer.content) < 1000
+        assert time.monotonic() - began < 5, name
+    assert service.memory() - before < 200 * MB
+
+
+def test_compressed_bombs_are_not_opened(service: Target) -> None:
+    bomb = gzip.compress(b" " * (64 * MB) + BODY)
+    for encoding in ("gzip", "deflate", "br", "gzip, gzip"):
+        answer = requests.post(
+            service.url + service.path,
+            data=bomb,
+            headers={**service.json_headers, "Content-Encoding": encoding},
+            timeout=10,
+        )
+        assert answer.status_code == 415
+    head = service.head("Transfer-Encoding: gzip, chunked") + b"\r\n"
+    answer_head = service.exchange(head + chunk(bomb) + b"0\r\n\r\n")[:13]
+    assert answer_head.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501")), answer_head

@@ -1,0 +1,148 @@
+"""The directory changes again and again, and runs are written: every answer is true of one revision as a whole.
+
+Each call's answers are compared with a plain reading of the rules over the records of the revision it was answered
+from.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from random import Random
+from time import monotonic
+
+import pytest
+from sqlalchemy import Engine
+
+from app.access.decide import DecisionPolicy
+from app.access.decide import Question as Decided
+from app.access.records import Record
+from app.contract.permission_call import Question
+from app.database.engine import open_engine
+from app.provider.answer import Answer, answer_questions
+from app.store.access_view import AccessViewLoader, Snapshot
+from app.store.refresh import Refresh
+from app.store.refresh_problems import ProblemList
+from app.store.runs import RunRequest, Runs
+from app.store.schema import METADATA
+from tests.access.test_decide_against_rules import NOW, Company, Rulebook
+
+SECONDS = 5.0
+POLICY = DecisionPolicy(decision_ttl=0)
+
+
+class NotingLoader:
+    """Loads views like the service does, and tells from which revision the last one of a thread was."""
+
+    def __init__(self, loader: AccessViewLoader) -> None:
+        self._loader = loader
+        self._local = threading.local()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        with self._loader.snapshot() as snapshot:
+            self._local.revision = snapshot.revision
+            yield snapshot
+
+    @property
+    def last(self) -> int:
+        revision: int = self._local.revision
+        return revision
+
+
+def drawn_question(company: Company) -> Question:
+    question = company.question()
+    return Question(
+        user_id=question.user_id,
+        resource_type=question.type,
+        resource_id=question.resource_id,
+        organization_id=question.organization_id,
+        parent_folder_id=question.parent_folder_id,
+        context=dict(question.context or {}),
+    )
+
+
+def expected(records: Sequence[Record], asked: Sequence[Question]) -> list[tuple[bool, object]]:
+    book = Rulebook(list(records), POLICY)
+    verdicts = [
+        book.verdict(
+            Decided(
+                user_id=one.user_id,
+                type=one.resource_type,
+                resource_id=one.resource_id,
+                organization_id=one.organization_id,
+                parent_folder_id=one.parent_folder_id,
+                context=one.context or None,
+            )
+        )
+        for one in asked
+    ]
+    return [(verdict.allowed, verdict.role.value if verdict.role else None) for verdict in verdicts]
+
+
+def told(answer: Answer) -> list[tuple[object, object]]:
+    return [(result["hasAccess"], result.get("accessRole")) for result in answer.results]
+
+
+class Busy:
+    """A database whose directory changes, whose runs are written and which is asked, all at once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.loader = NotingLoader(AccessViewLoader(engine, POLICY))
+        self.records_of: dict[int, list[Record]] = {}
+        self.calls: list[tuple[int, list[Question], Answer]] = []
+        self.end = monotonic() + SECONDS
+
+    def refresh(self, number: int) -> None:
+        records = Company(number).records()
+        with Refresh(self.engine, clock=lambda: NOW, problems=ProblemList()) as reading:
+            reading.begin(["company"])
+            for place, record in enumerate(records):
+                reading.add(record, f"company:{place}")
+            reading.end(records=len(records), verdict="complete", reason="")
+            self.records_of[reading.finish().replaced.revision] = records
+
+    def keep_refreshing(self) -> None:
+        number = 1
+        while monotonic() < self.end:
+            self.refresh(number)
+            number += 1
+
+    def keep_writing(self) -> None:
+        runs = Runs(self.engine, lambda: NOW, Random(7))
+        number = 0
+        while monotonic() < self.end:
+            runs.enqueue(RunRequest(trigger="command", idempotency_key=f"run {number}"))
+            number += 1
+            # SQLite knows no queue: who writes without a pause keeps the refresh waiting.
+            threading.Event().wait(0.03)
+
+    def keep_asking(self, seed: int) -> None:
+        lot = Random(seed)
+        while monotonic() < self.end:
+            company = Company(lot.randrange(1 << 30))
+            asked = [drawn_question(company) for _ in range(20)]
+            answer = answer_questions(asked, self.loader, NOW, POLICY)
+            self.calls.append((self.loader.last, asked, answer))
+
+
+@pytest.mark.timeout(120)
+def test_every_answer_is_true_of_the_revision_it_was_read_from(database_url: str) -> None:
+    engine = open_engine(database_url, pool_size=8)
+    METADATA.create_all(engine)
+    busy = Busy(engine)
+    busy.refresh(0)
+    with ThreadPoolExecutor(4) as pool:
+        work = [pool.submit(busy.keep_refreshing), pool.submit(busy.keep_writing)]
+        work += [pool.submit(busy.keep_asking, seed) for seed in (1, 2)]
+        for one in work:
+            one.result()
+    engine.dispose()
+    calls = busy.calls if len(busy.calls) < 1500 else Random(3).sample(busy.calls, 1500)
+    wrong = [
+        revision for revision, asked, answer in calls if told(answer) != expected(busy.records_of[revision], asked)
+    ]
+    assert wrong == []
+    assert len(calls) > 100
+    assert len({revision for revision, _, _ in calls}) > 3

@@ -1,0 +1,106 @@
+"""Tokens: exchanged while calls go on, and guessed without shutting anybody out."""
+
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import requests
+
+from app.contract.operations import by_name
+from tests.attack.conftest import BODY, Target, write_service
+from tests.attack.fuzzing import backend
+from tests.e2e.conftest import HOST, Usher, free_port, serving, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120), pytest.mark.xdist_group("attack")]
+
+
+def ask(url: str, token: str) -> requests.Response:
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    return requests.post(f"{url}/permissions/check", data=BODY, headers=headers, timeout=10)
+
+
+def test_guessing_is_slowed_down_and_shuts_nobody_out(service: Target) -> None:
+    codes = [ask(service.url, f"guess-{number}").status_code for number in range(40)]
+    assert codes == [401] * 20 + [429] * 20
+    refused = requests.get(f"{service.url}/resync/x", headers={"Authorization": "Bearer guess"}, timeout=5)
+    assert refused.status_code == 429
+    assert 1 <= int(refused.headers["Retry-After"]) <= 60
+    service.ask()
+
+
+@pytest.mark.parametrize("arguments", [["serve"], ["serve", "--with-worker"]], ids=["alone", "with a worker"])
+def test_tokens_are_exchanged_while_calls_go_on(tmp_path: Path, arguments: list[str]) -> None:
+    port = free_port()
+    tokens = tmp_path / "tokens"
+    tokens.write_text("old\n")
+    config = write_service(
+        tmp_path,
+        port,
+        provider={"auth_tokens_file": str(tokens)},
+        backend={"base_url": f"http://{HOST}:1", "api_key": "k", "auth_token": "t"},
+        sync={"schedule": "", "verify_schedule": ""},
+    )
+    assert Usher(tmp_path, "directory", "refresh", "--config", config).process.wait(60) == 0
+    usher = Usher(tmp_path, *arguments, "--config", config)
+    url = f"http://{HOST}:{port}"
+    in_use, answered, failed, done = ["old"], [0], [], threading.Event()
+
+    def call() -> None:
+        with requests.Session() as session:
+            while not done.is_set():
+                headers = {"Content-Type": "application/json", "Authorization": f"Bearer {in_use[0]}"}
+                try:
+                    code = session.post(f"{url}/permissions/check", data=BODY, headers=headers, timeout=10).status_code
+                except requests.RequestException as error:
+                    failed.append(repr(error))
+                    continue
+                answered[0] += 1
+                if code != 200:
+                    failed.append(f"{code} with {headers['Authorization']}")
+
+    callers = [threading.Thread(target=call) for _ in range(2)]
+    try:
+        serving(usher, url)
+        for caller in callers:
+            caller.start()
+        for given, accepted, refused in (("old\nnew\n", "new", "never"), ("new\n", "new", "old")):
+            tokens.write_text(given)
+            usher.process.send_signal(signal.SIGHUP)
+
+            def exchanged(accepted: str = accepted, refused: str = refused) -> bool:
+                return ask(url, accepted).status_code == 200 and ask(url, refused).status_code in {401, 429}
+
+            wait_for("the exchange", exchanged, 20)
+            in_use[0] = "new"
+            time.sleep(1)
+        tokens.unlink()
+        usher.process.send_signal(signal.SIGHUP)
+        wait_for("the complaint", lambda: "cannot be read again" in usher.complained(), 10)
+        time.sleep(1)
+        assert ask(url, "new").status_code == 200
+    finally:
+        done.set()
+        for caller in callers:
+            caller.join()
+        code = usher.end()
+    assert failed == []
+    assert answered[0] > 50
+    assert code == 0
+    said = usher.complained()
+    assert "Traceback" not in said
+
+
+def test_guessing_at_the_backend_is_slowed_down_and_shuts_nobody_out(tmp_path: Path) -> None:
+    target = backend(tmp_path)
+    client, path = target.app.test_client(), by_name("get_organizations").path
+    wrong = {**target.credentials, "x-service-auth-token": "guess"}
+
+    def code(headers: dict[str, str], address: str = "192.0.2.1") -> int:
+        answer = client.post(path, json={"data": {}}, headers=headers, environ_base={"REMOTE_ADDR": address})
+        return answer.status_code
+
+    assert [code(wrong) for _ in range(30)] == [403] * 20 + [429] * 10
+    assert code(wrong, "192.0.2.2") == 403
+    assert code(target.credentials) == 200

@@ -1,0 +1,38 @@
+"""A backend on loopback and workers that are real processes."""
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.conftest import empty_postgres_database
+from tests.faults.live import LiveWorld, live_world
+from tests.faults.world import memory_folder
+from tests.soak.faults import quiet
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """An empty folder that needs no disk."""
+    folder = Path(tempfile.mkdtemp(prefix="usher-crashes-", dir=memory_folder()))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def world(memory: Path) -> Iterator[LiveWorld]:
+    quiet()
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    yield from live_world(memory)
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def postgres(postgres_database: str) -> str:
+    """The URL of an empty PostgreSQL database."""
+    empty_postgres_database(postgres_database)
+    return postgres_database

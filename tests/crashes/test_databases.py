@@ -1,0 +1,208 @@
+"""A database that cannot be written to, that is full, that goes away and comes back."""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import sqlalchemy
+from sqlalchemy import event
+
+from app.store.runs import RunStatus
+from tests.faults.company import Company, edit_many, rename_all
+from tests.faults.comparing import differences, ledger_differences
+from tests.faults.live import LiveWorld, until
+from tests.faults.world import World
+from tests.soak.faults import quiet
+
+BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+
+
+@pytest.fixture
+def world(memory: Path) -> Iterator[World]:
+    quiet()
+    world = World(memory)
+    world.begin(Company(Random(31), size=2), batch_size=2)
+    yield world
+    world.close()
+
+
+def in_step(world: World) -> bool:
+    world.time.go_on(hours=7)
+    world.runs.orphaned()
+    run = world.sync()
+    assert run.status is RunStatus.DONE, run.error
+    return not differences(world) and not ledger_differences(world)
+
+
+def limit_pages(world: World, pages: int) -> Any:
+    """Like a disk on which so many pages are left."""
+
+    def limit(connection: Any, _record: Any) -> None:
+        connection.execute(f"PRAGMA max_page_count = {pages}").close()
+
+    world.engine.dispose()
+    event.listen(world.engine, "connect", limit)
+    return limit
+
+
+@pytest.mark.parametrize("further_pages", [0, 4, 10, 20, 40])
+def test_full_disk_ends_the_run_and_costs_nothing_else(world: World, further_pages: int) -> None:
+    assert world.sync().status is RunStatus.DONE
+    edit_many(world.company, 40)
+    rename_all(world.company)
+    with world.engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+    limit = limit_pages(world, pages + further_pages)
+    try:
+        run = world.sync()
+        told = run.error or ("" if run.status is RunStatus.DONE else "nothing")
+    except sqlalchemy.exc.OperationalError as error:
+        told = str(error.orig)  # no room even for saying so: the run counts as orphaned
+    assert not told or "full" in told
+    world.engine.dispose()
+    event.remove(world.engine, "connect", limit)
+    assert in_step(world)
+
+
+def test_read_only_database_ends_the_run_before_any_call(world: World) -> None:
+    assert world.sync().status is RunStatus.DONE
+    edit_many(world.company, 20)
+
+    def forbid(connection: Any, _record: Any) -> None:
+        connection.execute("PRAGMA query_only = ON").close()
+
+    world.engine.dispose()
+    event.listen(world.engine, "connect", forbid)
+    before = world.layer.writes
+    with pytest.raises(sqlalchemy.exc.OperationalError, match="readonly"):
+        world.sync()
+    assert world.layer.writes == before
+    world.engine.dispose()
+    event.remove(world.engine, "connect", forbid)
+    assert in_step(world)
+
+
+def test_database_that_turns_read_only_in_the_middle_loses_nothing(world: World) -> None:
+    """From the tenth call on nothing can be written down: what was sent by then is made good later."""
+    calls = 0
+    send = world.layer._backend.send
+    read_only = threading.Event()
+
+    def send_and_look(request: Any, **given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 10:
+            read_only.set()
+        return send(request, **given)
+
+    def forbid(_connection: Any, cursor: Any, *_others: Any) -> None:
+        cursor.execute(f"PRAGMA query_only = {'ON' if read_only.is_set() else 'OFF'}")
+
+    event.listen(world.engine, "before_cursor_execute", forbid)
+    world.layer._backend.send = send_and_look  # type: ignore[method-assign]
+    with pytest.raises(sqlalchemy.exc.OperationalError, match="readonly"):
+        world.sync()
+    assert calls <= 10 + world.batch_size * 8
+    read_only.clear()
+    assert in_step(world)
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator["Server"]:
+    if not BINARIES:
+        pytest.skip("no PostgreSQL server is installed here")
+    if os.getuid() != 0:
+        pytest.skip("only root can start a PostgreSQL server as the user postgres")
+    try:
+        pwd.getpwnam("postgres")
+    except KeyError:
+        pytest.skip("there is no user postgres")
+    server = Server(BINARIES[-1].parent)
+    yield server
+    server.remove()
+
+
+class Server:
+    """A PostgreSQL server of our own, which may be stopped."""
+
+    def __init__(self, binaries: Path) -> None:
+        self._binaries = binaries
+        self.folder = Path("/tmp") / f"usher-postgres-{os.getpid()}"
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        shutil.chown(self.folder, "postgres", "postgres")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self._run("initdb", "-D", str(self.folder / "data"), "-A", "trust", "-E", "UTF8", "-N")
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        options = f"-p {self.port} -k '' -c listen_addresses=127.0.0.1 -c fsync=off"
+        self._run(
+            "pg_ctl", "-D", str(self.folder / "data"), "-o", options, "-l", str(self.folder / "log"), "-w", "start"
+        )
+
+    def stop(self, mode: str) -> None:
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "stop")
+
+    def remove(self) -> None:
+        self.stop("immediate")
+        shutil.rmtree(self.folder)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [str(self._binaries / program), *arguments],
+            user="postgres",
+            group="postgres",
+            cwd=self.folder,
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+
+@pytest.mark.postgres
+def test_server_restarted_during_a_run(own_server: Server, memory: Path) -> None:
+    quiet()
+    world = LiveWorld(memory)
+    world.serve(Company(Random(32), size=2), database_url=own_server.url)
+    world.front.delay = 0.05
+    try:
+        worker = world.start_worker()
+        for mode in ("fast", "immediate"):
+            run = world.enqueue()
+            before = len(world.front.seen)
+            until(lambda before=before: len(world.front.seen) > before + 2)
+            own_server.stop(mode)
+            time.sleep(0.5)
+            own_server.start()
+            world.engine.dispose()
+            ended = world.ended(run, within=40)
+            assert "error of the program" not in (ended.error or "")
+            rename_all(world.company)
+            world.write_settings()
+        assert worker.poll() is None
+        run = world.ended(world.enqueue(), within=60)
+        assert run.status is RunStatus.DONE, run.error
+        assert not differences(world)
+        assert not ledger_differences(world)
+        assert "Traceback" not in world.said(worker)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(10) == 0
+    finally:
+        world.close()

@@ -1,0 +1,160 @@
+"""Real workers that are killed, paused, told to stop, and that compete."""
+
+import signal
+import time
+from random import Random
+from typing import Any
+
+import pytest
+
+from app.store.runs import RunStatus
+from tests.conftest import POSTGRES
+from tests.crashes.sessions import HOLDS_LOCK, end_sessions
+from tests.faults.company import Company, rename_all
+from tests.faults.comparing import differences, ledger_differences
+from tests.faults.layer import Fault
+from tests.faults.live import LiveWorld, until
+
+needs_postgres = pytest.mark.skipif(not POSTGRES, reason="USHER_TEST_POSTGRES names no server")
+
+TAKE_OVER = 15.0
+"""Seconds within which another worker has to go on."""
+
+
+def converged(world: LiveWorld) -> bool:
+    run = world.ended(world.enqueue())
+    assert run.status is RunStatus.DONE, run.error
+    found = [*differences(world), *ledger_differences(world)]
+    assert found == []
+    return True
+
+
+def test_worker_killed_at_random_instants_loses_nothing(world: LiveWorld) -> None:
+    world.serve(Company(Random(11), size=1))
+    world.front.delay = 0.02
+    random = Random(5)
+    for _ in range(2):
+        worker = world.start_worker()
+        world.enqueue()
+        before = len(world.front.seen)
+        until(lambda before=before: len(world.front.seen) > before)
+        time.sleep(random.random())
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+        rename_all(world.company)
+        world.write_settings()
+    world.start_worker()
+    assert converged(world)
+
+
+def test_worker_told_to_stop_ends_its_run_in_peace(world: LiveWorld) -> None:
+    world.serve(Company(Random(12), size=1))
+    world.front.delay = 0.2
+    worker = world.start_worker()
+    run = world.enqueue()
+    until(lambda: len(world.front.seen) > 2)
+    worker.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    assert worker.wait(10) == 0, world.said(worker)
+    assert time.monotonic() - began < 5
+    ended = world.runs.get(run.run_id)
+    assert (ended.status, ended.error) == (RunStatus.CANCELLED, "stopped: the process was asked to end")
+    assert not world.ask_database("SELECT 1 FROM call WHERE settled_at IS NULL")
+    world.start_worker()
+    assert converged(world)
+
+
+def test_worker_told_to_stop_while_it_is_throttled_does_not_wait(world: LiveWorld) -> None:
+    world.serve(Company(Random(12), size=1))
+    world.front.always = Fault.THROTTLED_SECONDS
+    worker = world.start_worker()
+    run = world.enqueue()
+    until(lambda: world.front.seen)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(5) == 0, world.said(worker)
+    assert world.runs.get(run.run_id).status is RunStatus.CANCELLED
+
+
+def test_connections_that_really_break_are_survived(world: LiveWorld) -> None:
+    world.serve(Company(Random(13), size=1))
+    world.front.faults = [Fault.RESET_AFTER, Fault.CUT, Fault.RESET_BEFORE, Fault.BAD_GATEWAY, Fault.UNAVAILABLE]
+    world.start_worker()
+    # What was applied although nobody heard of it is "there already" afterwards, and told once more by the next run.
+    assert world.ended(world.enqueue()).status is RunStatus.DONE
+    assert converged(world)
+
+
+@needs_postgres
+@pytest.mark.postgres
+@pytest.mark.parametrize("workers", [2, 3])
+def test_leader_killed_another_takes_over(world: LiveWorld, postgres: str, workers: int, record_property: Any) -> None:
+    world.serve(Company(Random(14), size=2), database_url=postgres)
+    world.front.delay = 0.05
+    for _ in range(workers):
+        world.start_worker()
+    world.enqueue()
+    until(lambda: len(world.front.seen) > 5)
+    leader = next(worker for worker in world.workers if worker.pid == world.front.seen[-1].pid)
+    others = {worker.pid for worker in world.workers} - {leader.pid}
+    leader.send_signal(signal.SIGKILL)
+    leader.wait()
+    died = time.monotonic()
+    taken = until(lambda: next((seen for seen in world.front.seen if seen.pid in others), None), TAKE_OVER)
+    record_property("take_over_seconds", round(taken.began - died, 2))
+    print(f"took over after {taken.began - died:.2f} s")
+    assert taken.began - died < TAKE_OVER
+    assert converged(world)
+    assert world.front.overlaps() == []
+
+
+@needs_postgres
+@pytest.mark.postgres
+@pytest.mark.parametrize("throttled", [False, True])
+def test_paused_worker_that_lost_its_lock_sends_no_further_call(
+    world: LiveWorld, postgres: str, throttled: bool
+) -> None:
+    world.serve(Company(Random(15), size=1), database_url=postgres)
+    if throttled:
+        # Each call is told to come back in a while: the worker waits in the middle of its calls.
+        world.front.always = Fault.UNAVAILABLE
+    else:
+        world.front.open.clear()
+    paused = world.start_worker()
+    first = world.enqueue()
+    until(lambda: world.front.seen)
+    paused.send_signal(signal.SIGSTOP)
+    time.sleep(0.5)  # what was on its way has arrived
+    assert end_sessions(postgres, HOLDS_LOCK) == 1
+    before = len(world.front.of(paused.pid))
+    world.front.always = None
+    world.front.open.set()
+    world.start_worker()
+    assert converged(world)
+    paused.send_signal(signal.SIGCONT)
+    time.sleep(3)
+    assert len(world.front.of(paused.pid)) == before
+    assert world.runs.get(first.run_id).status is RunStatus.FAILED
+    assert paused.poll() is None, world.said(paused)
+    assert converged(world)
+    assert world.front.overlaps() == []
+
+
+@needs_postgres
+@pytest.mark.postgres
+def test_database_sessions_ended_during_a_run(world: LiveWorld, postgres: str) -> None:
+    world.serve(Company(Random(16), size=1), database_url=postgres)
+    world.front.delay = 0.05
+    worker = world.start_worker()
+    for _ in range(3):
+        run = world.enqueue()
+        before = len(world.front.seen)
+        until(lambda before=before: len(world.front.seen) > before + 2)
+        end_sessions(postgres, "TRUE")
+        world.engine.dispose()
+        ended = world.ended(run)
+        assert "error of the program" not in (ended.error or ""), ended.error
+        rename_all(world.company)
+        world.write_settings()
+    assert worker.poll() is None
+    assert converged(world)
+    assert "Traceback" not in world.said(worker)

@@ -1,0 +1,23 @@
+"""A world whose files lie in memory, one for all tests of a process."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.faults.world import World, memory_folder
+from tests.soak.faults import quiet
+
+
+@pytest.fixture(scope="module")
+def any_world() -> Iterator[World]:
+    folder = Path(tempfile.mkdtemp(prefix="usher-faults-", dir=memory_folder()))
+    quiet()
+    world = World(folder)
+    yield world
+    world.close()
+    structlog.reset_defaults()
+    shutil.rmtree(folder)

@@ -1,0 +1,148 @@
+"""One schedule: a company, edits, runs in bad weather, and then the promise.
+
+When the faults stop, at most two more runs bring the backend to exactly what the directory says. What no answer could
+have told (a confirmed write that was lost, a change by someone else, a call that arrived long after its timeout) is
+found by reading the backend back: where there was such a fault, the first of the two runs is a verifying one.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+from app.store.runs import Run, RunStatus
+from tests.faults.company import EDITS, Company
+from tests.faults.comparing import differences, ledger_differences
+from tests.faults.layer import OUTAGES, SILENT, Fault, Weather
+from tests.faults.world import World
+
+ENDED = {RunStatus.DONE, RunStatus.PARTIAL, RunStatus.FAILED}
+
+CALLS_PER_FAULT = 12
+"""See ``Outcome.bound``."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a seed stands for."""
+
+    seed: int
+    weather: Weather
+    runs: int
+    batch_size: int
+    max_in_flight: int
+
+    @classmethod
+    def of(cls, seed: int) -> "Drawn":
+        random = Random(f"schedule {seed}")
+        kinds = list(OUTAGES) if random.random() < 0.6 else list(Fault)
+        faults = random.sample(kinds, random.choice((1, 2, 4, len(kinds))))
+        return cls(
+            seed=seed,
+            weather=Weather(seed, tuple(sorted(faults)), random.choice((3, 10, 25, 50, 90))),
+            runs=random.choice((1, 2, 3, 4)),
+            batch_size=random.choice((1, 3, 200)),
+            max_in_flight=random.choice((1, 1, 1, 4)),
+        )
+
+
+@dataclass
+class Outcome:
+    """What a schedule came to."""
+
+    drawn: Drawn
+    statuses: list[str] = field(default_factory=list)
+    injected: Counter[Fault] = field(default_factory=Counter)
+    calls: int = 0
+    """Requests that reached the backend or the layer, in all runs."""
+    calm: int | None = None
+    """Requests that the same runs make in good weather, where that was tried."""
+    runs_to_converge: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def bound(self) -> int:
+        """What is promised: the calls of good weather once more for the runs that make good, and for each fault so many
+        as its repeats, its halves and the items that it made uncertain can take."""
+        return 2 * (self.calm or 0) + CALLS_PER_FAULT * self.injected.total()
+
+    def told(self) -> str:
+        weather = self.drawn.weather
+        faults = ", ".join(fault.name for fault in weather.faults)
+        return (
+            f"seed {self.drawn.seed}: {weather.percent} % of {faults}; {self.drawn.runs} runs, batches of "
+            f"{self.drawn.batch_size}, {self.drawn.max_in_flight} side by side; runs {self.statuses}; "
+            f"{self.calls} calls ({self.calm} when calm), {self.injected.total()} faults\n" + "\n".join(self.problems)
+        )
+
+
+def run_schedule(seed: int, world: World) -> Outcome:
+    """Plays the schedule of that seed. Every fourth is played in good weather, too, to see what the faults cost."""
+    drawn = Drawn.of(seed)
+    outcome = Outcome(drawn)
+    if seed % 4 == 0:
+        outcome.calm = _play(drawn, world, outcome, calm=True)
+    outcome.calls = _play(drawn, world, outcome, calm=False)
+    if outcome.calm is not None and outcome.calls > outcome.bound:
+        outcome.problems.append(f"{outcome.calls} calls, the bound is {outcome.bound}")
+    return outcome
+
+
+def _play(drawn: Drawn, world: World, outcome: Outcome, *, calm: bool) -> int:
+    random = Random(f"play {drawn.seed}")
+    company = Company(random, size=random.choice((0.3, 1, 2)))
+    world.begin(company, batch_size=drawn.batch_size, max_in_flight=drawn.max_in_flight)
+    world.plant_foreign()
+    foreign = world.held(foreign=True)
+    if random.random() < 0.5:
+        world.sync()
+        world.layer.calls.clear()
+    for _ in range(drawn.runs):
+        random.choice(EDITS)(company)
+        pause = random.choice((0, 60, 3600 * 7))
+        verify = random.random() < 0.2
+        world.layer.weather = None if calm else drawn.weather
+        run = world.sync(verify=verify)
+        world.time.sleep(pause)
+        if not calm:
+            outcome.statuses.append(run.status.value)
+            if run.status not in ENDED or (run.error or "").startswith("an error of the program"):
+                outcome.problems.append(f"run {run.status}: {run.error}")
+    world.layer.clear_up()
+    if calm:
+        for _ in range(2):
+            world.time.go_on(hours=7)
+            world.sync()
+    else:
+        outcome.injected = world.layer.injected
+        _make_good(world, outcome)
+        if world.held(foreign=True) != foreign:
+            outcome.problems.append("what others had put there was touched")
+    return len(world.layer.calls)
+
+
+def _make_good(world: World, outcome: Outcome) -> None:
+    verify = bool(SILENT & set(outcome.injected))
+    last: Run | None = None
+    for number in (1, 2):
+        world.time.go_on(hours=7)  # whatever rests after a failure has rested
+        last = world.sync(verify=verify and number == 1)
+        outcome.statuses.append(last.status.value)
+        outcome.runs_to_converge = number
+        if not differences(world) and not ledger_differences(world):
+            break
+    found = differences(world) + ledger_differences(world)
+    if found:
+        assert last is not None
+        outcome.problems += [f"not converged ({last.error}): {len(found)} differences", *found[:10]]
+        return
+    before = world.layer.writes
+    last = world.sync()
+    if world.layer.writes != before and outcome.runs_to_converge == 1:
+        # The backend was right already; what the first run could not ask about was told once more by the second.
+        outcome.runs_to_converge = 2
+        before = world.layer.writes
+        last = world.sync()
+    if world.layer.writes != before:
+        outcome.problems.append(f"a further run wrote: {[call.operation for call in world.layer.calls[-5:]]}")
+    if last.status is not RunStatus.DONE:
+        outcome.problems.append(f"the last run is {last.status}: {last.error}")

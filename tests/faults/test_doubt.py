@@ -1,0 +1,74 @@
+"""What becomes of items when the answer is about a repetition, and the first try may have done it."""
+
+from random import Random
+
+import pytest
+
+from app.access.records import AccessRole, AccessType, Folder, Membership, User
+from tests.faults.company import HOME, Company
+from tests.faults.comparing import differences, ledger_differences
+from tests.faults.layer import Fault
+from tests.faults.world import World
+
+ADA = User(user_id="ada", name="Ada", email="ada@acme.example")
+MEMBER = Membership(organization_id=HOME, user_id="ada", access_role=AccessRole.EDITOR)
+
+
+@pytest.fixture
+def world(any_world: World) -> World:
+    any_world.begin(Company(Random(1), size=0))
+    assert any_world.sync().status == "done"
+    return any_world
+
+
+def in_step(world: World) -> bool:
+    world.time.go_on(hours=7)
+    world.sync()
+    return not differences(world) and not ledger_differences(world)
+
+
+@pytest.mark.parametrize("then", [Fault.UNAUTHORIZED, Fault.ITEMS_FAILED, Fault.ITEMS_FAILED_500])
+@pytest.mark.parametrize("first", [Fault.RESET_AFTER, Fault.CUT, Fault.LATE])
+def test_add_that_may_have_come_through_is_ours_to_delete(world: World, first: Fault, then: Fault) -> None:
+    world.company.put(ADA, MEMBER)
+    world.layer.script = {"add_users": [first, then]}
+    world.sync()
+    assert ("acme", "organization", "", "ada") in world.held()["users"]
+    del world.company.records[MEMBER.key]
+    assert in_step(world)
+    assert not world.held()["users"]
+
+
+@pytest.mark.parametrize("then", [Fault.UNAUTHORIZED, Fault.ITEMS_FAILED])
+def test_update_that_may_have_come_through_is_told_again(world: World, then: Fault) -> None:
+    folder = Folder(organization_id=HOME, folder_id="f", folder_name="F", access_type=AccessType.PUBLIC)
+    world.company.put(folder)
+    world.sync()
+    world.company.put(Folder(organization_id=HOME, folder_id="f", folder_name="F", access_type=AccessType.RESTRICTED))
+    world.layer.script = {"update_folder_access": [Fault.RESET_AFTER, then]}
+    world.sync()
+    world.company.put(folder)  # what the ledger says, and not what the backend holds
+    assert in_step(world)
+
+
+def test_lost_delete_is_reported_by_a_verify_and_left_alone(world: World) -> None:
+    """The ledger no longer knows it, and nothing is deleted that is not surely ours."""
+    world.company.put(ADA, MEMBER)
+    world.sync()
+    del world.company.records[MEMBER.key]
+    world.layer.script = {"delete_users": [Fault.LOST_WRITE]}
+    world.sync()
+    run = world.sync(verify=True)
+    assert run.report["verify"]["foreign"] == {"organizationUser": 1}
+    assert ("acme", "organization", "", "ada") in world.held()["users"]
+
+
+def test_what_is_missing_and_cannot_be_added_again_is_not_taken_for_there(world: World) -> None:
+    world.company.put(ADA, MEMBER)
+    world.sync()
+    world.tell("delete_users", organizationId=HOME, userIds=["ada"])
+    world.company.put(User(user_id="ada", name="Ada L.", email="ada@acme.example"))
+    world.layer.script = {"add_users": [Fault.ITEMS_FAILED]}
+    world.sync()
+    world.company.put(ADA)  # as the ledger has it
+    assert in_step(world)

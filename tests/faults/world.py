@@ -1,0 +1,342 @@
+"""Usher and the self-hosted backend in one process, with the fault layer between them and time that is simulated."""
+
+import json
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pydantic import SecretStr
+from sqlalchemy import Engine, select
+
+from app.backend.app import create_backend
+from app.backend.outgoing import open_session
+from app.backend.settings import SelfHostedBackendSettings
+from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.client.client import BackendClient
+from app.client.settings import BackendSettings
+from app.contract.operations import by_name
+from app.database.engine import open_engine, reading
+from app.database.migrations import upgrade
+from app.directory.settings import DirectorySettings
+from app.store.lock import sync_lock
+from app.store.runs import Run, RunRequest, Runs
+from app.store.sync_tables import LedgerItemRow
+from app.sync.engine import SyncEngine
+from app.sync.progress import QuietProgress
+from app.sync.settings import LimitSettings, SyncSettings
+from tests.faults.clock import SimulatedTime
+from tests.faults.company import HOME, Company, Held
+from tests.faults.layer import FaultLayer
+
+NO_LIMITS = LimitSettings(delete_count=1_000_000, delete_percent=100)
+
+_FOREIGN = ("theirs", "guest")
+"""What others put into our organization begins with one of these."""
+
+
+class World:
+    """One backend, one company, one ledger. ``begin`` starts anew from nothing: to make engines and an application for
+    each schedule would take longer than the schedule."""
+
+    company: Company
+    layer: FaultLayer
+    api_key: str
+    auth_token: str
+    batch_size: int
+    max_in_flight: int
+    runs_begun: int
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.engine: Engine = open_engine(f"sqlite:///{folder / 'usher.db'}")
+        self.backend_engine: Engine = open_engine(f"sqlite:///{folder / 'backend.db'}")
+        for engine, migrations in ((self.engine, STORE_MIGRATIONS), (self.backend_engine, BACKEND_MIGRATIONS)):
+            upgrade(engine, migrations)
+            engine.dispose()
+            database = Path(str(engine.url.database))
+            shutil.copy(database, database.with_suffix(".empty"))
+        self.time = SimulatedTime()
+        settings = SelfHostedBackendSettings(
+            database_url=f"sqlite:///{folder / 'backend.db'}",
+            secret_key=SecretStr("a secret key for tests only"),
+            workspaces_per_hour=1_000_000,
+        )
+        self.app = create_backend(
+            settings,
+            self.backend_engine,
+            self.time.clock,
+            Random(4),
+            open_session(allow_private=False),
+            sleep=self.time.sleep,
+        )
+
+    def begin(self, company: Company, *, batch_size: int = 200, max_in_flight: int = 1) -> None:
+        """Empty databases, a new workspace, this company."""
+        for engine in (self.engine, self.backend_engine):
+            engine.dispose()
+            database = Path(str(engine.url.database))
+            for tail in ("-wal", "-shm"):
+                database.with_name(database.name + tail).unlink(missing_ok=True)
+            shutil.copy(database.with_suffix(".empty"), database)
+        self.company = company
+        self.batch_size, self.max_in_flight = batch_size, max_in_flight
+        self.time.restart()
+        self.stop = threading.Event()
+        self.api_key, self.auth_token = self._credentials()
+        self.layer = FaultLayer(self.app, self.time, change_something=self.change_something)
+        self.runs_begun = 0
+
+    def close(self) -> None:
+        self.engine.dispose()
+        self.backend_engine.dispose()
+
+    # Runs.
+
+    @property
+    def runs(self) -> Runs:
+        return Runs(self.engine, self.time.clock, Random(self.runs_begun))
+
+    def settings(self) -> BackendSettings:
+        return BackendSettings(
+            base_url="http://backend.test",
+            api_key=SecretStr(self.api_key),
+            auth_token=SecretStr(self.auth_token),
+            max_in_flight=self.max_in_flight,
+            batch_size=self.batch_size,
+        )
+
+    def client(self) -> BackendClient:
+        return BackendClient(
+            self.settings(),
+            transport=self.layer,
+            clock=self.time.clock,
+            sleep=self.time.sleep,
+            monotonic=self.time.monotonic,
+            random=Random(self.runs_begun),
+            stop=self.stop,
+        )
+
+    def sync(self, **request: Any) -> Run:
+        """One run from request to end."""
+        self.runs_begun += 1
+        self.layer.begin_run()
+        run, _created = self.runs.enqueue(RunRequest(trigger="command", **request))
+        lock = sync_lock(self.engine)
+        assert lock.acquire()
+        try:
+            return self.sync_engine().execute(run.run_id, lock=lock, progress=QuietProgress(), stop=self.stop)
+        finally:
+            lock.release()
+
+    def sync_engine(self) -> SyncEngine:
+        return SyncEngine(
+            engine=self.engine,
+            client=self.client(),
+            sources=[self.company],
+            sync_settings=SyncSettings(limits=NO_LIMITS),
+            backend_settings=self.settings(),
+            directory_settings=DirectorySettings(),
+            clock=self.time.clock,
+            sleep=self.time.sleep,
+            random=Random(self.runs_begun),
+        )
+
+    # The backend, asked and told behind Usher's back.
+
+    def _credentials(self) -> tuple[str, str]:
+        client = self.app.test_client()
+
+        def ask(operation: str, headers: dict[str, str], **data: Any) -> Any:
+            answer = client.post(by_name(operation).path, json={"data": data}, headers=headers).json
+            return answer["result"]["data"]
+
+        workspace = ask("create_workspace", {}, ownerEmail="owner@acme.example")
+        names = ("x-service-workspace-id", "x-service-workspace-auth-token")
+        headers = dict(zip(names, (workspace["id"], workspace["authToken"]), strict=True))
+        api_key = next(iter(workspace["apiKeyList"]))
+        return api_key, ask("get_auth_tokens", headers, apiKey=api_key)["authTokens"][0]["token"]
+
+    def tell(self, operation: str, *, twin: bool = False, **data: Any) -> Any:
+        """A call past the layer; whatever it answers."""
+        contracted = by_name(operation)
+        path = contracted.twin_path if twin and contracted.twin_path else contracted.path
+        headers = {"x-service-api-key": self.api_key, "x-service-auth-token": self.auth_token}
+        return self.app.test_client().post(path, json={"data": data}, headers=headers).json
+
+    def plant_foreign(self) -> None:
+        """What was there before Usher came and is nobody's business."""
+        everyone = [{"userId": "guest-1", "name": "Guest", "email": "guest@other.example"}]
+        for organization in ("theirs Ltd", HOME):
+            self.tell("add_organizations", organizations=[{"organizationId": organization, "organizationName": "X"}])
+            self.tell("add_folder", organizationId=organization, folders=[{"folderId": "theirs", "folderName": "T"}])
+            self.tell(
+                "add_documents",
+                organizationId=organization,
+                folderId="theirs",
+                documents=[{"documentId": "theirs-1", "documentName": "T"}],
+            )
+            self.tell(
+                "add_documents",
+                organizationId=organization,
+                documents=[{"documentId": "theirs-2", "documentName": "T"}],
+            )
+            self.tell("add_users", organizationId=organization, users=everyone)
+            self.tell("add_users", organizationId=organization, folderId="theirs", users=everyone)
+            self.tell("add_users", organizationId=organization, documentId="theirs-2", users=everyone)
+            self.tell(
+                "add_groups",
+                organizationId=organization,
+                organizationUserGroups=[{"groupId": "theirs", "groupName": "T"}],
+            )
+            self.tell(
+                "add_users_to_groups",
+                organizationId=organization,
+                organizationUserGroupId="theirs",
+                userIds=["guest-1"],
+            )
+
+    def change_something(self, random: Random) -> None:
+        """Someone changes or removes something of ours behind our back; he makes nothing new."""
+        held = self.held()
+        change = random.choice(
+            (
+                self._behind_organizations,
+                self._behind_folders,
+                self._behind_folders,
+                self._behind_documents,
+                self._behind_documents,
+                self._behind_users,
+                self._behind_users,
+                self._behind_members,
+            )
+        )
+        change(random, held)
+
+    def _behind_organizations(self, random: Random, held: Held) -> None:
+        name = _any(random, held["organizations"])
+        if name is None:
+            return
+        if random.random() < 0.3 and name != HOME:
+            self.tell("delete_organizations", organizationIds=[name])
+        elif random.random() < 0.5:
+            self.tell("disable_organizations", organizationIds=[name], disabled=random.random() < 0.5)
+        else:
+            self.tell("update_organizations", organizations=[{"organizationId": name, "organizationName": "changed"}])
+
+    def _behind_folders(self, random: Random, held: Held) -> None:
+        found = _any(random, held["folders"])
+        if found is None:
+            return
+        organization, folder = found
+        what = random.randrange(4)
+        if what == 0:
+            self.tell("delete_folder", organizationId=organization, folderId=folder)
+        elif what == 1:
+            self.tell("update_folder", organizationId=organization, folders=[{"folderId": folder, "folderName": "c"}])
+        elif what == 2:
+            moved = {"folderId": folder, "folderName": "c", "parentFolderId": "root"}
+            self.tell("update_folder", organizationId=organization, folders=[moved])
+        else:
+            access = {"accessType": "public"} if random.random() < 0.5 else {"inheritFromParent": True}
+            self.tell("update_folder_access", organizationId=organization, folderIds=[folder], **access)
+
+    def _behind_documents(self, random: Random, held: Held) -> None:
+        found = _any(random, held["documents"])
+        if found is None:
+            return
+        organization, document = found
+        what = random.randrange(4)
+        given = {"organizationId": organization, "documentIds": [document]}
+        if what == 0:
+            self.tell("delete_documents", **given)
+        elif what == 1:
+            changed = {"documentId": document, "documentName": "changed"}
+            self.tell("update_documents", organizationId=organization, documents=[changed])
+        elif what == 2:
+            self.tell("move_documents", **given, folderId="root")
+        else:
+            self.tell("update_document_access", **given, accessType=random.choice(("public", "restricted")))
+
+    def _behind_users(self, random: Random, held: Held) -> None:
+        found = _any(random, held["users"])
+        if found is None:
+            return
+        organization, level, container, user = found
+        place: dict[str, Any] = {"organizationId": organization}
+        if level != "organization":
+            place[f"{level}Id"] = container
+        if random.random() < 0.5:
+            self.tell("delete_users", **place, userIds=[user])
+        else:
+            changed = {"userId": user, "name": "changed", "email": "changed@x.example", "accessRole": "viewer"}
+            self.tell("update_users", twin=True, **place, users=[changed])
+
+    def _behind_members(self, random: Random, held: Held) -> None:
+        found = _any(random, held["members"])
+        if found is not None:
+            organization, group, user = found
+            given = {"organizationId": organization, "organizationUserGroupId": group, "userIds": [user]}
+            self.tell("delete_users_from_groups", **given)
+
+    # What is there.
+
+    def held(self, *, foreign: bool = False) -> Held:
+        """What the backend's own tables hold of ours, or of others, in the form of ``company.desired``."""
+        held: Held = {"organizations": {}, "folders": {}, "documents": {}, "groups": set(), "members": set()}
+        with closing(sqlite3.connect(self.folder / "backend.db")) as database:
+            rows = {name: database.execute(sql).fetchall() for name, sql in _TABLES.items()}
+        folder_types = {(row[0], row[1]): row[4] for row in rows["folders"]}
+        for organization, disabled, payload in rows["organizations"]:
+            held["organizations"][organization] = (json.loads(payload), bool(disabled))
+        for organization, folder, parent, own, _in_force, payload in rows["folders"]:
+            held["folders"][organization, folder] = (json.loads(payload), parent, own)
+        for organization, document, folder, own, payload in rows["documents"]:
+            in_force = own or folder_types.get((organization, folder), "organizationPrivate")
+            held["documents"][organization, document] = (json.loads(payload), folder, in_force)
+        held["groups"] = set(rows["groups"])
+        held["members"] = set(rows["members"])
+        held["users"] = {tuple(row[:4]): (json.loads(row[5]), row[4]) for row in rows["users"]}
+        return _only(held, _is_foreign if foreign else lambda key: not _is_foreign(key))
+
+    def ledger(self) -> dict[tuple[str, str, str, str], Any]:
+        with reading(self.engine) as connection:
+            rows = connection.execute(select(LedgerItemRow.__table__)).all()  # type: ignore[attr-defined]
+        return {(row.kind, row.organization_id, row.container_id, row.item_id): row for row in rows}
+
+
+_TABLES = {
+    "organizations": "SELECT organization_id, disabled, payload FROM organization",
+    "folders": "SELECT organization_id, folder_id, parent_folder_id, own_access_type, access_type, payload FROM folder",
+    "documents": "SELECT organization_id, document_id, folder_id, own_access_type, payload FROM document",
+    "groups": "SELECT organization_id, group_id FROM user_group",
+    "members": "SELECT organization_id, group_id, user_id FROM group_member",
+    "users": "SELECT organization_id, level, container_id, user_id, access_role, payload FROM user_entry",
+}
+
+
+def _is_foreign(key: Any) -> bool:
+    return any(part.startswith(_FOREIGN) for part in ((key,) if isinstance(key, str) else key))
+
+
+def _only(held: Held, wanted: Callable[[Any], bool]) -> Held:
+    return {
+        name: {key: value for key, value in some.items() if wanted(key)}
+        if isinstance(some, dict)
+        else {key for key in some if wanted(key)}
+        for name, some in held.items()
+    }
+
+
+def _any(random: Random, some: Any) -> Any:
+    return random.choice(sorted(some)) if some else None
+
+
+def memory_folder() -> Path | None:
+    """Where files need no disk; None where there is no such place."""
+    shared = Path("/dev/shm")
+    return shared if shared.is_dir() else None
