@@ -1,0 +1,110 @@
+"""Real processes: the installed command in folders of its own, ended with the test."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+HOST = "127.0.0.1"
+
+
+def free_port() -> int:
+    """A port that nobody listens at; the next one is free, too."""
+    while True:
+        with socket.create_server((HOST, 0)) as one:
+            port = one.getsockname()[1]
+            try:
+                with socket.create_server((HOST, port + 1)):
+                    return port
+            except (OSError, OverflowError):
+                continue
+
+
+def wait_for(what: str, there: Callable[[], Any], within: float = 40.0) -> Any:
+    """The first true thing that ``there`` gives."""
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        try:
+            found = there()
+        except (requests.RequestException, OSError):
+            found = None
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{what}: not within {within} seconds")
+
+
+def serving(usher: "Usher", url: str) -> None:
+    """Returns when the server answers; fails with what it said when it ends before."""
+
+    def look() -> bool:
+        assert usher.process.poll() is None, usher.complained()
+        return requests.get(f"{url}/healthz", timeout=5).ok
+
+    wait_for(f"{url} to answer", look)
+
+
+class Usher:
+    """One running ``usher``, with what it says in files."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.out, self.err = folder / f"{arguments[0]}.out", folder / f"{arguments[0]}.err"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "app", *arguments], cwd=folder, env=environment, stdout=out, stderr=err
+            )
+
+    def end(self, signal_number: int = signal.SIGTERM, within: float = 40.0) -> int:
+        """Its exit code, after a signal."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal_number)
+        return self.process.wait(within)
+
+    def said(self) -> str:
+        return self.out.read_text("utf-8", "replace")
+
+    def complained(self) -> str:
+        return self.err.read_text("utf-8", "replace")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Usher]]:
+    """Starts ``usher`` with arguments in the test's folder."""
+    started: list[Usher] = []
+
+    def _start(*arguments: str) -> Usher:
+        started.append(Usher(tmp_path, *arguments))
+        return started[-1]
+
+    yield _start
+    for usher in started:
+        if usher.process.poll() is None:
+            usher.process.terminate()
+            try:
+                usher.process.wait(20)
+            except subprocess.TimeoutExpired:
+                usher.process.kill()
+                usher.process.wait()
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that this one started, and those that they did."""
+    import psutil
+
+    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Those that still run."""
+    import psutil
+
+    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]

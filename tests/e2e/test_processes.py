@@ -1,0 +1,262 @@
+"""The service and the worker as processes: how they start, stop, and get over each other's end."""
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+import requests
+import yaml
+from sqlalchemy import create_engine, make_url, text
+
+from app.database.engine import open_engine
+from app.store.lock import sync_lock
+from app.store.runs import Run, RunRequest, Runs, RunStatus
+from tests.conftest import DATABASES, POSTGRES
+from tests.e2e.conftest import HOST, Usher, alive, children_of, free_port, serving, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.xdist_group("e2e")]
+
+Start = Callable[..., Usher]
+
+DIRECTORY = {
+    "organizations": [{"organizationId": "acme", "organizationName": "Acme"}],
+    "users": [{"userId": "ada", "name": "Ada", "email": "ada@acme.example"}],
+    "memberships": [{"organizationId": "acme", "userId": "ada"}],
+}
+TOKENS = {"provider": {"auth_tokens": ["ask"]}, "admin": {"tokens": ["rule"]}}
+ADMIN = {"Authorization": "Bearer rule"}
+
+
+@contextmanager
+def tar_pit() -> Iterator[int]:
+    """A server that takes every connection and never answers; its port."""
+    taken: list[socket.socket] = []
+    with socket.create_server((HOST, 0)) as listener:
+
+        def take() -> None:
+            try:
+                while True:
+                    taken.append(listener.accept()[0])
+            except OSError:
+                return
+
+        threading.Thread(target=take, daemon=True).start()
+        yield listener.getsockname()[1]
+    for one in taken:
+        one.close()
+
+
+def write_settings(folder: Path, database_url: str, **sections: object) -> str:
+    (folder / "directory.yaml").write_text(yaml.safe_dump(DIRECTORY))
+    settings = {
+        "database_url": database_url,
+        "directory": {"sources": [{"type": "file", "path": str(folder / "directory.yaml")}]},
+        "sync": {"schedule": "", "verify_schedule": ""},
+        **TOKENS,
+        **sections,
+    }
+    (folder / "usher.yaml").write_text(yaml.safe_dump(settings))
+    return "usher.yaml"
+
+
+def runs_in(database_url: str) -> Runs:
+    return Runs(open_engine(database_url), lambda: datetime.now(UTC), Random(5))
+
+
+def backend_at(port: int, **further: object) -> dict[str, object]:
+    return {"base_url": f"http://{HOST}:{port}", "api_key": "k", "auth_token": "t", **further}
+
+
+def test_service_answers_and_stops_in_peace(start: Start, tmp_path: Path) -> None:
+    port = free_port()
+    config = write_settings(tmp_path, f"sqlite:///{tmp_path}/usher.db", server={"port": port, "workers": 2})
+    service = start("serve", "--config", config)
+    url = f"http://{HOST}:{port}"
+    serving(service, url)
+    unread = requests.get(f"{url}/readyz", timeout=5)
+    assert unread.status_code == 503
+    assert unread.json()["checks"]["accessModel"]["state"] == "failed"
+    question = {"data": {"requests": [{"userId": "ada", "resource": {"type": "organization", "id": "acme"}}]}}
+    ask = {"Authorization": "Bearer ask"}
+    assert requests.post(f"{url}/permissions/check", json=question, headers=ask, timeout=5).status_code == 503
+    assert start("directory", "refresh", "--config", config).process.wait(30) == 0
+    assert requests.get(f"{url}/readyz", timeout=5).status_code == 200
+    answer = requests.post(f"{url}/permissions/check", json=question, headers=ask, timeout=5)
+    assert answer.json()["data"][0]["hasAccess"] is True
+    assert answer.headers["x-request-id"]
+    assert requests.post(f"{url}/permissions/check", json=question, timeout=5).status_code == 401
+    explained = requests.post(f"{url}/permissions/explain", json=question, headers=ADMIN, timeout=5).json()["data"][0]
+    assert explained["reason"].startswith("Allowed as editor")
+    assert explained["path"][0]["kind"] == "membership"
+    assert requests.post(f"{url}/permissions/explain", json=question, headers=ask, timeout=5).status_code == 401
+    assert requests.get(f"{url}/nowhere", timeout=5).json()["error"]["status"] == "NOT_FOUND"
+    processes = children_of(service.process.pid)
+    assert service.end() == 0
+    assert alive(processes) == []
+    assert any(json.loads(line)["event"] == "request" for line in service.complained().splitlines())
+
+
+def test_worker_ends_a_run_in_the_middle_when_told_to_stop(start: Start, tmp_path: Path, database_url: str) -> None:
+    with tar_pit() as port:
+        config = write_settings(tmp_path, database_url, backend=backend_at(port, timeout=2), worker={"poll": 0.1})
+        run, runs, worker = _run_that_hangs(start, config, database_url)
+        began = time.monotonic()
+        assert worker.end() == 0
+        assert time.monotonic() - began < 20
+    ended = runs.get(run.run_id)
+    assert ended.status in {RunStatus.CANCELLED, RunStatus.FAILED}, ended
+    assert ended.finished_at is not None
+    assert "Traceback" not in worker.complained()
+
+
+def test_worker_leaves_a_run_that_does_not_end_to_the_next_worker(
+    start: Start, tmp_path: Path, database_url: str
+) -> None:
+    with tar_pit() as port:
+        patience = {"poll": 0.1, "stop_timeout": 0.5}
+        config = write_settings(tmp_path, database_url, backend=backend_at(port, timeout=60), worker=patience)
+        run, runs, worker = _run_that_hangs(start, config, database_url)
+        assert worker.end(within=20) == 1
+        assert runs.get(run.run_id).is_running
+        start("worker", "--config", config)
+        orphan = wait_for("the orphan's end", lambda: _unless_running(runs, run), within=40)
+    assert orphan.status is RunStatus.FAILED
+    assert "ended in the middle" in (orphan.error or "")
+
+
+def test_worker_that_is_killed_is_followed_by_the_next(start: Start, tmp_path: Path, database_url: str) -> None:
+    with tar_pit() as port:
+        config = write_settings(tmp_path, database_url, backend=backend_at(port, timeout=60), worker={"poll": 0.1})
+        run, runs, worker = _run_that_hangs(start, config, database_url)
+        follower = start("worker", "--config", config)
+        worker.process.kill()
+        worker.process.wait()
+        assert wait_for("the orphan's end", lambda: _unless_running(runs, run), within=40).status is RunStatus.FAILED
+        assert follower.end() == 0
+
+
+def _run_that_hangs(start: Start, config: str, database_url: str) -> tuple[Run, Runs, Usher]:
+    assert start("db", "upgrade", "--config", config).process.wait(60) == 0
+    runs = runs_in(database_url)
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    worker = start("worker", "--config", config)
+    # The ledger is new, so the run begins with reading the backend back.
+    wait_for("the run's call", lambda: runs.get(run.run_id).status in {RunStatus.PLANNING, RunStatus.APPLYING})
+    time.sleep(0.5)
+    assert worker.process.poll() is None, worker.complained()
+    return run, runs, worker
+
+
+def _unless_running(runs: Runs, run: Run) -> Run | None:
+    found = runs.get(run.run_id)
+    return None if found.is_running else found
+
+
+def test_service_and_worker_live_and_end_together(start: Start, tmp_path: Path) -> None:
+    port, nowhere = free_port(), free_port()
+    config = write_settings(
+        tmp_path, f"sqlite:///{tmp_path}/usher.db", server={"port": port, "workers": 1}, backend=backend_at(nowhere)
+    )
+    both = start("serve", "--with-worker", "--config", config)
+    serving(both, f"http://{HOST}:{port}")
+    wait_for("the worker", lambda: "worker_ready" in both.complained())
+    processes = children_of(both.process.pid)
+    assert both.end() == 0
+    assert alive(processes) == []
+    again = start("serve", "--with-worker", "--config", config)
+    wait_for("the worker", lambda: "worker_ready" in again.complained())
+    processes = children_of(again.process.pid)
+    worker = next(pid for pid in processes if "worker" in psutil.Process(pid).cmdline())
+    os.kill(worker, signal.SIGKILL)
+    assert again.process.wait(40) == 1
+    assert again.complained().splitlines()[-1].startswith("error: the worker ended by signal SIGKILL")
+    assert alive(processes) == []
+
+
+def test_children_end_when_their_parent_is_killed(start: Start, tmp_path: Path) -> None:
+    port = free_port()
+    config = write_settings(
+        tmp_path, f"sqlite:///{tmp_path}/usher.db", server={"port": port, "workers": 1}, backend=backend_at(free_port())
+    )
+    both = start("serve", "--with-worker", "--config", config)
+    serving(both, f"http://{HOST}:{port}")
+    wait_for("the worker", lambda: "worker_ready" in both.complained())
+    processes = children_of(both.process.pid)
+    assert len(processes) >= 2
+    both.process.kill()
+    both.process.wait()
+    assert wait_for("their end", lambda: not alive(processes), within=40)
+
+
+@pytest.mark.parametrize("database_url", DATABASES[1:], indirect=True)
+def test_service_says_so_while_its_database_is_away_and_recovers(
+    start: Start, tmp_path: Path, database_url: str
+) -> None:
+    port = free_port()
+    config = write_settings(tmp_path, database_url, server={"port": port, "workers": 1})
+    assert start("db", "upgrade", "--config", config).process.wait(60) == 0
+    assert start("directory", "refresh", "--config", config).process.wait(60) == 0
+    service, url = start("serve", "--config", config), f"http://{HOST}:{port}"
+    serving(service, url)
+    question = {"data": {"requests": [{"userId": "ada", "resource": {"type": "organization", "id": "acme"}}]}}
+
+    def codes() -> tuple[int, int, int]:
+        ask = {"Authorization": "Bearer ask"}
+        return (
+            requests.get(f"{url}/readyz", timeout=20).status_code,
+            requests.post(f"{url}/permissions/check", json=question, headers=ask, timeout=20).status_code,
+            requests.post(f"{url}/resync", headers=ADMIN, timeout=20).status_code,
+        )
+
+    assert codes() == (200, 200, 202)
+    name = make_url(database_url).database
+    with create_engine(POSTGRES, isolation_level="AUTOCOMMIT").connect() as server:
+        server.execute(text(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false'))
+        server.execute(text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :n"), {"n": name})
+        try:
+            assert codes() == (503, 503, 503)
+            assert requests.get(f"{url}/healthz", timeout=5).status_code == 200
+            assert "usher_database_up 0.0" in requests.get(f"{url}/metrics", timeout=20).text
+        finally:
+            server.execute(text(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true'))
+    assert wait_for("the service to recover", lambda: codes() == (200, 200, 202))
+
+
+@pytest.mark.parametrize("database_url", DATABASES[1:], indirect=True)
+@pytest.mark.parametrize("command", [("serve",), ("worker",), ("runs",)])
+def test_commands_refuse_a_postgresql_schema_that_is_behind(
+    start: Start, tmp_path: Path, database_url: str, command: tuple[str, ...]
+) -> None:
+    config = write_settings(tmp_path, database_url, backend=backend_at(free_port()))
+    behind = start(*command, "--config", config)
+    assert behind.process.wait(60) == 1
+    assert behind.complained().splitlines()[-1] == (
+        "error: the database's schema is older than this version: stop everything and run usher db upgrade"
+    )
+
+
+def test_a_command_waits_until_the_other_run_has_ended(start: Start, tmp_path: Path) -> None:
+    database_url = f"sqlite:///{tmp_path}/usher.db"
+    config = write_settings(tmp_path, database_url, backend=backend_at(free_port()))
+    assert start("db", "upgrade", "--config", config).process.wait(60) == 0
+    lock = sync_lock(open_engine(database_url))
+    assert lock.acquire()
+    waiting = start("plan", "--config", config)
+    wait_for("the word", lambda: "another process is synchronizing" in waiting.complained())
+    assert waiting.process.poll() is None
+    assert waiting.end(signal.SIGINT) == 1
+    assert "Traceback" not in waiting.complained()
+    again = start("plan", "--config", config)
+    wait_for("the word", lambda: "another process is synchronizing" in again.complained())
+    lock.release()
+    wait_for("its turn", lambda: "reading" in again.complained())
