@@ -1,0 +1,86 @@
+"""``make bench``: measures what the project promises, prints a table, and writes the figures as JSON.
+
+make bench                            # everything at full size
+make bench ARGS="provider --scale 0.1"
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from app.logs import LogSettings, configure_logs
+from tests.bench.features import bench_features
+from tests.bench.judgments import bench_judgments
+from tests.bench.provider import bench_provider
+from tests.bench.sync import bench_planning, bench_sync
+
+BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, object]]]] = {
+    "provider": (
+        "Permission calls of 20 questions, beside a bare Flask route",
+        lambda folder, options: bench_provider(
+            folder, scale=options.scale, rounds=options.rounds, seconds=options.seconds
+        ),
+    ),
+    "sync": (
+        "A first sync, its calls alone, and a run with nothing to do",
+        lambda folder, options: bench_sync(folder, scale=options.scale, rounds=min(options.rounds, 3)),
+    ),
+    "judgments": (
+        "Searching 100,000 judgments",
+        lambda folder, options: bench_judgments(folder, options.scale),
+    ),
+    "features": (
+        "Every operation on feature data, small and large",
+        lambda folder, options: bench_features(folder, options.scale),
+    ),
+    "planning": (
+        "Reading and planning everything, small and large",
+        lambda folder, options: bench_planning(folder, scale=options.scale),
+    ),
+}
+
+
+def main() -> int:
+    """Run the benches that were named, or all."""
+    parser = argparse.ArgumentParser(prog="make bench", description="Measure speed and memory.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(BENCHES)}")
+    parser.add_argument("--scale", type=float, default=1.0, help="1 is the full size")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each side of a comparison")
+    parser.add_argument("--seconds", type=float, default=4.0, help="how long a round takes")
+    parser.add_argument("--json", type=Path, help="write the figures into this file, too")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(BENCHES):
+        parser.error(f"no bench is called {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
+    console = Console()
+    configure_logs(LogSettings(level="warning"))
+    figures: dict[str, dict[str, object]] = {}
+    with tempfile.TemporaryDirectory(prefix="usher-bench-") as folder:
+        for name in options.names or BENCHES:
+            title, bench = BENCHES[name]
+            place = Path(folder) / name
+            place.mkdir()
+            figures[name] = bench(place, options)
+            show(console, title, figures[name])
+    text = json.dumps(figures, indent=2)
+    print(text)
+    if options.json:
+        options.json.write_text(text + "\n")
+    return 0
+
+
+def show(console: Console, title: str, figures: dict[str, object]) -> None:
+    """One bench's figures."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    for name, value in figures.items():
+        table.add_row(name, str(value))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

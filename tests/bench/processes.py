@@ -1,0 +1,71 @@
+"""Starting and stopping what is measured: real processes, each in a folder of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import yaml
+
+from app.edge.gunicorn import wait_until_ready
+
+USHER = [str(Path(sys.executable).with_name("usher"))]
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def write_settings(folder: Path, settings: Mapping[str, object]) -> Path:
+    """A configuration file in ``folder``."""
+    path = folder / "usher.yaml"
+    path.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
+    return path
+
+
+@contextmanager
+def running(command: Sequence[str], folder: Path, ready: str, name: str) -> Iterator[psutil.Process]:
+    """A process that serves, from the moment it answers at ``ready`` until the end of the block."""
+    log = folder / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        )
+    try:
+        if not wait_until_ready(ready, 60, time.sleep):
+            raise RuntimeError(f"{name} did not start:\n{log.read_text()[-2000:]}")
+        yield psutil.Process(process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def command(arguments: Sequence[str], folder: Path, *, accept: Sequence[int] = (0,)) -> tuple[str, float, float]:
+    """Run ``usher`` to its end: its output, the seconds it took and the most memory it held, in MB."""
+    start = time.perf_counter()
+    with (folder / "output").open("w+") as output, (folder / "errors").open("w+") as errors:
+        process = subprocess.Popen([*USHER, *arguments], cwd=folder, stdout=output, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        errors.seek(0)
+        if process.returncode not in accept:
+            raise RuntimeError(f"usher {' '.join(arguments)} ended with {process.returncode}:\n{errors.read()[-2000:]}")
+        return output.read(), seconds, usage.ru_maxrss / 1024
