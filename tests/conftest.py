@@ -1,0 +1,66 @@
+"""What every test can ask for: a fresh database of each kind that is there."""
+
+import logging
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from sqlalchemy import create_engine, make_url, text
+
+POSTGRES = os.environ.get("USHER_TEST_POSTGRES", "")
+"""The URL of a PostgreSQL server's maintenance database; without it the database tests run on SQLite alone."""
+
+DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)] if POSTGRES else ["sqlite"]
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_they_were() -> Iterator[None]:
+    """Whatever a test makes of the process's logs (every command configures them) ends with it."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers, root.level = handlers, level
+
+
+@pytest.fixture(params=DATABASES)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database that is this test's alone."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/test.db"
+    url: str = request.getfixturevalue("postgres_database")
+    empty_postgres_database(url)
+    return url
+
+
+@pytest.fixture(scope="session")
+def postgres_database() -> Iterator[str]:
+    """A PostgreSQL database that this process empties again and again: to drop one takes a checkpoint of the server."""
+    server = create_engine(POSTGRES, isolation_level="AUTOCOMMIT")
+    name = f"usher_test_{uuid.uuid4().hex[:16]}"
+    with server.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"))
+        # No test takes the server's power away.
+        connection.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = off"))
+    yield make_url(POSTGRES).set(database=name).render_as_string(hide_password=False)
+    with server.connect() as connection:
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    server.dispose()
+
+
+def empty_postgres_database(url: str) -> None:
+    """Ends whoever is still connected, and removes everything."""
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(
+            text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        )
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+    engine.dispose()
