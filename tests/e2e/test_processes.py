@@ -21,6 +21,7 @@ from sqlalchemy import create_engine, make_url, text
 from app.database.engine import open_engine
 from app.store.lock import sync_lock
 from app.store.runs import Run, RunRequest, Runs, RunStatus
+from app.worker import CONTINUATION
 from tests.conftest import DATABASES, POSTGRES
 from tests.e2e.conftest import HOST, Usher, alive, children_of, free_port, serving, wait_for
 
@@ -136,13 +137,17 @@ def test_worker_leaves_a_run_that_does_not_end_to_the_next_worker(
 
 def test_worker_that_is_killed_is_followed_by_the_next(start: Start, tmp_path: Path, database_url: str) -> None:
     with tar_pit() as port:
-        config = write_settings(tmp_path, database_url, backend=backend_at(port, timeout=60), worker={"poll": 0.1})
+        patience = {"poll": 0.1, "stop_timeout": 0.5}
+        config = write_settings(tmp_path, database_url, backend=backend_at(port, timeout=60), worker=patience)
         run, runs, worker = _run_that_hangs(start, config, database_url)
         follower = start("worker", "--config", config)
         worker.process.kill()
         worker.process.wait()
         assert wait_for("the orphan's end", lambda: _unless_running(runs, run), within=40).status is RunStatus.FAILED
-        assert follower.end() == 0
+        # The next goes on with the work, and so hangs in the same call.
+        again = wait_for("the run that goes on", lambda: _first_running(runs), within=20)
+        assert again.trigger == CONTINUATION
+        follower.end()
 
 
 def _run_that_hangs(start: Start, config: str, database_url: str) -> tuple[Run, Runs, Usher]:
@@ -160,6 +165,10 @@ def _run_that_hangs(start: Start, config: str, database_url: str) -> tuple[Run, 
 def _unless_running(runs: Runs, run: Run) -> Run | None:
     found = runs.get(run.run_id)
     return None if found.is_running else found
+
+
+def _first_running(runs: Runs) -> Run | None:
+    return next((run for run in runs.recent() if run.is_running), None)
 
 
 def test_service_and_worker_live_and_end_together(start: Start, tmp_path: Path) -> None:
