@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
 
 from app.access.records import (
     AccessRole,
@@ -32,6 +32,7 @@ from app.access.records import (
     Record,
 )
 from app.access.view import AccessView
+from app.access.way import Obstacle, Way
 
 ResourceType = Literal["organization", "folder", "document", "context"]
 
@@ -39,13 +40,31 @@ ANY_VALUE = "*"
 """The value of a context grant that covers every value of its field."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """Who asks for what. For ``context``, ``resource_id`` is the document that the context belongs to.
+class Asked(Protocol):
+    """Who asks for what, in whatever form it came. For ``context``, ``resource_id`` is the document that the context
+    belongs to.
 
     ``parent_folder_id`` is a browser's hint, heeded for unknown documents alone and only where the policy says so.
     ``context`` maps each field to the one value asked for, as text.
     """
+
+    @property
+    def user_id(self) -> str: ...
+    @property
+    def type(self) -> ResourceType: ...
+    @property
+    def resource_id(self) -> str: ...
+    @property
+    def organization_id(self) -> str: ...
+    @property
+    def parent_folder_id(self) -> str | None: ...
+    @property
+    def context(self) -> Mapping[str, str] | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What ``Asked`` asks, for those who have no form of their own."""
 
     user_id: str
     type: ResourceType
@@ -100,8 +119,7 @@ class Rule(StrEnum):
     """Allowed: the document is, and context grants cover every field."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """An answer, what settled it, and the records that led to it, in the order in which they were looked at."""
 
     has_access: bool
@@ -115,12 +133,12 @@ class Decision:
     """The context fields that no context grant covers, with ``CONTEXT_NOT_COVERED``."""
 
 
-def decide(view: AccessView, question: Question, now: datetime, policy: DecisionPolicy) -> Decision:
+def decide(view: AccessView, question: Asked, now: datetime, policy: DecisionPolicy) -> Decision:
     """The answer to one question at the moment ``now`` (aware), from one revision of the access model."""
     return capped(judge(view, question, now, policy), now, policy)
 
 
-def judge(view: AccessView, question: Question, now: datetime, policy: DecisionPolicy) -> Decision:
+def judge(view: AccessView, question: Asked, now: datetime, policy: DecisionPolicy) -> Decision:
     """The same without the cap on its lifetime.
 
     Within one revision it stays what it is from ``now`` until its own ``expires_at``: that is what this moment means,
@@ -136,9 +154,10 @@ def judge(view: AccessView, question: Question, now: datetime, policy: DecisionP
         return Decision(False, Rule.USER_UNKNOWN)
     if user.disabled:
         return Decision(False, Rule.USER_DISABLED, (user,))
-    if question.type == "organization":
+    kind = question.type
+    if kind == "organization":
         return _decide_organization(view, question, now)
-    if question.type == "context":
+    if kind == "context":
         return _decide_context(view, question, now, policy, organization)
     return _decide_resource(view, question, now, policy, organization)
 
@@ -153,7 +172,7 @@ def capped(decision: Decision, now: datetime, policy: DecisionPolicy) -> Decisio
     return Decision(True, decision.rule, decision.trail, decision.access_role, cap)
 
 
-def _decide_organization(view: AccessView, question: Question, now: datetime) -> Decision:
+def _decide_organization(view: AccessView, question: Asked, now: datetime) -> Decision:
     if question.resource_id != question.organization_id:
         return Decision(False, Rule.RESOURCE_UNKNOWN)
     membership = view.membership(question.organization_id, question.user_id)
@@ -162,57 +181,52 @@ def _decide_organization(view: AccessView, question: Question, now: datetime) ->
     return Decision(True, Rule.MEMBER, (membership,), membership.access_role, membership.expires_at)
 
 
+_TOP = Way()
+
+
 def _decide_resource(
-    view: AccessView, question: Question, now: datetime, policy: DecisionPolicy, organization: Organization
+    view: AccessView, question: Asked, now: datetime, policy: DecisionPolicy, organization: Organization
 ) -> Decision:
-    levels: list[Folder | Document] = []
-    obstacle = _walk_up(view, question, policy, levels)
-    if obstacle is not None:
-        return Decision(False, obstacle, tuple(levels))
-    for passed, level in enumerate(levels, start=1):
-        if isinstance(level, Folder):
-            grants = view.grants(question.organization_id, "folder", level.folder_id, question.user_id)
+    organization_id, folder_id = question.organization_id, question.resource_id
+    document: Document | None = None
+    above: str | None = folder_id
+    if question.type != "folder":
+        document = view.document(organization_id, folder_id)
+        if document is not None:
+            above = document.folder_id
+        elif policy.unknown_document == "inherit_folder" and question.parent_folder_id is not None:
+            above = question.parent_folder_id
         else:
-            grants = view.grants(question.organization_id, "document", level.document_id, question.user_id)
-        if grants:
-            active = [grant for grant in grants if _is_active(grant, now)]
+            return Decision(False, Rule.RESOURCE_UNKNOWN)
+    # The whole way is known before anything is decided: a grant below a broken place must not count.
+    way = _TOP if above is None else view.way_up(organization_id, above)
+    if way.obstacle is not None:
+        return _decide_unknown(document, way)
+    if view.any_grants(organization_id, question.user_id, None if document is None else document.document_id, above):
+        levels: tuple[Folder | Document, ...] = way.folders if document is None else (document, *way.folders)
+        for passed, level in enumerate(levels, start=1):
+            active = [grant for grant in _grants_on(view, question, level) if _is_active(grant, now)]
             if active:
                 return _decide_by_grants(active, question.user_id, levels[:passed])
-    return _decide_by_access_type(view, question, now, policy, (*levels, organization))
+    access_type, trail = _type_in_force(document, way, organization)
+    membership = view.membership(organization_id, question.user_id)
+    return _decide_by_access_type(access_type, trail, membership, now, policy)
 
 
-def _walk_up(
-    view: AccessView, question: Question, policy: DecisionPolicy, levels: list[Folder | Document]
-) -> Rule | None:
-    """Fills ``levels`` with the resource and the folders above it, nearest first; what makes it unknown, if anything.
-
-    The whole way is walked before anything is decided: a grant below a broken place must not count.
-    """
-    organization_id = question.organization_id
-    folder_id: str | None = question.resource_id
-    if question.type != "folder":
-        document = view.document(organization_id, question.resource_id)
-        if document is not None:
-            levels.append(document)
-            folder_id = document.folder_id
-        elif policy.unknown_document == "inherit_folder" and question.parent_folder_id is not None:
-            folder_id = question.parent_folder_id
-        else:
-            return Rule.RESOURCE_UNKNOWN
-    passed: set[str] = set()
-    while folder_id is not None:
-        if folder_id in passed:
-            return Rule.FOLDER_CYCLE
-        passed.add(folder_id)
-        folder = view.folder(organization_id, folder_id)
-        if folder is None:
-            return Rule.FOLDER_UNKNOWN if levels else Rule.RESOURCE_UNKNOWN
-        levels.append(folder)
-        folder_id = folder.parent_folder_id
-    return None
+def _decide_unknown(document: Document | None, way: Way) -> Decision:
+    passed: tuple[Folder | Document, ...] = way.folders if document is None else (document, *way.folders)
+    if way.obstacle is Obstacle.CYCLE:
+        return Decision(False, Rule.FOLDER_CYCLE, passed)
+    return Decision(False, Rule.FOLDER_UNKNOWN if passed else Rule.RESOURCE_UNKNOWN, passed)
 
 
-def _decide_by_grants(active: list[Grant], user_id: str, levels: list[Folder | Document]) -> Decision:
+def _grants_on(view: AccessView, question: Asked, level: Folder | Document) -> Sequence[Grant]:
+    if isinstance(level, Folder):
+        return view.grants(question.organization_id, "folder", level.folder_id, question.user_id)
+    return view.grants(question.organization_id, "document", level.document_id, question.user_id)
+
+
+def _decide_by_grants(active: list[Grant], user_id: str, levels: tuple[Folder | Document, ...]) -> Decision:
     """The decision of the nearest level that has active grants; ``levels`` ends with it."""
     for grant in active:
         if grant.user_id == user_id:
@@ -222,33 +236,40 @@ def _decide_by_grants(active: list[Grant], user_id: str, levels: list[Folder | D
     return Decision(True, Rule.GROUP_GRANT, (*levels, *deciding), role, _latest(deciding))
 
 
+def _type_in_force(
+    document: Document | None, way: Way, organization: Organization
+) -> tuple[AccessType, tuple[Folder | Document | Organization, ...]]:
+    """The nearest access type, and the levels up to the one that has it: at last the organization, which always has."""
+    if document is not None and document.access_type is not None:
+        return document.access_type, (document,)
+    folders = way.folders[: way.typed] if way.typed else way.folders
+    passed: tuple[Folder | Document, ...] = folders if document is None else (document, *folders)
+    if way.typed and (access_type := folders[-1].access_type) is not None:
+        return access_type, passed
+    return organization.access_type, (*passed, organization)
+
+
 def _decide_by_access_type(
-    view: AccessView,
-    question: Question,
+    access_type: AccessType,
+    trail: tuple[Record, ...],
+    membership: Membership | None,
     now: datetime,
     policy: DecisionPolicy,
-    levels: tuple[Folder | Document | Organization, ...],
 ) -> Decision:
-    """The decision where no grant is on the way; ``levels`` ends with the organization, which always has a type."""
-    passed, access_type = 0, None
-    while access_type is None:
-        access_type = levels[passed].access_type
-        passed += 1
-    way: tuple[Record, ...] = levels[:passed]
+    """The decision where no grant is on the way."""
     if access_type is AccessType.RESTRICTED:
-        return Decision(False, Rule.RESTRICTED, way)
-    membership = view.membership(question.organization_id, question.user_id)
+        return Decision(False, Rule.RESTRICTED, trail)
     if membership is not None:
+        trail = (*trail, membership)
         if _is_active(membership, now):
-            return Decision(True, Rule.MEMBER_ACCESS, (*way, membership), membership.access_role, membership.expires_at)
-        way = (*way, membership)
+            return Decision(True, Rule.MEMBER_ACCESS, trail, membership.access_role, membership.expires_at)
     if access_type is AccessType.PUBLIC:
-        return Decision(True, Rule.PUBLIC_ACCESS, way, policy.public_role)
-    return Decision(False, Rule.NOT_A_MEMBER, way)
+        return Decision(True, Rule.PUBLIC_ACCESS, trail, policy.public_role)
+    return Decision(False, Rule.NOT_A_MEMBER, trail)
 
 
 def _decide_context(
-    view: AccessView, question: Question, now: datetime, policy: DecisionPolicy, organization: Organization
+    view: AccessView, question: Asked, now: datetime, policy: DecisionPolicy, organization: Organization
 ) -> Decision:
     asked = question.context
     if not asked:

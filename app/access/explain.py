@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 
-from app.access.decide import Decision, DecisionPolicy, Question, Rule, decide
+from app.access.decide import Asked, Decision, DecisionPolicy, Rule, decide
 from app.access.records import ContextGrant, Document, Folder, Grant, Membership, Organization, Record
 from app.access.view import AccessView
 
@@ -28,7 +28,7 @@ class Explanation:
     path: tuple[Mapping[str, object], ...]
 
 
-def explain(view: AccessView, question: Question, now: datetime, policy: DecisionPolicy) -> Explanation:
+def explain(view: AccessView, question: Asked, now: datetime, policy: DecisionPolicy) -> Explanation:
     """The decision at the moment ``now``, and why. The view should carry names: they are shown in ``path``."""
     decision = decide(view, question, now, policy)
     steps = tuple(_wire_from_record(record) for record in _steps(view, question, decision))
@@ -39,7 +39,7 @@ def explain(view: AccessView, question: Question, now: datetime, policy: Decisio
     return Explanation(decision, reason + ".", steps)
 
 
-def _steps(view: AccessView, question: Question, decision: Decision) -> Iterator[Record]:
+def _steps(view: AccessView, question: Asked, decision: Decision) -> Iterator[Record]:
     shown: set[tuple[str, ...]] = set()
     for record in decision.trail:
         if isinstance(record, Grant | ContextGrant) and record.organization_user_group_id is not None:
@@ -66,41 +66,41 @@ def _wire_from_record(record: Record) -> dict[str, object]:
     return wire
 
 
-def _organization_unknown(question: Question, _: Decision) -> str:
+def _organization_unknown(question: Asked, _: Decision) -> str:
     return f"organization {_shown(question.organization_id)} is not in the directory"
 
 
-def _organization_disabled(question: Question, _: Decision) -> str:
+def _organization_disabled(question: Asked, _: Decision) -> str:
     return f"organization {_shown(question.organization_id)} is disabled"
 
 
-def _user_unknown(question: Question, _: Decision) -> str:
+def _user_unknown(question: Asked, _: Decision) -> str:
     return f"user {_shown(question.user_id)} is not in the directory"
 
 
-def _user_disabled(question: Question, _: Decision) -> str:
+def _user_disabled(question: Asked, _: Decision) -> str:
     return f"user {_shown(question.user_id)} is disabled"
 
 
-def _resource_unknown(question: Question, _: Decision) -> str:
+def _resource_unknown(question: Asked, _: Decision) -> str:
     return f"organization {_shown(question.organization_id)} has no {_resource(question)}"
 
 
-def _folder_unknown(question: Question, decision: Decision) -> str:
+def _folder_unknown(question: Asked, decision: Decision) -> str:
     last = decision.trail[-1]
     missing = last.parent_folder_id if isinstance(last, Folder) else getattr(last, "folder_id", None)
     return f"folder {_shown(missing or '')}, in which {_resource(question)} lies, is not in the directory"
 
 
-def _folder_cycle(question: Question, _: Decision) -> str:
+def _folder_cycle(question: Asked, _: Decision) -> str:
     return f"the folders around {_resource(question)} lie in each other in a circle"
 
 
-def _member(question: Question, _: Decision) -> str:
+def _member(question: Asked, _: Decision) -> str:
     return f"{_shown(question.user_id)} is a member of organization {_shown(question.organization_id)}"
 
 
-def _not_a_member(question: Question, decision: Decision) -> str:
+def _not_a_member(question: Asked, decision: Decision) -> str:
     user, organization = _shown(question.user_id), _shown(question.organization_id)
     last = decision.trail[-1] if decision.trail else None
     if isinstance(last, Membership) and last.expires_at is not None:
@@ -112,11 +112,11 @@ def _not_a_member(question: Question, decision: Decision) -> str:
     return f"no grant lets {user} in, {_resource(question)} is open to members only, and {missing}"
 
 
-def _own_grant(question: Question, decision: Decision) -> str:
+def _own_grant(question: Asked, decision: Decision) -> str:
     return f"{_shown(question.user_id)} was let in by name on {_place(decision)}"
 
 
-def _group_grant(question: Question, decision: Decision) -> str:
+def _group_grant(question: Asked, decision: Decision) -> str:
     groups = [
         _shown(record.organization_user_group_id)
         for record in decision.trail
@@ -126,23 +126,23 @@ def _group_grant(question: Question, decision: Decision) -> str:
     return f"{_shown(question.user_id)} is in {named}, let in by name on {_place(decision)}"
 
 
-def _member_access(question: Question, decision: Decision) -> str:
+def _member_access(question: Asked, decision: Decision) -> str:
     return f"{_access_type(question, decision)}, and {_member(question, decision)}"
 
 
-def _public_access(question: Question, decision: Decision) -> str:
+def _public_access(question: Asked, decision: Decision) -> str:
     return _access_type(question, decision)
 
 
-def _restricted(question: Question, decision: Decision) -> str:
+def _restricted(question: Asked, decision: Decision) -> str:
     return f"{_access_type(question, decision)}, and no grant lets {_shown(question.user_id)} in"
 
 
-def _context_empty(_question: Question, _decision: Decision) -> str:
+def _context_empty(_question: Asked, _decision: Decision) -> str:
     return "the question names no field of the context"
 
 
-def _context_not_covered(question: Question, decision: Decision) -> str:
+def _context_not_covered(question: Asked, decision: Decision) -> str:
     fields_shown = ", ".join(_shown(name) for name in decision.uncovered)
     return (
         f"{_shown(question.user_id)} may reach document {_shown(question.resource_id)}, "
@@ -150,14 +150,14 @@ def _context_not_covered(question: Question, decision: Decision) -> str:
     )
 
 
-def _context_grants(question: Question, _: Decision) -> str:
+def _context_grants(question: Asked, _: Decision) -> str:
     return (
         f"{_shown(question.user_id)} may reach document {_shown(question.resource_id)}, "
         "and context grants cover every field that was asked for"
     )
 
 
-_REASONS: Mapping[Rule, Callable[[Question, Decision], str]] = {
+_REASONS: Mapping[Rule, Callable[[Asked, Decision], str]] = {
     Rule.ORGANIZATION_UNKNOWN: _organization_unknown,
     Rule.ORGANIZATION_DISABLED: _organization_disabled,
     Rule.USER_UNKNOWN: _user_unknown,
@@ -178,7 +178,7 @@ _REASONS: Mapping[Rule, Callable[[Question, Decision], str]] = {
 }
 
 
-def _resource(question: Question) -> str:
+def _resource(question: Asked) -> str:
     kind = "document" if question.type == "context" else question.type
     return f"{kind} {_shown(question.resource_id)}"
 
@@ -191,7 +191,7 @@ def _place(decision: Decision) -> str:
     return f"document {_shown(grant.document_id or '')}"
 
 
-def _access_type(question: Question, decision: Decision) -> str:
+def _access_type(question: Asked, decision: Decision) -> str:
     """The access type in force and where it comes from."""
     source = next(record for record in reversed(decision.trail) if isinstance(record, Organization | Folder | Document))
     resource = f"{_resource(question)} is {source.access_type}"

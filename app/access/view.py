@@ -3,17 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.access.records import (
-    ContextGrant,
-    Document,
-    Folder,
-    Grant,
-    GroupMember,
-    Level,
-    Membership,
-    Organization,
-    User,
-)
+from app.access.records import ContextGrant, Document, Grant, GroupMember, Level, Membership, Organization, User
+from app.access.way import Way
 
 
 class AccessView(Protocol):
@@ -34,9 +25,19 @@ class AccessView(Protocol):
 
     def membership(self, organization_id: str, user_id: str) -> Membership | None: ...
 
-    def folder(self, organization_id: str, folder_id: str) -> Folder | None: ...
-
     def document(self, organization_id: str, document_id: str) -> Document | None: ...
+
+    def way_up(self, organization_id: str, folder_id: str) -> Way:
+        """The folder and those above it, as ``app.access.way.way_up`` walks them."""
+        ...
+
+    def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
+        """Whether ``grants`` may have something to say about the document, the folder, or a folder above it.
+
+        Most questions meet no grant at all, so this spares them a look at each level. False is certain; True where it
+        is not worth finding out.
+        """
+        ...
 
     def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
         """The grants that stand on exactly this folder or document: the user's own and those of his groups.

@@ -64,26 +64,26 @@ def users_with_access(
 
 def key_of(question: Question) -> Key:
     """A question as a key (its own hash would stumble over the context)."""
-    return (question.user_id, question.resource_type, question.resource_id)
+    return (question.user_id, question.type, question.resource_id)
 
 
-def _ids(questions: Iterable[Question], resource_type: str) -> Iterable[str]:
-    return dict.fromkeys(question.resource_id for question in questions if question.resource_type == resource_type)
+def _ids(questions: Iterable[Question], kind: str) -> Iterable[str]:
+    return dict.fromkeys(question.resource_id for question in questions if question.type == kind)
 
 
 def _is_known(view: OwnDataView, question: Question) -> bool:
     if view.organization(question.organization_id) is None:
         return False
-    if question.resource_type == "folder":
-        return view.folder(question.organization_id, question.resource_id) is not None
-    if question.resource_type == "document":
+    if question.type == "folder":
+        return question.resource_id in view.folders
+    if question.type == "document":
         return view.document(question.organization_id, question.resource_id) is not None
     return True
 
 
 def _is_closed(view: OwnDataView, question: Question) -> bool:
     """A disabled document lets nobody in, whoever would judge otherwise."""
-    return question.resource_type == "document" and question.resource_id in view.disabled_documents
+    return question.type == "document" and question.resource_id in view.disabled_documents
 
 
 def _by_provider(backend: Backend, config: ProviderConfig, questions: Sequence[Question]) -> Judged:
@@ -112,7 +112,7 @@ def _unless_over(verdict: Verdict | None, now: float) -> Verdict | None:
 def _by_own_data(view: OwnDataView, question: Question, now: int) -> Verdict:
     asked = AccessQuestion(
         user_id=question.user_id,
-        type=question.resource_type,
+        type=question.type,
         resource_id=question.resource_id,
         organization_id=question.organization_id,
     )

@@ -27,6 +27,7 @@ from app.access.records import (
     Organization,
     User,
 )
+from app.access.way import Way, way_up
 from app.backend import json_sets
 from app.backend.call import Scope
 from app.backend.containers import within
@@ -81,8 +82,11 @@ class OwnDataView:
     def membership(self, organization_id: str, user_id: str) -> Membership | None:
         return self.memberships.get(user_id)
 
-    def folder(self, organization_id: str, folder_id: str) -> Folder | None:
-        return self.folders.get(folder_id)
+    def way_up(self, organization_id: str, folder_id: str) -> Way:
+        return way_up(self.folders.get, folder_id)
+
+    def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
+        return bool(self.grants_by_place)
 
     def document(self, organization_id: str, document_id: str) -> Document | None:
         return self.documents.get(document_id)

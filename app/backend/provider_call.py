@@ -153,7 +153,7 @@ def _is_about(result: Mapping[str, object], question: Question) -> bool:
     return (
         result.get("userId") == question.user_id
         and result.get("resourceId") == question.resource_id
-        and result.get("type") == question.resource_type
+        and result.get("type") == question.type
         and result.get("organizationId", question.organization_id) == question.organization_id
     )
 
@@ -162,7 +162,7 @@ def _to_wire(question: Question) -> dict[str, object]:
     return {
         "userId": question.user_id,
         "resource": {
-            "type": question.resource_type,
+            "type": question.type,
             "id": question.resource_id,
             "organizationId": question.organization_id,
             "source": SOURCE,

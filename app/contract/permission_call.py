@@ -79,7 +79,7 @@ class Question(NamedTuple):
     """
 
     user_id: str
-    resource_type: ResourceType
+    type: ResourceType
     resource_id: str
     organization_id: str
     context: Mapping[str, str] = _NO_CONTEXT
@@ -92,7 +92,7 @@ class QuestionError(NamedTuple):
     others)."""
 
     user_id: str
-    resource_type: str
+    type: str
     resource_id: str
     organization_id: str
     error: str

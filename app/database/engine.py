@@ -132,8 +132,10 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
-def driver_snapshot(engine: Engine) -> Iterator[Any]:
+def driver_snapshot(engine: Engine, at_first: str = "") -> Iterator[Any]:
     """The same as ``reading`` for what is asked thousands of times a second: the driver's own connection.
+
+    ``at_first`` is what the transaction is to run before anything else (PostgreSQL only), in the same round trip.
 
     Errors are SQLAlchemy's all the same, and a connection that broke is not used again.
     """
@@ -144,7 +146,7 @@ def driver_snapshot(engine: Engine) -> Iterator[Any]:
         driver: Any = pooled.dbapi_connection
         # The pool rolls back what it gets back, which ends the transaction.
         driver.execute(
-            "BEGIN" if is_sqlite(engine) else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+            "BEGIN" if is_sqlite(engine) else f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; {at_first}"
         ).close()
         yield driver
     except dialect.loaded_dbapi.Error as error:

@@ -4,40 +4,20 @@ The body's questions are read one by one, decided from one revision of the acces
 question that cannot be understood is answered with an ``error`` and costs its neighbours nothing.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from app.access.decide import Decision, DecisionPolicy, Question, decide
+from app.access.decide import Asked, Decision, DecisionPolicy, decide
 from app.access.explain import explain
 from app.access.view import AccessView
 from app.contract.errors import InvalidArgument, Unavailable
 from app.contract.permission_call import Question as AskedQuestion
 from app.contract.permission_call import QuestionError, parse_question, requests_of
 
-
-class Snapshot(Protocol):
-    """One revision of the access model."""
-
-    @property
-    def revision(self) -> int:
-        """The revision's number; 0 before the directory was ever read."""
-        ...
-
-    def view(self, questions: Sequence[Question]) -> AccessView:
-        """What the model says about these questions."""
-        ...
-
-
-class ViewLoader(Protocol):
-    """Where the access model is read."""
-
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """The revision in force, for as long as the block takes."""
-        ...
-
+ViewLoader = Callable[[Sequence[Asked]], AccessView]
+"""Loads what the revision in force says about these questions."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -97,66 +77,51 @@ def read_questions(body: object, max_requests: int) -> list[AskedQuestion | Ques
 
 
 def answer_questions(
-    asked: Sequence[AskedQuestion | QuestionError], loader: ViewLoader, now: datetime, policy: DecisionPolicy
+    asked: Sequence[AskedQuestion | QuestionError], load: ViewLoader, now: datetime, policy: DecisionPolicy
 ) -> Answer:
     """Decides what was asked at the moment ``now``.
 
     Raises ``Unavailable`` while the directory was never read: an empty model would deny everybody, and the caller would
     keep that for an answer. So it is told to try again, and shuts everybody out by itself until then.
     """
-    questions = [None if isinstance(item, QuestionError) else _question(item) for item in asked]
-    with loader.snapshot() as snapshot:
-        _refuse_never_read(snapshot)
-        view = snapshot.view([question for question in questions if question is not None])
+    view = _load(asked, load)
     answer = Answer([])
-    for item, question in zip(asked, questions, strict=True):
-        if question is None or isinstance(item, QuestionError):
-            answer.add_error(item)
+    for item in asked:
+        if type(item) is AskedQuestion:
+            answer.add(item, decide(view, item, now, policy))
         else:
-            answer.add(item, decide(view, question, now, policy))
+            answer.add_error(item)
     return answer
 
 
 def explain_questions(
-    asked: Sequence[AskedQuestion | QuestionError], loader: ViewLoader, now: datetime, policy: DecisionPolicy
+    asked: Sequence[AskedQuestion | QuestionError], load: ViewLoader, now: datetime, policy: DecisionPolicy
 ) -> Answer:
     """The same with the reasons: each result that was understood also has ``reason`` and ``path``."""
-    questions = {number: _question(item) for number, item in enumerate(asked) if type(item) is AskedQuestion}
-    with loader.snapshot() as snapshot:
-        _refuse_never_read(snapshot)
-        view = snapshot.view(list(questions.values()))
+    view = _load(asked, load)
     answer = Answer([])
-    for number, item in enumerate(asked):
+    for item in asked:
         if isinstance(item, QuestionError):
             answer.add_error(item)
         else:
-            explanation = explain(view, questions[number], now, policy)
+            explanation = explain(view, item, now, policy)
             result = answer.add(item, explanation.decision)
             result["reason"] = explanation.reason
             result["path"] = explanation.path
     return answer
 
 
-def _refuse_never_read(snapshot: Snapshot) -> None:
-    if snapshot.revision == 0:
+def _load(asked: Sequence[AskedQuestion | QuestionError], load: ViewLoader) -> AccessView:
+    view = load([item for item in asked if type(item) is AskedQuestion])
+    if view.revision == 0:
         raise Unavailable("the directory was not read yet; try again")
-
-
-def _question(asked: AskedQuestion) -> Question:
-    return Question(
-        user_id=asked.user_id,
-        type=asked.resource_type,
-        resource_id=asked.resource_id,
-        organization_id=asked.organization_id,
-        parent_folder_id=asked.parent_folder_id,
-        context=asked.context or None,
-    )
+    return view
 
 
 def _echo(item: AskedQuestion | QuestionError) -> dict[str, object]:
     return {
         "userId": item.user_id,
         "resourceId": item.resource_id,
-        "type": item.resource_type,
+        "type": item.type,
         "organizationId": item.organization_id,
     }

@@ -1,30 +1,28 @@
 # ruff: noqa: S608 - every part of these texts is written in this module; what a caller asks for travels as a parameter
 """How is what a batch of questions needs found in the tables of the access model, by index look-ups alone?
 
-Eight statements at most, whatever the number of questions. Each takes its ids as one JSON parameter (``asked``) and
+Five statements at most, whatever the number of questions. Each takes its ids as one JSON parameter (``asked``) and
 joins them, in this order, to the primary key or an index of a table:
 
 ==================  ============================================================================
 statement           ``asked``
 ==================  ============================================================================
-``revision``        (nothing)
+``batch``           ``{"u": {organization: [user, …]}, "d": {organization: [document, …]}}``: the revision; users,
+                    memberships, group edges and own grants; documents with the grants of groups on them
 ``organizations``   ``[organization, …]``
-``people``          ``{organization: [user, …]}``: users, memberships, group edges and own grants
-``documents``       ``{organization: {"f": [], "d": [document, …]}}``: documents, and the grants of groups on them
-``folders``         ``{organization: [folder, …]}``
-``level_grants``    ``{organization: {"f": [folder, …], "d": [document, …]}}``
+``folders``         ``{organization: [folder, …]}``: with the grants of groups on them
 ``exact_grants``    ``{organization: {user: {"f": [folder, …], "d": [document, …],
                     "gf": [folder, …], "gd": [document, …], "g": [group, …]}}}``
 ``context_grants``  ``{organization: {user: {"g": [group, …], "a": {document: [{field: value}, …]}}}}``
 ==================  ============================================================================
 
-The group edges are the memberships that lead from the users to all groups above them, ``folders`` with the
-asked folders and all above them; ``UNION`` ends the recursion where groups or folders lead back into themselves.
+The group edges are the memberships that lead from the users to all groups above them, ``folders`` goes on from the
+asked folders to all above them; ``UNION`` ends the recursion where groups or folders lead back into themselves.
 
-Own grants are those of a user, ``level_grants`` those of groups on a folder or document, where there are no
-more than ``FEW``; where there are more, a single row without a role stands for them. There ``exact_grants``
-looks up every holder at every level by the whole primary key: the user's own at ``f`` and ``d``, his groups' at ``gf``
-and ``gd``. So neither a user, a group nor a folder with many grants is ever read through.
+Of the grants of a user, and of those of groups on a document or folder, ``FEW`` and one more are read at most: where
+the one more is there, they are too many, and ``exact_grants`` looks up every holder at every level by the whole primary
+key: the user's own at ``f`` and ``d``, his groups' at ``gf`` and ``gd``. So neither a user, a group nor a folder with
+many grants is ever read through.
 """
 
 from functools import cache
@@ -40,14 +38,20 @@ Each = TypeVar("Each")
 class Statements(NamedTuple, Generic[Each]):
     """Something for each statement, in the order in which they are run."""
 
-    revision: Each
+    batch: Each
     organizations: Each
-    people: Each
-    documents: Each
     folders: Each
-    level_grants: Each
     exact_grants: Each
     context_grants: Each
+
+
+AT_FIRST = {
+    "sqlite": "",
+    # The planner cannot know how little the parameters hold: compiling plans would take a thousand times as long as
+    # running them, and a bitmap would be made of all grants of a user to take the first few.
+    "postgresql": "SET LOCAL jit = off; SET LOCAL enable_bitmapscan = off",
+}
+"""What a transaction needs before these statements, by dialect."""
 
 
 @cache
@@ -60,7 +64,6 @@ class _Sqlite:
     """JSON functions, and a CROSS JOIN keeps the order of a join."""
 
     asked = ":asked"
-    at_first = ""
 
     def strings(self, array: str, name: str) -> str:
         return f"json_each({array}) AS {name}"
@@ -76,19 +79,19 @@ class _Sqlite:
 
     def of_groups(self) -> str:
         # The primary key would do as well, at the price of reading the grants to users that stand between.
-        return "access_grant INDEXED BY ix_access_grant_of_groups"
+        return "access_grant AS g INDEXED BY ix_access_grant_of_groups"
 
     def gathered(self, row: str) -> str:
         return f"json_group_array(json_array({row}))"
+
+    def nested(self, column: str) -> str:
+        return f"json({column})"
 
 
 class _PostgreSql:
     """The same; OFFSET 0 keeps the planner from turning look-ups into a hash join over the whole table."""
 
     asked = "CAST(%(asked)s AS jsonb)"
-    # For this transaction alone. The planner cannot know how little the parameters hold: compiling plans would take a
-    # thousand times as long as running them, and a bitmap would be made of all grants of a user to take the first few.
-    at_first = ", set_config('jit', 'off', true), set_config('enable_bitmapscan', 'off', true)"
 
     def strings(self, array: str, name: str) -> str:
         return f"jsonb_array_elements_text({array}) AS {name}(value)"
@@ -103,53 +106,59 @@ class _PostgreSql:
         return f"CROSS JOIN LATERAL (SELECT * FROM {table} WHERE {condition} OFFSET 0) AS {table}"
 
     def of_groups(self) -> str:
-        return "access_grant"
+        return "access_grant AS g"
 
     def gathered(self, row: str) -> str:
         return f"CAST(COALESCE(json_agg(json_build_array({row})), '[]') AS text)"
+
+    def nested(self, column: str) -> str:
+        return f"CAST({column} AS json)"
 
 
 def _written(db: _Sqlite | _PostgreSql, payload: str) -> Statements[str]:
     # Every part of these texts stands in this module; nothing of a caller's is ever put into them.
     ids = f"WITH asked(id) AS (SELECT i.value FROM {db.strings(db.asked, 'i')})"
-    organizations = f"{db.members(db.asked)} AS o"
-    pairs = f"asked(organization_id, id) AS (SELECT o.key, i.value FROM {organizations}, {db.strings('o.value', 'i')})"
-    listed = db.strings(db.part("o.value", "d"), "i")
-    documents = f"asked(organization_id, id) AS (SELECT o.key, i.value FROM {organizations}, {listed})"
-    revision = f"""SELECT revision, created_at{db.at_first} FROM access_revision
+    people, documents, folders = _pairs(db, "u"), _pairs(db, "d"), _pairs(db, "")
+    revision = """SELECT revision, created_at FROM access_revision
             WHERE revision = (SELECT MAX(revision) FROM access_revision)"""
     of_organizations = f"""{ids}
             SELECT organization_id, access_type, disabled, {payload}
             FROM asked {db.look_up("access_organization", "organization_id = asked.id")}"""
     of_documents = f"""WITH {documents}
-            SELECT access_document.organization_id, document_id, folder_id, access_type, {payload}
+            SELECT access_document.organization_id, access_document.document_id, folder_id, access_type, {payload},
+                {_of_groups(db, "access_document.organization_id", "''", "access_document.document_id")}
             FROM asked {_in_organization(db, "access_document", "asked", "document_id = asked.id")}"""
-    level_grants = _gathered(db, _level_grants(db), 7)
     return Statements(
-        revision=_gathered(db, revision, 2),
-        organizations=_gathered(db, of_organizations, 4),
-        people=_together(
-            _gathered(db, _users(db, pairs, payload), 3),
-            _gathered(db, _memberships(db, pairs), 4),
-            _gathered(db, _group_edges(db, pairs), 4),
-            _gathered(db, _own_grants(db, pairs), 7),
+        batch=_together(
+            _gathered(db, revision, 2),
+            _gathered(db, _users(db, people, payload), 3),
+            _gathered(db, _memberships(db, people), 4),
+            _gathered(db, _group_edges(db, people), 4),
+            _gathered(db, _own_grants(db, people), 3, nested=2),
+            _gathered(db, of_documents, 6, nested=5),
         ),
-        documents=_together(_gathered(db, of_documents, 5), level_grants),
-        folders=_gathered(db, _folders(db, pairs, payload), 5),
-        level_grants=level_grants,
+        organizations=_gathered(db, of_organizations, 4),
+        folders=_gathered(db, _folders(db, folders, payload), 6, nested=5),
         exact_grants=_gathered(db, _exact_grants(db), 7),
         context_grants=_gathered(db, _context_grants(db), 7),
     )
 
 
-def _gathered(db: _Sqlite | _PostgreSql, text: str, columns: int) -> str:
-    """The statement, which has so many columns, with its rows as one JSON text.
+def _pairs(db: _Sqlite | _PostgreSql, part: str) -> str:
+    """What is asked for in each organization; ``part``: under which key of the parameter."""
+    listed = db.members(db.part(db.asked, part) if part else db.asked)
+    return f"asked(organization_id, id) AS (SELECT o.key, i.value FROM {listed} AS o, {db.strings('o.value', 'i')})"
+
+
+def _gathered(db: _Sqlite | _PostgreSql, text: str, columns: int, *, nested: int | None = None) -> str:
+    """The statement, which has so many columns, with its rows as one JSON text; column ``nested`` is JSON itself.
 
     Drivers make Python objects row by row, and slowly at that. (Python's SQLite driver also lets another thread run
     after every row.)
     """
-    row = ", ".join(f"c{number}" for number in range(columns))
-    return f"WITH answer({row}) AS ({text}) SELECT {db.gathered(row)} FROM answer"
+    names = [f"c{number}" for number in range(columns)]
+    row = ", ".join(db.nested(name) if number == nested else name for number, name in enumerate(names))
+    return f"WITH answer({', '.join(names)}) AS ({text}) SELECT {db.gathered(row)} FROM answer"
 
 
 def _together(*texts: str) -> str:
@@ -197,40 +206,29 @@ def _folders(db: _Sqlite | _PostgreSql, pairs: str, payload: str) -> str:
             UNION
             SELECT {columns}, {described}
             FROM chain {_in_organization(db, "access_folder", "chain", above)})
-        SELECT organization_id, folder_id, parent_folder_id, access_type, payload FROM chain"""
+        SELECT organization_id, folder_id, parent_folder_id, access_type, payload,
+            {_of_groups(db, "chain.organization_id", "chain.folder_id", "''")} FROM chain"""
+
+
+def _of_groups(db: _Sqlite | _PostgreSql, organization_id: str, folder_id: str, document_id: str) -> str:
+    """The grants of groups on one folder or document: ``[group, role, end]`` each, ``FEW`` and one more at most."""
+    return f"""(SELECT {db.gathered("organization_user_group_id, access_role, expires_at")} FROM (
+                SELECT g.organization_user_group_id, g.access_role, g.expires_at FROM {db.of_groups()}
+                WHERE g.organization_id = {organization_id} AND g.folder_id = {folder_id}
+                    AND g.document_id = {document_id} AND g.user_id = '' LIMIT {FEW + 1}) AS few)"""
+
+
+def _own_grants(db: _Sqlite | _PostgreSql, pairs: str) -> str:
+    few = db.gathered("folder_id, document_id, access_role, expires_at")
+    return f"""WITH {pairs}
+        SELECT asked.organization_id, asked.id, (SELECT {few} FROM (
+            SELECT g.folder_id, g.document_id, g.access_role, g.expires_at FROM access_grant AS g
+            WHERE g.user_id = asked.id AND g.organization_id = asked.organization_id LIMIT {FEW + 1}) AS few)
+        FROM asked"""
 
 
 _GRANT = """access_grant.organization_id, access_grant.folder_id, access_grant.document_id, access_grant.user_id,
             access_grant.organization_user_group_id, access_grant.access_role, access_grant.expires_at"""
-
-
-def _own_grants(db: _Sqlite | _PostgreSql, pairs: str) -> str:
-    one_more = f"""SELECT 1 FROM access_grant
-                WHERE access_grant.user_id = asked.id AND access_grant.organization_id = asked.organization_id
-                LIMIT 1 OFFSET {FEW}"""
-    of_user = """access_grant.user_id = person.user_id AND access_grant.organization_id = person.organization_id
-            AND person.crowd IS NULL"""
-    return f"""WITH {pairs},
-        person(organization_id, user_id, crowd) AS (SELECT organization_id, id, ({one_more}) FROM asked)
-        SELECT {_GRANT} FROM person {db.look_up("access_grant", of_user)}
-        UNION ALL
-        SELECT organization_id, '', '', user_id, '', '', NULL FROM person WHERE crowd = 1"""
-
-
-def _level_grants(db: _Sqlite | _PostgreSql) -> str:
-    of_groups = """access_grant.organization_id = {0}.organization_id AND access_grant.folder_id = {0}.folder_id
-                AND access_grant.document_id = {0}.document_id AND access_grant.user_id = ''"""
-    one_more = f"SELECT 1 FROM {db.of_groups()} WHERE {of_groups.format('place')} LIMIT 1 OFFSET {FEW}"
-    organizations = f"{db.members(db.asked)} AS o"
-    return f"""WITH place(organization_id, folder_id, document_id) AS (
-            SELECT o.key, i.value, '' FROM {organizations}, {db.strings(db.part("o.value", "f"), "i")}
-            UNION ALL
-            SELECT o.key, '', i.value FROM {organizations}, {db.strings(db.part("o.value", "d"), "i")}),
-        level(organization_id, folder_id, document_id, crowd) AS (
-            SELECT organization_id, folder_id, document_id, ({one_more}) FROM place)
-        SELECT {_GRANT} FROM level {db.look_up(db.of_groups(), of_groups.format("level") + " AND level.crowd IS NULL")}
-        UNION ALL
-        SELECT organization_id, folder_id, document_id, '', '', '', NULL FROM level WHERE crowd = 1"""
 
 
 def _exact_grants(db: _Sqlite | _PostgreSql) -> str:

@@ -6,6 +6,7 @@ not read, ``payload`` is None and they are empty.
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -26,6 +27,7 @@ Row = list[Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROLES = {role.value: role for role in AccessRole}
+_NO_FIELDS: Mapping[str, object] = MappingProxyType({})
 _TYPES: Mapping[str, AccessType | None] = {"": None, **{access_type.value: access_type for access_type in AccessType}}
 
 
@@ -55,7 +57,7 @@ def user_from_row(row: Row) -> User:
 
 
 def folder_from_row(row: Row) -> Folder:
-    organization_id, folder_id, parent_folder_id, access_type, payload = row
+    organization_id, folder_id, parent_folder_id, access_type, payload, _grants = row
     fields = _fields(payload, "folderId")
     return Folder(
         organization_id=organization_id,
@@ -68,7 +70,16 @@ def folder_from_row(row: Row) -> Folder:
 
 
 def document_from_row(row: Row) -> Document:
-    organization_id, document_id, folder_id, access_type, payload = row
+    organization_id, document_id, folder_id, access_type, payload, _grants = row
+    if payload is None:  # the hot path
+        return Document(
+            organization_id=organization_id,
+            document_id=document_id,
+            document_name="",
+            folder_id=folder_id or None,
+            access_type=_TYPES[access_type],
+            further=_NO_FIELDS,
+        )
     fields = _fields(payload, "documentId")
     return Document(
         organization_id=organization_id,
@@ -88,6 +99,32 @@ def grant_from_row(row: Row) -> Grant:
         document_id=document_id or None,
         user_id=user_id or None,
         organization_user_group_id=group_id or None,
+        access_role=_ROLES[access_role],
+        expires_at=_moment(expires_at),
+    )
+
+
+def group_grant(organization_id: str, folder_id: str | None, document_id: str | None, row: Row) -> Grant:
+    """A grant of a group's that was read with the folder or document on which it stands."""
+    group_id, access_role, expires_at = row
+    return Grant(
+        organization_id=organization_id,
+        folder_id=folder_id,
+        document_id=document_id,
+        organization_user_group_id=group_id,
+        access_role=_ROLES[access_role],
+        expires_at=_moment(expires_at),
+    )
+
+
+def own_grant(organization_id: str, user_id: str, row: Row) -> Grant:
+    """A grant of a user's that was read with all others of his."""
+    folder_id, document_id, access_role, expires_at = row
+    return Grant(
+        organization_id=organization_id,
+        folder_id=folder_id or None,
+        document_id=document_id or None,
+        user_id=user_id,
         access_role=_ROLES[access_role],
         expires_at=_moment(expires_at),
     )

@@ -30,6 +30,7 @@ from app.access.records import (
     User,
 )
 from app.access.view import AccessView
+from app.access.way import Way, way_up
 from app.database.engine import open_engine, reading, writing
 from app.store import access_tables as tables
 from app.store.access_view import load_view
@@ -82,6 +83,12 @@ class MemoryView:
 
     def folder(self, organization_id: str, folder_id: str) -> Folder | None:
         return self._records.get((Folder.kind, organization_id, folder_id))  # type: ignore[return-value] # by its key
+
+    def way_up(self, organization_id: str, folder_id: str) -> Way:
+        return way_up(lambda above: self.folder(organization_id, above), folder_id)
+
+    def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
+        return True
 
     def document(self, organization_id: str, document_id: str) -> Document | None:
         return self._records.get((Document.kind, organization_id, document_id))  # type: ignore[return-value] # by its key

@@ -5,22 +5,21 @@ from.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from random import Random
 from time import monotonic
 
 import pytest
 from sqlalchemy import Engine
 
-from app.access.decide import DecisionPolicy
+from app.access.decide import Asked, DecisionPolicy
 from app.access.decide import Question as Decided
 from app.access.records import Record
 from app.contract.permission_call import Question
 from app.database.engine import open_engine
 from app.provider.answer import Answer, answer_questions
-from app.store.access_view import AccessViewLoader, Snapshot
+from app.store.access_view import AccessViewLoader, SqlAccessView
 from app.store.refresh import Refresh
 from app.store.refresh_problems import ProblemList
 from app.store.runs import RunRequest, Runs
@@ -38,11 +37,10 @@ class NotingLoader:
         self._loader = loader
         self._local = threading.local()
 
-    @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        with self._loader.snapshot() as snapshot:
-            self._local.revision = snapshot.revision
-            yield snapshot
+    def __call__(self, questions: Sequence[Asked]) -> SqlAccessView:
+        view = self._loader(questions)
+        self._local.revision = view.revision
+        return view
 
     @property
     def last(self) -> int:
@@ -54,7 +52,7 @@ def drawn_question(company: Company) -> Question:
     question = company.question()
     return Question(
         user_id=question.user_id,
-        resource_type=question.type,
+        type=question.type,
         resource_id=question.resource_id,
         organization_id=question.organization_id,
         parent_folder_id=question.parent_folder_id,
@@ -68,7 +66,7 @@ def expected(records: Sequence[Record], asked: Sequence[Question]) -> list[tuple
         book.verdict(
             Decided(
                 user_id=one.user_id,
-                type=one.resource_type,
+                type=one.type,
                 resource_id=one.resource_id,
                 organization_id=one.organization_id,
                 parent_folder_id=one.parent_folder_id,

@@ -55,7 +55,7 @@ def test_parse_question_never_raises_and_always_echoes_text(entry):
             assert text
             assert "\0" not in text
         orjson.dumps([dict(parsed.context), parsed.source, parsed.parent_folder_id])
-        assert parsed.resource_type in {"organization", "folder", "document", "context"}
+        assert parsed.type in {"organization", "folder", "document", "context"}
     else:
         assert parsed.error
 

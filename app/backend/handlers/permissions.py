@@ -109,9 +109,9 @@ def _questions(request: GetPermissionsRequest) -> list[Question]:
         *(("document", document_id) for document_id in dict.fromkeys(request.document_ids or ())),
     ]
     return [
-        Question(user_id, resource_type, resource_id, organization_id)  # type: ignore[arg-type]  # one of the three above
+        Question(user_id, kind, resource_id, organization_id)  # type: ignore[arg-type]  # one of the three above
         for user_id in dict.fromkeys(request.user_ids)
-        for resource_type, resource_id in resources
+        for kind, resource_id in resources
     ]
 
 
@@ -126,11 +126,11 @@ def _to_wire(
     }
     section = {"organization": "organization", "folder": "folders", "document": "documents"}
     for question in questions:
-        place = data[question.user_id][section[question.resource_type]]
+        place = data[question.user_id][section[question.type]]
         place[question.resource_id] = (
             _permission(question, judged[key_of(question)], view)
             if key_of(question) in judged
-            else {"error": _MISSING[question.resource_type], "errorCode": "does_not_exist"}
+            else {"error": _MISSING[question.type], "errorCode": "does_not_exist"}
         )
     return data
 
@@ -141,9 +141,9 @@ def _permission(question: Question, verdict: Verdict | None, view: OwnDataView) 
     if not verdict.has_access:
         return {"error": "The user has no access.", "errorCode": "permission_denied"}
     permission: dict[str, object] = {"accessRole": verdict.access_role}
-    if question.resource_type == "folder":
+    if question.type == "folder":
         permission["accessType"] = view.access_type_of_folder(question.resource_id)
-    elif question.resource_type == "document":
+    elif question.type == "document":
         permission["accessType"] = view.access_type_of_document(question.resource_id)
     if verdict.expires_at is not None:
         # Whole seconds, rounded down: rather a moment too early than too late.
