@@ -18,6 +18,7 @@ from app.logs import LogSettings, configure_logs
 from tests.bench.features import bench_features
 from tests.bench.judgments import bench_judgments
 from tests.bench.provider import bench_provider
+from tests.bench.provider_under_sync import bench_provider_under_sync
 from tests.bench.sync import bench_planning, bench_sync
 
 BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, object]]]] = {
@@ -30,6 +31,10 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
     "sync": (
         "A first sync, its calls alone, and a run with nothing to do",
         lambda folder, options: bench_sync(folder, scale=options.scale, rounds=min(options.rounds, 3)),
+    ),
+    "syncing": (
+        "Permission calls while a sync runs and the directory is read again and again",
+        lambda folder, options: bench_provider_under_sync(folder, scale=options.scale),
     ),
     "judgments": (
         "Searching 100,000 judgments",

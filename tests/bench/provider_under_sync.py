@@ -26,8 +26,8 @@ CONNECTIONS = 4
 CALLS_PER_SECOND = 60
 IDLE_SECONDS = 10
 TARGET = 3.0
-NICE = os.environ.get("BENCH_NICE", "10")
-"""What the worker gives way by; see the setting `worker.nice`."""
+NICE = "10"
+"""What a worker gives way by unless the setting `worker.nice` says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -190,12 +190,3 @@ def _service_settings(
             "directory": {"sources": [{"type": "file", "path": str(directory)}]},
         },
     )
-
-
-if __name__ == "__main__":
-    import sys
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as made:
-        for name, value in bench_provider_under_sync(Path(made), scale=float(sys.argv[1])).items():
-            print(f"{name}: {value}")
