@@ -3,9 +3,9 @@
 The service answers calls of 20 questions against 100,000 users, 100,000 documents and 1,000,000 grants on SQLite.
 Rounds of the one and the other alternate, so that a noisy machine is noisy for both; the ratio of the medians counts.
 
-The service remembers what it decided within one revision. The ratio that counts is therefore measured with questions
-that were never asked before, in the shape of a page load: one user, 20 documents. Two others are told beside it: calls
-in which 20 different users ask (no browser does that), and calls that were made before.
+The ratio that counts is measured with questions that were never asked before, in the shape of a page load: one user, 20
+documents. Two others are told beside it: calls in which 20 different users ask (no browser does that), and calls that
+were made before, whose rows the database has at hand.
 """
 
 import json
