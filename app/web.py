@@ -31,8 +31,8 @@ from app.metrics import Metrics, RunNumbers
 from app.provider.blueprint import provider_blueprint
 from app.provider.settings import EXPLAIN_PATH
 from app.settings import Settings
+from app.store.access_loading import AccessViewLoader
 from app.store.access_model import current_revision, oldest_good_read, revision_created_at, source_states
-from app.store.access_view import AccessViewLoader
 from app.store.runs import Runs
 
 Clock = Callable[[], datetime]

@@ -9,7 +9,7 @@ from app.access.explain import Explanation, explain
 from app.bootstrap import application
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
 from app.screen import coloured, say, show_json
-from app.store.access_view import AccessViewLoader
+from app.store.access_loading import AccessViewLoader
 from app.text import printable
 
 EXIT_DENIED = 4

@@ -33,7 +33,7 @@ from app.access.view import AccessView
 from app.access.way import Way, way_up
 from app.database.engine import open_engine, reading, writing
 from app.store import access_tables as tables
-from app.store.access_view import load_view
+from app.store.access_loading import load_view
 from app.store.base import METADATA
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

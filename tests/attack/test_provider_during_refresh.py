@@ -19,7 +19,8 @@ from app.access.records import Record
 from app.contract.permission_call import Question
 from app.database.engine import open_engine
 from app.provider.answer import Answer, answer_questions
-from app.store.access_view import AccessViewLoader, SqlAccessView
+from app.store.access_loading import AccessViewLoader
+from app.store.access_view import SqlAccessView
 from app.store.refresh import Refresh
 from app.store.refresh_problems import ProblemList
 from app.store.runs import RunRequest, Runs

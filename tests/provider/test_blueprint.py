@@ -17,7 +17,7 @@ from app.edge.errors import install_error_handlers
 from app.provider.blueprint import provider_blueprint
 from app.provider.settings import ProviderSettings
 from app.store import access_tables as tables
-from app.store.access_view import AccessViewLoader
+from app.store.access_loading import AccessViewLoader
 from app.store.base import METADATA
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)

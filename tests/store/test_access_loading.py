@@ -12,10 +12,10 @@ from sqlalchemy import Connection, Engine, insert, text
 from app.access.decide import DecisionPolicy, Question, Rule, decide
 from app.access.records import AccessRole
 from app.database.engine import is_sqlite, open_engine, reading, writing
-from app.store import access_structure, access_view
+from app.store import access_loading, access_structure
 from app.store import access_tables as tables
+from app.store.access_loading import AccessViewLoader, load_view
 from app.store.access_queries import FEW, Statements, statements
-from app.store.access_view import AccessViewLoader, load_view
 from app.store.base import METADATA
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
@@ -159,12 +159,12 @@ class Recorder:
         self.own_grants = 0
         self.group_grants = 0
         name_of = {text: name for name, text in names._asdict().items()}
-        original = access_view._runner
+        original = access_loading._runner
 
-        def runner(connection: Any) -> access_view.Run:
+        def runner(connection: Any) -> access_loading.Run:
             run = original(connection)
 
-            def recorded(statement: str, asked: object) -> list[access_view.Row]:
+            def recorded(statement: str, asked: object) -> list[access_loading.Row]:
                 rows = run(statement, asked)
                 name = name_of[statement]
                 if name == "batch":
@@ -177,7 +177,7 @@ class Recorder:
 
             return recorded
 
-        monkeypatch.setattr(access_view, "_runner", runner)
+        monkeypatch.setattr(access_loading, "_runner", runner)
 
     def rows(self, name: str) -> int:
         return sum(rows for run, _, rows in self.runs if run == name)
