@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 from urllib.parse import quote
 
 from flask import Blueprint, Response, request
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.contract.base import Id, Request
@@ -38,13 +38,31 @@ _KEY = re.compile(r"[!-~]{1,200}")
 _PAGE_SIZES = range(1, 1001)
 
 
+def _not_empty(ids: list[str]) -> list[str]:
+    if not ids:
+        raise ValueError("must not be empty: leave it out for everything")
+    return ids
+
+
+_Narrowing = Annotated[
+    list[Id],
+    # An empty list is what a program sends that found nobody; taken for everything, it would do the most it can.
+    AfterValidator(_not_empty),
+    Field(
+        max_length=MAX_IDS,
+        description="Only these. Left out or null: everything. An empty list is refused.",
+        json_schema_extra={"minItems": 1},
+    ),
+]
+
+
 class ResyncRequest(Request):
     """The body of ``POST /resync``; unlike the backend's own requests it refuses fields that it does not know."""
 
     model_config = ConfigDict(extra="forbid")
 
-    organization_ids: Annotated[list[Id], Field(max_length=MAX_IDS)] | None = None
-    user_ids: Annotated[list[Id], Field(max_length=MAX_IDS)] | None = None
+    organization_ids: _Narrowing | None = None
+    user_ids: _Narrowing | None = None
     dry_run: bool | None = None
     verify: bool | None = None
     allow_deletes: bool | None = None

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
+from app.admin.openapi import document
 from app.store.runs import RunRequest, RunStatus
 from app.store.sync_tables import PlanItemRow, PlanRow
 from tests.admin.conftest import Admin
@@ -99,6 +100,9 @@ def test_start_gives_the_same_run_for_the_same_idempotency_key(admin: Admin) -> 
         ({"organizationIds": "a"}, "body.organizationIds: must be an array"),
         ({"organizationIds": [1]}, "body.organizationIds[0]: must be a string"),
         ({"userIds": [""]}, "body.userIds[0]: must not be empty"),
+        ({"userIds": []}, "body.userIds: must not be empty: leave it out for everything"),
+        ({"organizationIds": []}, "body.organizationIds: must not be empty: leave it out for everything"),
+        ({"organizationIds": ["a"], "userIds": []}, "body.userIds: must not be empty: leave it out for everything"),
         ({"dryRun": "yes"}, "body.dryRun: must be true or false"),
         ({"dryrun": True}, f"body.dryrun: {UNKNOWN}"),
         ({"dry_run": True}, f"body.dry_run: {UNKNOWN}"),
@@ -108,6 +112,15 @@ def test_start_gives_the_same_run_for_the_same_idempotency_key(admin: Admin) -> 
 def test_start_names_what_is_wrong_with_the_body(admin: Admin, body: Any, message: str) -> None:
     assert error(admin.client.post("/resync", json=body)) == (400, "INVALID_ARGUMENT", message)
     assert admin.runs.recent() == []
+
+
+def test_the_description_says_that_an_empty_list_is_refused() -> None:
+    described: Any = document(version="1", provider_path="/check", explain_path="/explain", max_requests=1)
+    properties = described["components"]["schemas"]["ResyncRequest"]["properties"]
+    for name in ("organizationIds", "userIds"):
+        array, null = properties[name]["anyOf"]
+        assert (array["minItems"], array["maxItems"], null) == (1, 10_000, {"type": "null"})
+        assert "Left out or null: everything" in array["description"]
 
 
 @pytest.mark.parametrize("key", ["", " ", "x" * 201, "ümlaut"])
