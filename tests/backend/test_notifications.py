@@ -150,6 +150,15 @@ def test_what_comes_twice_is_updated_twice(acme: Caller) -> None:
     assert (told["displayBodyMessage"], told["readByUserIds"]) == ("2", ["bob"])
 
 
+def test_a_later_reading_in_one_request_does_not_take_back_what_persists(acme: Caller) -> None:
+    add(acme, "n")
+    first = {"id": "n", "readByUserIds": ["bob", "zoe"], "persistReadForUsers": True}
+
+    acme("update_notifications", **ORG, notifications=[first, {"id": "n", "readByUserIds": ["bob"]}])
+
+    assert acme("get_notifications", **ORG)[0]["persistReadForUserIds"] == ["bob", "zoe"]
+
+
 @pytest.mark.parametrize("filters", [{}, {"userId": "bob"}, {"documentId": "d"}, {"userId": "bob", "documentId": "d"}])
 @pytest.mark.parametrize("order", ["asc", "desc"])
 def test_pages_hold_every_notification_once(acme: Caller, world: World, filters: dict[str, str], order: str) -> None:

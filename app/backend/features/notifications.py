@@ -122,7 +122,12 @@ def mark_read(connection: Connection, scope: Scope, readings: Iterable[Reading],
     """Marks notifications (which are there) as read. Who reads one that was not for him, it is for him now. When it was
     read first is kept.
     """
-    wanted = {(one.notification_id, user_id): one for one in readings for user_id in one.user_ids}
+    # Whether it persists: of two readings of one notification in a request either may say so.
+    wanted: dict[tuple[str, str], bool] = {}
+    for one in readings:
+        for user_id in one.user_ids:
+            pair = (one.notification_id, user_id)
+            wanted[pair] = one.persists or wanted.get(pair, False)
     if not wanted:
         return
     ids = list(dict.fromkeys(notification_id for notification_id, _ in wanted))
@@ -140,9 +145,9 @@ def mark_read(connection: Connection, scope: Scope, readings: Iterable[Reading],
             "document_id": there[notification_id].document_id,
             "created_at": there[notification_id].created_at,
             "read_at": known.get((notification_id, user_id)) or now,
-            "persists": one.persists,
+            "persists": persists,
         }
-        for (notification_id, user_id), one in wanted.items()
+        for (notification_id, user_id), persists in wanted.items()
     ]
     _upsert_users(connection, rows)
     new: dict[str, int] = {}
