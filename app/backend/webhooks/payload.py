@@ -20,6 +20,8 @@ Form = Literal["raw", "processed"]
 _TARGETS = {"crdt": "editorId"}
 """What an event is about, by feature; all others are about a thread."""
 _NAME_PLACE = "{{actionUser.name}}"
+_SOMEBODY = "Somebody"
+"""Who acts where the request does not say: a headline needs a subject."""
 _HARMLESS = frozenset(
     (
         *("organizationId", "documentId", "locationId", "annotationId", "commentId", "reactionId", "editorId"),
@@ -116,11 +118,12 @@ def _processed(
 ) -> dict[str, object]:
     template = payload.get("template", "")
     actor = raw.get("actionUser") or {}
+    who = actor.get("name") or actor.get("userId") or _SOMEBODY
     source = {"eventType": message_type} | {name: raw[name] for name in ("annotationId", "editorId") if name in raw}
     data: dict[str, object] = {name: raw[name] for name in _PLACES if name in raw}
     data |= {
         "actionUser": actor,
-        "displayHeadlineMessage": template.replace(_NAME_PLACE, str(actor.get("name") or actor.get("userId") or "")),
+        "displayHeadlineMessage": template.replace(_NAME_PLACE, str(who)),
         "displayHeadlineMessageTemplate": template,
         "displayHeadlineMessageTemplateData": {"actionUser": actor},
         "notifyUsers": [{"userId": user_id} for user_id in payload.get("told", ())],

@@ -157,6 +157,20 @@ def test_raw_and_processed_events_arrive_with_the_token(post: Post, receiver: Re
     assert len(receiver.ids) == 4
 
 
+def test_a_headline_has_a_subject_where_nobody_says_who_acts(post: Post, receiver: Receiver) -> None:
+    enable(post, receiver)
+    post.begin_thread("t1")
+    post.tenant("update_comment_annotations", **DOCUMENT, annotationIds=["t1"], updatedData={"status": "open"})
+    post.work()
+
+    (shown,) = (
+        one.json["data"]
+        for one in receiver.got
+        if one.path == "/processed" and one.json["type"] == "comment_annotation.status_change"
+    )
+    assert shown["displayHeadlineMessage"] == "Somebody changed the status."
+
+
 def test_triggers_that_are_off_send_nothing(post: Post, receiver: Receiver) -> None:
     enable(post, receiver, triggers={"comment.add": False})
     post.begin_thread("t1")
