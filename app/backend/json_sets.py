@@ -1,36 +1,49 @@
 """How does a set of ids travel into a statement, whatever its size?
 
-As one JSON parameter that the database takes apart, so that the number of statements and their texts never depend on
-a batch's size.
+As one parameter that the database takes apart (JSON on SQLite, an array on PostgreSQL), so that the number of
+statements and their texts never depend on a batch's size.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import orjson
-from sqlalchemy import BigInteger, Connection, Select, Text, cast, column, func, literal, select
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Text, any_, column, func, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.types import TypeEngine
 
 from app.database.engine import is_sqlite
 
 
 def texts(connection: Connection, values: Iterable[str]) -> Select[str]:
     """`values` as a subquery of one column, for `column.in_(…)`."""
-    parameter = literal(orjson.dumps(list(values)).decode(), Text)
-    if is_sqlite(connection):
-        rows = func.json_each(parameter).table_valued(column("value", Text))
-    else:
-        rows = func.jsonb_array_elements_text(cast(parameter, JSONB)).table_valued(column("value", Text))
-    return select(rows.c.value)
+    return _rows(connection, values, Text)
 
 
 def integers(connection: Connection, values: Iterable[int]) -> Select[int]:
     """The same for whole numbers."""
-    parameter = literal(orjson.dumps(list(values)).decode(), Text)
+    return _rows(connection, values, BigInteger)
+
+
+def among(connection: Connection, one: ColumnElement[str], values: Iterable[str]) -> ColumnElement[bool]:
+    """Whether a column of few different values, as the folder that a document lies in, is one of `values`.
+
+    PostgreSQL takes it for granted that every row of a join has its match, and reads through all of them to find it; of
+    a comparison with an array it knows better.
+    """
     if is_sqlite(connection):
-        rows = func.json_each(parameter).table_valued(column("value", BigInteger))
-        return select(rows.c.value)
-    found = func.jsonb_array_elements_text(cast(parameter, JSONB)).table_valued(column("value", Text))
-    return select(cast(found.c.value, BigInteger))
+        return one.in_(texts(connection, values))
+    return one == any_(literal(list(values), ARRAY(Text)))
+
+
+def _rows(connection: Connection, values: Iterable[object], kind: type[TypeEngine[Any]]) -> Select[Any]:
+    listed = list(values)
+    if is_sqlite(connection):
+        parameter = literal(orjson.dumps(listed).decode(), Text)
+        return select(func.json_each(parameter).table_valued(column("value", kind)).c.value)
+    # PostgreSQL looks into an array when it plans; of a JSON list it would guess that it holds a hundred.
+    rows = func.unnest(literal(listed, ARRAY(kind))).table_valued(column("value", kind)).render_derived()
+    return select(rows.c.value)
 
 
 def dump(value: object) -> str:

@@ -2,12 +2,10 @@
 
 import random
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Connection, Engine
 
 from app.backend.call import Scope
 from app.backend.features import deletion
@@ -15,6 +13,7 @@ from app.database.engine import is_sqlite, writing
 from tests.bench.features import fill, operations
 
 from .conftest import World
+from .plans import Heard, check_plans, heard, plan
 
 TABLES = (
     "activity",
@@ -38,46 +37,8 @@ WHOLE_ORGANIZATION = {
 """What reads the organization's own index from one end, row by row until the page is full."""
 
 
-@contextmanager
-def heard(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
-    """The statements that run meanwhile, with their parameters; not those for many rows at once, which insert."""
-    statements: list[tuple[str, Any]] = []
-
-    def hear(_: Connection, __: object, statement: str, parameters: Any, ___: object, many: bool) -> None:
-        if not many and not statement.startswith("INSERT") and re.search(rf"\b({'|'.join(TABLES)})\b", statement):
-            statements.append((statement, parameters))
-
-    event.listen(engine, "before_cursor_execute", hear)
-    yield statements
-    event.remove(engine, "before_cursor_execute", hear)
-
-
-def plan(connection: Connection, statement: str, parameters: Any) -> str:
-    explain = "EXPLAIN QUERY PLAN " if is_sqlite(connection) else "EXPLAIN "
-    return "\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + statement, parameters))
-
-
-ALL_OF_ONE_ORGANIZATION = (
-    # SQLite's words, and PostgreSQL's.
-    r"SEARCH (\w+) .*\(api_key_id=\? AND organization_id=\?\)$",
-    r"Index Cond: \(\(\(api_key_id\)::text = '[^']*'::text\) AND \(\(organization_id\)::text = '[^']*'::text\)\)$",
-)
-
-
-def check(engine: Engine, name: str, statements: list[tuple[str, Any]]) -> None:
-    with engine.connect() as connection:
-        if not is_sqlite(connection):
-            # In tables as small as these a scan is quick; whether there is a better way in large ones is the question.
-            connection.execute(text("SET LOCAL enable_seqscan = off"))
-        for statement, parameters in statements:
-            told = plan(connection, statement, parameters)
-            place = f"{name}\n{statement}\n{told}"
-            for table in TABLES:
-                assert f"SCAN {table}\n" not in f"{told}\n", place
-                assert f"Seq Scan on {table} " not in told, place
-            if name not in WHOLE_ORGANIZATION:
-                found = [re.search(pattern, told, re.MULTILINE) for pattern in ALL_OF_ONE_ORGANIZATION]
-                assert not any(match and (not match.groups() or match[1] in TABLES) for match in found), place
+def check(engine: Engine, name: str, statements: Heard) -> None:
+    check_plans(engine, name, statements, TABLES, through_organization=name in WHOLE_ORGANIZATION)
 
 
 def test_every_statement_goes_through_an_index(world: World) -> None:
@@ -87,7 +48,7 @@ def test_every_statement_goes_through_an_index(world: World) -> None:
     seen = 0
     for name, request in operations(RECORDS, USERS, random.Random(1)).items():
         operation, data = request()
-        with heard(world.engine) as statements:
+        with heard(world.engine, TABLES) as statements:
             assert tenant.call(operation, **data).status_code == 200, name
         check(world.engine, name, statements)
         seen += len(statements)
@@ -106,7 +67,7 @@ def test_a_page_after_the_first_goes_through_an_index(world: World) -> None:
     ):
         query = {"organizationId": "acme", "pageSize": 1, **filters}
         token = tenant.call(operation, **query).get_json()["result"][field]
-        with heard(world.engine) as statements:
+        with heard(world.engine, TABLES) as statements:
             assert tenant.call(operation, **query, pageToken=token).status_code == 200
         check(world.engine, operation if filters else "activities of an organization", statements)
         if is_sqlite(world.engine) and filters:
@@ -114,7 +75,7 @@ def test_a_page_after_the_first_goes_through_an_index(world: World) -> None:
             assert re.search(r"\((created_at|happened_at),\w+\)[<>]\(\?,\?\)", first), first
 
 
-def plan_of_first(engine: Engine, statements: list[tuple[str, Any]]) -> str:
+def plan_of_first(engine: Engine, statements: Heard) -> str:
     with engine.connect() as connection:
         return plan(connection, *statements[0])
 
@@ -130,7 +91,7 @@ def plan_of_first(engine: Engine, statements: list[tuple[str, Any]]) -> str:
 def test_deleting_goes_through_an_index(world: World, delete: Callable[[Connection, Scope], None]) -> None:
     key = world.tenant().ids["api_key"]
     fill(world.engine, key, RECORDS, USERS)
-    with heard(world.engine) as statements, writing(world.engine) as connection:
+    with heard(world.engine, TABLES) as statements, writing(world.engine) as connection:
         delete(connection, Scope(key, "acme"))
     assert statements
     check(world.engine, "", statements)
