@@ -263,7 +263,11 @@ def test_the_check_of_the_readme_works_over_http(make_world: WorldMaker) -> None
         assert claims["userId"] == "ada"
         with pytest.raises(jwt.InvalidIssuerError):
             names["checked"](token, url, tenant.ids["api_key"], "http://elsewhere")
-        world.clock.move_on(hours=-48, seconds=-1)
+        # Almost 48 hours old (ten minutes are far more than the test takes), then a second more than that.
+        world.clock.move_on(hours=-48, minutes=10)
+        aged = world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"]
+        assert names["checked"](aged, url, tenant.ids["api_key"], "http://127.0.0.1:8090")["userId"] == "ada"
+        world.clock.move_on(minutes=-10, seconds=-1)
         old = world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"]
         with pytest.raises(jwt.ExpiredSignatureError):
             names["checked"](old, url, tenant.ids["api_key"], "http://127.0.0.1:8090")

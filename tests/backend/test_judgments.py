@@ -112,6 +112,20 @@ def test_search_ranks_by_meaning(tenant: Caller, add: Callable[..., None]) -> No
     assert similarities == sorted(similarities, reverse=True)
 
 
+def test_the_latency_is_the_time_that_the_search_took(
+    world: World, tenant: Caller, add: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(judgment("r"))
+    nearest = JudgmentSearch.nearest
+
+    def slowly(*arguments: Any) -> Any:
+        world.clock.move_on(milliseconds=12.5)
+        return nearest(*arguments)
+
+    monkeypatch.setattr(JudgmentSearch, "nearest", slowly)
+    assert search(tenant)["searchLatencyMs"] == 12.5
+
+
 def test_scope_follows_from_what_is_given(tenant: Caller, add: Callable[..., None]) -> None:
     add(
         judgment("a", documentId="d"),
