@@ -6,14 +6,18 @@ from itertools import islice
 from typing import Any
 
 import click
+from pydantic import TypeAdapter, ValidationError
 
 from app.admin.resync import ITEM_STATUSES, change_to_wire, run_to_wire
 from app.bootstrap import Application, application
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
+from app.contract.base import Id
+from app.contract.complaint import first_error
 from app.processes import stop_signals
 from app.screen import coloured, note, on_terminal, progress, say, show_json, show_json_list, show_table
 from app.store.lock import SyncLock
 from app.store.runs import Change, Run, RunRequest, RunStatus
+from app.sync.unknown import unknown_sentence
 from app.text import printable
 
 SHOWN_CHANGES = 100
@@ -23,9 +27,30 @@ PAGE = 1000
 EXIT_CHANGES = 10
 EXIT_IN_PART = 3
 
+
+class GivenId(click.ParamType[str]):
+    """An id that a record could have."""
+
+    name = "id"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The id as it is."""
+        try:
+            return TypeAdapter[str](Id).validate_python(value)
+        except ValidationError as error:
+            self.fail(first_error(error, root=repr(printable(value, limit=40))), param, ctx)
+
+
 _narrowing = [
-    click.option("--organization", "organizations", metavar="ID", multiple=True, help="Only this one; repeatable."),
-    click.option("--user", "users", metavar="ID", multiple=True, help="Only this one; repeatable."),
+    click.option(
+        "--organization",
+        "organizations",
+        metavar="ID",
+        type=GivenId(),
+        multiple=True,
+        help="Only this one; repeatable.",
+    ),
+    click.option("--user", "users", metavar="ID", type=GivenId(), multiple=True, help="Only this one; repeatable."),
 ]
 
 
@@ -50,7 +75,7 @@ def plan(
     """Show what a sync would do, without doing it.
 
     The plan is stored: `usher sync --plan ID` applies exactly it.
-    Exit code 0: nothing to do, 10: changes, 1: error.
+    Exit code 0: nothing to do, 10: changes, 1: error, an ID that nobody knows included.
     """
     with application(invocation.settings(), needs_backend=True) as parts:
         run = run_now(
@@ -64,6 +89,7 @@ def plan(
             show_changes(changes, sum(map(run.total, ITEM_STATUSES)))
             _show_report(run)
             _show_plan_summary(run)
+        _refuse_unknown(run)
     context.exit(EXIT_CHANGES if run.total("planned") + run.total("held") else 0)
 
 
@@ -91,7 +117,8 @@ def sync(  # noqa: PLR0917 - click passes them by name
 
     In this process, and under the same lock as the workers.
 
-    Exit code 0: done, 3: done in part (some items failed or were held back), 1: error.
+    Exit code 0: done, 3: done in part (some items failed or were held back), 1: error, an ID that nobody knows
+    included.
     """
     if plan_id is not None and (organizations or users or verify):
         raise click.UsageError("--plan applies a plan as it is: leave --organization, --user and --verify out")
@@ -118,6 +145,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
             _show_unfinished(parts, run)
             _show_report(run)
             show_summary(run)
+        _refuse_unknown(run)
     context.exit(0 if run.status is RunStatus.DONE else EXIT_IN_PART)
 
 
@@ -201,7 +229,8 @@ def _show_unfinished(parts: Application, run: Run) -> None:
 
 
 def _show_report(run: Run) -> None:
-    for line in report_lines(run.report):
+    # Unknown ids are the line that the command ends with.
+    for line in report_lines({topic: value for topic, value in run.report.items() if topic != "unknown"}):
         note(line)
 
 
@@ -263,3 +292,10 @@ def _refuse_failed(run: Run, *, as_json: bool) -> None:
         if as_json:
             show_json(run_to_wire(run))
         raise CommandError(run.error or f"the run was {run.status.value}")
+
+
+def _refuse_unknown(run: Run) -> None:
+    """Raises ``CommandError`` when the run was asked for ids that nobody knows: "nothing to do" would hide that."""
+    sentence = unknown_sentence(run.report)
+    if sentence is not None:
+        raise CommandError(sentence)

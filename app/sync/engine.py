@@ -42,6 +42,7 @@ from app.sync.progress import Progress
 from app.sync.reading import RefreshReport, refresh
 from app.sync.sending import Ending, Gate, Sender
 from app.sync.settings import SyncSettings
+from app.sync.unknown import unknown_ids
 from app.sync.verify import Verify, VerifyStoppedError
 
 Clock = Callable[[], datetime]
@@ -149,6 +150,7 @@ class SyncEngine:
             course.report["interruptedCalls"] = interrupted
         self._look_for_lacking(course, ledger)
         self._verify(course, ledger)
+        self._look_for_unknown(course, ledger)
         course.progress.phase("planning", None)
         plan = self._plan(course, ledger)
         course.plan_id = plan.plan_id
@@ -227,6 +229,18 @@ class SyncEngine:
                     tell_again(connection, ledger.ledger_id, operation, plain=plain)
             elif not course.run.verify:
                 return
+
+    def _look_for_unknown(self, course: _Course, ledger: Ledger) -> None:
+        """Has the run been asked for ids that nobody knows? It goes on with the others, and its report says so."""
+        run = course.run
+        if run.plan_is_settled:
+            return
+        with reading(self.engine) as connection:
+            unknown = unknown_ids(connection, ledger.ledger_id, Narrowing.of(run.organization_ids, run.user_ids))
+        if unknown is not None:
+            course.report["unknown"] = unknown.to_wire()
+            log = structlog.stdlib.get_logger(__name__)
+            log.info("run_names_unknown_ids", run_id=run.run_id, unknown=course.report["unknown"])
 
     def _plan(self, course: _Course, ledger: Ledger) -> Plan:
         run = course.run

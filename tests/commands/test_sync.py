@@ -65,6 +65,54 @@ def test_sync_can_be_narrowed(usher_with_backend: Usher) -> None:
     assert [change["id"] for change in users] == ["ada"]
 
 
+@pytest.mark.parametrize("command", ["plan", "sync"])
+def test_unknown_ids_end_the_command_in_one_line(usher_with_backend: Usher, command: str) -> None:
+    result = usher_with_backend(command, "--organization", "acmee", "--organization", "acme", "--user", "adda")
+    assert result.exit_code == 1, result.output
+    assert [line for line in result.stderr.splitlines() if "acmee" in line or "adda" in line] == [
+        "error: neither the directory nor what was synced so far knows organization acmee, user adda"
+    ]
+    as_json = usher_with_backend(command, "--user", "adda", "--json")
+    assert as_json.exit_code == 1
+    assert json.loads(as_json.stdout)["report"]["unknown"] == {"organizationIds": [], "userIds": ["adda"], "count": 1}
+
+
+def test_known_ids_are_synced_beside_unknown_ones(usher_with_backend: Usher) -> None:
+    result = usher_with_backend("sync", "--organization", "acmee", "--organization", "acme")
+    assert result.exit_code == 1
+    assert lines(result)[0].startswith("done: 8 done (")
+    assert usher_with_backend("plan").exit_code == 0
+
+
+def test_who_is_gone_from_the_directory_is_known_as_long_as_the_backend_has_him(
+    usher_with_backend: Usher, folder: Path
+) -> None:
+    assert usher_with_backend("sync").exit_code == 0
+    (folder / "directory.yaml").write_text(_with_members(0))
+    gone = usher_with_backend("sync", "--user", "ada")
+    assert gone.exit_code == 0, gone.output
+    assert lines(gone)[0].startswith("done: 1 done (")
+    assert usher_with_backend("sync", "--user", "ada").exit_code == 1
+
+
+@pytest.mark.parametrize("command", ["plan", "sync"])
+@pytest.mark.parametrize("option", ["--organization", "--user"])
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ("", "'': must not be empty"),
+        ("\udcff", "'·': must be valid Unicode text"),
+        ("x" * 600, "must be at most 512 characters long"),
+    ],
+)
+def test_ids_that_no_record_can_have_are_usage_errors(
+    usher_in: Usher, command: str, option: str, value: str, complaint: str
+) -> None:
+    result = usher_in(command, option, value)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert complaint in result.stderr
+
+
 def _with_members(count: int) -> str:
     users = "".join(f"  - {{userId: u{n}, name: U{n}, email: u{n}@acme.example}}\n" for n in range(12))
     members = "".join(f"  - {{organizationId: acme, userId: u{n}}}\n" for n in range(count))

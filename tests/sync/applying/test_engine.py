@@ -12,6 +12,7 @@ from app.store.lock import sync_lock
 from app.store.runs import RunRequest
 from app.sync.progress import QuietProgress
 from app.sync.settings import LimitSettings
+from app.sync.unknown import unknown_sentence
 
 
 def failure(code: int, status: str, message: str) -> Response:
@@ -263,6 +264,28 @@ def test_narrowed_run_leaves_the_rest_alone(company: Any) -> None:
     assert "globex" in held["organizations"]
     assert "new" not in held["documents"]
     assert held["members"]["ada"] == ("Ada Lovelace", "editor")
+
+
+def test_run_for_ids_that_nobody_knows_says_so(company: Any) -> None:
+    run = company.sync(organization_ids=("acme", "acmee"), user_ids=("ada", "adda", *(f"u{n:02}" for n in range(30))))
+    assert run.status == "done"
+    unknown = run.report["unknown"]
+    assert (unknown["organizationIds"], unknown["count"]) == (["acmee"], 32)
+    assert unknown["userIds"] == ["adda", *(f"u{n:02}" for n in range(19))]
+    assert unknown_sentence(run.report) == (
+        f"neither the directory nor what was synced so far knows organization acmee, user adda,"
+        f" {', '.join(f'user u{n:02}' for n in range(19))} and 11 more"
+    )
+
+
+def test_run_for_what_the_backend_alone_still_has_knows_its_ids(company: Any) -> None:
+    company.directory.records.clear()
+    company.directory.organization("other")
+    run = company.sync(organization_ids=("acme", "other"), dry_run=True)
+    assert "unknown" not in run.report
+    run = company.sync(user_ids=("ada",), dry_run=True)
+    assert "unknown" not in run.report
+    assert unknown_sentence(run.report) is None
 
 
 def test_failed_source_deletes_nothing_and_is_reported(company: Any) -> None:
