@@ -7,8 +7,11 @@ import pytest
 import yaml
 from werkzeug.test import TestResponse
 
+import app.backend
+from app.contract import limits
 from app.contract.operation import AnyOperation
 from app.contract.operations import OPERATIONS, by_name
+from app.edge import strict_json, throttle
 
 from .conftest import Caller, World, error_of
 from .sampling import Actor
@@ -167,3 +170,27 @@ def test_judgments_have_a_default_limit(world: World, operation: str, default: i
 
     found = body["result"]["results"] if operation == "search_judgments" else body["result"]["data"]
     assert len(found) == default
+
+
+def test_the_docs_tell_the_limits_that_are_ours() -> None:
+    text = (Path(app.backend.__file__).parent / "README.md").read_text()
+    section = text.split("## Limits where the reference shows none\n")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+
+    numbers = [int(limit.replace(",", "").split("to ")[-1].split()[0]) for _, limit in rows]
+    assert numbers == [
+        limits.BATCH_ITEMS,
+        limits.PAGE_SIZE_MAX,
+        limits.ID_BYTES,
+        limits.TEXT_LENGTH,
+        limits.LONG_TEXT_LENGTH,
+        limits.URL_LENGTH,
+        limits.EMAIL_LENGTH,
+        limits.WEBHOOK_TRIGGERS,
+        limits.ENDPOINT_RATE_MAX,
+        limits.ENDPOINTS_PER_PAGE_DEFAULT,
+        limits.DOMAINS_PER_KEY,
+        strict_json.MAX_DEPTH,
+    ]
+    assert limits.PAGE_SIZE_DEFAULT == limits.PAGE_SIZE_MAX
+    assert f"({throttle.FAILURES} a minute from one address" in text
