@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import click
 
-from app.admin.resync import ITEM_STATUSES, change_to_wire, run_to_wire
+from app.admin.resync import change_to_wire, run_to_wire
 from app.bootstrap import application, has_credentials
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
 from app.commands.sync import EXIT_IN_PART, changes_of, report_lines, resume, show_changes, show_summary
@@ -37,7 +37,7 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
         if as_json:
             show_json_list(run_to_wire(run), "changes", map(change_to_wire, changes))
             return
-        show_changes(changes, sum(map(run.total, ITEM_STATUSES)))
+        show_changes(changes, run.total("planned"))
         for line in report_lines(run.report):
             say(printable(line))
         show_summary(run)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from app.admin.resync import ITEM_STATUSES, change_to_wire, run_to_wire
+from app.admin.resync import change_to_wire, run_to_wire
 from app.bootstrap import Application, application
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
 from app.contract.base import Id
@@ -75,7 +75,8 @@ def plan(
     """Show what a sync would do, without doing it.
 
     The plan is stored: `usher sync --plan ID` applies exactly it.
-    Exit code 0: nothing to do, 10: changes, 1: error, an ID that nobody knows included.
+    Exit code 0: a sync would change nothing (nothing is due, or all of it is held back, waits, is parked or skipped),
+    10: changes, 1: error, an ID that nobody knows included.
     """
     with application(invocation.settings(), needs_backend=True) as parts:
         run = run_now(
@@ -86,11 +87,11 @@ def plan(
         if as_json:
             show_json_list(run_to_wire(run), "changes", map(change_to_wire, changes))
         else:
-            show_changes(changes, sum(map(run.total, ITEM_STATUSES)))
+            show_changes(changes, run.total("planned"))
             _show_report(run)
             _show_plan_summary(run)
         _refuse_unknown(run)
-    context.exit(EXIT_CHANGES if run.total("planned") + run.total("held") else 0)
+    context.exit(EXIT_CHANGES if run.still_to_send() else 0)
 
 
 @click.command(cls=UsherCommand)
@@ -253,20 +254,22 @@ def _flat(value: Any) -> str:
 
 
 def _show_plan_summary(run: Run) -> None:
-    planned, held = run.total("planned"), run.total("held")
-    if not planned + held:
-        say("nothing to do")
+    to_send = run.still_to_send()
+    now = ", ".join(
+        f"{coloured(str(to_send[action]), action)} to {action}"
+        for action in ("add", "update", "delete")
+        if action in to_send
+    )
+    kept_back = {"held": "held back by the limits"}
+    later = ", ".join(
+        f"{run.total(outcome)} {kept_back.get(outcome, outcome)}"
+        for outcome in ("held", "waiting", "parked", "skipped")
+        if run.total(outcome)
+    )
+    if not later:
+        say(now or "nothing to do")
     else:
-        by_action = {
-            action: sum(actions.get(action, {}).get("planned", 0) for actions in run.counts.values())
-            for action in ("add", "update", "delete")
-        }
-        words = ", ".join(
-            f"{coloured(str(number), action)} to {action}" for action, number in by_action.items() if number
-        )
-        parts = [words, f"{held} deletes held back by the limits" if held else ""]
-        parts += [f"{run.total(outcome)} of them {outcome}" for outcome in ("waiting", "parked") if run.total(outcome)]
-        say(", ".join(part for part in parts if part))
+        say(f"{now or 'nothing to do now'}; {later}")
     if run.plan_id:
         say(f"plan {printable(run.plan_id)}")
 

@@ -76,8 +76,8 @@ class Plan:
 
     @property
     def has_changes(self) -> bool:
-        """Whether there is anything to do or to decide: ``usher plan`` exits 10 then."""
-        return self.total("planned", "held", "parked") > 0
+        """Whether applying it would send anything: what is held, waits or is parked is not sent."""
+        return self.total("planned") > 0
 
 
 MAX_HOLDS = 1000

@@ -120,7 +120,7 @@ class Run:
     worker: str | None
     error: str | None
     counts: Mapping[str, Mapping[str, Mapping[str, int]]]
-    """kind → action → {planned, done, failed, held, ...}"""
+    """kind → action → {planned, done, failed, held, ...}; ``planned`` counts all of them, whatever became of them"""
     calls: int
     report: Mapping[str, object]
 
@@ -141,6 +141,15 @@ class Run:
     def total(self, outcome: str) -> int:
         """How many items, over all kinds and actions, have this outcome (``done``, ``failed``, ``held``, ...)."""
         return sum(numbers.get(outcome, 0) for actions in self.counts.values() for numbers in actions.values())
+
+    def still_to_send(self) -> Mapping[str, int]:
+        """action → how many items nothing kept back and nothing became of: what applying the plan would send now."""
+        numbers: dict[str, int] = {}
+        for actions in self.counts.values():
+            for action, outcomes in actions.items():
+                settled = sum(number for outcome, number in outcomes.items() if outcome != "planned")
+                numbers[action] = numbers.get(action, 0) + outcomes.get("planned", 0) - settled
+        return {action: number for action, number in numbers.items() if number}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,7 +159,7 @@ class SyncEngine:
         with reading(self.engine) as connection:
             counts = add_counts(course.before, read_counts(connection, plan.plan_id))
         runs.note(run.run_id, plan_id=plan.plan_id, counts=counts, report=course.report)
-        if run.dry_run or not plan.total("planned"):
+        if run.dry_run or not plan.has_changes:
             return
         _go_on(course, runs.move(run.run_id, RunStatus.APPLYING))
         self._apply(course, ledger)

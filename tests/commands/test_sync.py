@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from sqlalchemy import text
 
+from app.database.engine import open_engine
 from tests.commands.conftest import DIRECTORY, Usher
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.xdist_group("commands")]
@@ -58,11 +60,17 @@ def test_sync_applies_a_stored_plan_and_refuses_it_when_the_world_moved_on(
     assert (unknown.exit_code, unknown.stdout) == (1, "")
 
 
-def test_sync_can_be_narrowed(usher_with_backend: Usher) -> None:
-    result = usher_with_backend("plan", "--user", "ada", "--json")
+def test_sync_can_be_narrowed(usher_with_backend: Usher, folder: Path) -> None:
+    early = usher_with_backend("plan", "--user", "ada", "--json")
+    assert early.exit_code == 0, "the organization is not there yet, and a run for users does not bring it"
+    assert [(one["id"], one["status"]) for one in json.loads(early.stdout)["changes"]] == [("ada", "skipped")]
+    assert usher_with_backend("sync").exit_code == 0
+    (folder / "directory.yaml").write_text(
+        DIRECTORY.replace("name: Bob", "name: Robert").replace("name: Cleo", "name: C")
+    )
+    result = usher_with_backend("plan", "--user", "bob", "--json")
     assert result.exit_code == 10, result.output
-    users = [change for change in json.loads(result.stdout)["changes"] if change["kind"] == "organizationUser"]
-    assert [change["id"] for change in users] == ["ada"]
+    assert [(one["kind"], one["id"]) for one in json.loads(result.stdout)["changes"]] == [("organizationUser", "bob")]
 
 
 @pytest.mark.parametrize("command", ["plan", "sync"])
@@ -144,6 +152,36 @@ def test_approve_lets_held_deletes_go(usher_with_backend: Usher, held_run: str) 
     assert again.stderr == "error: only a held run can be approved; this one is done\n"
 
 
+def test_plan_of_held_deletes_alone_is_no_change(usher_with_backend: Usher, held_run: str) -> None:
+    plan = usher_with_backend("plan")
+    assert (plan.exit_code, lines(plan)[-2]) == (0, "nothing to do now; 4 held back by the limits"), held_run
+
+
+def test_plan_of_parked_items_alone_is_no_change(usher_with_backend: Usher, folder: Path) -> None:
+    (folder / "directory.yaml").write_text(_with_members(2))
+    assert usher_with_backend("sync").exit_code == 0
+    (folder / "directory.yaml").write_text(_with_members(3))
+    engine = open_engine(f"sqlite:///{folder}/usher.db")
+    planned = json.loads(usher_with_backend("plan", "--json").stdout)
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                """
+                INSERT INTO item_failure (ledger_id, kind, organization_id, container_id, item_id, deleting,
+                  fingerprint, failures, retry_at, parked, message)
+                SELECT 1, kind, organization_id, container_id, item_id, FALSE,
+                  digest || '|' || access_type || '|' || access_role || '|0|' || parent_id, 10, 0, TRUE, 'refused'
+                FROM plan_item WHERE plan_id = :plan_id
+                """
+            ),
+            {"plan_id": planned["planId"]},
+        )
+    engine.dispose()
+    parked = usher_with_backend("plan")
+    assert (parked.exit_code, lines(parked)[-2]) == (0, "nothing to do now; 1 parked")
+    assert usher_with_backend("sync").exit_code == 3
+
+
 def test_discard_drops_them_and_the_next_run_holds_them_again(usher_with_backend: Usher, held_run: str) -> None:
     dropped = usher_with_backend("discard", held_run)
     assert (dropped.exit_code, dropped.stdout) == (0, f"the 4 held deletes of run {held_run} are dropped\n")
@@ -167,9 +205,13 @@ def test_plan_and_runs_say_how_many_deletes_wait_for_the_grace_period(
     (folder / "directory.yaml").write_text(_with_members(3))
     assert usher_with_backend("sync").exit_code == 0
     (folder / "directory.yaml").write_text(_with_members(2))
-    assert lines(usher_with_backend("plan"))[-2] == "1 to delete, 1 of them waiting"
+    kept = usher_with_backend("plan")
+    assert (kept.exit_code, lines(kept)[-2]) == (0, "nothing to do now; 1 waiting")
+    (folder / "directory.yaml").write_text(_with_members(2).replace("name: U0", "name: Una"))
+    both = usher_with_backend("plan")
+    assert (both.exit_code, lines(both)[-2]) == (10, "1 to update; 1 waiting")
     assert usher_with_backend("sync").exit_code == 0
-    assert lines(usher_with_backend("runs"))[0].split("\t")[5] == "1 waiting"
+    assert lines(usher_with_backend("runs"))[0].split("\t")[5] == "1 done, 1 waiting"
 
 
 @pytest.mark.parametrize("command", ["runs", "approve", "discard"])
