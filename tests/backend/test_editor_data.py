@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import select
 
 from app.backend import editor_data, xml_content
 from app.backend.editor_data import EditorDataError
+from app.backend.schema import EDITOR_DATA
 from app.backend.xml_content import Element, Node, XmlContentError
+
+from .conftest import Caller, World
 
 LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 TEXTS = st.text(st.sampled_from("ab é😀\n") | LETTERS, max_size=12)
@@ -235,3 +239,23 @@ def test_an_update_merges_with_what_an_editor_wrote_meanwhile(yjs_folder: Path) 
     )
 
     assert answer["value"] == "zero one 😀 two three"
+
+
+def test_javascript_reads_what_the_server_has_stored(yjs_folder: Path, world: World, tenant: Caller) -> None:
+    """Added and updated by calls, read from the database as it is, by default and by another content key."""
+    requests: list[dict[str, Any]] = []
+    for number, (kind, value, _) in enumerate(CONTENT):
+        editor = {"organizationId": "acme", "documentId": "d", "editorId": f"e{number}"}
+        key = {} if number % 2 else {"contentKey": "default"}
+        tenant("add_crdt_data", **editor, data=type(value)(), type=kind, **key)
+        tenant("update_crdt_data", **editor, data=value, type=kind)
+        with world.engine.connect() as connection:
+            state = connection.scalar(select(EDITOR_DATA.c.state).where(EDITOR_DATA.c.editor_id == editor["editorId"]))
+        assert state is not None
+        requests.append({"type": kind, "key": key.get("contentKey", "content"), "updates": [update(state)]})
+
+    answers = read_in_javascript(yjs_folder, requests)
+
+    assert [answer["value"] for answer in answers] == [
+        value if decoded is None else decoded for _, value, decoded in CONTENT
+    ]
