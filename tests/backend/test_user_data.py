@@ -81,6 +81,27 @@ def test_one_token_leads_through_all_of_it(importer: Importer, tmp_path: Path) -
     assert [one for one in memberships if one["level"] == "group"] == [{"level": "group", "id": "g"}]
 
 
+@pytest.mark.parametrize("kind", ["comments", "reactions", "recordings", "notifications"])
+@pytest.mark.parametrize(("count", "sizes"), [(99, [99]), (100, [100]), (101, [100, 1])])
+def test_a_page_has_a_hundred_of_a_kind(
+    importer: Importer, tmp_path: Path, kind: str, count: int, sizes: list[int]
+) -> None:
+    fields: dict[str, Any] = {
+        "comments": {"annotationId": "t", "commentText": "x", "from": ADA},
+        "reactions": {"icon": "+", "from": ADA},
+        "recordings": {"from": ADA},
+        "notifications": {"notifyUsers": [ADA]},
+    }[kind]
+    name = kind.removesuffix("s")
+    id_field = "id" if kind == "notifications" else f"{name}Id"
+    records = [{"kind": name, id_field: f"x{number:03}", **fields} for number in range(count)]
+    importer(write_lines(tmp_path / "data.jsonl", records), create_missing=True)
+
+    found = pages(importer.tenant, "ada")
+
+    assert [len(page[kind]) for page in found] == sizes
+
+
 def test_a_page_may_end_with_a_thread(importer: Importer, tmp_path: Path) -> None:
     records = [
         {"kind": "comment", "annotationId": f"t{n // 100}", "commentId": f"{n:03}", "commentText": "", "from": ADA}
