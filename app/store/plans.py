@@ -32,7 +32,9 @@ class Hold:
     organization_id: str
     """Empty for organizations themselves, which are counted together."""
     deletes: int
-    """How many deletes there would be; for folders and organizations everything below them counts."""
+    """How many items of that kind would be deleted there."""
+    below: int = 0
+    """How many items of other kinds would go along; folders and organizations count with them."""
     ledger: int
     """How many items of that kind the ledger holds there."""
     reason: str
@@ -43,6 +45,7 @@ class Hold:
             "kind": self.kind,
             "organizationId": self.organization_id,
             "deletes": self.deletes,
+            "below": self.below,
             "ledger": self.ledger,
             "reason": self.reason,
         }
@@ -133,6 +136,7 @@ def load_plan(connection: Connection, plan_id: str) -> Plan | None:
                 kind=hold["kind"],
                 organization_id=hold["organizationId"],
                 deletes=hold["deletes"],
+                below=hold.get("below", 0),
                 ledger=hold["ledger"],
                 reason=hold["reason"],
             )

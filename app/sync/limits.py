@@ -75,24 +75,60 @@ WHERE {which}
 
 _NEEDS_PERCENT = "own * 100 > :percent * 10"
 
+_NOUNS = {
+    "organization": ("organization", "organizations"),
+    "folder": ("folder", "folders"),
+    "document": ("document", "documents"),
+    "group": ("group", "groups"),
+    "organizationUser": ("organization user", "organization users"),
+    "folderUser": ("folder user", "folder users"),
+    "documentUser": ("document user", "document users"),
+    "groupMember": ("group member", "group members"),
+}
+
+
+def _noun(kind: str, number: str) -> str:
+    """The kind in words, singular or plural, as an SQL expression of a column with the kind and one with a number."""
+    cases = " ".join(
+        f"WHEN '{name}' THEN CASE {number} WHEN 1 THEN '{one}' ELSE '{many}' END"
+        for name, (one, many) in _NOUNS.items()
+    )
+    return f"CASE {kind} {cases} END"
+
+
+_WHAT_TO_DO = ": approve or discard the run that holds them"
+
+# Whoever reads this decides about deletes: what goes along is not to pass for items of the kind itself.
 _OVER = """
 UPDATE tally SET reason = CASE
-  WHEN own + below > :count THEN CAST(own + below AS TEXT) || ' deletes, the limit is ' || CAST(:count AS TEXT)
-    || CASE WHEN below > 0 THEN ' (with what is below them)' ELSE '' END
-  ELSE CAST(own AS TEXT) || ' of ' || CAST(ledger AS TEXT) || ' would be deleted, the limit is '
-    || CAST(:percent_text AS TEXT) || ' %' END
+  WHEN own + below > :count THEN CAST(own AS TEXT) || ' ' || {own_noun}
+    || CASE below WHEN 0 THEN '' ELSE ' and ' || CAST(below AS TEXT) || CASE below WHEN 1 THEN ' item' ELSE ' items' END
+      || ' in ' || CASE own WHEN 1 THEN 'it' ELSE 'them' END END
+    || ' would be deleted' || CASE below WHEN 0 THEN '' ELSE ', ' || CAST(own + below AS TEXT) || ' in all' END
+    || ', over sync.limits.delete_count (' || CAST(:count AS TEXT) || ')'
+  ELSE CAST(own AS TEXT) || ' of ' || CAST(ledger AS TEXT) || ' ' || {ledger_noun}
+    || ' would be deleted, over sync.limits.delete_percent (' || CAST(:percent_text AS TEXT) || ' %)'
+  END || '{what_to_do}'
 WHERE own + below > :count OR (ledger >= 10 AND own * 100 > :percent * ledger)
 """
 
 _SPREAD = """
-UPDATE tally SET reason = 'would take along what is held: ' || found.kind
+UPDATE tally SET reason = CAST(tally.own AS TEXT) || ' ' || {own_noun} || ' would take along '
+  || CAST(found.items AS TEXT) || ' ' || {found_noun} || ' that '
+  || CASE found.items WHEN 1 THEN 'is' ELSE 'are' END || ' held' || '{what_to_do}'
 FROM (
-  SELECT c.cover_kind, c.cover_organization_id, MIN(c.kind) AS kind
-  FROM covered_pair c CROSS JOIN tally t
-  WHERE t.kind = c.kind AND t.organization_id = c.organization_id AND t.reason <> ''
-  GROUP BY c.cover_kind, c.cover_organization_id
+  SELECT cover_kind, cover_organization_id, kind, items, ROW_NUMBER() OVER (
+      PARTITION BY cover_kind, cover_organization_id ORDER BY items DESC, kind @bytes
+    ) AS place
+  FROM (
+    SELECT c.cover_kind, c.cover_organization_id, c.kind, SUM(c.items) AS items
+    FROM covered_pair c CROSS JOIN tally t
+    WHERE t.kind = c.kind AND t.organization_id = c.organization_id AND t.reason <> ''
+    GROUP BY c.cover_kind, c.cover_organization_id, c.kind
+  ) AS held
 ) AS found
-WHERE tally.kind = found.cover_kind AND tally.organization_id = found.cover_organization_id AND tally.reason = ''
+WHERE found.place = 1 AND tally.kind = found.cover_kind
+  AND tally.organization_id = found.cover_organization_id AND tally.reason = ''
 """
 
 _HOLD = """
@@ -105,7 +141,7 @@ WHERE aspects = {gone} AND status = 'planned' AND EXISTS (
 """
 
 _HOLDS = """
-SELECT kind, organization_id, own + below, ledger, reason FROM tally WHERE reason <> ''
+SELECT kind, organization_id, own, below, ledger, reason FROM tally WHERE reason <> ''
 ORDER BY organization_id @bytes, kind @bytes LIMIT :limit
 """
 
@@ -124,14 +160,20 @@ def hold_deletes(connection: Connection, ledger_id: int, limits: LimitSettings) 
     for template in (_TALLY_TABLE, _PAIR_TABLE, _PAIRS, _TALLY):
         run(connection, template, parameters, gone=gone)
     run(connection, _COUNT_LEDGER, parameters, which=_NEEDS_PERCENT)
-    if not run(connection, _OVER, parameters).rowcount:
+    words = {
+        "own_noun": _noun("tally.kind", "tally.own"),
+        "ledger_noun": _noun("tally.kind", "tally.ledger"),
+        "found_noun": _noun("found.kind", "found.items"),
+        "what_to_do": _WHAT_TO_DO,
+    }
+    if not run(connection, _OVER, parameters, **words).rowcount:
         return ()
-    while run(connection, _SPREAD, parameters).rowcount:
+    while run(connection, _SPREAD, parameters, **words).rowcount:
         pass
     run(connection, _COUNT_LEDGER, parameters, which="reason <> '' AND ledger IS NULL")
     run(connection, _HOLD, parameters, gone=gone)
     follow_coverers(connection)
     return tuple(
-        Hold(kind=kind, organization_id=organization_id, deletes=deletes, ledger=ledger, reason=reason)
-        for kind, organization_id, deletes, ledger, reason in run(connection, _HOLDS, parameters)
+        Hold(kind=kind, organization_id=organization_id, deletes=own, below=below, ledger=ledger, reason=reason)
+        for kind, organization_id, own, below, ledger, reason in run(connection, _HOLDS, parameters)
     )

@@ -107,8 +107,10 @@ def test_source_that_is_cut_between_two_lines_is_held_by_the_limits(world: FileW
             "kind": "organizationUser",
             "organizationId": "acme",
             "deletes": 20,
+            "below": 0,
             "ledger": 40,
-            "reason": "20 of 40 would be deleted, the limit is 20 %",
+            "reason": "20 of 40 organization users would be deleted, over sync.limits.delete_percent (20 %): "
+            "approve or discard the run that holds them",
         }
     ]
     assert len(world.members()) == 41
@@ -333,8 +335,8 @@ def test_folder_that_falls_into_a_cycle_is_not_deleted_beyond_the_limits(world: 
     run = run_of(world)
     assert run.status == "held"
     assert len(world.held()["documents"]) == 61
-    holds = {(hold["kind"], hold["deletes"], hold["ledger"]) for hold in run.report["held"]}  # type: ignore[attr-defined]
-    assert holds == {("document", 60, 61), ("folder", 62, 2)}
+    holds = {(hold["kind"], hold["deletes"], hold["below"], hold["ledger"]) for hold in run.report["held"]}  # type: ignore[attr-defined]
+    assert holds == {("document", 60, 0, 61), ("folder", 2, 60, 2)}
 
 
 def test_second_source_that_fails_keeps_what_it_gave(world: FileWorld, people: People, tmp_path: Path) -> None:

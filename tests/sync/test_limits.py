@@ -7,6 +7,7 @@ from app.sync.plan import make_plan
 from app.sync.settings import LimitSettings
 
 NO_PERCENT = 100
+DECIDE = ": approve or discard the run that holds them"
 
 
 @pytest.fixture
@@ -63,10 +64,21 @@ def test_limits_say_their_numbers(world, documents):
     documents(acme=0)
 
     assert [hold.reason for hold in world.plan(limits=LimitSettings(delete_percent=12.5)).holds] == [
-        "20 of 20 would be deleted, the limit is 12.5 %"
+        f"20 of 20 documents would be deleted, over sync.limits.delete_percent (12.5 %){DECIDE}"
     ]
     assert [hold.reason for hold in world.plan(limits=LimitSettings(delete_count=7)).holds] == [
-        "20 deletes, the limit is 7"
+        f"20 documents would be deleted, over sync.limits.delete_count (7){DECIDE}"
+    ]
+
+
+def test_limits_speak_of_one_item_as_one(world, new_directory):
+    world.says(new_directory().organization("acme").folder("acme", "f").document("acme", "d", folder="f"))
+    world.apply(world.plan())
+    world.says(new_directory().organization("acme"))
+
+    assert [hold.reason for hold in world.plan(limits=LimitSettings(delete_count=0)).holds] == [
+        f"1 document would be deleted, over sync.limits.delete_count (0){DECIDE}",
+        f"1 folder and 1 item in it would be deleted, 2 in all, over sync.limits.delete_count (0){DECIDE}",
     ]
 
 
@@ -126,9 +138,11 @@ def test_limits_count_everything_below_a_folder(world, tree):
     below = LimitSettings(delete_count=7, delete_percent=NO_PERCENT)
     assert world.plan(limits=below).total("held") == 0
     over = world.plan(limits=LimitSettings(delete_count=6, delete_percent=NO_PERCENT))
-    assert [(hold.kind, hold.deletes, hold.reason) for hold in over.holds] == [
-        ("folder", 7, "7 deletes, the limit is 6 (with what is below them)")
-    ]
+    (hold,) = over.holds
+    assert (hold.kind, hold.deletes, hold.below, hold.ledger) == ("folder", 1, 6, 1)
+    assert hold.reason == (
+        f"1 folder and 6 items in it would be deleted, 7 in all, over sync.limits.delete_count (6){DECIDE}"
+    )
     assert over.total("held") == 7
 
 
@@ -140,7 +154,11 @@ def test_limits_count_everything_below_an_organization(world, tree):
     below = LimitSettings(delete_count=9, delete_percent=NO_PERCENT)
     assert world.plan(limits=below).total("held") == 0
     over = world.plan(limits=LimitSettings(delete_count=8, delete_percent=NO_PERCENT))
-    assert [(hold.kind, hold.organization_id, hold.deletes) for hold in over.holds] == [("organization", "", 9)]
+    (hold,) = over.holds
+    assert (hold.kind, hold.organization_id, hold.deletes, hold.below, hold.ledger) == ("organization", "", 1, 8, 2)
+    assert hold.reason == (
+        f"1 organization and 8 items in it would be deleted, 9 in all, over sync.limits.delete_count (8){DECIDE}"
+    )
     assert (over.total("held"), over.total()) == (9, 9)
 
 
@@ -152,9 +170,9 @@ def test_limits_hold_what_would_take_along_something_held(world, tree):
     plan = world.plan(limits=LimitSettings())
 
     assert {hold.kind: hold.reason for hold in plan.holds} == {
-        "document": "13 of 13 would be deleted, the limit is 20 %",
-        "documentUser": "12 of 12 would be deleted, the limit is 20 %",
-        "folder": "would take along what is held: document",
+        "document": f"13 of 13 documents would be deleted, over sync.limits.delete_percent (20 %){DECIDE}",
+        "documentUser": f"12 of 12 document users would be deleted, over sync.limits.delete_percent (20 %){DECIDE}",
+        "folder": f"1 folder would take along 12 documents that are held{DECIDE}",
     }
     assert (plan.total("held"), plan.total()) == (26, 26)
     assert world.sent(plan) == []
@@ -174,6 +192,14 @@ def test_limits_hold_an_organization_for_what_is_in_it(world, documents, new_dir
         ("document", "third"),
     }
     assert plan.total() == 15
+    assert {(hold.kind, hold.organization_id): (hold.deletes, hold.below, hold.reason) for hold in plan.holds} == {
+        ("document", "acme"): (
+            12,
+            0,
+            f"12 of 12 documents would be deleted, over sync.limits.delete_percent (20 %){DECIDE}",
+        ),
+        ("organization", ""): (2, 13, f"2 organizations would take along 12 documents that are held{DECIDE}"),
+    }
 
 
 def test_limits_do_not_count_what_waits(world, documents):
