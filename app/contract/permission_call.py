@@ -208,7 +208,7 @@ def _context_of(context: object) -> Mapping[str, str] | str:
     for field, value in access.items():
         text = value_text(value)
         if text is None:
-            return "resource.context.access: each value must be a string or a number"
+            return "resource.context.access: each value must be a string, or a number within 64 bits"
         if not (_is_id(field) and _is_value(text)):
             return "resource.context.access: holds text that is empty, too long or not valid"
         values[field] = text

@@ -13,17 +13,17 @@ from app.contract.errors import PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, Inval
 from app.edge.strict_json import parse
 
 
-def read_json(request: Request, *, max_bytes: int) -> object:
+def read_json(request: Request, *, max_bytes: int, odd_values: bool = False) -> object:
     """The JSON value in the body of `request`.
 
     Raises `InvalidArgument`: 415 for another content type or a compressed body, 413 for more than `max_bytes` bytes,
-    400 for anything that is not strict JSON (see `strict_json`).
+    400 for anything that is not strict JSON (see `strict_json`, also for `odd_values`).
     """
     _check_type(request)
     raw = _read(request, max_bytes)
     if not raw or raw.isspace():
         raise InvalidArgument("the body is empty; send a JSON object")
-    return parse(raw)
+    return parse(raw, odd_values=odd_values)
 
 
 def _check_type(request: Request) -> None:

@@ -4,6 +4,11 @@ JSON leaves open what duplicate keys, huge numbers and lone surrogates mean, and
 refused, so that what one part of the system has checked is what another part acts upon. `parse` reads with orjson and
 proves with a few scans in C that the text holds nothing of the kind; a text for which they prove nothing goes through
 `parse_slowly`, which tells what is wrong.
+
+Of a text whose parts are judged one by one, a value that nobody can store must not cost the other parts their answers.
+With `odd_values` such values pass, each as something that a check of the value itself refuses: text with NUL or half
+of a surrogate pair as it is, a number that is too large as an infinite one. What makes the whole text ambiguous
+(duplicate keys) or costly (depth) is refused all the same.
 """
 
 import json
@@ -27,13 +32,13 @@ _PERHAPS_TOO_LARGE = b"0" * 19
 _TOO_DEEP = b"\n" + b"  " * (MAX_DEPTH + 1)
 
 
-def parse(raw: bytes) -> object:
+def parse(raw: bytes, *, odd_values: bool = False) -> object:
     """The value of a JSON text in UTF-8. Raises `InvalidArgument` saying what is wrong with it."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return parse_slowly(raw)
-    return value if _is_proven(raw, value) else parse_slowly(raw)
+        return parse_slowly(raw, odd_values=odd_values)
+    return value if _is_proven(raw, value) else parse_slowly(raw, odd_values=odd_values)
 
 
 def _is_proven(raw: bytes, value: object) -> bool:
@@ -55,7 +60,7 @@ def _is_proven(raw: bytes, value: object) -> bool:
     return written.count(b":") == raw.count(b":") and _TOO_DEEP not in written
 
 
-def parse_slowly(raw: bytes) -> object:
+def parse_slowly(raw: bytes, *, odd_values: bool = False) -> object:
     """The same as `parse`, one rule after the other."""
     if raw.startswith(_BOM):
         raise InvalidArgument("the body must not begin with a byte order mark")
@@ -67,8 +72,8 @@ def parse_slowly(raw: bytes) -> object:
         value = json.loads(
             text,
             object_pairs_hook=_object_without_duplicates,
-            parse_int=_integer,
-            parse_float=_finite,
+            parse_int=_integer_or_infinite if odd_values else _integer,
+            parse_float=float if odd_values else _finite,
             parse_constant=_refuse_constant,
         )
     except RecursionError as error:
@@ -77,7 +82,7 @@ def parse_slowly(raw: bytes) -> object:
         raise InvalidArgument(
             f"the body is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})"
         ) from error
-    _check_text_and_depth(value)
+    _check_text_and_depth(value, odd_values=odd_values)
     return value
 
 
@@ -96,11 +101,18 @@ def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, obj
 
 
 def _integer(digits: str) -> int:
+    value = _integer_or_infinite(digits)
+    if isinstance(value, float):
+        raise InvalidArgument(f"the body holds a whole number beyond 64 bits: {digits[:24]}")
+    return value
+
+
+def _integer_or_infinite(digits: str) -> int | float:
     if len(digits) <= 20:
         value = int(digits)
         if MIN_INTEGER <= value <= MAX_INTEGER:
             return value
-    raise InvalidArgument(f"the body holds a whole number beyond 64 bits: {digits[:24]}")
+    return -math.inf if digits.startswith("-") else math.inf
 
 
 def _finite(digits: str) -> float:
@@ -114,7 +126,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise InvalidArgument(f"the body is not valid JSON: {name} is no JSON value")
 
 
-def _check_text_and_depth(value: object) -> None:
+def _check_text_and_depth(value: object, *, odd_values: bool) -> None:
     level = [value]
     for depth in range(MAX_DEPTH + 2):
         if not level:
@@ -124,10 +136,12 @@ def _check_text_and_depth(value: object) -> None:
         below: list[object] = []
         for item in level:
             if isinstance(item, str):
-                _check_text(item)
+                if not odd_values:
+                    _check_text(item)
             elif isinstance(item, dict):
-                for key in item:
-                    _check_text(key)
+                if not odd_values:
+                    for key in item:
+                        _check_text(key)
                 below.extend(item.values())
             elif isinstance(item, list):
                 below.extend(item)

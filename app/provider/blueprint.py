@@ -14,6 +14,7 @@ from time import perf_counter
 
 from flask import Blueprint, Response, request
 
+from app.contract.permission_call import Question, QuestionError
 from app.edge.body import read_json
 from app.edge.json import json_response
 from app.edge.throttle import FailedCredentials
@@ -55,16 +56,20 @@ def provider_blueprint(
     policy = settings.policy
     tokens = TokenSet((token.get_secret_value() for token in settings.auth_tokens), failures)
 
+    def read() -> list[Question | QuestionError]:
+        # A value that nobody can store is an error of the question that it stands in, and of no other.
+        return read_questions(read_json(request, max_bytes=max_body_bytes, odd_values=True), settings.max_requests)
+
     def check() -> Response:
         began = perf_counter()
         if not settings.allow_anonymous:
             require_bearer(request, tokens)
-        asked = read_questions(read_json(request, max_bytes=max_body_bytes), settings.max_requests)
+        asked = read()
         return _respond(answer_questions(asked, load_view, clock(), policy), observer, began)
 
     def explain() -> Response:
         require_admin()
-        asked = read_questions(read_json(request, max_bytes=max_body_bytes), settings.max_requests)
+        asked = read()
         answer = explain_questions(asked, load_view_with_names, clock(), policy)
         return json_response(answer.envelope())
 

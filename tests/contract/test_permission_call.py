@@ -105,11 +105,11 @@ def test_other_resources_need_an_organization_id(kind):
         (item(type="context", context={"access": []}), "resource.context.access: must be an object"),
         (
             item(type="context", context={"access": {"a": True}}),
-            "resource.context.access: each value must be a string or a number",
+            "resource.context.access: each value must be a string, or a number within 64 bits",
         ),
         (
             item(type="context", context={"access": {"a": ["x"]}}),
-            "resource.context.access: each value must be a string or a number",
+            "resource.context.access: each value must be a string, or a number within 64 bits",
         ),
         (
             item(type="context", context={"access": {"a": "x\0"}}),

@@ -1,6 +1,8 @@
 """Strict JSON: what is refused, and that the fast reader and the slow one always say the same."""
 
 import json
+import math
+from functools import partial
 from timeit import repeat
 
 import pytest
@@ -77,6 +79,36 @@ def test_parse_accepts(raw: bytes) -> None:
     assert parse(raw) == json.loads(raw)
 
 
+ODD_VALUES = {
+    "NUL": (rb'{"a":"x\u0000y"}', {"a": "x\0y"}),
+    "NUL in a key": (rb'{"x\u0000":1}', {"x\0": 1}),
+    "lone surrogate": (rb'["\ud800"]', ["\ud800"]),
+    "lone low surrogate": (rb'["\udc00x"]', ["\udc00x"]),
+    "lone surrogate in a key": (rb'{"\ud800":1}', {"\ud800": 1}),
+    "beyond a double": (b"[1e999]", [math.inf]),
+    "beyond 64 bits": (b"[9223372036854775808]", [math.inf]),
+    "beyond 64 bits, negative": (b"[-9223372036854775809]", [-math.inf]),
+    "thousands of digits": (b"[" + b"7" * 10_000 + b"]", [math.inf]),
+}
+
+
+@pytest.mark.parametrize(("raw", "value"), ODD_VALUES.values(), ids=ODD_VALUES.keys())
+def test_parse_lets_odd_values_through_where_they_are_judged_one_by_one(raw: bytes, value: object) -> None:
+    assert parse(raw, odd_values=True) == value
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED.keys() - ODD_VALUES.keys()))
+def test_parse_with_odd_values_refuses_everything_else(case: str) -> None:
+    raw, message = REFUSED[case]
+    with pytest.raises(InvalidArgument, match=message):
+        parse(raw, odd_values=True)
+
+
+@pytest.mark.parametrize("raw", ACCEPTED.values(), ids=ACCEPTED.keys())
+def test_parse_with_odd_values_reads_the_rest_alike(raw: bytes) -> None:
+    assert parse(raw, odd_values=True) == parse(raw)
+
+
 KEYS = st.sampled_from(["a", "b", ":", "a:", "\\u003a", "é", "\\u0061", "\\n"])
 STRINGS = st.one_of(
     KEYS,
@@ -116,6 +148,7 @@ def outcome(reader: object, raw: bytes) -> str:
 @given(TEXTS | st.binary(max_size=40))
 def test_parse_equals_the_slow_reader(raw: bytes) -> None:
     assert outcome(parse, raw) == outcome(parse_slowly, raw)
+    assert outcome(partial(parse, odd_values=True), raw) == outcome(partial(parse_slowly, odd_values=True), raw)
 
 
 def test_parse_is_fast_on_a_permission_call() -> None:

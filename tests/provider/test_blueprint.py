@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
@@ -202,7 +203,8 @@ def test_check_asks_for_no_token_where_anybody_may_call(service: Service) -> Non
         (b'{"data": {"requests": {}}}', "application/json", 400),
         (b'{"data": {"requests": [], "requests": []}}', "application/json", 400),
         (b'{"data": {"requests": ["\xff"]}}', "application/json", 400),
-        (b'{"data": {"requests": ["\\u0000"]}}', "application/json", 400),
+        (b'{"data": {"requests": ["\\u0000", {"userId": "ada", "userId": "bob"}]}}', "application/json", 400),
+        (b'{"data": {"requests": [NaN]}}', "application/json", 400),
         (b'{"data": {"requests": ' + b"[" * 100 + b"]" * 100 + b"}}", "application/json", 400),
         (b'{"data": {"requests": []}}', "text/plain", 415),
         (b'{"data": {"requests": ["' + b"x" * 100_000 + b'"]}}', "application/json", 413),
@@ -212,6 +214,64 @@ def test_check_refuses_unreadable_bodies_whole(service: Service, body: bytes, co
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": content_type}
     error_of(service.client().post(URL, data=body, headers=headers), code, "INVALID_ARGUMENT")
     assert service.calls == []
+
+
+RESOURCE = '"resource": {"type": "document", "id": "roadmap", "organizationId": "acme"}'
+ID_ERROR = "must be valid text without NUL of at most 512 bytes"
+VALUE_ERROR = "resource.context.access: each value must be a string, or a number within 64 bits"
+
+
+def of_context(access: str) -> str:
+    resource = f'{{"type": "context", "id": "roadmap", "organizationId": "acme", "context": {{"access": {access}}}}}'
+    return f'{{"userId": "ada", "resource": {resource}}}'
+
+
+@pytest.mark.parametrize(
+    ("question", "error"),
+    [
+        (rf'{{"userId": "a\u0000", {RESOURCE}}}', f"userId: {ID_ERROR}"),
+        (rf'{{"userId": "\ud800", {RESOURCE}}}', f"userId: {ID_ERROR}"),
+        (f'{{"userId": 9223372036854775808, {RESOURCE}}}', "userId: must be a string"),
+        (rf'{{"user\u0000Id": "ada", {RESOURCE}}}', "userId: field required"),
+        ('{"userId": "ada", "resource": {"type": "document", "id": 1e999}}', "resource.id: must be a string"),
+        (r'"\u0000"', "the request must be an object"),
+        ("7" * 5000, "the request must be an object"),
+        (of_context('{"widget": 9223372036854775808}'), VALUE_ERROR),
+        (of_context('{"widget": -1e999}'), VALUE_ERROR),
+        (
+            of_context(r'{"widget\u0000": 2}'),
+            "resource.context.access: holds text that is empty, too long or not valid",
+        ),
+    ],
+)
+def test_check_answers_the_neighbours_of_a_question_that_nobody_can_store(
+    service: Service, question: str, error: str
+) -> None:
+    asked = orjson.dumps(ASKED).decode()
+    for path, token in ((URL, TOKEN), ("/permissions/explain", "admin")):
+        response = service.client().post(
+            path,
+            data=f'{{"data": {{"requests": [{asked}, {question}, {asked}]}}}}',
+            content_type="application/json",
+            headers={"Authorization": f"Bearer {token}"},
+        )
+        assert response.status_code == 200, response.json
+        results = orjson.loads(response.get_data())["data"]
+        assert [result["hasAccess"] for result in results] == [True, False, True]
+        assert results[1]["error"] == error
+    assert service.calls == [(2, 0, 1)]
+
+
+def test_check_ignores_odd_values_in_fields_that_it_does_not_know(service: Service) -> None:
+    question = f'{{"userId": "ada", {RESOURCE}, "trace": 99999999999999999999, "note": "\\u0000"}}'
+    response = service.client().post(
+        URL,
+        data=f'{{"data": {{"requests": [{question}]}}}}',
+        content_type="application/json",
+        headers={"Authorization": f"Bearer {TOKEN}"},
+    )
+    assert response.status_code == 200
+    assert [result["hasAccess"] for result in orjson.loads(response.get_data())["data"]] == [True]
 
 
 def test_check_refuses_too_many_questions(service: Service) -> None:
