@@ -6,6 +6,8 @@ A statement is a constant text with a few words in it that each database spells 
 ``@list(name)``       a query for the texts, as ``value``, in the JSON list that the parameter ``name`` holds
 ``@json(expression)``  the expression, a text, as a JSON string
 ``@keyed``            ends the definition of a temporary table: clustered by its key, gone with the transaction
+``@by(index)``          after a table: find its rows by this index (SQLite, which keeps no statistics and may prefer
+                      the primary key for being there; PostgreSQL chooses for itself)
 ``@bytes``            after an expression in ORDER BY: compare byte by byte, whatever the database's locale is
 ====================  ==========================================================================================
 
@@ -20,7 +22,9 @@ from sqlalchemy import Connection, CursorResult, TextClause, text
 
 from app.database.engine import is_sqlite
 
-_WORD = re.compile(r"@(?:list\((?P<list>\w+)\)|json\((?P<json>[\w.]+)\)|(?P<keyed>keyed)\b|(?P<bytes>bytes)\b)")
+_WORD = re.compile(
+    r"@(?:list\((?P<list>\w+)\)|json\((?P<json>[\w.]+)\)|by\((?P<by>\w+)\)|(?P<keyed>keyed)\b|(?P<bytes>bytes)\b)"
+)
 
 
 def statement(connection: Connection, template: str, **parts: str) -> TextClause:
@@ -45,6 +49,8 @@ def _spell_sqlite(word: re.Match[str]) -> str:
         return f"SELECT value FROM json_each(:{name})"  # noqa: S608 - a name out of a constant template
     if expression := word["json"]:
         return f"json_quote({expression})"
+    if index := word["by"]:
+        return f"INDEXED BY {index}"
     return "WITHOUT ROWID" if word["keyed"] else ""
 
 
@@ -53,4 +59,6 @@ def _spell_postgresql(word: re.Match[str]) -> str:
         return f"SELECT value FROM jsonb_array_elements_text(CAST(:{name} AS JSONB)) AS listed (value)"  # noqa: S608 - as above
     if expression := word["json"]:
         return f"CAST(to_json(CAST({expression} AS TEXT)) AS TEXT)"
+    if word["by"]:
+        return ""
     return "ON COMMIT DROP" if word["keyed"] else 'COLLATE "C"'
