@@ -17,12 +17,15 @@ from app.processes import stop_signals
 from app.screen import coloured, note, on_terminal, progress, say, show_json, show_json_list, show_table
 from app.store.lock import SyncLock
 from app.store.runs import Change, Run, RunRequest, RunStatus
+from app.sync.reading import source_sentence
 from app.sync.unknown import unknown_sentence
 from app.text import printable
 
 SHOWN_CHANGES = 100
 """More than that is told as a number, on a terminal."""
 PAGE = 1000
+
+_TOLD_ELSEWHERE = frozenset({"sources", "unknown"})
 
 EXIT_CHANGES = 10
 EXIT_IN_PART = 3
@@ -230,15 +233,19 @@ def _show_unfinished(parts: Application, run: Run) -> None:
 
 
 def _show_report(run: Run) -> None:
-    # Unknown ids are the line that the command ends with.
-    for line in report_lines({topic: value for topic, value in run.report.items() if topic != "unknown"}):
+    # Sources were told while they were read; unknown ids are the line that the command ends with.
+    for line in report_lines({topic: run.report[topic] for topic in run.report if topic not in _TOLD_ELSEWHERE}):
         note(line)
 
 
 def report_lines(report: Any) -> Iterator[str]:
     """A run's report as sentences; its shape is the engine's, so lists and mappings are taken as they come."""
     for topic, value in report.items():
-        if isinstance(value, list):
+        if topic == "sources":
+            yield from (source_sentence(one["name"], one["verdict"], one["reason"]) for one in value)
+        elif topic == "unknown":
+            yield unknown_sentence(report) or ""
+        elif isinstance(value, list):
             for entry in value:
                 yield f"{topic}: {_flat(entry)}"
         elif value not in (None, "", {}, 0, False):

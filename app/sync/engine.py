@@ -39,7 +39,7 @@ from app.sync.capabilities import Capabilities
 from app.sync.narrowing import Narrowing
 from app.sync.plan import PlanningError, make_plan
 from app.sync.progress import Progress
-from app.sync.reading import RefreshReport, refresh
+from app.sync.reading import RefreshReport, refresh, source_sentence
 from app.sync.sending import Ending, Gate, Sender
 from app.sync.settings import SyncSettings
 from app.sync.unknown import unknown_ids
@@ -170,7 +170,7 @@ class SyncEngine:
         course.report |= _directory_report(report)
         for source in report.sources:
             if source.verdict is not Verdict.COMPLETE:
-                course.progress.note(f"source {source.name} is {source.verdict.value}: {source.reason}")
+                course.progress.note(source_sentence(source.name, source.verdict.value, source.reason))
         return report.revision
 
     def _verify(self, course: _Course, ledger: Ledger) -> None:

@@ -54,6 +54,14 @@ class SourceReport:
     """How many more could not be understood."""
 
 
+def source_sentence(name: str, verdict: str, reason: str) -> str:
+    """How a source was read that was not read well, for people."""
+    how = "could not be read" if verdict == Verdict.FAILED else "was read in part"
+    # A file's reasons begin with its path, which is its name unless it was given one.
+    why = reason.removeprefix(f"{name}: ")
+    return f"source {name} {how}{f': {why}' if why else ''}"
+
+
 @dataclass(frozen=True, slots=True)
 class CheckReport:
     """What is wrong with the directory."""

@@ -82,6 +82,8 @@ def test_unknown_ids_end_the_command_in_one_line(usher_with_backend: Usher, comm
     ]
     as_json = usher_with_backend(command, "--user", "adda", "--json")
     assert as_json.exit_code == 1
+    shown = usher_with_backend("runs", json.loads(as_json.stdout)["runId"])
+    assert "neither the directory nor what was synced so far knows user adda" in lines(shown)
     assert json.loads(as_json.stdout)["report"]["unknown"] == {"organizationIds": [], "userIds": ["adda"], "count": 1}
 
 
@@ -236,6 +238,24 @@ def test_sync_says_when_the_directory_cannot_be_read(usher_with_backend: Usher, 
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "sync"])
+def test_source_that_is_not_read_well_is_told_once(usher_with_backend: Usher, folder: Path, command: str) -> None:
+    assert usher_with_backend("sync").exit_code == 0
+    (folder / "directory.yaml").unlink()
+    failed = usher_with_backend(command)
+    assert failed.exit_code == 0, failed.output
+    assert [line for line in failed.stderr.splitlines() if "directory.yaml" in line] == [
+        "source directory.yaml could not be read: No such file or directory"
+    ]
+    (folder / "directory.yaml").write_text(f"{DIRECTORY}folders:\n  - {{organizationId: acme}}\n")
+    in_part = usher_with_backend(command)
+    assert [line for line in in_part.stderr.splitlines() if line.startswith("source")] == [
+        "source directory.yaml was read in part: 1 malformed record(s)"
+    ]
+    last = lines(usher_with_backend("runs"))[0].split("\t")[0]
+    assert "source directory.yaml was read in part: 1 malformed record(s)" in lines(usher_with_backend("runs", last))
 
 
 def test_retry_parked_says_how_many(usher_with_backend: Usher) -> None:
