@@ -17,7 +17,9 @@ import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.interval import IntervalTrigger
+from sqlalchemy.exc import SQLAlchemyError
 
+from app.database.engine import database_problem
 from app.edge.errors import log_fields
 from app.store.lock import SyncLock
 from app.store.runs import Run, RunError, RunRequest, Runs
@@ -28,7 +30,7 @@ Clock = Callable[[], datetime]
 Execute = Callable[[str, SyncLock, Progress, Event], Run]
 
 CONTINUATION = "continuation"
-"""What brings about a run that goes on from where a dead process left another."""
+"""What brings about a run that goes on from where a dead process, or one without its database, left another."""
 
 _ORPHAN_PAUSE = timedelta(seconds=5)
 """How often a worker that has nothing to do looks for runs whose process died."""
@@ -52,6 +54,8 @@ class Worker:
     stop: Event
     poll: float = 1.0
     _looked_for_orphans: datetime | None = field(default=None, init=False)
+    _lost: dict[str, str] = field(default_factory=dict, init=False)
+    """Runs of this process whose end could not be written down, because the database was away, and how they ended."""
 
     def run(self) -> None:
         """Works until told to stop. A database that is away is waited for."""
@@ -91,6 +95,9 @@ class Worker:
         except RunError as error:
             # Somebody cancelled it between the look and the start.
             structlog.stdlib.get_logger(__name__).info("run_not_started", run_id=run.run_id, reason=str(error))
+        except SQLAlchemyError as error:
+            self._lost[run.run_id] = database_problem(error)
+            raise
 
     def _orphans_are_due(self) -> bool:
         now = self.clock()
@@ -98,7 +105,9 @@ class Worker:
 
     def _end_orphans(self) -> None:
         self._looked_for_orphans = self.clock()
-        for run in self.runs.orphaned():
+        orphans = self.runs.orphaned(self._lost)
+        self._lost.clear()
+        for run in orphans:
             structlog.stdlib.get_logger(__name__).warning("run_orphaned", run_id=run.run_id, error=run.error)
             self._continue(run)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 BUSY_TIMEOUT_MS = 60_000
@@ -27,6 +27,12 @@ WRITE = "usher_write"
 
 class DatabaseUrlError(ValueError):
     """A database URL that cannot be used; the text says why, without any password."""
+
+
+def database_problem(error: SQLAlchemyError) -> str:
+    """What is wrong, in the database's own words, on one line."""
+    cause = str(error.orig).strip().splitlines() if isinstance(error, DBAPIError) else []
+    return f"the database: {cause[0] if cause else type(error).__name__}"
 
 
 def parse_url(text: str) -> URL:

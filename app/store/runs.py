@@ -346,11 +346,12 @@ class Runs:
             query = query.order_by(_ITEM.c.ordinal).limit(limit)
             return [Change(**row._asdict()) for row in connection.execute(query)]
 
-    def orphaned(self) -> list[Run]:
-        """Ends the runs that a process left behind when it died, and gives them.
+    def orphaned(self, causes: Mapping[str, str] = MappingProxyType({})) -> list[Run]:
+        """Ends the runs that a process left behind when it died or lost its database, and gives them.
 
         Only for a caller that holds the synchronization's lock: then a run that claims to be running is not. The next
-        run plans again from the ledger, so nothing that such a run did or did not do is lost.
+        run plans again from the ledger, so nothing that such a run did or did not do is lost. ``causes``: run id → why
+        it ended, where the caller knows.
         """
         with writing(self.engine) as connection:
             rows = connection.execute(
@@ -358,11 +359,12 @@ class Runs:
             ).all()
             for row in rows:
                 by = f" ({row.worker})" if row.worker else ""
+                guess = f"the process that ran it{by}, or its connection to the database, ended in the middle"
                 self._move(
                     connection,
                     row.run_id,
                     RunStatus.FAILED,
-                    error=f"the process that ran it{by} ended in the middle; the next run goes on from there",
+                    error=f"{causes.get(row.run_id, guess)}; the next run goes on from there",
                     finished_at=self.clock(),
                 )
             return [_run(_get(connection, row.run_id)) for row in rows]

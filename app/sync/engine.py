@@ -22,7 +22,7 @@ from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 from app.client.client import BackendClient
 from app.client.errors import ClientError
 from app.client.settings import BackendSettings
-from app.database.engine import reading, writing
+from app.database.engine import database_problem, reading, writing
 from app.directory.guarded import ReadingStoppedError
 from app.directory.settings import DirectorySettings
 from app.directory.source import Source, Verdict
@@ -122,9 +122,9 @@ class SyncEngine:
         except PlanningError as error:
             return self._end(runs, course, Ending(cancelled=False, message=str(error)))
         except (OperationalError, InterfaceError, InternalError) as error:
-            cause = str(error.orig).strip().splitlines()
-            log.warning("run_lost_its_database", problem=cause)
-            failed = Ending(cancelled=False, message=f"the database: {cause[0] if cause else type(error).__name__}")
+            problem = database_problem(error)
+            log.warning("run_lost_its_database", problem=problem)
+            failed = Ending(cancelled=False, message=problem)
             return self._end(runs, course, course.gate.ending or failed)
         except Exception as error:
             log.exception("run_broke")

@@ -8,7 +8,8 @@ from threading import Event, Thread
 
 import pytest
 import structlog
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from app.database.engine import open_engine
 from app.store.lock import SyncLock, sync_lock
@@ -69,6 +70,31 @@ def test_tick_ends_runs_whose_process_died(worker: Worker, runs: Runs, time: Tim
     ended = runs.get(run.run_id)
     assert ended.status is RunStatus.FAILED
     assert "gone:1" in (ended.error or "")
+
+
+def test_tick_tells_that_a_run_of_its_own_lost_its_database(
+    worker: Worker, runs: Runs, engine: Engine, time: Time
+) -> None:
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    execute = worker.execute
+
+    def lose_the_database(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        runs.move(run_id, RunStatus.READING, worker="this:1")
+        with engine.connect() as connection:
+            connection.execute(text("SELECT 1 FROM nowhere"))
+        return execute(run_id, lock, progress, stop)
+
+    worker.execute = lose_the_database
+    with pytest.raises(DBAPIError):
+        worker.tick()
+    worker.execute = execute
+    time.go_on(seconds=11)
+    assert worker.tick() == 1  # the run that goes on from there
+    error = runs.get(run.run_id).error or ""
+    assert error.startswith("the database: ")
+    assert "nowhere" in error
+    assert error.endswith("; the next run goes on from there")
+    assert "process" not in error
 
 
 def test_tick_continues_once_what_a_dead_process_left(worker: Worker, runs: Runs, time: Time) -> None:
