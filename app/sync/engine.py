@@ -43,6 +43,7 @@ from app.sync.reading import RefreshReport, refresh, source_sentence
 from app.sync.sending import Ending, Gate, Sender
 from app.sync.settings import SyncSettings
 from app.sync.unknown import unknown_ids
+from app.sync.unsupported import mark_unsupported, plan_unsupported_again
 from app.sync.verify import Verify, VerifyStoppedError
 
 Clock = Callable[[], datetime]
@@ -156,6 +157,11 @@ class SyncEngine:
         course.plan_id = plan.plan_id
         if plan.holds:
             course.report["held"] = [hold.to_wire() for hold in plan.holds]
+        if run.dry_run:
+            with writing(self.engine) as connection:
+                unsupported = mark_unsupported(connection, plan.plan_id, course.capabilities)
+            if unsupported:
+                course.report["unsupported"] = unsupported
         with reading(self.engine) as connection:
             counts = add_counts(course.before, read_counts(connection, plan.plan_id))
         runs.note(run.run_id, plan_id=plan.plan_id, counts=counts, report=course.report)
@@ -261,7 +267,8 @@ class SyncEngine:
         )
 
     def _stored_plan(self, plan_id: str, ledger: Ledger) -> Plan:
-        with reading(self.engine) as connection:
+        with writing(self.engine) as connection:
+            plan_unsupported_again(connection, plan_id)
             plan = load_plan(connection, plan_id)
             if plan is None or plan.ledger_id != ledger.ledger_id:
                 raise PlanningError(f"there is no plan {plan_id} of this backend")

@@ -63,6 +63,50 @@ def test_backend_that_lacked_something_for_a_moment_is_told_all_of_it(core: Any)
     assert core.wire.sent == []
 
 
+def test_plan_shows_what_a_core_backend_cannot_be_told_as_unsupported(core: Any) -> None:
+    if core.operations != "core":
+        pytest.skip("elsewhere nobody knows before it is tried")
+    plan = core.sync(dry_run=True)
+    assert core.wire.writes == []
+    unsupported = {
+        (item.kind, item.item_id, item.operation): item.message
+        for item in core.items(plan, "skipped")
+        if item.message.startswith("unsupported: ")
+    }
+    why = "backend.operations is core"
+    assert unsupported["organization", "acme", "add_organizations"] == (
+        f"unsupported: Add Organizations ({why}); it comes into being with its first user"
+    )
+    assert unsupported["document", "salaries", "update_document_access"] == (
+        f"unsupported: Update Document Access ({why})"
+    )
+    assert {operation for *_, operation in unsupported} == set(plan.report["unsupported"])
+    assert {by_name(operation).tier for *_, operation in unsupported} == {Tier.EXTENDED}
+    assert {by_name(item.operation).tier for item in core.items(plan, "planned")} == {Tier.CORE}
+    assert plan.counts["document"]["add"] == {"planned": 4, "skipped": 4}
+    assert plan.counts["folder"]["add"] == {"planned": 3}
+    run = core.sync(plan_id=plan.plan_id)
+    assert (run.status, run.error) == ("done", None), core.items(run)
+    assert set(core.held()["documents"]) == {"roadmap"}
+    assert core.sync(dry_run=True).counts == {}
+
+
+def test_plan_shows_that_a_folder_is_left_behind(core: Any) -> None:
+    if core.operations != "core":
+        pytest.skip("elsewhere nobody knows before it is tried")
+    core.sync()
+    core.directory.remove("folder", "acme", "archive")
+    plan = core.sync(dry_run=True)
+    assert [(item.item_id, item.status, item.message) for item in core.items(plan)] == [
+        (
+            "archive",
+            "skipped",
+            "unsupported: Delete Folder (backend.operations is core); it is emptied and left behind",
+        )
+    ]
+    assert not plan.still_to_send()
+
+
 def test_known_core_backend_is_asked_nothing_that_it_lacks(core: Any) -> None:
     if core.operations != "core":
         pytest.skip("only where the settings say so")

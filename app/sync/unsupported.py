@@ -1,0 +1,54 @@
+"""What in a plan can this backend not be told, for want of an operation?
+
+A run that applies a plan finds out while it sends, and settles such an item in the ledger all the same. A plan that is
+only shown has to say it beforehand: its items are then ``skipped`` with a message that begins with ``UNSUPPORTED``.
+Before it is applied after all they become ``planned`` again, because by then the backend may have the operation, and
+because settling them is part of applying.
+"""
+
+from sqlalchemy import Connection
+
+from app.contract.operations import by_name
+from app.store.statements import run
+from app.sync.capabilities import Capabilities
+from app.sync.kinds import RULES
+
+UNSUPPORTED = "unsupported: "
+
+_BUT = {
+    "add_organizations": "it comes into being with its first user",
+    "add_documents": "it comes into being with its first user",
+    "add_groups": "it comes into being with its first member",
+    "delete_organizations": "it is emptied and left behind",
+    "delete_folder": "it is emptied and left behind",
+}
+
+_MARK = """
+UPDATE plan_item SET status = 'skipped', message = :message
+WHERE plan_id = :plan_id AND status = 'planned' AND operation = :operation
+"""
+
+_UNMARK = """
+UPDATE plan_item SET status = 'planned', message = ''
+WHERE plan_id = :plan_id AND status = 'skipped' AND SUBSTR(message, 1, :length) = :unsupported
+"""
+
+
+def mark_unsupported(connection: Connection, plan_id: str, capabilities: Capabilities) -> dict[str, int]:
+    """Marks the plan's items that the backend cannot be told; operation → how many."""
+    why = "backend.operations is core" if capabilities.mode == "core" else "the backend lacks it"
+    marked: dict[str, int] = {}
+    for operation in dict.fromkeys(rule.operation for rule in RULES):
+        if not capabilities.lacks(operation):
+            continue
+        but = f"; {_BUT[operation]}" if operation in _BUT else ""
+        message = f"{UNSUPPORTED}{by_name(operation).title} ({why}){but}"
+        parameters: dict[str, object] = {"plan_id": plan_id, "operation": operation, "message": message}
+        if number := run(connection, _MARK, parameters).rowcount:
+            marked[operation] = number
+    return marked
+
+
+def plan_unsupported_again(connection: Connection, plan_id: str) -> None:
+    """Takes the marks away, so that the plan can be applied."""
+    run(connection, _UNMARK, {"plan_id": plan_id, "length": len(UNSUPPORTED), "unsupported": UNSUPPORTED})
