@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import click
@@ -209,12 +209,13 @@ def changes_of(parts: Application, run_id: str, status: str | None = None) -> It
 def show_changes(changes: Iterator[Change], total: int) -> None:
     """A plan's items, ``total`` of them: all for programs, the first ones for people."""
     limit = SHOWN_CHANGES if on_terminal() else None
-    rows = [
+    rows = (
         (change.action, change.kind, _where(change), change.status, change.message or change.reason)
         for change in islice(changes, limit)
-    ]
-    if rows:
-        show_table(("action", "kind", "what", "status", "why"), rows)
+    )
+    # Row by row: a first plan may hold millions.
+    if (first := next(rows, None)) is not None:
+        show_table(("action", "kind", "what", "status", "why"), chain((first,), rows))
     if limit is not None and total > limit:
         say(f"… and {total - limit} more; --json shows all of them")
 
