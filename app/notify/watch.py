@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
 from threading import Event as Flag
+from typing import TypeGuard
 
 import structlog
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.database.engine import reading, writing
+from app.database.engine import database_problem, reading, writing
 from app.notify.channel import Channel, NotDeliveredError
 from app.notify.concerns import Cause, Concern
 from app.notify.message import Event, Message, body_of, iso
@@ -73,17 +76,28 @@ class Watch:
         self._names = tuple(channel.name for channel in self.channels)
 
     def run(self) -> None:
-        """Works until told to stop. Whatever happens ends in the log and not in an exception."""
+        """Works until told to stop. Whatever happens ends in the log and not in an exception.
+
+        A database that is away is waited for, and is one line in the log however long it takes.
+        """
         log = structlog.stdlib.get_logger(__name__)
         pause = self.every
+        away = False
         while True:
             try:
                 self.tick()
             except Exception as error:
                 pause = min(pause * 2, _LONGEST_PAUSE)
-                log.warning("watch_failed", problem=type(error).__name__, again_in=pause, exc_info=error)
+                if not _is_outage(error):
+                    log.warning("watch_failed", problem=type(error).__name__, again_in=pause, exc_info=error)
+                elif not away:
+                    away = True
+                    log.warning("watch_waits", problem=database_problem(error), longest_pause=_LONGEST_PAUSE)
             else:
                 pause = self.every
+                if away:
+                    away = False
+                    log.info("watch_goes_on")
             if self.stop.wait(pause):
                 return
 
@@ -162,6 +176,13 @@ class Watch:
             log.info("notification_sent")
         with writing(self.engine) as connection:
             settle(connection, one, delivered_at=delivered_at, next_try_at=next_try_at, problem=problem)
+
+
+def _is_outage(error: Exception) -> TypeGuard[SQLAlchemyError]:
+    """Whether the database is away, rather than the program wrong."""
+    if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
+        return True
+    return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
 def _log(change: Change) -> None:

@@ -2,10 +2,12 @@
 
 import base64
 import json
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Never
 
 import pytest
 import structlog
@@ -13,7 +15,7 @@ from sqlalchemy import Engine, text
 
 from app.access.records import User
 from app.bootstrap import look_for_concerns
-from app.database.engine import writing
+from app.database.engine import open_engine
 from app.directory.source import End, Found, Reading, Verdict
 from app.notify.channel import Channel, NotDeliveredError
 from app.notify.configured import channels_from_settings
@@ -310,25 +312,74 @@ def test_each_matter_is_one_line_in_the_log_at_its_level(make_watch: MakeWatch, 
     assert "TOPSECRET" not in json.dumps(lines, default=str)
 
 
-def test_database_that_is_away_is_waited_for(engine: Engine, make_watch: MakeWatch, kept: Kept, past: Past) -> None:
+@dataclass
+class Pauses(threading.Event):
+    """Waits no time, and keeps what it was asked to wait; ends with the last pause, and before each one something may
+    happen."""
+
+    last: int
+    steps: dict[int, Callable[[], object]] = field(default_factory=dict)
+    asked: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.asked.append(timeout)
+        self.steps.get(len(self.asked), lambda: None)()
+        return len(self.asked) == self.last
+
+
+def test_database_that_is_away_is_waited_for_and_is_one_line_for_each_outage(
+    engine: Engine, make_watch: MakeWatch, kept: Kept, past: Past
+) -> None:
     past.held(30)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    nobody_there = open_engine(f"postgresql+psycopg://usher@127.0.0.1:{port}/usher")
     watch = make_watch(kept)
-    watch.every = 0.01
-    with writing(engine) as connection:
-        connection.execute(text("ALTER TABLE run RENAME TO run_away"))
-    thread = threading.Thread(target=watch.run)
+    watch.engine = nobody_there
+    watch.stop = Pauses(
+        11,
+        {
+            6: lambda: setattr(watch, "engine", engine),
+            8: lambda: setattr(watch, "engine", nobody_there),
+            10: lambda: setattr(watch, "engine", engine),
+        },
+    )
     with structlog.testing.capture_logs() as lines:
-        thread.start()
-        while not lines:
-            thread.join(0.01)
-        with writing(engine) as connection:
-            connection.execute(text("ALTER TABLE run_away RENAME TO run"))
-        while not kept.got:
-            thread.join(0.01)
-        watch.stop.set()
-        thread.join(10)
-    assert lines[0]["event"] == "watch_failed"
-    assert not thread.is_alive()
+        watch.run()
+    assert watch.stop.asked == [20, 40, 80, 120, 120, 120, 10, 10, 20, 40, 10]
+    assert [line["event"] for line in lines] == [
+        "watch_waits",
+        "attention_needed",
+        "notification_sent",
+        "watch_goes_on",
+        "watch_waits",
+        "watch_goes_on",
+    ]
+    assert lines[0]["problem"].startswith("the database: ")
+    assert "refused" in lines[0]["problem"]
+    assert not any("exc_info" in line for line in lines)
+    assert kept.told() == [("began", "held")]
+    nobody_there.dispose()
+
+
+def test_program_error_is_told_with_its_traceback(engine: Engine, make_watch: MakeWatch) -> None:
+    def broken(*_: object) -> Never:
+        raise KeyError("oops")
+
+    watch = make_watch()
+    watch.look = broken
+    watch.stop = Pauses(2)
+    with structlog.testing.capture_logs() as lines:
+        watch.run()
+    assert [(line["event"], line["problem"], line["again_in"]) for line in lines] == [
+        ("watch_failed", "KeyError", 20),
+        ("watch_failed", "KeyError", 40),
+    ]
+    assert all(isinstance(line["exc_info"], KeyError) for line in lines)
 
 
 def test_configured_webhook_gets_what_a_watch_finds(
