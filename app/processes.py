@@ -18,6 +18,7 @@ from types import FrameType
 from typing import IO
 
 LAST_LINES = 20
+_LAST_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,16 @@ class Child:
     name: str
     process: subprocess.Popen[bytes]
     log: Path | None
+    log_from: int = 0
+    """Where in the file it began: before that stand the words of an earlier process."""
 
     def last_lines(self) -> list[str]:
         """The end of what it said."""
         if self.log is None or not self.log.is_file():
             return []
-        return self.log.read_text("utf-8", "replace").splitlines()[-LAST_LINES:]
+        with self.log.open("rb") as said:
+            said.seek(max(self.log_from, self.log.stat().st_size - _LAST_BYTES))
+            return said.read().decode("utf-8", "replace").splitlines()[-LAST_LINES:]
 
 
 class ChildEndedError(Exception):
@@ -62,6 +67,7 @@ class Children:
     ) -> Child:
         """Runs ``usher`` with the arguments as a process of its own; without ``environment`` it has ours."""
         output: IO[bytes] | None = log.open("ab") if log is not None else None
+        log_from = output.tell() if output is not None else 0
         try:
             process = subprocess.Popen(  # noqa: S603 - our own command
                 [sys.executable, "-m", "app", *arguments],
@@ -75,7 +81,7 @@ class Children:
         finally:
             if output is not None:
                 output.close()
-        child = Child(name, process, log)
+        child = Child(name, process, log, log_from)
         self._children.append(child)
         return child
 
