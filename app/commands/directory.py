@@ -3,7 +3,7 @@
 import gzip
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -117,8 +117,12 @@ def _opened(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
         with gzip.open(unfinished, "wb") if file.suffix == ".gz" else unfinished.open("wb") as output:
             yield output
         unfinished.replace(file)
+    except OSError as error:
+        # Nobody but us knows of the unfinished file.
+        raise CommandError(f"{file}: {error.strerror or error}") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
 
 
 def _show_problems(problems: Sequence[Problem], count: int) -> None:

@@ -77,10 +77,19 @@ def test_export_is_read_back_as_it_was(usher_read: Usher, folder: Path, name: st
     assert not list(folder.glob("*.part"))
 
 
-def test_export_into_nowhere_is_one_line(usher_read: Usher) -> None:
-    result = usher_read("directory", "export", "no/such/folder.jsonl")
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("no/such/folder.jsonl", "No such file or directory"),
+        ("no/such/folder.jsonl.gz", "No such file or directory"),
+        ("directory.yaml/in-a-file.jsonl", "Not a directory"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_export_into_nowhere_is_one_line_that_names_what_was_given(usher_read: Usher, name: str, problem: str) -> None:
+    result = usher_read("directory", "export", name)
     assert result.exit_code == 1
-    assert result.stderr == "error: no/such/folder.jsonl.part: No such file or directory\n"
+    assert result.stderr == f"error: {name}: {problem}\n"
 
 
 @pytest.mark.parametrize(
