@@ -137,6 +137,38 @@ def adopt(connection: Connection, ledger_id: int) -> int:
     ).rowcount
 
 
+def take_back(connection: Connection, ledger_id: int) -> int:
+    """Takes into the ledger what the backend said it has deleted and shows all the same; how many items.
+
+    After ``adopt``, which takes those of them that are wanted by now. The next plan deletes them, within its limits:
+    their grace period was over when they were deleted the first time.
+    """
+    return run(
+        connection,
+        """
+        INSERT INTO ledger_item (ledger_id, kind, organization_id, container_id, item_id, digest, parent_id,
+                                 access_type, access_role, disabled, certain, gone_at)
+        SELECT o.ledger_id, o.kind, o.organization_id, o.container_id, o.item_id, '', o.parent_id, o.access_type,
+            o.access_role, o.disabled, TRUE, 0
+        FROM deleted_item l CROSS JOIN observed_item o
+        WHERE l.ledger_id = :ledger_id AND {same}
+        ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id) DO NOTHING
+        """,
+        {"ledger_id": ledger_id},
+        same=_SAME,
+    ).rowcount
+
+
+def forget_deleted(connection: Connection, ledger_id: int, kind: str, within: str, scope: dict[str, object]) -> None:
+    """A verify has looked, so these deletions are settled. ``within`` narrows ``l``."""
+    run(
+        connection,
+        "DELETE FROM deleted_item AS l WHERE l.ledger_id = :ledger_id AND l.kind = :kind AND {within}",
+        {"ledger_id": ledger_id, "kind": kind, **scope},
+        within=within,
+    )
+
+
 _ALL_SHOWN = """CASE o.kind
     WHEN 'document' THEN o.known LIKE '%parent%' AND o.known LIKE '%access%'
     WHEN 'folder' THEN o.known LIKE '%parent%' AND o.known LIKE '%access%'

@@ -185,8 +185,16 @@ class _Step:
         )
 
     def drop(self, ordinals: Sequence[int]) -> None:
-        """The backend does not hold them any more, nor what their calls cover."""
+        """The backend says that it does not hold them any more, nor what their calls cover. A verify will look."""
         for keys in self._keys():
+            self._run(
+                f"""
+                INSERT INTO deleted_item (ledger_id, {_KEY})
+                SELECT ledger_id, {_KEY} FROM ledger_item WHERE (ledger_id, {_KEY}) IN ({keys})
+                ON CONFLICT DO NOTHING
+                """,
+                ordinals,
+            )
             self._run(f"DELETE FROM ledger_item WHERE (ledger_id, {_KEY}) IN ({keys})", ordinals)
 
     def doubt(self, ordinals: Sequence[int]) -> None:

@@ -73,6 +73,22 @@ class LedgerItemRow(StoreTable, table=True):
     """When a plan first found that the directory no longer wants it; where the grace period starts."""
 
 
+class DeletedItemRow(StoreTable, table=True):
+    """What the backend said it has deleted, until a verify has looked: a backend may lose what it confirmed.
+
+    Without it such an item would be taken for somebody else's, and whoever was to be thrown out would stay for ever.
+    The price: what somebody else adds under the very same key before that verify is taken for ours, and deleted.
+    """
+
+    __tablename__ = "deleted_item"
+
+    ledger_id: int = Field(primary_key=True)
+    kind: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    container_id: str = Field(primary_key=True)
+    item_id: str = Field(primary_key=True)
+
+
 class ItemFailureRow(StoreTable, table=True):
     """How often writing (``add``, ``update``) or deleting an item failed in a row, and when to try again."""
 

@@ -5,6 +5,7 @@ Everything that the backend can be asked about is read by page and staged, then 
 - what the ledger holds and the backend does not is taken out, so that the next plan adds it again if it is wanted;
 - what is there with other fields, in another place or with another role is noted so, and updated by the next plan;
 - what is there, was never ours and is wanted is adopted;
+- what is there although the backend said that it has deleted it is ours still, and deleted again by the next plan;
 - what is there, was never ours and is not wanted is counted and named, and left alone.
 
 Nothing is mended when reading breaks off in the middle. What a backend with core operations alone cannot tell (folders,
@@ -38,9 +39,11 @@ from app.store.observed import (
     drop_missing,
     drop_organizations,
     foreign,
+    forget_deleted,
     set_digests,
     settle_doubts,
     stage,
+    take_back,
     take_in_places,
     to_compare,
 )
@@ -77,6 +80,8 @@ class VerifyReport:
     changed: int = 0
     """Ours, and not as we left them."""
     adopted: int = 0
+    undeleted: int = 0
+    """There, although the backend has confirmed that it deleted them."""
     foreign: dict[str, int] = field(default_factory=dict)
     """Never ours and not wanted, by kind."""
     foreign_named: list[str] = field(default_factory=list)
@@ -90,6 +95,7 @@ class VerifyReport:
             "missing": self.missing,
             "changed": self.changed,
             "adopted": self.adopted,
+            "undeleted": self.undeleted,
             "foreign": self.foreign,
             "foreignNamed": self.foreign_named,
             "notRead": self.not_read,
@@ -357,6 +363,9 @@ class Verify:
         report.changed += take_in_places(connection, ledger_id)
         compute(connection, ledger_id=ledger_id, now=self._clock(), narrowing=narrowing)
         report.adopted = adopt(connection, ledger_id)
+        report.undeleted = take_back(connection, ledger_id)
+        for kind in USER_KINDS if narrowing.user_ids else Kind:
+            forget_deleted(connection, ledger_id, kind.value, within, scope)
         run(connection, "DROP TABLE IF EXISTS desired")
         for kind in Kind:
             for page in to_compare(connection, ledger_id, kind.value):

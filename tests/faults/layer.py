@@ -208,8 +208,6 @@ class FaultLayer(BaseAdapter):
             return None
         if fault in {Fault.LOST_WRITE, Fault.DELAYED} and exchange.contracted.is_read:
             return None
-        if fault is Fault.LOST_WRITE and exchange.contracted.name.startswith("delete_"):
-            return None  # see test_doubt: what is there and is not in the ledger is left alone
         if fault is Fault.NO_SUCH_OPERATION and random.random() < 0.5:
             self._lasting[exchange.path] = fault
         if fault is Fault.UNAUTHORIZED:

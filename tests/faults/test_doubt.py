@@ -51,14 +51,30 @@ def test_update_that_may_have_come_through_is_told_again(world: World, then: Fau
     assert in_step(world)
 
 
-def test_lost_delete_is_reported_by_a_verify_and_left_alone(world: World) -> None:
-    """The ledger no longer knows it, and nothing is deleted that is not surely ours."""
+def test_lost_delete_is_found_by_a_verify_and_sent_again(world: World) -> None:
     world.company.put(ADA, MEMBER)
     world.sync()
     del world.company.records[MEMBER.key]
     world.layer.script = {"delete_users": [Fault.LOST_WRITE]}
     world.sync()
+    assert ("acme", "organization", "", "ada") in world.held()["users"]
     run = world.sync(verify=True)
+    assert run.report["verify"]["undeleted"] == 1
+    assert run.report["verify"]["foreign"] == {}
+    assert ("acme", "organization", "", "ada") not in world.held()["users"]
+    assert in_step(world)
+
+
+def test_deletion_that_a_verify_has_seen_is_settled(world: World) -> None:
+    """Who comes later under the same name is somebody else's."""
+    world.company.put(ADA, MEMBER)
+    world.sync()
+    del world.company.records[MEMBER.key]
+    world.sync()
+    world.sync(verify=True)
+    world.tell("add_users", organizationId=HOME, users=[{"userId": "ada", "name": "Ada", "email": "ada@else.example"}])
+    run = world.sync(verify=True)
+    assert run.report["verify"]["undeleted"] == 0
     assert run.report["verify"]["foreign"] == {"organizationUser": 1}
     assert ("acme", "organization", "", "ada") in world.held()["users"]
 

@@ -191,7 +191,7 @@ def test_settling_reads_by_index_in_a_fixed_number_of_statements(engine: Engine,
             removed_members=shares[5],
         )
     assert watched.scans == []
-    assert watched.statements == 23
+    assert watched.statements == 25
 
 
 def test_counts_add_up() -> None:

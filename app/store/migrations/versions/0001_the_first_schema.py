@@ -212,6 +212,17 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("concern_key", name=op.f("pk_concern")),
     )
     op.create_table(
+        "deleted_item",
+        sa.Column("ledger_id", sa.Integer(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("organization_id", sa.String(), nullable=False),
+        sa.Column("container_id", sa.String(), nullable=False),
+        sa.Column("item_id", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint(
+            "ledger_id", "kind", "organization_id", "container_id", "item_id", name=op.f("pk_deleted_item")
+        ),
+    )
+    op.create_table(
         "directory_source",
         sa.Column("source_id", sa.Integer(), nullable=False),
         sa.Column("name", sa.String(), nullable=False),
@@ -651,6 +662,7 @@ def downgrade() -> None:
     op.drop_table("item_failure")
     op.drop_table("directory_state")
     op.drop_table("directory_source")
+    op.drop_table("deleted_item")
     op.drop_table("concern")
     with op.batch_alter_table("call", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_call_settled_at"))
