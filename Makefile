@@ -48,8 +48,9 @@ bench: $(STAMP)  ## measures speed and memory; prints a table and JSON
 	$(BIN)/python -m tests.bench $(ARGS)
 
 soak: $(STAMP)  ## faults, crashes and hostile input for as long as you like; prints seeds and totals
-	set -e; for suite in faults crashes fuzz fuzz-backend sources; do \
+	set -e; for suite in faults crashes fuzz fuzz-backend; do \
 		$(BIN)/python -m tests.soak $$suite --seconds $(SECONDS); done
+	$(BIN)/python -m tests.soak sources
 
 lock: $(STAMP)  ## resolve the lock files anew
 	$(BIN)/python -m pip install --quiet uv

@@ -56,16 +56,28 @@ def running(command: Sequence[str], folder: Path, ready: str, name: str) -> Iter
             process.wait()
 
 
+_WATCH = """
+import os, subprocess, sys
+from pathlib import Path
+process = subprocess.Popen(sys.argv[2:])
+_, status, usage = os.wait4(process.pid, 0)
+Path(sys.argv[1]).write_text(str(usage.ru_maxrss))
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+"""Runs a command and writes down the most memory it held. A process of its own does that, because what the kernel tells
+of a child begins with the memory of the one that started it, and a benchmark's own may be large."""
+
+
 def command(arguments: Sequence[str], folder: Path, *, accept: Sequence[int] = (0,)) -> tuple[str, float, float]:
     """Run ``usher`` to its end: its output, the seconds it took and the most memory it held, in MB."""
     start = time.perf_counter()
+    memory = folder / "memory"
     with (folder / "output").open("w+") as output, (folder / "errors").open("w+") as errors:
-        process = subprocess.Popen([*USHER, *arguments], cwd=folder, stdout=output, stderr=errors)
-        _, status, usage = os.wait4(process.pid, 0)
+        watched = [sys.executable, "-S", "-c", _WATCH, str(memory), *USHER, *arguments]
+        process = subprocess.run(watched, cwd=folder, stdout=output, stderr=errors, check=False)
         seconds = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         errors.seek(0)
         if process.returncode not in accept:
             raise RuntimeError(f"usher {' '.join(arguments)} ended with {process.returncode}:\n{errors.read()[-2000:]}")
-        return output.read(), seconds, usage.ru_maxrss / 1024
+        return output.read(), seconds, int(memory.read_text()) / 1024
