@@ -271,6 +271,8 @@ class Sender:
             self._gate.end(Ending(cancelled=False, message=f"the backend refuses the credentials: {error}"))
             return _all(items, Fate.UNSENT)
         if isinstance(error, NotReached):
+            if error.stopped:  # it was not sent because the run is to end, which the gate knows and says
+                return _all(items, Fate.UNSENT)
             self._gate.end(Ending(cancelled=False, message=f"the backend cannot be reached: {error}"))
             return _all(items, Fate.UNSENT)
         if isinstance(error, OutcomeUnknown | RateLimited):
