@@ -42,7 +42,7 @@ from app.store.settlement import (
 from app.sync.kinds import SEQUENTIAL_OPERATIONS, SETTLES, Kind, Phase
 from app.sync.outcome import Fate, ItemOutcome
 from app.sync.progress import Progress
-from app.sync.sending import LOCK_LOST, Batch, BatchOutcome, Ending, Gate, Sender
+from app.sync.sending import BROKEN, LOCK_LOST, Batch, BatchOutcome, Ending, Gate, Sender
 from app.sync.wire import batch_limit
 
 Clock = Callable[[], datetime]
@@ -148,7 +148,7 @@ class Applier:
                     self._state.uncovered = False
                     self._go_through(pool)
             except BaseException:
-                self._gate.end(Ending(cancelled=False, message="the run failed"))
+                self._gate.end(BROKEN)
                 raise
 
     def _go_through(self, pool: ThreadPoolExecutor) -> None:

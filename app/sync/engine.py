@@ -40,7 +40,7 @@ from app.sync.narrowing import Narrowing
 from app.sync.plan import PlanningError, make_plan
 from app.sync.progress import Progress
 from app.sync.reading import RefreshReport, refresh, source_sentence
-from app.sync.sending import Ending, Gate, Sender
+from app.sync.sending import BROKEN, Ending, Gate, Sender
 from app.sync.settings import SyncSettings
 from app.sync.unknown import unknown_ids
 from app.sync.unsupported import mark_unsupported, plan_unsupported_again
@@ -116,21 +116,21 @@ class SyncEngine:
             return self._end(runs, course, ended.ending)
         except ClientError as error:
             failed = Ending(cancelled=False, message=f"the backend: {error}")
-            return self._end(runs, course, course.gate.ending or failed)
+            return self._end(runs, course, _reason(course.gate, failed))
         except ReadingStoppedError as error:
             stopped = Ending(cancelled=True, message=str(error))
-            return self._end(runs, course, course.gate.ending or stopped)
+            return self._end(runs, course, _reason(course.gate, stopped))
         except PlanningError as error:
             return self._end(runs, course, Ending(cancelled=False, message=str(error)))
         except (OperationalError, InterfaceError, InternalError) as error:
             problem = database_problem(error)
             log.warning("run_lost_its_database", problem=problem)
             failed = Ending(cancelled=False, message=problem)
-            return self._end(runs, course, course.gate.ending or failed)
+            return self._end(runs, course, _reason(course.gate, failed))
         except Exception as error:
             log.exception("run_broke")
             message = f"an error of the program, {type(error).__name__}; the log has the details"
-            return self._end(runs, course, course.gate.ending or Ending(cancelled=False, message=message))
+            return self._end(runs, course, _reason(course.gate, Ending(cancelled=False, message=message)))
         return self._end(runs, course, course.gate.ending)
 
     def _go(self, runs: Runs, course: _Course) -> None:
@@ -400,3 +400,8 @@ def _total(counts: object, status: str) -> int:
     if not isinstance(counts, Mapping):
         return 0
     return sum(numbers.get(status, 0) for actions in counts.values() for numbers in actions.values())
+
+
+def _reason(gate: Gate, raised: Ending) -> Ending:
+    """Why the run ends: what the gate was closed for, unless that was what has been raised."""
+    return raised if gate.ending is None or gate.ending is BROKEN else gate.ending

@@ -50,6 +50,10 @@ class Ending:
     message: str
 
 
+BROKEN = Ending(cancelled=False, message="the run failed")
+"""Keeps other threads from sending on while what went wrong is on its way to whoever can say it."""
+
+
 class Gate:
     """Whether another call may be sent. Safe to share between threads; the first reason to end stands."""
 

@@ -17,6 +17,9 @@ import pytest
 import sqlalchemy
 from sqlalchemy import event
 
+from app.bootstrap import STORE_MIGRATIONS
+from app.database.engine import open_engine
+from app.database.migrations import upgrade
 from app.store.runs import RunStatus
 from tests.faults.company import Company, edit_many, rename_all
 from tests.faults.comparing import differences, ledger_differences
@@ -206,3 +209,65 @@ def test_server_restarted_during_a_run(own_server: Server, memory: Path) -> None
         assert worker.wait(10) == 0
     finally:
         world.close()
+
+
+@pytest.fixture
+def world_on_server(world: World, own_server: Server) -> Iterator[World]:
+    """The same world with its database on the server, in step once."""
+    server = sqlalchemy.create_engine(own_server.url, isolation_level="AUTOCOMMIT")
+    with server.connect() as connection:
+        connection.exec_driver_sql("DROP DATABASE IF EXISTS disk WITH (FORCE)")
+        connection.exec_driver_sql("CREATE DATABASE disk")
+    own = world.engine
+    world.engine = open_engine(own_server.url.rpartition("/")[0] + "/disk")
+    upgrade(world.engine, STORE_MIGRATIONS)
+    world.sync()
+    assert in_step(world)
+    yield world
+    world.engine.dispose()
+    world.engine = own
+    server.dispose()
+
+
+def tell_server(world: World, *statements: str) -> None:
+    with world.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    world.engine.dispose()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("table", ["source_user", "access_grant", "plan_item", "ledger_item", "call", "run"])
+def test_full_disk_of_a_server_ends_the_run_and_costs_nothing_else(world_on_server: World, table: str) -> None:
+    """The server reports a full disk as soon as it would have to make this table larger."""
+    world = world_on_server
+    edit_many(world.company, 40)
+    rename_all(world.company)
+    tell_server(
+        world,
+        """CREATE OR REPLACE FUNCTION no_space() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$""",
+        f"CREATE TRIGGER no_space BEFORE INSERT OR UPDATE ON {table} EXECUTE FUNCTION no_space()",
+    )
+    try:
+        told = world.sync().error or ""
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        told = str(error)  # no room even for saying so: the run counts as orphaned
+    assert "No space left on device" in told
+    tell_server(world, f"DROP TRIGGER no_space ON {table}")
+    assert in_step(world)
+
+
+@pytest.mark.postgres
+def test_read_only_server_ends_the_run_before_any_call(world_on_server: World) -> None:
+    world = world_on_server
+    edit_many(world.company, 20)
+    tell_server(world, "ALTER DATABASE disk SET default_transaction_read_only = on")
+    before = world.layer.writes
+    with pytest.raises(sqlalchemy.exc.SQLAlchemyError, match="read-only transaction"):
+        world.sync()
+    assert world.layer.writes == before
+    tell_server(
+        world, "SET default_transaction_read_only = off", "ALTER DATABASE disk RESET default_transaction_read_only"
+    )
+    assert in_step(world)
