@@ -138,7 +138,7 @@ def adopt(connection: Connection, ledger_id: int) -> int:
 
 
 def take_back(connection: Connection, ledger_id: int) -> int:
-    """Takes into the ledger what the backend said it has deleted and shows all the same; how many items.
+    """Takes into the ledger what the backend said is gone and shows all the same; how many items.
 
     After ``adopt``, which takes those of them that are wanted by now. The next plan deletes them, within its limits:
     their grace period was over when they were deleted the first time.
@@ -149,12 +149,13 @@ def take_back(connection: Connection, ledger_id: int) -> int:
         INSERT INTO ledger_item (ledger_id, kind, organization_id, container_id, item_id, digest, parent_id,
                                  access_type, access_role, disabled, certain, gone_at)
         SELECT o.ledger_id, o.kind, o.organization_id, o.container_id, o.item_id, '', o.parent_id, o.access_type,
-            o.access_role, o.disabled, TRUE, 0
+            o.access_role, o.disabled, {certain}, 0
         FROM deleted_item l CROSS JOIN observed_item o
         WHERE l.ledger_id = :ledger_id AND {same}
         ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id) DO NOTHING
         """,
         {"ledger_id": ledger_id},
+        certain=_ALL_SHOWN,
         same=_SAME,
     ).rowcount
 

@@ -133,7 +133,8 @@ def settle(connection: Connection, settlement: Settlement, *, now_ms: int, rando
             )
     step.below_is_uncertain(settlement.added_again)
     step.members_entries_are_uncertain(settlement.removed_members)
-    step.drop(settlement.deleted + settlement.left_behind + list(settlement.gone))
+    step.drop(settlement.deleted + list(settlement.gone), said_to_be_gone=True)
+    step.drop(settlement.left_behind, said_to_be_gone=False)
     step.doubt(list(settlement.unknown))
     succeeded = told + settlement.deleted
     if succeeded and any_failures(connection, settlement.ledger_id):
@@ -184,17 +185,22 @@ class _Step:
             ordinals,
         )
 
-    def drop(self, ordinals: Sequence[int]) -> None:
-        """The backend says that it does not hold them any more, nor what their calls cover. A verify will look."""
+    def drop(self, ordinals: Sequence[int], *, said_to_be_gone: bool) -> None:
+        """They are no longer in the ledger, nor what their calls cover.
+
+        Where the backend says that it does not hold them any more, a verify will look. What is left behind is known to
+        be there, and ``app.store.untold`` remembers it.
+        """
         for keys in self._keys():
-            self._run(
-                f"""
-                INSERT INTO deleted_item (ledger_id, {_KEY})
-                SELECT ledger_id, {_KEY} FROM ledger_item WHERE (ledger_id, {_KEY}) IN ({keys})
-                ON CONFLICT DO NOTHING
-                """,
-                ordinals,
-            )
+            if said_to_be_gone:
+                self._run(
+                    f"""
+                    INSERT INTO deleted_item (ledger_id, {_KEY})
+                    SELECT ledger_id, {_KEY} FROM ledger_item WHERE (ledger_id, {_KEY}) IN ({keys})
+                    ON CONFLICT DO NOTHING
+                    """,
+                    ordinals,
+                )
             self._run(f"DELETE FROM ledger_item WHERE (ledger_id, {_KEY}) IN ({keys})", ordinals)
 
     def doubt(self, ordinals: Sequence[int]) -> None:

@@ -74,13 +74,19 @@ class LedgerItemRow(StoreTable, table=True):
 
 
 class DeletedItemRow(StoreTable, table=True):
-    """What the backend said it has deleted, until a verify has looked: a backend may lose what it confirmed.
+    """What was ours and the backend said is gone, until a verify has looked: a backend may lose what it confirmed.
 
     Without it such an item would be taken for somebody else's, and whoever was to be thrown out would stay for ever.
-    The price: what somebody else adds under the very same key before that verify is taken for ours, and deleted.
+    The price: what somebody else adds under the very same key before that verify is taken for ours, and deleted within
+    the limits. That is the safer side: the directory does not want it, the key is one that it gave out itself, and who
+    was let in on purpose can be let in again, while nobody would ever look for who was never thrown out. It can happen
+    once for each delete, because the verify forgets the key, whatever it found.
+
+    The table holds no more than what was deleted since the last whole verify.
     """
 
     __tablename__ = "deleted_item"
+    __table_args__ = (Index(None, "ledger_id", "kind", "item_id"),)
 
     ledger_id: int = Field(primary_key=True)
     kind: str = Field(primary_key=True)

@@ -5,7 +5,7 @@ Everything that the backend can be asked about is read by page and staged, then 
 - what the ledger holds and the backend does not is taken out, so that the next plan adds it again if it is wanted;
 - what is there with other fields, in another place or with another role is noted so, and updated by the next plan;
 - what is there, was never ours and is wanted is adopted;
-- what is there although the backend said that it has deleted it is ours still, and deleted again by the next plan;
+- what is there although the backend said that it is gone is ours still, and deleted again by the next plan;
 - what is there, was never ours and is not wanted is counted and named, and left alone.
 
 Nothing is mended when reading breaks off in the middle. What a backend with core operations alone cannot tell (folders,
@@ -51,7 +51,7 @@ from app.store.statements import run
 from app.sync import observing
 from app.sync.capabilities import Capabilities
 from app.sync.desired import compute
-from app.sync.kinds import USER_KINDS, Kind
+from app.sync.kinds import CONTAINERS, USER_KINDS, Kind
 from app.sync.narrowing import Narrowing
 from app.sync.progress import Progress
 from app.sync.sending import Gate
@@ -81,7 +81,7 @@ class VerifyReport:
     """Ours, and not as we left them."""
     adopted: int = 0
     undeleted: int = 0
-    """There, although the backend has confirmed that it deleted them."""
+    """There, although the backend had said that they are gone."""
     foreign: dict[str, int] = field(default_factory=dict)
     """Never ours and not wanted, by kind."""
     foreign_named: list[str] = field(default_factory=list)
@@ -170,7 +170,8 @@ class Verify:
             self._stage_users(self._groups_to_ask(organization_id), None)
 
     def _read_users(self, narrowing: Narrowing) -> None:
-        """Only what hangs on some users, and only where the ledger or the directory has something of theirs."""
+        """Only what hangs on some users, and only where the directory has something of theirs, or the ledger has or
+        had."""
         with writing(self._engine) as connection:
             compute(connection, ledger_id=self._ledger_id, now=self._clock(), narrowing=narrowing)
             rows = run(
@@ -180,10 +181,13 @@ class Verify:
                 FROM (
                     SELECT kind, organization_id, container_id FROM desired
                     UNION SELECT l.kind, l.organization_id, l.container_id FROM ledger_item l
-                    WHERE l.ledger_id = :ledger_id AND {within}
+                    WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND {within}
+                    UNION SELECT l.kind, l.organization_id, l.container_id FROM deleted_item l
+                    WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND {within}
                 ) AS places ORDER BY 1, 2, 3
                 """,
                 {"ledger_id": self._ledger_id, **_ids(narrowing)},
+                kinds=", ".join(f"'{kind.value}'" for kind in USER_KINDS),
                 within=_within(narrowing),
             ).all()
             run(connection, "DROP TABLE IF EXISTS desired")
@@ -223,7 +227,8 @@ class Verify:
                 yield from map(observing.organization, answer.data)
 
     def _organizations_of_ours(self, narrowing: Narrowing) -> list[str]:
-        """Those that the backend has and the ledger or the directory knows: what is in others is nobody's concern."""
+        """Those that the backend has and the directory wants, or the ledger has or had: what is in others is nobody's
+        concern."""
         within = "o.organization_id IN (@list(organization_ids))" if narrowing.organization_ids else "TRUE"
         with reading(self._engine) as connection:
             rows = run(
@@ -233,7 +238,8 @@ class Verify:
                 WHERE o.ledger_id = :ledger_id AND o.kind = 'organization' AND {within} AND (
                     EXISTS (SELECT 1 FROM access_organization a WHERE a.organization_id = o.item_id)
                     OR EXISTS (SELECT 1 FROM ledger_item l WHERE l.ledger_id = o.ledger_id
-                        AND l.kind = 'organization' AND l.organization_id = o.item_id))
+                        AND l.organization_id = o.item_id)
+                    OR o.item_id IN (SELECT organization_id FROM deleted_item WHERE ledger_id = :ledger_id))
                 ORDER BY o.item_id
                 """,
                 {"ledger_id": self._ledger_id, **_ids(narrowing)},
@@ -311,13 +317,15 @@ class Verify:
                 raise
 
     def _folders_to_ask(self, organization_id: str) -> Iterator[_Container]:
-        # Where folders cannot be read, the ledger says which there are.
-        source = "ledger_item" if Kind.FOLDER in self._unread else "observed_item"
-        for folder_id in self._ids_of(source, Kind.FOLDER, organization_id):
+        if Kind.FOLDER in self._unread:
+            folder_ids = iter(self._known_containers(Kind.FOLDER_USER, organization_id))
+        else:
+            folder_ids = self._folders_seen(organization_id)
+        for folder_id in folder_ids:
             yield _Container(Kind.FOLDER_USER, organization_id, folder_id)
 
     def _groups_to_ask(self, organization_id: str) -> Iterator[_Container]:
-        ours = set(self._ids_of("ledger_item", Kind.GROUP, organization_id))
+        ours = set(self._known_containers(Kind.GROUP_MEMBER, organization_id))
         with reading(self._engine) as connection:
             rows = run(
                 connection,
@@ -328,24 +336,41 @@ class Verify:
         for group_id in sorted(ours):
             yield _Container(Kind.GROUP_MEMBER, organization_id, group_id)
 
-    def _ids_of(self, table: str, kind: Kind, organization_id: str) -> Iterator[str]:
+    def _known_containers(self, users: Kind, organization_id: str) -> list[str]:
+        """Of what cannot be read itself: that which the ledger has, and that in which it has or had someone."""
+        with reading(self._engine) as connection:
+            rows = run(
+                connection,
+                """
+                SELECT item_id FROM ledger_item
+                WHERE ledger_id = :ledger_id AND kind = :container AND organization_id = :organization_id
+                UNION SELECT container_id FROM ledger_item
+                WHERE ledger_id = :ledger_id AND kind = :users AND organization_id = :organization_id
+                UNION SELECT container_id FROM deleted_item
+                WHERE ledger_id = :ledger_id AND kind = :users AND organization_id = :organization_id
+                ORDER BY 1
+                """,
+                {
+                    "ledger_id": self._ledger_id,
+                    "container": CONTAINERS[users].value,
+                    "users": users.value,
+                    "organization_id": organization_id,
+                },
+            )
+            return [str(row[0]) for row in rows]
+
+    def _folders_seen(self, organization_id: str) -> Iterator[str]:
         after = ""
         while True:
             with reading(self._engine) as connection:
                 rows = run(
                     connection,
                     """
-                    SELECT item_id FROM {table} WHERE ledger_id = :ledger_id AND kind = :kind
+                    SELECT item_id FROM observed_item WHERE ledger_id = :ledger_id AND kind = 'folder'
                     AND organization_id = :organization_id AND container_id = '' AND item_id > :after
                     ORDER BY item_id LIMIT 2000
                     """,
-                    {
-                        "ledger_id": self._ledger_id,
-                        "kind": kind.value,
-                        "organization_id": organization_id,
-                        "after": after,
-                    },
-                    table=table,
+                    {"ledger_id": self._ledger_id, "organization_id": organization_id, "after": after},
                 ).all()
             if not rows:
                 return
@@ -365,7 +390,9 @@ class Verify:
         report.adopted = adopt(connection, ledger_id)
         report.undeleted = take_back(connection, ledger_id)
         for kind in USER_KINDS if narrowing.user_ids else Kind:
-            forget_deleted(connection, ledger_id, kind.value, within, scope)
+            # Of what could not be read nothing is known. Groups never can be, and are never deleted either.
+            if kind not in self._unread or kind is Kind.GROUP:
+                forget_deleted(connection, ledger_id, kind.value, within, scope)
         run(connection, "DROP TABLE IF EXISTS desired")
         for kind in Kind:
             for page in to_compare(connection, ledger_id, kind.value):

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from app.access.records import AccessRole, AccessType, Folder, Membership, User
+from app.access.records import AccessRole, AccessType, Folder, Membership, Organization, User
 from tests.faults.company import HOME, Company
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.layer import Fault
@@ -62,6 +62,34 @@ def test_lost_delete_is_found_by_a_verify_and_sent_again(world: World) -> None:
     assert run.report["verify"]["undeleted"] == 1
     assert run.report["verify"]["foreign"] == {}
     assert ("acme", "organization", "", "ada") not in world.held()["users"]
+    assert in_step(world)
+
+
+def test_lost_delete_is_found_by_a_verify_of_that_user_alone(world: World) -> None:
+    """Neither the directory nor the ledger has anything of hers any more: only the deletion says where to look."""
+    world.company.put(ADA, MEMBER)
+    world.sync()
+    for record in (ADA, MEMBER):
+        del world.company.records[record.key]
+    world.layer.script = {"delete_users": [Fault.LOST_WRITE]}
+    world.sync()
+    assert ("acme", "organization", "", "ada") in world.held()["users"]
+    run = world.sync(verify=True, user_ids=("ada",))
+    assert run.report["verify"]["undeleted"] == 1
+    assert ("acme", "organization", "", "ada") not in world.held()["users"]
+    assert in_step(world)
+
+
+def test_lost_delete_of_a_whole_organization_is_found(world: World) -> None:
+    world.company.put(Organization(organization_id="globex", organization_name="Globex"))
+    world.sync()
+    del world.company.records["organization", "globex"]
+    world.layer.script = {"delete_organizations": [Fault.LOST_WRITE]}
+    world.sync()
+    assert "globex" in world.held()["organizations"]
+    run = world.sync(verify=True)
+    assert run.report["verify"]["undeleted"] == 1
+    assert "globex" not in world.held()["organizations"]
     assert in_step(world)
 
 
