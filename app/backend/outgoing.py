@@ -8,11 +8,13 @@ resolved once, every address is judged, and the connection goes to a judged addr
 import ipaddress
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from threading import Lock, Timer
+from threading import Lock, Thread, Timer
 from types import MappingProxyType
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 import requests
@@ -87,7 +89,7 @@ def open_session(*, allow_private: bool) -> requests.Session:
     """
     session = requests.Session()
     session.trust_env = False
-    adapter = _Adapter(_WATCHED_POOLS if allow_private else _CHECKED_POOLS)
+    adapter = _Adapter(_POOLS if allow_private else _PUBLIC_POOLS)
     session.mount("http://", adapter)
     session.mount("https://", adapter)
     return session
@@ -146,13 +148,71 @@ def at_most(seconds: float) -> Iterator[Watch]:
         watch.let_go()
 
 
-class _Watched(HTTPConnection):
+def addresses_of(host: str, port: int, patience: object) -> list[str]:
+    """The addresses that the name has, each once. `patience`: seconds, or anything else for the system's own.
+
+    The system's resolver knows no timeout: it is asked from a thread, which is left alone when it takes too long.
+    Raises `TimeoutError` then, and what `socket.getaddrinfo` raises.
+    """
+    answer: Future[list[str]] = Future()
+
+    def ask() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except Exception as error:  # noqa: BLE001 - raised again by who waits
+            answer.set_exception(error)
+        else:
+            answer.set_result(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
+
+    Thread(target=ask, name="resolver", daemon=True).start()
+    return answer.result(timeout=patience if isinstance(patience, int | float) else None)
+
+
+_MOST_ADDRESSES = 4
+"""So many of a name's addresses are tried: each may take as long as the timeout for connecting."""
+
+
+class _Connection(HTTPConnection):
+    """Made to addresses that were looked at, and cut by a `Watch`."""
+
+    public_only: ClassVar[bool] = False
+
     def _new_conn(self) -> socket.socket:
-        made = super()._new_conn()
+        host = self._dns_host
+        try:
+            addresses = addresses_of(host, self.port, self.timeout)
+        except TimeoutError as error:
+            raise ConnectTimeoutError(self, "resolving the host name took too long") from error
+        except (OSError, UnicodeError) as error:
+            raise NewConnectionError(self, "the host name cannot be resolved") from error
+        # One bad address is enough: a name that leads inside as well as outside is not to be trusted.
+        if self.public_only and not all(is_public_address(address) for address in addresses):
+            raise NewConnectionError(self, "the host is in a private network") from ForbiddenAddressError(host)
+        made = self._connect_to_one_of(addresses)
         watch = _WATCH.get()
         if watch is not None:
             watch.hold(made)
         return made
+
+    def _connect_to_one_of(self, addresses: Sequence[str]) -> socket.socket:
+        """Connects to the first that lets us: of a name's two families, one may lead nowhere."""
+        failure: OSError | None = None
+        watch = _WATCH.get()
+        for address in addresses[:_MOST_ADDRESSES]:
+            if watch is not None and watch.was_cut:
+                break
+            try:
+                return create_connection(
+                    (address, self.port),
+                    self.timeout,
+                    source_address=self.source_address,
+                    socket_options=self.socket_options,
+                )
+            except OSError as error:
+                failure = error
+        if failure is None or isinstance(failure, TimeoutError):
+            raise ConnectTimeoutError(self, "connecting took too long") from failure
+        raise NewConnectionError(self, "the connection could not be made") from failure
 
     def getresponse(self) -> HTTPResponse:  # type: ignore[override]  # urllib3 has its own class there, too
         # Perhaps the connection was kept from an earlier call.
@@ -162,61 +222,37 @@ class _Watched(HTTPConnection):
         return super().getresponse()
 
 
-class _WatchedTls(_Watched, HTTPSConnection):
-    """The same below TLS."""
+class _TlsConnection(_Connection, HTTPSConnection):
+    """The same below TLS: how it is made comes from the first, all else from urllib3."""
 
 
-class _Checked(HTTPConnection):
-    def _new_conn(self) -> socket.socket:
-        host = self._dns_host
-        try:
-            found = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            raise NewConnectionError(self, "the host name cannot be resolved") from error
-        addresses = [str(entry[4][0]) for entry in found]
-        if not addresses or not all(is_public_address(address) for address in addresses):
-            # One bad address is enough: a name that leads inside as well as outside is not to be trusted.
-            raise NewConnectionError(self, "the host is in a private network") from ForbiddenAddressError(host)
-        try:
-            return create_connection(
-                (addresses[0], self.port),
-                self.timeout,
-                source_address=self.source_address,
-                socket_options=self.socket_options,
-            )
-        except TimeoutError as error:
-            raise ConnectTimeoutError(self, "connecting took too long") from error
-        except OSError as error:
-            raise NewConnectionError(self, "the connection could not be made") from error
+class _PublicConnection(_Connection):
+    public_only = True
 
 
-class _CheckedAndWatched(_Watched, _Checked):
-    """Both, the check below."""
+class _PublicTlsConnection(_TlsConnection):
+    public_only = True
 
 
-class _CheckedAndWatchedTls(_Watched, _Checked, HTTPSConnection):
-    """The same below TLS: `_new_conn` comes from the first two, all else from urllib3."""
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
 
 
-class _WatchedPool(HTTPConnectionPool):
-    ConnectionCls = _Watched
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
 
 
-class _WatchedTlsPool(HTTPSConnectionPool):
-    ConnectionCls = _WatchedTls
+class _PublicPool(HTTPConnectionPool):
+    ConnectionCls = _PublicConnection
 
 
-class _CheckedPool(HTTPConnectionPool):
-    ConnectionCls = _CheckedAndWatched
-
-
-class _CheckedTlsPool(HTTPSConnectionPool):
-    ConnectionCls = _CheckedAndWatchedTls
+class _PublicTlsPool(HTTPSConnectionPool):
+    ConnectionCls = _PublicTlsConnection
 
 
 _Pools = Mapping[str, type[HTTPConnectionPool]]
-_WATCHED_POOLS: _Pools = MappingProxyType({"http": _WatchedPool, "https": _WatchedTlsPool})
-_CHECKED_POOLS: _Pools = MappingProxyType({"http": _CheckedPool, "https": _CheckedTlsPool})
+_POOLS: _Pools = MappingProxyType({"http": _Pool, "https": _TlsPool})
+_PUBLIC_POOLS: _Pools = MappingProxyType({"http": _PublicPool, "https": _PublicTlsPool})
 
 
 class _Adapter(HTTPAdapter):

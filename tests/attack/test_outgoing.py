@@ -205,3 +205,25 @@ def test_a_name_that_changes_its_mind_is_called_where_it_was_judged(names: dict[
             session.get("http://provider.example/", timeout=1)
     assert called == ["192.0.32.7"]
     assert real is outgoing.create_connection
+
+
+def test_an_address_that_leads_nowhere_is_followed_by_the_next(names: dict[str, list[list[str]]]) -> None:
+    def greet(peer: socket.socket) -> None:
+        peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+
+    names["receiver.example"] = [["127.0.0.3", "127.0.0.2", "127.0.0.1"]]
+    with answering(greet) as (port, _), open_session(allow_private=True) as session:
+        assert session.get(f"http://receiver.example:{port}/", timeout=1).text == "hi"
+
+
+@pytest.mark.parametrize("allow_private", [False, True])
+def test_a_name_server_that_says_nothing_is_waited_for_no_longer_than_a_receiver(
+    monkeypatch: pytest.MonkeyPatch, allow_private: bool
+) -> None:
+    silence = threading.Event()
+    monkeypatch.setattr(outgoing.socket, "getaddrinfo", lambda *_, **__: [silence.wait(20)][:0])
+    began = time.monotonic()
+    with open_session(allow_private=allow_private) as session, pytest.raises(requests.ConnectTimeout):
+        session.get("http://receiver.example/", timeout=TIMEOUT)
+    assert time.monotonic() - began < TIMEOUT + 0.5
+    silence.set()
