@@ -325,13 +325,11 @@ class Applier:
                 turn.count_covered(connection, self._target.plan_id, of_status, status)
 
     def _note_lacking(self, settlement: Settlement, outcome: BatchOutcome) -> None:
-        """Keeps in mind what is to be told when the backend turns out to have the operation after all. Where the
-        settings say that it has none of them there is nothing to wait for."""
+        """Keeps in mind what is to be told when the backend turns out to have the operation after all, also where the
+        settings say that it has none of them: settings change."""
         capabilities = self._sender.capabilities
-        if capabilities.mode == "core":
-            return
         for operation, ordinals in outcome.done.items():
-            if capabilities.is_plain(operation):
+            if self._sender.tells_plainly(operation):
                 settlement.plainly[operation].extend(ordinals)
         operation = outcome.batch.operation
         if capabilities.lacks(operation):

@@ -232,6 +232,10 @@ class Sender:
             return _in_doubt(fates) if error.repeated_blindly else fates
         return self._judge_results(operation, items, results)
 
+    def tells_plainly(self, operation: str) -> bool:
+        """Whether what the operation told lacked roles and access types, for want of the form that takes them."""
+        return self._caller.has_plain_form(operation) and self._capabilities.is_plain(operation)
+
     def _attempt_plainly(
         self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: ClientError
     ) -> dict[int, ItemOutcome]:

@@ -14,6 +14,13 @@ from app.sync.capabilities import Capabilities
 from app.sync.kinds import RULES
 
 UNSUPPORTED = "unsupported: "
+_BY_ITSELF = "goes by itself: "
+_PREFIXES = {
+    "unsupported": UNSUPPORTED,
+    "length": len(UNSUPPORTED),
+    "by_itself": _BY_ITSELF,
+    "by_itself_length": len(_BY_ITSELF),
+}
 
 _BUT = {
     "add_organizations": "it comes into being with its first user",
@@ -28,9 +35,19 @@ UPDATE plan_item SET status = 'skipped', message = :message
 WHERE plan_id = :plan_id AND status = 'planned' AND operation = :operation
 """
 
+# What was to go along with something that is left behind is told one by one, where that can be told.
+_ONE_BY_ONE = """
+UPDATE plan_item SET message = :by_itself || c.kind || ' ' || c.item_id || ' is left behind'
+FROM plan_item AS c
+WHERE plan_item.plan_id = :plan_id AND plan_item.status = 'planned' AND plan_item.covered_by = c.ordinal
+  AND c.plan_id = :plan_id AND c.status = 'skipped' AND SUBSTR(c.message, 1, :length) = :unsupported
+"""
+
 _UNMARK = """
 UPDATE plan_item SET status = 'planned', message = ''
-WHERE plan_id = :plan_id AND status = 'skipped' AND SUBSTR(message, 1, :length) = :unsupported
+WHERE plan_id = :plan_id AND (
+  status = 'skipped' AND SUBSTR(message, 1, :length) = :unsupported
+  OR status = 'planned' AND SUBSTR(message, 1, :by_itself_length) = :by_itself)
 """
 
 
@@ -46,9 +63,10 @@ def mark_unsupported(connection: Connection, plan_id: str, capabilities: Capabil
         parameters: dict[str, object] = {"plan_id": plan_id, "operation": operation, "message": message}
         if number := run(connection, _MARK, parameters).rowcount:
             marked[operation] = number
+    run(connection, _ONE_BY_ONE, {"plan_id": plan_id, **_PREFIXES})
     return marked
 
 
 def plan_unsupported_again(connection: Connection, plan_id: str) -> None:
     """Takes the marks away, so that the plan can be applied."""
-    run(connection, _UNMARK, {"plan_id": plan_id, "length": len(UNSUPPORTED), "unsupported": UNSUPPORTED})
+    run(connection, _UNMARK, {"plan_id": plan_id, **_PREFIXES})

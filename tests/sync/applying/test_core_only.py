@@ -6,6 +6,7 @@ import pytest
 
 from app.contract.operation import Tier
 from app.contract.operations import by_name
+from app.store.sync_tables import DeletedItemRow
 
 
 @pytest.fixture(params=["auto", "core"])
@@ -107,6 +108,26 @@ def test_plan_shows_that_a_folder_is_left_behind(core: Any) -> None:
     assert not plan.still_to_send()
 
 
+def test_plan_shows_what_goes_by_itself_from_a_folder_that_is_left_behind(core: Any) -> None:
+    if core.operations != "core":
+        pytest.skip("elsewhere nobody knows before it is tried")
+    core.sync()
+    core.directory.remove("folder", "acme", "drafts")
+    core.directory.remove("grant", "acme", "drafts")
+    plan = core.sync(dry_run=True)
+    told = {(item.kind, item.item_id): (item.status, item.message) for item in core.items(plan)}
+    assert told["folder", "drafts"][0] == "skipped"
+    by_itself = ("planned", "goes by itself: folder drafts is left behind")
+    people = {key: one for key, one in told.items() if key[0] == "folderUser"}
+    assert people
+    assert set(people.values()) == {by_itself}
+    assert plan.still_to_send()
+    run = core.sync(plan_id=plan.plan_id)
+    assert (run.status, run.error) == ("done", None), core.items(run)
+    assert "drafts" not in core.held()["folderUsers"]
+    assert core.items(run, "planned") == []
+
+
 def test_known_core_backend_is_asked_nothing_that_it_lacks(core: Any) -> None:
     if core.operations != "core":
         pytest.skip("only where the settings say so")
@@ -167,6 +188,37 @@ def test_verify_reads_what_it_can_and_says_what_it_cannot(core: Any) -> None:
     held = core.held()
     assert "ada" in held["members"]
     assert "bob" in held["folderUsers"]["drafts"]
+
+
+def test_settings_that_allow_the_rest_are_enough(core: Any) -> None:
+    """Nobody has to know that a verify would mend it."""
+    core.sync()
+    core.directory.remove("folder", "acme", "archive")
+    assert core.sync().report["leftBehind"] == {"folder": 1}
+    core.wire.core_only = False
+    core.operations = "auto"
+    core.clock.move_on(hours=7)
+    assert core.sync().status == "done"
+    held = core.held()
+    assert set(held["folders"]) == {"specs", "drafts"}
+    assert held["folders"]["specs"] == ("Specs", "root", "restricted")
+    assert held["documents"]["salaries"] == ("Salaries", "specs", "restricted")
+    assert held["members"]["bob"] == ("Bob", "viewer")
+    core.wire.forget()
+    assert core.sync().calls == 0
+
+
+def test_verify_that_cannot_read_a_kind_forgets_none_of_its_deletions(core: Any) -> None:
+    core.operations, core.wire.core_only = "auto", False
+    core.sync()
+    core.directory.remove("document", "acme", "handbook")
+    core.sync()
+    core.operations = "core"
+    assert "document" in core.sync(verify=True).report["verify"]["notRead"]
+    assert [row.item_id for row in core.rows(DeletedItemRow)] == ["handbook"]
+    core.operations = "auto"
+    core.sync(verify=True)
+    assert core.rows(DeletedItemRow) == []
 
 
 def test_backend_that_learns_the_rest_is_told_after_a_verify(core: Any) -> None:
