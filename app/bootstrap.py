@@ -25,6 +25,7 @@ from app.notify.concerns import Concern, Expectations, concerns
 from app.settings import Settings
 from app.store.ledger import forget_failures, open_ledger
 from app.store.lock import SyncLock, sync_lock
+from app.store.plans import load_plan
 from app.store.runs import Runs
 from app.sync.schedule import first_due_after
 
@@ -100,6 +101,14 @@ class Application:
         ledger = open_ledger(self.engine, backend.base_url, backend.api_key.get_secret_value(), self.clock)
         with writing(self.engine) as connection:
             return forget_failures(connection, ledger.ledger_id)
+
+    def has_plan(self, plan_id: str) -> bool:
+        """Whether this is a stored plan for the configured backend."""
+        backend = self.settings.backend
+        ledger = open_ledger(self.engine, backend.base_url, backend.api_key.get_secret_value(), self.clock)
+        with reading(self.engine) as connection:
+            plan = load_plan(connection, plan_id)
+        return plan is not None and plan.ledger_id == ledger.ledger_id
 
     def concerns(self) -> Sequence[Concern]:
         """What needs somebody's attention now."""

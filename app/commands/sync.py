@@ -130,6 +130,8 @@ def sync(  # noqa: PLR0917 - click passes them by name
         if retry_parked:
             retried = parts.retry_parked()
             note(f"{retried} parked {'item' if retried == 1 else 'items'} will be tried again")
+        if plan_id is not None and not parts.has_plan(plan_id):
+            raise CommandError(f"there is no plan {plan_id} of this backend: usher plan makes one")
         run = run_now(
             parts,
             RunRequest(

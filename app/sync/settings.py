@@ -1,20 +1,26 @@
 """When does synchronization run by itself, and how much may it delete without being asked?"""
 
+from datetime import UTC, datetime
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from app.sync.schedule import ScheduleError, trigger_of
+from app.sync.schedule import ScheduleError, first_due_after
+
+_ANY_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+"""Whether a schedule is ever due does not depend on when one asks."""
 
 
 def _usable_schedule(schedule: str) -> str:
     schedule = schedule.strip()
     if schedule:
         try:
-            trigger_of(schedule, "UTC")
+            never = first_due_after(_ANY_MOMENT, [schedule], "UTC") is None
         except ScheduleError as error:
             raise ValueError(f"{schedule!r} {error}") from error
+        if never:
+            raise ValueError(f"{schedule!r} names a day that no month has; it would never be due")
     return schedule
 
 
