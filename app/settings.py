@@ -3,16 +3,16 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.admin.settings import AdminSettings, MetricsSettings
 from app.backend.settings import SelfHostedBackendSettings
 from app.client.settings import BackendSettings
 from app.configuration.loading import Configuration, load
-from app.database.engine import parse_url
+from app.database.engine import parse_url, usable_url
 from app.directory.settings import DirectorySettings
 from app.logs import LogSettings
 from app.notify.settings import NotificationSettings
@@ -20,13 +20,9 @@ from app.provider.settings import ProviderSettings
 from app.sync.settings import SyncSettings
 
 
-def _usable_database(url: str) -> str:
-    parse_url(url)
-    return url
-
-
 class ServerSettings(BaseModel):
-    """The section ``server``: how the service listens; the self-hosted backend takes all but the port from it, too."""
+    """The section ``server``: how the service listens; the self-hosted backend takes all but the port and the
+    proxies from it, too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,6 +39,8 @@ class ServerSettings(BaseModel):
     """Seconds that a request may take to arrive, from its first byte to its last."""
     graceful_timeout: int = Field(default=20, ge=0, le=3600)
     """Seconds that requests have to end in when the service is told to stop."""
+    trusted_proxies: int = Field(default=0, ge=0, le=10)
+    """How many reverse proxies in front of the service add to ``X-Forwarded-For``; 0: the header is not believed."""
 
 
 class WorkerSettings(BaseModel):
@@ -65,7 +63,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, nested_model_default_partial_update=False)
 
-    database_url: Annotated[str, AfterValidator(_usable_database)] = Field(default="sqlite:///var/usher.db", repr=False)
+    database_url: Annotated[str, AfterValidator(usable_url)] = Field(default="sqlite:///var/usher.db", repr=False)
     """Usher's own database: sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME."""
     server: ServerSettings = ServerSettings()
     provider: ProviderSettings = ProviderSettings()
@@ -78,6 +76,14 @@ class Settings(BaseSettings):
     metrics: MetricsSettings = MetricsSettings()
     log: LogSettings = LogSettings()
     self_hosted_backend: SelfHostedBackendSettings = SelfHostedBackendSettings()
+
+    @model_validator(mode="after")
+    def _have_a_database_each(self) -> Self:
+        if parse_url(self.database_url) == parse_url(self.self_hosted_backend.database_url):
+            raise ValueError(
+                "database_url and self_hosted_backend.database_url are the same; give each a database of its own"
+            )
+        return self
 
     @classmethod
     def settings_customise_sources(

@@ -80,9 +80,66 @@ def test_settings_never_show_their_secrets() -> None:
         "USHER_ADMIN__TOKENS": "TOPSECRET,TOPSECRET2",
         "USHER_PROVIDER__AUTH_TOKENS": '["TOPSECRET"]',
         "USHER_SELF_HOSTED_BACKEND__SECRET_KEY": "TOPSECRET",
-        "USHER_SELF_HOSTED_BACKEND__DATABASE_URL": "postgresql+psycopg://me:TOPSECRET@h/n",
+        "USHER_SELF_HOSTED_BACKEND__DATABASE_URL": "postgresql+psycopg://me:TOPSECRET@h/another",
     }
     found = load_settings(Path("/dev/null"), environment=variables)
     assert len(found.settings.admin.tokens) == 2
     assert "TOPSECRET" not in str(list(listed(found.settings, found.origins)))
     assert "TOPSECRET" not in repr(found.settings.backend) + repr(found.settings.admin) + repr(found.settings.provider)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DATABASE_URL", "postgresql+psycopg://me:hunter2/hunter2@h/n"),
+        ("DATABASE_URL", "postgresql+psycopg://me:hunter2 word@h/n"),
+        ("DATABASE_URL", "postgresql+psycopg://h/n?user=me&password=hunter2"),
+        ("SELF_HOSTED_BACKEND__DATABASE_URL", "postgresql+psycopg://me:a?hunter2@h/n"),
+        ("BACKEND__AUTH_TOKEN", "x://hunter2"),
+        ("NOTIFICATIONS__EMAIL__PASSWORD", "x://hunter2"),
+        ("SELF_HOSTED_BACKEND__SECRET_KEY", "x://hunter2-of-some-length"),
+        # Those are refused, and what is said of them shows no more.
+        ("DATABASE_URL", "postgresql+psycopg://me:p@hunter2@h/n"),
+        ("DATABASE_URL", "postgresql+psycopg://me:hunter2@h:port/n"),
+        ("BACKEND__BASE_URL", "https://h/x?api_key=hunter2"),
+        ("NOTIFICATIONS__WEBHOOK__URL", "https://me:hunter2/hunter2@h/x"),
+    ],
+)
+def test_no_spelling_of_a_secret_is_shown(variable: str, value: str) -> None:
+    try:
+        found = load_settings(Path("/dev/null"), environment={f"USHER_{variable}": value})
+        said = str(list(listed(found.settings, found.origins)))
+    except ConfigurationError as error:
+        said = str(error)
+    assert said
+    assert "hunter2" not in said
+
+
+def test_two_programs_need_two_databases() -> None:
+    same = "postgresql+psycopg://me@h/n"
+    variables = {"USHER_DATABASE_URL": same, "USHER_SELF_HOSTED_BACKEND__DATABASE_URL": same}
+    with pytest.raises(ConfigurationError, match="a database of its own"):
+        load_settings(Path("/dev/null"), environment=variables)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("server: {port: 2026-13-45}", "looks like a date and is none"),
+        ("server: &x\n  host: *x", "usher.yaml"),
+        ("server: " + "[" * 3000, "nested without end"),
+        ("sync: {schedule: '0 0 31 2 *'}", "sync.schedule: '0 0 31 2 *' names a day that no month has"),
+        (
+            "self_hosted_backend: {database_url: 'postgresql://u@h:x/y'}",
+            "self_hosted_backend.database_url: not a database",
+        ),
+        ("self_hosted_backend: {public_url: nonsense}", "self_hosted_backend.public_url: must be an http"),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_line(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "usher.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file, environment={})
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)

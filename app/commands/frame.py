@@ -183,6 +183,8 @@ def _sentence(error: Exception) -> str | None:
         return f"the database cannot be used: {cause[0] if cause else type(error.orig).__name__}"
     if isinstance(error, (PoolTimeout, SQLAlchemyError)):
         return f"the database cannot be used: {type(error).__name__}"
+    if isinstance(error, UnicodeEncodeError):
+        return "what was given is not valid UTF-8"
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"

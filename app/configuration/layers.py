@@ -57,6 +57,11 @@ def layer_from_file(model: type[BaseModel], path: Path) -> Layer:
         values = loader.construct_document(node) if node is not None else {}
     except yaml.YAMLError as error:
         raise ConfigurationError([f"settings file {path}{_yaml_problem(error)}"]) from error
+    except ValueError as error:
+        # YAML makes a date of what looks like one.
+        raise ConfigurationError([f"settings file {path}: a value looks like a date and is none ({error})"]) from error
+    except RecursionError as error:
+        raise ConfigurationError([f"settings file {path}: is nested without end"]) from error
     if values is None:
         values = {}
     if not isinstance(values, dict):

@@ -12,23 +12,26 @@ from app.configuration.schema import is_secret
 
 MASK = "********"
 
-_PASSWORD_IN_URL = re.compile(r"(://[^:/?#@\s]*:)[^@/\s]*@")
+# A password may hold anything that is not escaped as it should be: up to the last @, then. Too much masked is no harm.
+_PASSWORD_IN_URL = re.compile(r"(://[^:/?#@\s]*:)\S*@")
+_PASSWORD_OF_DATABASE = re.compile(r"(://[^:/?#@\s]*:).*@", re.DOTALL)
+_SECRET_IN_QUERY = re.compile(
+    r"([?&;](?:[a-z_]*password|passwd|pwd|[a-z_]*secret|[a-z_]*token|api_?key|key|sig|signature)=)[^&\s\"']+",
+    re.IGNORECASE,
+)
 
 
 def without_password(text: str) -> str:
-    """The text with the password masked in every URL that it holds."""
-    return _PASSWORD_IN_URL.sub(rf"\1{MASK}@", text)
+    """The text with the password masked in every URL that it holds, and what a query gives as a secret."""
+    return _SECRET_IN_QUERY.sub(rf"\1{MASK}", _PASSWORD_IN_URL.sub(rf"\1{MASK}@", text))
 
 
 def shown(key: str, value: Any, field: FieldInfo | None = None) -> str:
     """A setting's value as it may be printed: secrets masked, an empty one visibly empty."""
     if isinstance(value, SecretStr):
-        value = value.get_secret_value()
-        if "://" in value:
-            return without_password(value)
-        return MASK if value else '""'
+        return MASK if value.get_secret_value() else '""'
     if key.endswith("database_url"):
-        return without_password(str(value))
+        return without_password(_PASSWORD_OF_DATABASE.sub(rf"\1{MASK}@", str(value)))
     if is_secret(key, field):
         if isinstance(value, Sequence) and not isinstance(value, str):
             return "[" + ", ".join(MASK for _ in value) + "]"

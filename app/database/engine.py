@@ -25,6 +25,12 @@ WRITE = "usher_write"
 """The execution option that tells whether a transaction on SQLite takes the write lock when it begins (the default)."""
 
 
+def usable_url(text: str) -> str:
+    """The text, for settings, if it is the URL of a database that can be used. Raises ``DatabaseUrlError``."""
+    parse_url(text)
+    return text
+
+
 class DatabaseUrlError(ValueError):
     """A database URL that cannot be used; the text says why, without any password."""
 
@@ -39,10 +45,12 @@ def parse_url(text: str) -> URL:
     """The URL of a database; raises ``DatabaseUrlError`` with what is wrong and what is possible."""
     try:
         url = make_url(text)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         raise DatabaseUrlError(
             "not a database URL; write sqlite:///var/usher.db or postgresql+psycopg://user@host/name"
         ) from error
+    if url.host and "@" in url.host:
+        raise DatabaseUrlError("an @ in the user's name or password is written as %40")
     if url.get_backend_name() == "postgresql":
         return url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:":
