@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -82,10 +82,6 @@ class Metrics:
             registry.register(collector)
         counted = _shared_text() if shared else generate_latest(self._registry)
         return counted + generate_latest(registry), CONTENT_TYPE_LATEST
-
-    def serve(self, host: str, port: int) -> None:
-        """Shows the numbers of this process to whoever asks there, from a thread."""
-        start_http_server(port, addr=host, registry=self._registry)
 
     def answered(self, decisions_allowed: int, decisions_denied: int, errors: int, seconds: float) -> None:
         """Counts a permission-provider call; the provider tells of each that was answered."""

@@ -12,6 +12,7 @@ from time import perf_counter
 
 from flask import Blueprint, Flask, Response, g, request
 from sqlalchemy import Engine, text
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app import __version__
 from app.admin.health import Check, NotReadyError, health_blueprint, metrics_blueprint
@@ -89,6 +90,21 @@ def create_app(settings: Settings, engine: Engine, *, clock: Clock, new_id: Call
         )
     )
     app.register_blueprint(landing_blueprint(settings))
+    if settings.server.trusted_proxies:
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.server.trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
+    return app
+
+
+def create_metrics_app(settings: Settings, metrics: Metrics) -> Flask:
+    """What a worker shows at ``metrics.worker_port``: its own counters, to whoever sees the service's."""
+    app = Flask("usher-worker", static_folder=None)
+    install_request_ids(app, _random_id(SystemRandom()), frequent={"/metrics"})
+    install_security_headers(app)
+    install_error_handlers(app)
+    tokens = TokenSet((token.get_secret_value() for token in settings.admin.tokens), FailedCredentials())
+    app.register_blueprint(
+        metrics_blueprint(lambda: metrics.render(shared=False), tokens if settings.metrics.require_token else None)
+    )
     return app
 
 

@@ -1,6 +1,7 @@
 """The service put together: every surface of it, with what it needs to let someone in."""
 
 import shutil
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import requests
 from flask.testing import FlaskClient
 from pydantic import SecretStr
 from sqlalchemy import Engine
@@ -18,11 +20,15 @@ from app.database.engine import is_sqlite, open_engine
 from app.database.migrations import upgrade
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
+from app.edge.beside import serve_beside
+from app.edge.gunicorn import BindError
+from app.edge.throttle import FAILURES
+from app.metrics import Metrics
 from app.provider.settings import ProviderSettings
-from app.settings import Settings
+from app.settings import ServerSettings, Settings
 from app.store.runs import RunRequest, Runs, RunStatus
 from app.sync.reading import refresh
-from app.web import create_app
+from app.web import create_app, create_metrics_app
 from tests.commands.conftest import DIRECTORY
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -119,6 +125,42 @@ def test_each_surface_wants_its_own_token(client: FlaskClient, method: str, path
     answer = client.open(path, method=method, json=question(), headers=headers)
     assert answer.status_code == 401
     assert answer.get_json()["error"]["status"] == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize(("proxies", "another"), [(0, 429), (1, 401)])
+def test_wrong_tokens_are_counted_by_the_address_that_trusted_proxies_tell(
+    settings: Settings, engine: Engine, proxies: int, another: int
+) -> None:
+    client = client_of(settings.model_copy(update={"server": ServerSettings(trusted_proxies=proxies)}), engine)
+
+    def guess(address: str) -> int:
+        headers = {"Authorization": "Bearer guess", "X-Forwarded-For": f"192.0.2.99, {address}"}
+        return client.post("/resync", headers=headers).status_code
+
+    codes = [guess("203.0.113.1") for _ in range(FAILURES + 1)]
+    assert codes == [401] * FAILURES + [429]
+    assert guess("203.0.113.2") == another
+
+
+@pytest.mark.parametrize(("token", "wanted", "code"), [("", False, 200), ("", True, 401), ("rule", True, 200)])
+def test_counters_of_a_worker_are_shown_to_those_who_see_the_services(
+    settings: Settings, token: str, wanted: bool, code: int
+) -> None:
+    app = create_metrics_app(settings.model_copy(update={"metrics": MetricsSettings(require_token=wanted)}), Metrics())
+    port = serve_beside(app, "127.0.0.1", 0)
+    # Who connects and says nothing keeps nobody else waiting.
+    with socket.create_connection(("127.0.0.1", port)):
+        answer = requests.get(
+            f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {token}"}, timeout=5
+        )
+    assert answer.status_code == code
+    assert ("usher_backend_calls" in answer.text) == (code == 200)
+    assert requests.get(f"http://127.0.0.1:{port}/", timeout=5).status_code == 404
+
+
+def test_port_that_is_taken_is_told_in_one_line(settings: Settings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(BindError, match="in use"):
+        serve_beside(create_metrics_app(settings, Metrics()), "127.0.0.1", taken.getsockname()[1])
 
 
 def test_without_admin_tokens_nobody_gets_in(settings: Settings, engine: Engine) -> None:

@@ -25,7 +25,8 @@ from app.bootstrap import (
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
 from app.counters import VARIABLE, share_counters
 from app.database.engine import reading
-from app.edge.gunicorn import ServerOptions
+from app.edge.beside import serve_beside
+from app.edge.gunicorn import BindError, ServerOptions
 from app.edge.gunicorn import serve as serve_app
 from app.processes import ChildEndedError, Children, end_with, stop_signals
 from app.screen import note
@@ -232,7 +233,12 @@ def _observer(settings: Settings) -> "Metrics":
 
     metrics = Metrics()
     if settings.metrics.worker_port:
-        metrics.serve(settings.server.host, settings.metrics.worker_port)
+        from app.web import create_metrics_app  # noqa: PLC0415 - as above
+
+        try:
+            serve_beside(create_metrics_app(settings, metrics), settings.server.host, settings.metrics.worker_port)
+        except BindError as error:
+            raise CommandError(f"metrics.worker_port: {error}") from error
     return metrics
 
 

@@ -22,6 +22,7 @@ from uuid import uuid4
 import requests
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped] # it ships no types
+from gunicorn.errors import HaltServer  # type: ignore[import-untyped] # as above
 from gunicorn.glogging import Logger  # type: ignore[import-untyped] # as above
 from gunicorn.http import errors as http_errors  # type: ignore[import-untyped] # as above
 
@@ -101,6 +102,9 @@ def serve(factory: Callable[[], Flask], options: ServerOptions) -> NoReturn:
         raise SystemExit(1) from None
     try:
         _Server(factory, options, listener).run()
+    except HaltServer:
+        # Two workers that could not start, at once: what was wrong stands in the log.
+        raise SystemExit(1) from None
     except SystemExit as end:
         # Workers leave through here as well, and their exit codes mean something to the master.
         if os.getpid() == master and end.code not in {0, None}:

@@ -5,6 +5,7 @@ same address. Behind a proxy all callers have one address, and nobody must be ab
 """
 
 import ipaddress
+import re
 from collections.abc import Callable
 from threading import Lock
 from time import monotonic
@@ -52,8 +53,16 @@ class FailedCredentials:
         return len(self._counts)
 
 
+_BRACKETED = re.compile(r"\[([^\]]*)\](?::[0-9]*)?")
+
+
 def _network(address: str) -> str:
-    """What one peer is given: of IPv6, a whole /64."""
+    """What one peer is given: of IPv6, a whole /64. Some proxies tell the port, too, which every call changes."""
+    bracketed = _BRACKETED.fullmatch(address)
+    if bracketed:
+        address = bracketed[1]
+    elif address.count(":") == 1:
+        address = address.partition(":")[0]
     if ":" not in address:
         return address
     try:
