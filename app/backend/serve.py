@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.backend.app import backend_of, create_backend
 from app.backend.document_migrations import look_regularly
-from app.backend.judgments.embedder import EmbedderUnavailableError
+from app.backend.judgments.embedder import EmbedderUnavailableError, open_embedder
 from app.backend.outgoing import open_session
 from app.backend.planner import teach_planner
 from app.backend.settings import SelfHostedBackendSettings
@@ -34,6 +34,7 @@ def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -
     """Serves until SIGTERM or SIGINT, and sends webhooks from one of its processes. The tables have to be there (see
     `schema.METADATA` and the migrations).
     """
+    require_startable(settings)
     make = backend_factory(settings)
     # Before the fork: it is by this that the processes agree on one of them.
     duty = Duty()
@@ -52,6 +53,12 @@ def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -
             max_body_bytes=settings.max_body_bytes,
         ),
     )
+
+
+def require_startable(settings: SelfHostedBackendSettings) -> None:
+    """Raises one of `STARTUP_ERRORS` for what can be known before anything listens."""
+    open_vault(settings, random.SystemRandom())
+    open_embedder(settings.embedder)
 
 
 def backend_factory(settings: SelfHostedBackendSettings) -> Callable[[], Flask]:

@@ -1,11 +1,13 @@
 """What can be set about the self-hosted backend?"""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from app.contract.headers import DEFAULT_PREFIX
+from app.database.engine import usable_url
 
 
 class SelfHostedBackendSettings(BaseModel):
@@ -13,7 +15,7 @@ class SelfHostedBackendSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    database_url: str = "sqlite:///var/backend.db"
+    database_url: Annotated[str, AfterValidator(usable_url)] = Field(default="sqlite:///var/backend.db", repr=False)
     """The backend's own database, apart from the service's: `sqlite:///FILE` or `postgresql+psycopg://user@host/name`."""
 
     header_prefixes: Annotated[list[str], Field(min_length=1)] = [DEFAULT_PREFIX]
@@ -63,6 +65,13 @@ class SelfHostedBackendSettings(BaseModel):
 
     judgments_memory_mb: Annotated[int, Field(ge=16)] = 1024
     """How much of judgments one process remembers between searches; 100,000 take about 160 for each embedding type."""
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_an_address(cls, url: str) -> str:
+        if not re.fullmatch(r"https?://[^\s/]+\S*", url):
+            raise ValueError("must be an http or https address such as https://backend.example.com")
+        return url
 
     @field_validator("header_prefixes")
     @classmethod

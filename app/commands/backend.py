@@ -4,11 +4,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import click
+from sqlalchemy import Engine
 
 from app.bootstrap import BACKEND_MIGRATIONS, bring_up_to_date, utc_now
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
 from app.commands.serve import ends_with_parent, server_options
-from app.database.engine import open_engine
+from app.database.engine import open_engine, parse_url
 from app.processes import stop_signals
 from app.screen import note, on_terminal, progress, say, show_json
 from app.workspace import make_workspace
@@ -29,6 +30,18 @@ def backend(context: click.Context) -> None:
         raise CommandError(f"the self-hosted backend needs {', '.join(missing)}: pip install 'usher[backend]'")
 
 
+def _open_what_is_there(database_url: str) -> Engine:
+    """The backend's database, for a command that has nothing to do in a new one."""
+    url = parse_url(database_url)
+    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
+        raise CommandError(
+            f"there is no database {url.database} (self_hosted_backend.database_url): is this the right folder?"
+        )
+    engine = open_engine(database_url)
+    bring_up_to_date(engine, BACKEND_MIGRATIONS, "usher backend upgrade")
+    return engine
+
+
 @backend.command("serve")
 @click.option("--port", type=click.IntRange(0, 65535), default=8090, show_default=True, help="Where to listen.")
 @ends_with_parent
@@ -41,7 +54,10 @@ def serve_backend(invocation: Invocation, port: int) -> None:
     engine = open_engine(settings.self_hosted_backend.database_url)
     bring_up_to_date(engine, BACKEND_MIGRATIONS, "usher backend upgrade")
     engine.dispose()
-    serve.serve_backend(settings.self_hosted_backend, server_options(settings, port, name="usher-backend"))
+    try:
+        serve.serve_backend(settings.self_hosted_backend, server_options(settings, port, name="usher-backend"))
+    except serve.STARTUP_ERRORS as error:
+        raise CommandError(str(error)) from error
 
 
 @backend.command()
@@ -112,6 +128,28 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
         note("USHER_BACKEND__API_KEY and USHER_BACKEND__AUTH_TOKEN.")
 
 
+@backend.command()
+@pass_invocation
+def reembed(invocation: Invocation) -> None:
+    """Embed all judgments anew after a change of the embedder.
+
+    Beside a server that serves. May be stopped at any time, and goes on where it was.
+    """
+    from app.backend.judgments import embedder, store  # noqa: PLC0415 - no other command needs them
+
+    settings = invocation.settings().self_hosted_backend
+    engine = _open_what_is_there(settings.database_url)
+    try:
+        with progress() as shown:
+            shown.phase("embedding", None)
+            number = store.reembed_judgments(engine, embedder.open_embedder(settings.embedder), shown.advance)
+    except embedder.EmbedderUnavailableError as error:
+        raise CommandError(str(error)) from error
+    finally:
+        engine.dispose()
+    say(f"{number} judgment(s) were embedded with {settings.embedder}; all others were already")
+
+
 @backend.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--api-key", required=True, metavar="KEY", help="Whose data it is.")
@@ -126,8 +164,7 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
     from app.backend.judgments import embedder  # noqa: PLC0415 - as above
 
     settings = invocation.settings().self_hosted_backend
-    engine = open_engine(settings.database_url)
-    bring_up_to_date(engine, BACKEND_MIGRATIONS, "usher backend upgrade")
+    engine = _open_what_is_there(settings.database_url)
     planner.teach_planner(engine)
     try:
         with progress() as shown:

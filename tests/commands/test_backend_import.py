@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from sqlalchemy import select
 
-from app.backend.schema import ACTIVITY, API_KEY, WORKSPACE
+from app.backend.schema import ACTIVITY, API_KEY, JUDGMENT, WORKSPACE
 from app.bootstrap import BACKEND_MIGRATIONS
 from app.cli import usher
 from app.database.engine import open_engine, writing
@@ -20,8 +21,11 @@ ACTIVITY_RECORD = {
 }
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(usher, ["backend", "import", *arguments, "--config", "usher.yaml"], prog_name="usher")
+JUDGMENT_RECORD = {"kind": "judgment", "recordId": "r", "decision": "approved", "judgeType": "human"}
+
+
+def run(*arguments: str, command: str = "import") -> Result:
+    return CliRunner().invoke(usher, ["backend", command, *arguments, "--config", "usher.yaml"], prog_name="usher")
 
 
 @pytest.fixture
@@ -61,3 +65,17 @@ def test_import_needs_an_api_key_that_exists(data: Path) -> None:
     result = run(str(data), "--api-key", "other")
 
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, "error: there is no API key other")
+
+
+def test_judgments_of_another_embedder_are_embedded_anew(data: Path) -> None:
+    data.write_text(json.dumps(PLACE | JUDGMENT_RECORD) + "\n")
+    assert run(str(data), "--api-key", "key", "--create-missing").stdout == "judgment\t1\n"
+    engine = open_engine("sqlite:///backend.db")
+    with writing(engine) as connection:
+        connection.execute(JUDGMENT.update().values(embedder="another"))
+
+    assert run(command="reembed").stdout == "1 judgment(s) were embedded with hashing; all others were already\n"
+    assert run(command="reembed").stdout == "0 judgment(s) were embedded with hashing; all others were already\n"
+    with engine.connect() as connection:
+        assert set(connection.scalars(select(JUDGMENT.c.embedder))) == {"hashing-1"}
+    engine.dispose()

@@ -3,7 +3,7 @@
 See `tables` for how: numbers that only grow, and a generation for deletions.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -88,8 +88,10 @@ def delete_judgments_of_organizations(connection: Connection, api_key_id: str, o
         begin_generation(connection, api_key_id)
 
 
-def reembed_judgments(engine: Engine, embedder: Embedder) -> int:
+def reembed_judgments(engine: Engine, embedder: Embedder, advance: Callable[[int], None] = lambda _number: None) -> int:
     """Makes the vectors of all judgments that another embedder made, of every API key; returns how many.
+
+    `advance` is told of each batch.
 
     In many small transactions: it may be stopped and run again at any time, beside a server that serves.
     """
@@ -112,7 +114,9 @@ def reembed_judgments(engine: Engine, embedder: Embedder) -> int:
         after = (rows[-1].api_key_id, rows[-1].seq)
         for api_key_id in dict.fromkeys(row.api_key_id for row in rows):
             of_key = [row for row in rows if row.api_key_id == api_key_id]
-            count += _reembed(engine, embedder, api_key_id, of_key)
+            done = _reembed(engine, embedder, api_key_id, of_key)
+            count += done
+            advance(done)
 
 
 def to_bytes(vectors: Vectors) -> list[bytes]:
