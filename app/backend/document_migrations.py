@@ -25,6 +25,8 @@ TRIES = 5
 """How many processes may die of one step."""
 LOOK_SECONDS = 30.0
 """How often a server looks for what another one left."""
+KEPT_MS = 30 * 24 * 60 * 60 * 1000
+"""How long the status of a migration that is done can be asked for. One that failed waits to be gone on with."""
 _PAUSE = 0.002
 """Between two steps, so that others who write get their turn."""
 
@@ -92,6 +94,7 @@ def migrate_all(backend: Backend) -> None:
     """Goes on with every migration that nobody works on, one after the other, each to its end."""
     owner = new_id(backend.entropy)
     try:
+        _forget_old(backend)
         while (migration := _claim(backend, owner)) is not None:
             _carry_through(backend, migration, owner)
     except DBAPIError as error:
@@ -129,6 +132,15 @@ def step(backend: Backend, migration: Migration, owner: str) -> bool:
         connection.execute(delete(DOCUMENT).where(within(DOCUMENT, scope), DOCUMENT.c.document_id == old))
         _end(connection, migration, "completed", now)
         return True
+
+
+def _forget_old(backend: Backend) -> None:
+    old = and_(DOCUMENT_MIGRATION.c.status == "completed", DOCUMENT_MIGRATION.c.updated_at < _now(backend) - KEPT_MS)
+    with reading(backend.engine) as connection:
+        if connection.execute(select(DOCUMENT_MIGRATION.c.migration_id).where(old).limit(1)).one_or_none() is None:
+            return
+    with backend.writing() as connection:
+        connection.execute(delete(DOCUMENT_MIGRATION).where(old))
 
 
 def _carry_through(backend: Backend, migration: Migration, owner: str) -> None:

@@ -12,6 +12,7 @@ class DocumentMigrationRow(BackendTable, table=True):
     __tablename__ = "document_migration"
     __table_args__ = (
         Index("ix_document_migration_open", "open", "lease_until"),
+        Index("ix_document_migration_ended", "status", "updated_at"),
         Index("ix_document_migration_from", "api_key_id", "organization_id", "document_id"),
         Index("ix_document_migration_to", "api_key_id", "organization_id", "new_document_id"),
     )

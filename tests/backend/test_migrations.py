@@ -185,6 +185,38 @@ def documents_state(world: World, migration_id: str) -> str:
         return str(connection.scalar(query))
 
 
+def test_what_is_done_is_forgotten_after_a_month_and_what_failed_is_not(world: World, documents: Caller) -> None:
+    done = begun(world, documents)
+    document_migrations.migrate_all(backend_of(world.app))
+    with backend_of(world.app).writing() as connection:
+        connection.execute(
+            insert(DOCUMENT_MIGRATION).values(
+                api_key_id=documents.ids["api_key"],
+                migration_id="failed",
+                organization_id="acme",
+                document_id="a",
+                new_document_id="b",
+                status="failed",
+                open=False,
+                lease_owner="",
+                lease_until=0,
+                tries=0,
+                created_at=0,
+                updated_at=0,
+            )
+        )
+
+    def known() -> set[str]:
+        document_migrations.migrate_all(backend_of(world.app))
+        with reading(world.engine) as connection:
+            return set(connection.scalars(select(DOCUMENT_MIGRATION.c.migration_id)))
+
+    world.clock.move_on(days=29)
+    assert known() == {done, "failed"}
+    world.clock.move_on(days=2)
+    assert known() == {"failed"}
+
+
 def test_a_step_that_breaks_off_leaves_nothing_half_done(world: World, documents: Caller) -> None:
     before = hanging_on(world, "old")
     scope = Scope(documents.ids["api_key"], "acme")
