@@ -87,7 +87,6 @@ def create_backend(
 
     @cache
     def document() -> dict[str, object]:
-        # Tools take the whole table: an operation that is not built yet answers 501, which is in the document too.
         return dict(
             openapi_document(
                 OPERATIONS,

@@ -1,8 +1,8 @@
 """How does a request find its handler, and with what?
 
 Every operation of the contract's table gets a route for each of its paths, POST only. A route authenticates as the
-table says, parses by the table's request model, runs the handler and wraps its reply as the table says. An operation
-without a handler answers UNIMPLEMENTED.
+table says, parses by the table's request model, runs the handler and wraps its reply as the table says. There is no
+server in which an operation lacks its handler.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, select
 from app.backend.auth import WrongBodyCredentialsError, authenticate, shown_credentials
 from app.backend.call import Backend, Call, Caller, Reply, RequestT
 from app.backend.registry import Handler, Registry
-from app.contract.errors import PermissionDenied, Unimplemented
+from app.contract.errors import PermissionDenied
 from app.contract.operation import AnyOperation, AuthLevel
 from app.contract.operations import OPERATIONS
 from app.database.engine import is_sqlite, reading
@@ -28,22 +28,14 @@ View = Callable[[], Response]
 
 def install_operations(app: Flask, backend: Backend, registry: Registry) -> None:
     """Adds the routes of all operations to `app`."""
-    unknown = registry.names - {operation.name for operation in OPERATIONS}
-    if unknown:
-        raise ValueError(f"handlers without an operation: {', '.join(sorted(unknown))}")
+    odd = registry.names ^ {operation.name for operation in OPERATIONS}
+    if odd:
+        raise ValueError(f"an operation and a handler belong together: {', '.join(sorted(odd))}")
     failures = FailedCredentials()
     for operation in OPERATIONS:
-        handler = registry.get(operation.name)
-        view = _unimplemented(operation) if handler is None else _view(operation, handler, backend, failures)
+        view = _view(operation, registry[operation.name], backend, failures)
         for path in operation.paths:
             app.add_url_rule(path, f"{operation.name} {path}", view, methods=["POST"], provide_automatic_options=False)
-
-
-def _unimplemented(operation: AnyOperation) -> View:
-    def answer() -> Response:
-        raise Unimplemented(f"{operation.title} is not implemented")
-
-    return answer
 
 
 def _view(operation: AnyOperation, handler: Handler, backend: Backend, failures: FailedCredentials) -> View:

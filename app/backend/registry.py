@@ -25,7 +25,7 @@ class Handler:
 
 
 class Registry:
-    """The handlers by the name of their operation. What has none is not built yet."""
+    """The handlers by the name of their operation."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
@@ -38,13 +38,13 @@ class Registry:
         """`handler` serves `operation` and takes care of transactions itself."""
         self._put(operation.name, Handler(on_its_own=handler))
 
-    def get(self, name: str) -> Handler | None:
-        """The handler of the operation of that name, if there is one."""
-        return self._handlers.get(name)
+    def __getitem__(self, name: str) -> Handler:
+        """The handler of the operation of that name."""
+        return self._handlers[name]
 
     @property
     def names(self) -> frozenset[str]:
-        """The operations that are built."""
+        """The operations that have one."""
         return frozenset(self._handlers)
 
     def _put(self, name: str, handler: Handler) -> None:

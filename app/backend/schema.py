@@ -33,6 +33,7 @@ __all__ = [
     "PROVIDER_CONFIG",
     "REACTION",
     "RECORDING",
+    "REMOVED_USER",
     "SIGNING_KEY",
     "THREAD_USER",
     "USER_ENTRY",
@@ -75,6 +76,7 @@ NOTIFICATION = METADATA.tables[feature_tables.NotificationRow.__tablename__]
 NOTIFICATION_USER = METADATA.tables[feature_tables.NotificationUserRow.__tablename__]
 REACTION = METADATA.tables[feature_tables.ReactionRow.__tablename__]
 RECORDING = METADATA.tables[feature_tables.RecordingRow.__tablename__]
+REMOVED_USER = METADATA.tables[feature_tables.RemovedUserRow.__tablename__]
 THREAD_USER = METADATA.tables[feature_tables.ThreadUserRow.__tablename__]
 ADVANCED_WEBHOOK_CONFIG = METADATA.tables[webhook_tables.AdvancedWebhookConfigRow.__tablename__]
 WEBHOOK_ATTEMPT = METADATA.tables[webhook_tables.WebhookAttemptRow.__tablename__]

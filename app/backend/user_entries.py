@@ -7,7 +7,7 @@ each carries its own metadata and role.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, delete, insert, or_, select, update
 
 from app.backend import json_sets
 from app.backend.call import Scope
@@ -48,6 +48,17 @@ def at(scope: Scope, place: Place) -> ColumnElement[bool]:
     )
 
 
+def in_force(now: int) -> ColumnElement[bool]:
+    """The entries whose time is not over."""
+    return or_(USER_ENTRY.c.expires_at.is_(None), USER_ENTRY.c.expires_at > now)
+
+
+def drop_expired(connection: Connection, scope: Scope, place: Place, user_ids: Iterable[str], now: int) -> None:
+    """Makes room for users whose time at this place is over."""
+    whose = USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
+    connection.execute(delete(USER_ENTRY).where(at(scope, place), whose, USER_ENTRY.c.expires_at <= now))
+
+
 def existing(connection: Connection, scope: Scope, place: Place, user_ids: Iterable[str]) -> set[str]:
     """Those of the users who have an entry at this place."""
     query = select(USER_ENTRY.c.user_id).where(
@@ -56,10 +67,10 @@ def existing(connection: Connection, scope: Scope, place: Place, user_ids: Itera
     return set(connection.scalars(query))
 
 
-def load(connection: Connection, scope: Scope, place: Place, user_ids: Iterable[str]) -> dict[str, Entry]:
-    """The users' entries at this place, by user."""
+def load(connection: Connection, scope: Scope, place: Place, user_ids: Iterable[str], now: int) -> dict[str, Entry]:
+    """The users' entries at this place whose time is not over, by user."""
     query = select(USER_ENTRY.c.user_id, USER_ENTRY.c.access_role, USER_ENTRY.c.expires_at, USER_ENTRY.c.payload).where(
-        at(scope, place), USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
+        at(scope, place), in_force(now), USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
     )
     return {
         row.user_id: Entry(row.user_id, row.access_role, row.expires_at, json_sets.load_object(row.payload))

@@ -1,6 +1,6 @@
 """Judgments: records of review decisions, found by meaning or by metadata."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, StrictStr, model_validator
@@ -34,7 +34,7 @@ def moment_ms(value: int | str) -> int:
     except ValueError:
         raise ValueError("must be an ISO 8601 time or epoch milliseconds") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 class DateRange(Request):

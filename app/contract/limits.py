@@ -52,7 +52,7 @@ EMAIL_LENGTH = 320
 PAGE_TOKEN_LENGTH = 32_768
 """Get All User Data keeps the place of five kinds of data in one, with ids of any characters, escaped twice."""
 NESTING = 64
-"""Levels of objects and arrays in a request body."""
+"""Levels of objects and arrays in what is stored; a request body may have fewer (`app.edge.strict_json`)."""
 EPOCH_SECONDS_MAX = 253_402_300_799
 """The last second of the year 9999."""
 EPOCH_MS_MAX = EPOCH_SECONDS_MAX * 1000 + 999

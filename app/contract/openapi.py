@@ -122,7 +122,7 @@ def _success_schema(operation: AnyOperation, result: JsonValue) -> JsonSchema:
 def _failures(operation: AnyOperation) -> dict[int, list[str]]:
     """The statuses that an operation may answer, by HTTP code."""
     by_code: dict[int, list[str]] = {}
-    for status in (*operation.all_errors, Status.UNIMPLEMENTED):
+    for status in operation.all_errors:
         by_code.setdefault(HTTP_CODE[status], []).append(status.value)
     by_code |= {code: [Status.INVALID_ARGUMENT.value] for code in _EARLY_CODES}
     return dict(sorted(by_code.items()))

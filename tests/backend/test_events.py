@@ -67,3 +67,15 @@ def test_editor_data_leaves_activities(make_world: WorldMaker) -> None:
 
     assert sorted(one["actionType"] for one in told) == ["crdt.add", "crdt.update"]
     assert {one["targetEntityId"] for one in told} == {"e"}
+
+
+def test_events_of_one_request_are_told_in_their_order(make_world: WorldMaker) -> None:
+    tenant = make_world().tenant()
+    tenant("add_documents", **ORG, documents=[{"documentId": "d"}], createOrganization=True)
+    said = [{"commentId": f"c{number}", "commentText": "x", "from": {"userId": "ada"}} for number in range(12)]
+    tenant("add_comment_annotations", **ORG, documentId="d", commentAnnotations=[{"commentData": said}])
+
+    for order, first in (("asc", 1), ("desc", -1)):
+        told = tenant("get_activity_logs", **ORG, order=order)[::first]
+        assert [one["actionType"] for one in told] == ["comment_annotation.add"] + ["comment.add"] * 11
+        assert [one["displayMessageTemplateData"]["commentId"] for one in told] == [one["commentId"] for one in said]

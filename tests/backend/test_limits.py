@@ -180,6 +180,7 @@ def test_the_docs_tell_the_limits_that_are_ours() -> None:
     numbers = [int(limit.replace(",", "").split("to ")[-1].split()[0]) for _, limit in rows]
     assert numbers == [
         limits.BATCH_ITEMS,
+        limits.IDS_PER_READ,
         limits.PAGE_SIZE_MAX,
         limits.ID_BYTES,
         limits.TEXT_LENGTH,

@@ -98,11 +98,34 @@ def test_permissions_are_given_for_a_time(world: World) -> None:
     assert entry == {"userId": "dan", "accessRole": "editor", "expiresAt": NOON_SECONDS + 60}
 
     world.clock.move_on(seconds=60)
+    # Whose time is over stands there no more, and can be added again.
+    assert tenant("get_users", organizationId="acme", documentId="roadmap") == []
+    there = {"organizationId": "acme", "documentId": "roadmap", "users": [{"userId": "dan"}]}
+    assert tenant("update_users", **there)["dan"]["message"] == "User does not exist."
     # The folder's grant is the nearest that is left.
     assert ask(tenant, userIds=["dan"], documentIds=["roadmap"])["dan"]["documents"]["roadmap"] == {
         "accessRole": "viewer",
         "accessType": "restricted",
     }
+
+
+def test_who_had_access_for_a_time_is_added_for_good(world: World) -> None:
+    tenant = setting(world.tenant())
+    document = {"type": "document", "id": "roadmap", "organizationId": "acme", "expiresAt": NOON_SECONDS + 60}
+    tenant("add_permissions", user={"userId": "dan"}, permissions={"resources": [document]})
+    there = {"organizationId": "acme", "documentId": "roadmap"}
+    dan = [{"userId": "dan", "expiresAt": 5, "documentId": "mine"}]
+    assert tenant("add_users", **there, users=dan)["dan"]["message"] == "User already exists."
+    world.clock.move_on(seconds=60)
+    tenant("add_notifications", **there, actionUser={"userId": "ada"}, displayBodyMessage="s3cret")
+    assert tenant("get_notifications", organizationId="acme", userId="dan") == []
+
+    assert tenant("add_users", **there, users=dan)["dan"]["message"] == "User added."
+    # What Get Users says of an entry itself cannot be told it as metadata.
+    assert tenant("get_users", **there) == [{"userId": "dan", "accessRole": "editor"}]
+    assert (
+        ask(tenant, userIds=["dan"], documentIds=["roadmap"])["dan"]["documents"]["roadmap"]["accessRole"] == "editor"
+    )
 
 
 def test_permissions_given_again_replace_those_before(tenant: Caller) -> None:

@@ -82,6 +82,7 @@ def test_an_empty_batch_changes_nothing(tenant: Caller) -> None:
     [
         ({"name": "grace hopper"}, "G"),
         ({"name": "  éva"}, "É"),
+        ({"name": "ßeta"}, "ß"),
         ({"name": "Ada", "initial": "AL"}, "AL"),
         ({"name": "  "}, None),
         ({}, None),

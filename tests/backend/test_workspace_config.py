@@ -24,6 +24,8 @@ SECRET = "SG.a-long-secret-of-the-email-service.9f3c"
         ("http://acme.example", "acme.example"),
         (" www.acme.example ", "acme.example"),
         ("*.acme.example", "*.acme.example"),
+        ("*.www.acme.example", "*.www.acme.example"),
+        ("http://www.com", "www.com"),
         ("https://*.acme.example", "*.acme.example"),
         ("localhost:3000", "localhost:3000"),
         ("10.0.0.1", "10.0.0.1"),

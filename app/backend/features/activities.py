@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, delete, insert, select
 
 from app.backend import json_sets
-from app.backend.call import Call, Scope, new_id
+from app.backend.call import Call, Scope, new_ids
 from app.backend.containers import within
 from app.backend.events import Event
 from app.backend.features.paging import among
@@ -67,7 +67,8 @@ def write_activities(connection: Connection, scope: Scope, rows: Sequence[Writab
 
 def record_activities(connection: Connection, call: Call[Any], events: Sequence[Event]) -> None:
     """An event sink: an activity record for each event."""
-    connection.execute(insert(ACTIVITY), [_row_of_event(call, event) for event in events])
+    ids = new_ids(call.backend.entropy, len(events))
+    connection.execute(insert(ACTIVITY), [_row_of_event(call, *pair) for pair in zip(events, ids, strict=True)])
 
 
 def to_wire(row: Row[Any], scope: Scope) -> dict[str, object]:
@@ -88,7 +89,7 @@ def to_wire(row: Row[Any], scope: Scope) -> dict[str, object]:
     return wire
 
 
-def _row_of_event(call: Call[Any], event: Event) -> Writable:
+def _row_of_event(call: Call[Any], event: Event, activity_id: str) -> Writable:
     data: dict[str, object] = {"actionUser": dict(event.action_user)}
     for name, part in (("comment", event.comment), ("reaction", event.reaction)):
         if part is not None:
@@ -103,7 +104,7 @@ def _row_of_event(call: Call[Any], event: Event) -> Writable:
     return {
         "api_key_id": call.caller.api_key_id,
         "organization_id": event.organization_id,
-        "activity_id": new_id(call.backend.entropy),
+        "activity_id": activity_id,
         "document_id": event.document_id,
         "target_entity_id": event.target_id,
         "user_id": event.action_user_id,

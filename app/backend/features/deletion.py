@@ -19,6 +19,7 @@ from app.backend.schema import (
     NOTIFICATION_USER,
     REACTION,
     RECORDING,
+    REMOVED_USER,
     THREAD_USER,
 )
 
@@ -32,7 +33,7 @@ OF_DOCUMENT: tuple[Table, ...] = (
 )
 """The tables whose rows name a document (`document_id`). Comments and who takes part in threads hang on threads."""
 
-_OF_ORGANIZATION: tuple[Table, ...] = (COMMENT, THREAD_USER, *OF_DOCUMENT)
+_OF_ORGANIZATION: tuple[Table, ...] = (COMMENT, THREAD_USER, REMOVED_USER, *OF_DOCUMENT)
 
 
 def delete_of_documents(connection: Connection, scope: Scope, document_ids: Sequence[str]) -> None:

@@ -73,6 +73,17 @@ class ThreadUserRow(BackendTable, table=True):
     annotation_id: str = Field(primary_key=True)
 
 
+class RemovedUserRow(BackendTable, table=True):
+    """A user who was taken out of something in the organization, and not added to the organization itself since."""
+
+    __tablename__ = "removed_user"
+    __table_args__ = (_CLUSTERED,)
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    user_id: str = Field(primary_key=True)
+
+
 class ReactionRow(BackendTable, table=True):
     """``annotation_id`` and ``comment_id`` tell to which comment it belongs, if to any."""
 

@@ -4,6 +4,7 @@ The fields are those of the requests that write such data, with the ids that the
 The record's own id is required, so that a second import finds it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated
@@ -17,7 +18,7 @@ from app.contract.comments import CommentAnnotationUpdate
 from app.contract.notifications import TemplateData
 
 
-class Record(Request):
+class Record(Request, ABC):
     """What every record has: its kind, and where it belongs."""
 
     kind: str
@@ -25,9 +26,9 @@ class Record(Request):
     document_id: Id
 
     @property
+    @abstractmethod
     def record_id(self) -> tuple[str, ...]:
         """What must be unique among records of one kind in one organization."""
-        raise NotImplementedError
 
 
 class AnnotationRecord(Record, CommentAnnotationUpdate):

@@ -11,10 +11,11 @@ from sqlalchemy import Connection, Row, Select, bindparam, insert, select, updat
 from sqlalchemy.dialects import postgresql, sqlite
 
 from app.backend import json_sets
-from app.backend.call import Call, Scope, new_id
+from app.backend.call import Call, Scope, new_ids
 from app.backend.containers import within
 from app.backend.events import Event
 from app.backend.features.paging import among
+from app.backend.features.removed_users import out_of_reach
 from app.backend.schema import NOTIFICATION, NOTIFICATION_USER, THREAD_USER
 from app.contract.notifications import AddNotificationsRequest, NotificationUpdate
 from app.database.engine import is_sqlite
@@ -205,10 +206,10 @@ def notify(connection: Connection, call: Call[Any], events: Sequence[Event]) -> 
     rows: list[Writable] = []
     user_rows: list[Writable] = []
     last = list({_subject(event): event for event in events}.values())
-    for event, told in zip(last, recipients(connection, call, last), strict=True):
+    ids = new_ids(call.backend.entropy, len(last))
+    for event, told, notification_id in zip(last, recipients(connection, call, last), ids, strict=True):
         if told:
             scope = Scope(call.caller.api_key_id, event.organization_id)
-            notification_id = new_id(call.backend.entropy)
             new = row(
                 scope,
                 NewNotification(notification_id, event.document_id, event.location_id, _payload(event), call.now),
@@ -221,12 +222,31 @@ def notify(connection: Connection, call: Call[Any], events: Sequence[Event]) -> 
 
 
 def recipients(connection: Connection, call: Call[Any], events: Sequence[Event]) -> list[list[str]]:
-    """Who is told about each of the events: never the one who acts."""
+    """Who is told about each of the events: never the one who acts, nor who was taken out and stands nowhere near."""
     participants = _participants(connection, call, [event for event in events if event.kind.notified == "participants"])
-    return [
+    told = [
         [user_id for user_id in dict.fromkeys(_told(event, participants)) if user_id != event.action_user_id]
         for event in events
     ]
+    out = _out_of_reach(connection, call, events, told)
+    return [
+        [user_id for user_id in users if (event.organization_id, event.document_id, user_id) not in out]
+        for event, users in zip(events, told, strict=True)
+    ]
+
+
+def _out_of_reach(
+    connection: Connection, call: Call[Any], events: Sequence[Event], told: Sequence[Sequence[str]]
+) -> set[tuple[str, str, str]]:
+    """Organization, document and user, where the user is not to be told of the document."""
+    places: dict[str, dict[str, set[str]]] = {}
+    for event, users in zip(events, told, strict=True):
+        places.setdefault(event.organization_id, {}).setdefault(event.document_id, set()).update(users)
+    return {
+        (organization_id, *pair)
+        for organization_id, here in places.items()
+        for pair in out_of_reach(connection, Scope(call.caller.api_key_id, organization_id), here, call.now)
+    }
 
 
 def _subject(event: Event) -> tuple[str, ...]:

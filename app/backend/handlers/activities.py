@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection
 
-from app.backend.call import Call, Reply, Scope, new_id
+from app.backend.call import Call, Reply, Scope, new_ids
 from app.backend.containers import require_document
 from app.backend.features import activities
 from app.backend.features.paging import Page, among
@@ -61,7 +61,8 @@ def add_activities(call: Call[AddActivitiesRequest], connection: Connection) -> 
     scope = Scope(call.caller.api_key_id, request.organization_id)
     require_document(connection, scope, request.document_id)
     # Of two with one id the last stands, as it would had it come in a request of its own.
-    given = {activity.id or new_id(call.backend.entropy): activity for activity in request.activities}
+    ids = new_ids(call.backend.entropy, len(request.activities))
+    given = {activity.id or made: activity for activity, made in zip(request.activities, ids, strict=True)}
     rows = [
         activities.row_of_input(scope, request.document_id, activity_id, activity, call.now)
         for activity_id, activity in given.items()

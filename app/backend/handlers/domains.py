@@ -57,7 +57,10 @@ def stripped_domain(text: str, field: str) -> str:
     host, separator, port = (rest[2:] if wildcard else rest).rpartition(":")
     if not separator:
         host, port = port, ""
-    host = _ascii_host(host).removeprefix("www.")
+    host = _ascii_host(host)
+    if not wildcard and "." in host.removeprefix("www."):
+        # A wildcard without it would cover more, and what is left may be no more than a top-level domain.
+        host = host.removeprefix("www.")
     sound = _is_name(host) and not (wildcard and _is_address(host))
     if not sound or (separator and not (_PORT.match(port) and int(port) <= _LAST_PORT)):
         raise InvalidArgument(f"{field}: must be a domain like acme.example or *.acme.example")

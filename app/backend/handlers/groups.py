@@ -5,6 +5,7 @@ from sqlalchemy import Connection, delete, insert, select
 from app.backend import json_sets
 from app.backend.call import Call, Reply, Scope
 from app.backend.containers import NO_ORGANIZATION, ensure_organization, organization_exists, within
+from app.backend.features.removed_users import note_removed
 from app.backend.registry import Registry
 from app.backend.results import Results, all_failed, by_id, done, failed
 from app.backend.schema import GROUP_MEMBER, USER_GROUP
@@ -91,6 +92,7 @@ def delete_users_from_groups(call: Call[DeleteUsersFromGroupsRequest], connectio
             GROUP_MEMBER.c.user_id.in_(json_sets.texts(connection, there)),
         )
     )
+    note_removed(connection, scope, there)
     named = dict.fromkeys(sorted(there) if request.user_ids is None else request.user_ids)
     results: Results = {
         user_id: _done(group_id, "User removed from the group.")

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from app.backend import json_sets
+from app.backend import json_sets, user_entries
 from app.backend.access_check import users_with_access
 from app.backend.call import Call, Reply, Scope, new_id
 from app.backend.containers import require_document, within
@@ -148,6 +148,7 @@ def _of_document(call: Call[AddNotificationsRequest], connection: Connection, sc
         within(USER_ENTRY, scope),
         USER_ENTRY.c.level == "document",
         USER_ENTRY.c.container_id == call.request.document_id,
+        user_entries.in_force(call.now),
         USER_ENTRY.c.user_id != call.request.action_user.user_id,
     )
     return list(connection.scalars(query))

@@ -21,6 +21,7 @@ from app.backend.containers import (
     organization_exists,
     within,
 )
+from app.backend.features.removed_users import note_removed
 from app.backend.own_data_view import OwnDataView
 from app.backend.provider_call import Verdict
 from app.backend.registry import Registry
@@ -82,6 +83,7 @@ def remove_permissions(call: Call[RemovePermissionsRequest], connection: Connect
     """What is not there counts as removed. Entries at other levels stay."""
     for organization_id, resources in _by_organization(call.request.permissions.resources):
         scope = Scope(call.caller.api_key_id, organization_id)
+        note_removed(connection, scope, [call.request.user_id])
         for level, container_ids in _by_level(map(_place, resources)).items():
             connection.execute(
                 delete(USER_ENTRY).where(

@@ -15,6 +15,7 @@ from app.backend.containers import (
     within,
 )
 from app.backend.features.deletion import delete_of_users
+from app.backend.features.removed_users import note_removed, welcome
 from app.backend.registry import Registry
 from app.backend.results import Results, all_failed, by_id, done, failed
 from app.backend.schema import GROUP_MEMBER, USER_ENTRY
@@ -37,6 +38,8 @@ _COLUMNS = (
     USER_ENTRY.c.payload,
 )
 NO_USER = "User does not exist."
+_TOLD_BY_GET_USERS = frozenset({"expiresAt", "documentId"})
+"""What it says of an entry itself, and therefore is nobody's metadata: nothing may pass for the end of an access."""
 
 
 def register(registry: Registry) -> None:
@@ -56,6 +59,7 @@ def add_users(call: Call[AddUsersRequest], connection: Connection) -> Reply:
     problem = _make_room(call, connection, scope, place)
     if problem is not None:
         return Reply("Users processed.", all_failed(users, problem))
+    user_entries.drop_expired(connection, scope, place, users, call.now)
     there = user_entries.existing(connection, scope, place, users)
     user_entries.insert_rows(
         connection,
@@ -65,6 +69,8 @@ def add_users(call: Call[AddUsersRequest], connection: Connection) -> Reply:
             if user_id not in there
         ],
     )
+    if place == ORGANIZATION_PLACE:
+        welcome(connection, scope, users)
     results: Results = {
         user_id: failed(user_id, "User already exists.") if user_id in there else done(user_id, "User added.")
         for user_id in users
@@ -75,7 +81,7 @@ def add_users(call: Call[AddUsersRequest], connection: Connection) -> Reply:
 def update_users(call: Call[UpdateUsersRequest], connection: Connection) -> Reply:
     scope = _scope(call)
     place = _place(call.request)
-    entries = user_entries.load(connection, scope, place, {user.user_id for user in call.request.users})
+    entries = user_entries.load(connection, scope, place, {user.user_id for user in call.request.users}, call.now)
     results: Results = {}
     for user in call.request.users:
         entry = entries.get(user.user_id)
@@ -103,6 +109,7 @@ def delete_users(call: Call[DeleteUsersRequest], connection: Connection) -> Repl
                 user_entries.at(scope, place), USER_ENTRY.c.user_id.in_(json_sets.texts(connection, there))
             )
         )
+    note_removed(connection, scope, there)
     if place.level != "folder":
         delete_of_users(connection, scope, there, place.container_id or None)
     results: Results = {
@@ -166,7 +173,7 @@ def _members_of_groups(call: Call[GetUsersRequest], connection: Connection) -> R
     if first_of_each:
         members = list(connection.scalars(union(*first_of_each).order_by("user_id").limit(size + 1)))
     page = members[:size]
-    entries = user_entries.load(connection, scope, ORGANIZATION_PLACE, page)
+    entries = user_entries.load(connection, scope, ORGANIZATION_PLACE, page, call.now)
     elsewhere = _metadata_elsewhere(connection, scope, [user_id for user_id in page if user_id not in entries])
     data = []
     for user_id in page:
@@ -200,6 +207,7 @@ def _filtered(
     call: Call[GetUsersRequest], connection: Connection, query: Select[str, str, str, int | None, str]
 ) -> Select[str, str, str, int | None, str]:
     request = call.request
+    query = query.where(user_entries.in_force(call.now))
     if request.user_ids is not None:
         query = query.where(USER_ENTRY.c.user_id.in_(json_sets.texts(connection, request.user_ids)))
     if request.organization_user_group_ids is not None:
@@ -301,14 +309,13 @@ def _change(entry: Entry, user: UserInput) -> None:
 
 
 def _payload(user: UserInput) -> dict[str, object]:
-    payload = user.unknown_fields()
-    for name, value in (("name", user.name), ("email", user.email), ("initial", user.initial)):
-        if value is not None:
-            payload[name] = value
-    return payload
+    payload = {name: value for name, value in user.unknown_fields().items() if name not in _TOLD_BY_GET_USERS}
+    told = {"name": user.name, "email": user.email, "initial": user.initial}
+    return payload | {name: value for name, value in told.items() if value is not None}
 
 
 def derived_initial(name: str | None) -> str | None:
     """The first letter of a name, in upper case; None for a name without any."""
-    first = (name or "").strip()[:1].upper()
-    return first or None
+    first = (name or "").strip()[:1]
+    # Of some letters the upper case is two.
+    return (first.upper() if len(first.upper()) == 1 else first) or None

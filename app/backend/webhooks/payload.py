@@ -6,7 +6,7 @@ An event is kept as one JSON object, whole. What a target gets of it is made whe
 
 import base64
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -22,26 +22,16 @@ _TARGETS = {"crdt": "editorId"}
 _NAME_PLACE = "{{actionUser.name}}"
 _SOMEBODY = "Somebody"
 """Who acts where the request does not say: a headline needs a subject."""
-_HARMLESS = frozenset(
-    (
-        *("organizationId", "documentId", "locationId", "annotationId", "commentId", "reactionId", "editorId"),
-        *(
-            "endpointId",
-            "userId",
-            "apiKey",
-            "id",
-            "type",
-            "reason",
-            "status",
-            "priority",
-            "createdAt",
-            "lastUpdated",
-            "metadata",
-        ),
-        *("actionUser", "from", "assignedTo", "commentAnnotation", "comment", "reaction"),
-    )
+_IDS = frozenset(
+    ("organizationId", "documentId", "locationId", "annotationId", "commentId", "reactionId", "editorId", "endpointId")
 )
-"""What protected data consists of: ids, kinds, times, and what holds them."""
+_OF_EVENT = _IDS | {"reason", "metadata"}
+"""What the event itself has of this server's own words: why an endpoint was disabled, and where something happened."""
+_OF_PART = _IDS | {"type", "createdAt", "lastUpdated"}
+_PARTS = frozenset({"commentAnnotation", "comment", "reaction"})
+_USERS = frozenset({"actionUser", "from", "assignedTo"})
+_CHOICES = frozenset({"status", "priority"})
+"""Of a choice its id alone; one that is given as text may be anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +88,7 @@ def body_of(
     """The body that is sent. Raises `PublicKeyError` when there is no usable key to encrypt with."""
     raw = dict(payload["raw"])
     if wrapping.protects:
-        raw = _protected(raw)
+        raw = _protected(raw, _OF_EVENT)
     data = raw if form == "raw" else _processed(message_type, payload, raw, protects=wrapping.protects)
     body = orjson.dumps({"type": message_type, "timestamp": iso_time(payload["at"]), "data": data})
     if wrapping.encrypts:
@@ -140,7 +130,16 @@ def _processed(
 _PLACES = ("organizationId", "documentId", "locationId", "annotationId", "editorId", "metadata")
 
 
-def _protected(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _protected(inner) for name, inner in value.items() if name in _HARMLESS}
-    return [_protected(inner) for inner in value] if isinstance(value, list) else value
+def _protected(told: Mapping[str, Any], plain: Collection[str]) -> dict[str, object]:
+    """Ids, kinds and times: the fields `plain`, of users and choices the id, and the same of the parts."""
+    kept: dict[str, object] = {}
+    for name, value in told.items():
+        if name in plain:
+            kept[name] = value
+        elif name in _USERS and isinstance(value, dict):
+            kept[name] = {"userId": value["userId"]} if "userId" in value else {}
+        elif name in _CHOICES and isinstance(value, dict) and isinstance(value.get("id"), str):
+            kept[name] = {"id": value["id"]}
+        elif name in _PARTS and isinstance(value, dict):
+            kept[name] = _protected(value, _OF_PART)
+    return kept

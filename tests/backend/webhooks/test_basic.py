@@ -210,7 +210,16 @@ def test_encoded_bodies_are_base64(post: Post, receiver: Receiver) -> None:
 
 def test_protected_data_holds_nothing_that_people_wrote(post: Post, receiver: Receiver) -> None:
     enable(post, receiver, enableDataProtection=True)
-    post.begin_thread("t1", context={"secret": "s3cret"}, more="s3cret", assignedTo=BOB, status={"id": "open"})
+    post.begin_thread(
+        "t1",
+        context={"secret": "s3cret"},
+        more="s3cret",
+        assignedTo=BOB,
+        status={"id": "open", "name": "s3cret"},
+        metadata={"a": "s3cret"},
+        reason="s3cret",
+        priority="s3cret",
+    )
     post.work()
 
     assert len(receiver.got) == 4
