@@ -2,6 +2,7 @@
 
 make bench                            # everything at full size
 make bench ARGS="provider --scale 0.1"
+make bench ARGS="features --postgres postgresql+psycopg://postgres@127.0.0.1/postgres"
 """
 
 import argparse
@@ -42,7 +43,7 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
     ),
     "features": (
         "Every operation on feature data, small and large",
-        lambda folder, options: bench_features(folder, options.scale),
+        lambda folder, options: bench_features(folder, options.scale, postgres=options.postgres),
     ),
     "planning": (
         "Reading and planning everything, small and large",
@@ -58,6 +59,7 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="1 is the full size")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each side of a comparison")
     parser.add_argument("--seconds", type=float, default=4.0, help="how long a round takes")
+    parser.add_argument("--postgres", metavar="URL", help="measure features on this server, not on SQLite")
     parser.add_argument("--json", type=Path, help="write the figures into this file, too")
     options = parser.parse_args()
     if unknown := set(options.names) - set(BENCHES):

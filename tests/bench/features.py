@@ -2,26 +2,22 @@
 
 One organization with a hundredth of the records, and one with all of them (1,000,000 at full scale): every operation
 is an index look-up, so its time must hardly depend on which of the two it is. Calls go through the whole application,
-without a network.
-
-python -m tests.bench.features [--scale 0.1] [--database postgresql+psycopg://…]
+without a network. On SQLite, or on a PostgreSQL server in two databases that are made for it and dropped after it.
 """
 
-import argparse
-import json
 import random
 import statistics
-import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
-import structlog
 from flask import Flask
-from sqlalchemy import Connection, Engine, Table, insert, text
+from sqlalchemy import Connection, Engine, Table, create_engine, insert, make_url, text
 
 from app.backend.app import create_backend
 from app.backend.outgoing import open_session
@@ -55,17 +51,33 @@ _ORG = {"organizationId": "acme"}
 Headers = Mapping[str, str]
 
 
-def bench_features(folder: Path, scale: float, *, calls: int = 100, database: str | None = None) -> dict[str, object]:
+def bench_features(folder: Path, scale: float, *, calls: int = 100, postgres: str | None = None) -> dict[str, object]:
     """p50 and p99 of each operation in milliseconds, small and large; and the ratio of the two medians.
 
-    `database` is the URL of an empty database for the large side; without it everything is SQLite in `folder`.
+    `postgres` is the URL of a server to measure on; without it SQLite is measured, in `folder`.
     """
-    sides = {
-        "small": _side(f"sqlite:///{folder}/small.db", scale * _SMALL),
-        "large": _side(database or f"sqlite:///{folder}/large.db", scale),
-    }
-    if database is not None:
-        sides["small"] = _side(f"{database}_small", scale * _SMALL)
+    if postgres is None:
+        return _compare(f"sqlite:///{folder}/small.db", f"sqlite:///{folder}/large.db", scale, calls)
+    with _new_database(postgres) as small, _new_database(postgres) as large:
+        return _compare(small, large, scale, calls)
+
+
+@contextmanager
+def _new_database(server_url: str) -> Iterator[str]:
+    server = create_engine(server_url, isolation_level="AUTOCOMMIT")
+    name = f"usher_bench_{uuid.uuid4().hex[:16]}"
+    with server.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"))
+    try:
+        yield make_url(server_url).set(database=name).render_as_string(hide_password=False)
+    finally:
+        with server.connect() as connection:
+            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+        server.dispose()
+
+
+def _compare(small_url: str, large_url: str, scale: float, calls: int) -> dict[str, object]:
+    sides = {"small": _side(small_url, scale * _SMALL), "large": _side(large_url, scale)}
     figures: dict[str, object] = {"records": f"{int(scale * _SMALL * RECORDS):,} and {int(scale * RECORDS):,}"}
     for name in sides["small"].names:
         # In turns, so that whatever else the machine does meets both sides.
@@ -362,20 +374,3 @@ def _recording(number: int, documents: int, users: int) -> dict[str, object]:
         "payload": '{"url":"https://acme.example/v"}',
         "created_at": 1_700_000_000_000 + number,
     }
-
-
-def main() -> None:
-    """Measure, and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--scale", type=float, default=1.0, help="1 is the full size")
-    parser.add_argument("--calls", type=int, default=100, help="calls of each operation")
-    parser.add_argument("--database", help="an empty PostgreSQL database; beside it another whose name ends in _small")
-    options = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    with tempfile.TemporaryDirectory(prefix="usher-bench-") as folder:
-        figures = bench_features(Path(folder), options.scale, calls=options.calls, database=options.database)
-    print(json.dumps(figures, indent=2))
-
-
-if __name__ == "__main__":
-    main()
