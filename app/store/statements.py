@@ -16,6 +16,7 @@ never from data: data travels in parameters alone.
 """
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, CursorResult, TextClause, text
@@ -29,19 +30,24 @@ _WORD = re.compile(
 
 def statement(connection: Connection, template: str, **parts: str) -> TextClause:
     """The template in the spelling of the connection's database, its ``{name}`` parts filled in."""
-    for name, part in parts.items():
-        template = template.replace("{" + name + "}", part)
-    spell = _spell_sqlite if is_sqlite(connection) else _spell_postgresql
-    return text(_WORD.sub(spell, template))
+    return _spelled(template, tuple(parts.items()), sqlite=is_sqlite(connection))[0]
 
 
 def run(
     connection: Connection, template: str, parameters: dict[str, object] | None = None, /, **parts: str
 ) -> CursorResult[*tuple[Any, ...]]:
     """Executes the template with its parameters; those that the text does not mention are left out."""
-    clause = statement(connection, template, **parts)
-    wanted = clause.compile().params
+    clause, wanted = _spelled(template, tuple(parts.items()), sqlite=is_sqlite(connection))
     return connection.execute(clause, {name: (parameters or {})[name] for name in wanted})
+
+
+@lru_cache(maxsize=1024)
+def _spelled(template: str, parts: tuple[tuple[str, str], ...], *, sqlite: bool) -> tuple[TextClause, tuple[str, ...]]:
+    """The statement, and the names of its parameters. There are as many as the modules have constants."""
+    for name, part in parts:
+        template = template.replace("{" + name + "}", part)
+    clause = text(_WORD.sub(_spell_sqlite if sqlite else _spell_postgresql, template))
+    return clause, tuple(clause.compile().params)
 
 
 def _spell_sqlite(word: re.Match[str]) -> str:
