@@ -158,6 +158,21 @@ def test_counters_of_a_worker_are_shown_to_those_who_see_the_services(
     assert requests.get(f"http://127.0.0.1:{port}/", timeout=5).status_code == 404
 
 
+@pytest.mark.parametrize(
+    "sent", [b"\x16\x03\x01\x02\x00\x01\r\n\r\n", b"GET\r\n\r\n", b"GET http://[/ HTTP/1.1\r\n\r\n"]
+)
+def test_what_is_no_request_keeps_no_one_from_the_counters(
+    settings: Settings, sent: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    port = serve_beside(create_metrics_app(settings, Metrics()), "127.0.0.1", 0)
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
+        peer.sendall(sent)
+        answered = peer.recv(4096)
+    assert requests.get(f"http://127.0.0.1:{port}/metrics", timeout=5).status_code == 200
+    assert b" 500 " not in answered
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
 def test_port_that_is_taken_is_told_in_one_line(settings: Settings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(BindError, match="in use"):
         serve_beside(create_metrics_app(settings, Metrics()), "127.0.0.1", taken.getsockname()[1])

