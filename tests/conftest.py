@@ -10,6 +10,8 @@ import pytest
 import structlog
 from sqlalchemy import create_engine, make_url, text
 
+from tests.tables import clear_public_schema
+
 POSTGRES = os.environ.get("USHER_TEST_POSTGRES", "")
 """The URL of a PostgreSQL server's maintenance database; without it the database tests run on SQLite alone."""
 
@@ -61,6 +63,5 @@ def empty_postgres_database(url: str) -> None:
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
         )
-        connection.execute(text("DROP SCHEMA public CASCADE"))
-        connection.execute(text("CREATE SCHEMA public"))
+        clear_public_schema(connection)
     engine.dispose()

@@ -35,6 +35,7 @@ from app.database.engine import open_engine, reading, writing
 from app.store import access_tables as tables
 from app.store.access_loading import load_view
 from app.store.base import METADATA
+from tests.tables import make_tables
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OF_KIND = {record_type.kind: record_type for record_type in RECORD_TYPES}
@@ -189,7 +190,7 @@ class SqlDirectory:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._revision = 0
-        METADATA.create_all(engine)
+        make_tables(engine, METADATA)
 
     def write(self, records: Iterable[Record]) -> None:
         """Replaces what the database holds."""

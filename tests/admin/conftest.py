@@ -19,6 +19,7 @@ from app.edge.request_id import install_request_ids
 from app.edge.tokens import TokenSet
 from app.store.runs import Runs
 from app.store.schema import METADATA
+from tests.tables import make_tables
 
 TOKEN = "let-me-in"
 
@@ -46,7 +47,7 @@ class Admin:
 @pytest.fixture
 def admin(database_url: str, tmp_path: Path) -> Iterator[Admin]:
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     runs = Runs(engine, lambda: datetime(2026, 11, 20, 12, 0, tzinfo=UTC), Random(7))
     broken: list[str] = []
     app = Flask("admin")

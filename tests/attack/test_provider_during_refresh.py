@@ -26,6 +26,7 @@ from app.store.refresh_problems import ProblemList
 from app.store.runs import RunRequest, Runs
 from app.store.schema import METADATA
 from tests.access.test_decide_against_rules import NOW, Company, Rulebook
+from tests.tables import make_tables
 
 SECONDS = 5.0
 POLICY = DecisionPolicy(decision_ttl=0)
@@ -129,7 +130,7 @@ class Busy:
 @pytest.mark.timeout(120)
 def test_every_answer_is_true_of_the_revision_it_was_read_from(database_url: str) -> None:
     engine = open_engine(database_url, pool_size=8)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     busy = Busy(engine)
     busy.refresh(0)
     with ThreadPoolExecutor(4) as pool:

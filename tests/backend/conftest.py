@@ -20,6 +20,7 @@ from app.backend.schema import METADATA
 from app.backend.settings import SelfHostedBackendSettings
 from app.contract.operations import by_name
 from app.database.engine import open_engine
+from tests.tables import make_tables
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -95,7 +96,7 @@ class World:
             | settings
         )
         self.engine = open_engine(database_url)
-        METADATA.create_all(self.engine)
+        make_tables(self.engine, METADATA)
         teach_planner(self.engine)
         self.app = self.another_node()
         self._numbers = itertools.count(1)

@@ -13,6 +13,7 @@ import requests
 
 from app.backend.schema import METADATA
 from app.database.engine import open_engine
+from tests.tables import make_tables
 
 pytestmark = pytest.mark.e2e
 
@@ -62,7 +63,7 @@ class Server:
 @pytest.fixture
 def settings(database_url: str) -> dict[str, object]:
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     engine.dispose()
     return {"database_url": database_url, "secret_key": "a secret key for tests only"}
 

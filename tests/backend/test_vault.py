@@ -10,6 +10,7 @@ from app.backend.schema import METADATA
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.vault import SecretKeyError, UnreadableSecretError, Vault, check_secret_key, open_vault
 from app.database.engine import open_engine
+from tests.tables import make_tables
 
 from .conftest import World
 
@@ -84,7 +85,7 @@ def test_a_key_comes_from_a_file(tmp_path: Path) -> None:
 
 def test_another_key_than_the_databases_is_noticed(database_url: str) -> None:
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
 
     check_secret_key(engine, Vault(b"the first key there was", ENTROPY))
     check_secret_key(engine, Vault(b"the first key there was", ENTROPY))

@@ -24,6 +24,7 @@ from app.contract.tokens import GetAuthTokensRequest, ResetAuthTokenRequest
 from app.contract.users import AddUsersRequest, DeleteUsersRequest, GetUsersRequest, UserInput
 from app.contract.workspace import CreateWorkspaceRequest
 from app.database.engine import open_engine
+from tests.tables import make_tables
 
 BASE = "http://backend.internal"
 
@@ -34,7 +35,7 @@ def wsgi(database_url: str) -> Iterator[WsgiAdapter]:
         {"database_url": database_url, "secret_key": "a secret key for tests only"}
     )
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     noon = datetime(2026, 11, 20, 12, tzinfo=UTC)
     session = open_session(allow_private=True)
     yield WsgiAdapter(create_backend(settings, engine, lambda: noon, random.Random(1), session))

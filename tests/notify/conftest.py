@@ -25,6 +25,7 @@ from sqlalchemy import Engine
 from app.database.engine import open_engine
 from app.store.runs import Run, RunRequest, Runs, RunStatus
 from app.store.schema import METADATA
+from tests.tables import make_tables
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -50,7 +51,7 @@ def time() -> Time:
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     yield engine
     engine.dispose()
 

@@ -20,6 +20,7 @@ from app.provider.settings import ProviderSettings
 from app.store import access_tables as tables
 from app.store.access_loading import AccessViewLoader
 from app.store.base import METADATA
+from tests.tables import make_tables
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
 NOW_MS = 1795168800000
@@ -66,7 +67,7 @@ class Service:
 @pytest.fixture
 def empty(database_url: str) -> Iterator[Service]:
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     yield Service(engine)
     engine.dispose()
 

@@ -17,6 +17,7 @@ from app.store import access_tables as tables
 from app.store.access_loading import AccessViewLoader, load_view
 from app.store.access_queries import FEW, Statements, statements
 from app.store.base import METADATA
+from tests.tables import make_tables
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
 POLICY = DecisionPolicy(decision_ttl=0)
@@ -30,7 +31,7 @@ CROWD = 3000
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
     opened = open_engine(database_url)
-    METADATA.create_all(opened)
+    make_tables(opened, METADATA)
     with writing(opened) as connection:
         _fill(connection)
     if not is_sqlite(opened):

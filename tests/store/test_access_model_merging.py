@@ -28,6 +28,7 @@ from app.store.access_model import current_revision, export_records, source_stat
 from app.store.refresh import Refresh
 from app.store.refresh_problems import ProblemList
 from app.store.schema import METADATA
+from tests.tables import make_tables
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 TIMES = st.sampled_from([None, datetime(2030, 1, 1, tzinfo=UTC)])
@@ -233,7 +234,7 @@ def emptied(engine: Engine) -> None:
 @given(refreshes)
 def test_refresh_follows_the_merging_rules(database_url: str, steps: list[dict[str, Read]]) -> None:
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     emptied(engine)
     naive = NaiveModel()
     before: dict[Key, Record] = {}

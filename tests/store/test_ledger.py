@@ -21,6 +21,7 @@ from app.store.ledger import (
 )
 from app.store.statements import run
 from app.store.sync_tables import ItemFailureRow, LedgerItemRow, LedgerRow
+from tests.tables import make_tables
 
 NOW = datetime(2026, 3, 2, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -28,7 +29,7 @@ NOW = datetime(2026, 3, 2, 12, 0, 0, 123456, tzinfo=UTC)
 @pytest.fixture
 def engine(database_url: str) -> Engine:
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     yield engine
     engine.dispose()
 

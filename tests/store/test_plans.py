@@ -21,6 +21,7 @@ from app.store.plans import (
     still_needed_below,
 )
 from app.store.sync_tables import LedgerItemRow, PlanItemRow, PlanRow
+from tests.tables import make_tables
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 ITEM = PlanItemRow.__table__
@@ -99,7 +100,7 @@ class Stored:
 @pytest.fixture
 def stored(database_url: str) -> Stored:
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     yield Stored(engine)
     engine.dispose()
 

@@ -13,6 +13,7 @@ from app.store.access_model import current_revision, export_records
 from app.store.refresh import Refresh
 from app.store.refresh_problems import ProblemList
 from app.store.schema import METADATA
+from tests.tables import make_tables
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -20,7 +21,7 @@ NOW = datetime(2026, 11, 1, tzinfo=UTC)
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     yield engine
     engine.dispose()
 

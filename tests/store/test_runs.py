@@ -13,6 +13,7 @@ from app.database.engine import open_engine, writing
 from app.store.runs import FINAL, HELD_FOR, MOVES, RunConflictError, RunNotFoundError, RunRequest, Runs, RunStatus
 from app.store.schema import METADATA
 from app.store.sync_tables import CallRow, PlanItemRow, PlanRow
+from tests.tables import make_tables
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -32,7 +33,7 @@ def clock() -> Clock:
 @pytest.fixture
 def runs(database_url: str, clock: Clock) -> Iterator[Runs]:
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     yield Runs(engine, clock, random.Random(3))
     engine.dispose()
 

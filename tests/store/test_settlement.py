@@ -12,6 +12,7 @@ from app.database.engine import is_sqlite, open_engine, writing
 from app.store.schema import METADATA
 from app.store.settlement import Settlement, add_counts, settle
 from app.store.sync_tables import LedgerItemRow, LedgerRow, PlanItemRow
+from tests.tables import make_tables
 
 TELLS = {
     "add_documents": ("digest", "parent_id"),
@@ -33,7 +34,7 @@ EMPTY: dict[str, Any] = {
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
     opened = open_engine(database_url)
-    METADATA.create_all(opened)
+    make_tables(opened, METADATA)
     with writing(opened) as connection:
         connection.execute(
             insert(LedgerRow.__table__).values(

@@ -23,6 +23,7 @@ from app.sync.kinds import SETTLES
 from app.sync.narrowing import EVERYTHING, Narrowing
 from app.sync.plan import make_plan
 from app.sync.settings import LimitSettings
+from tests.tables import make_tables
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -491,7 +492,7 @@ def _settle(connection: Connection, item: PlanItem, status: str, message: str) -
 def world(database_url: str) -> Iterator[World]:
     """An empty world."""
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     ledger = open_ledger(engine, "http://backend.example", "key", lambda: NOW)
     yield World(engine, ledger.ledger_id)
     engine.dispose()

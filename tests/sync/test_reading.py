@@ -23,6 +23,7 @@ from app.store.access_model import (
 )
 from app.store.schema import METADATA
 from app.sync.reading import RefreshReport, UnknownSourceError, check, export, object_from_report, refresh
+from tests.tables import make_tables
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 NOW_MS = 1_793_534_400_000
@@ -67,7 +68,7 @@ def nested(group_id: str, member: str) -> GroupMember:
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     yield engine
     assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
     engine.dispose()

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from app.database.engine import open_engine
 from app.store.runs import Runs
 from app.store.schema import METADATA
+from tests.tables import make_tables
 
 
 @dataclass
@@ -35,7 +36,7 @@ def time() -> Time:
 @pytest.fixture
 def engine(database_url: str, tmp_path: Path) -> Iterator[Engine]:
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     yield engine
     engine.dispose()
 

@@ -18,6 +18,7 @@ from app.backend.schema import METADATA, WEBHOOK_DELIVERY, WEBHOOK_LANE
 from app.database.engine import open_engine, reading
 from tests.backend.test_serve import Server, tenant_headers
 from tests.backend.test_serve import post as call
+from tests.tables import make_tables
 
 from .conftest import ADA, DOCUMENT, Receiver
 
@@ -38,7 +39,7 @@ deliver_webhooks(SelfHostedBackendSettings.model_validate(json.loads(sys.argv[1]
 @pytest.fixture
 def settings(database_url: str) -> dict[str, object]:
     engine = open_engine(database_url)
-    METADATA.create_all(engine)
+    make_tables(engine, METADATA)
     engine.dispose()
     return {
         "database_url": database_url,

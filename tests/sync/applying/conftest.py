@@ -51,6 +51,7 @@ from app.store.sync_tables import CallRow, ItemFailureRow, LedgerItemRow, Ledger
 from app.sync.engine import SyncEngine
 from app.sync.progress import QuietProgress
 from app.sync.settings import LimitSettings, SyncSettings
+from tests.tables import make_tables
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -247,10 +248,10 @@ class World:
 
     def __post_init__(self) -> None:
         self.engine = open_engine(self.database_url)
-        METADATA.create_all(self.engine)
+        make_tables(self.engine, METADATA)
         backend_url = f"sqlite:///{self.tmp_path}/backend.db"
         self.backend_engine = open_engine(backend_url)
-        BACKEND_METADATA.create_all(self.backend_engine)
+        make_tables(self.backend_engine, BACKEND_METADATA)
         app = create_backend(
             SelfHostedBackendSettings.model_validate(
                 {"database_url": backend_url, "secret_key": "a secret key for tests only", "workspaces_per_hour": 1000}

@@ -1,0 +1,101 @@
+"""Tables for a test, quickly: making them takes longer than most tests do.
+
+They are made once in each process. A SQLite database gets a copy of them; in PostgreSQL they move in and out with the
+schema that holds them, emptied in between. What a test has changed about them, or filled with much, is thrown away.
+"""
+
+import sqlite3
+from functools import cache
+from hashlib import sha256
+from typing import cast
+
+from sqlalchemy import Connection, Engine, MetaData, create_engine, text
+from sqlalchemy.pool import StaticPool
+
+_MOST_BYTES = 32 * 1024 * 1024
+"""Tables that grew beyond this are not used again: they stay large, and slow, when their rows are gone."""
+
+_SHAPE = """
+SELECT md5(string_agg(part, ',' ORDER BY part)) FROM (
+    SELECT concat_ws(' ', c.relname, c.relkind, a.attname, a.atttypid, a.attnotnull)
+    FROM pg_class c LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+    WHERE c.relnamespace = 'public'::regnamespace
+    UNION ALL SELECT tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+    WHERE c.relnamespace = 'public'::regnamespace
+    UNION ALL SELECT conname FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+    UNION ALL SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+) AS parts (part)
+"""
+
+_BYTES = """
+SELECT coalesce(sum(pg_relation_size(oid)), 0) FROM pg_class
+WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+"""
+
+_DELETE_ALL = """
+DO $$ DECLARE one text; BEGIN
+    SET LOCAL session_replication_role = replica;  -- whatever refers to what
+    FOR one IN SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = 'public' LOOP
+        EXECUTE 'DELETE FROM ' || one;
+    END LOOP;
+    PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
+    FROM pg_sequences WHERE schemaname = 'public';
+END $$
+"""
+
+
+def make_tables(engine: Engine, metadata: MetaData) -> None:
+    """As ``metadata.create_all(engine)``."""
+    if engine.dialect.name == "sqlite":
+        _copy_to_sqlite(engine, metadata)
+    else:
+        _move_into_postgres(engine, metadata)
+
+
+def clear_public_schema(connection: Connection) -> None:
+    """Leaves nothing in PostgreSQL's schema ``public``, and puts tables aside that can be used again."""
+    comment = connection.scalar(text("SELECT obj_description('public'::regnamespace, 'pg_namespace')"))
+    name, _, shape = str(comment or "").partition(" ")
+    is_as_made = (
+        name.startswith("made_")
+        and connection.scalar(text(_SHAPE)) == shape
+        and cast("int", connection.scalar(text(_BYTES))) <= _MOST_BYTES
+    )
+    if is_as_made:
+        connection.execute(text(_DELETE_ALL))
+        connection.execute(text(f"ALTER SCHEMA public RENAME TO {name}"))
+    else:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+    connection.execute(text("CREATE SCHEMA public"))
+
+
+def _copy_to_sqlite(engine: Engine, metadata: MetaData) -> None:
+    with engine.connect() as connection:
+        is_empty = connection.scalar(text("SELECT count(*) FROM sqlite_master")) == 0
+        connection.rollback()
+        if is_empty:
+            _in_memory(metadata).backup(cast("sqlite3.Connection", connection.connection.driver_connection))
+            return
+    metadata.create_all(engine)
+
+
+@cache
+def _in_memory(metadata: MetaData) -> sqlite3.Connection:
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    metadata.create_all(engine)
+    return cast("sqlite3.Connection", engine.raw_connection().driver_connection)
+
+
+def _move_into_postgres(engine: Engine, metadata: MetaData) -> None:
+    name = "made_" + sha256(" ".join(metadata.tables).encode()).hexdigest()[:16]
+    with engine.begin() as connection:
+        is_empty = connection.scalar(text("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")) == 0
+        if is_empty and connection.scalar(text("SELECT to_regnamespace(:name) IS NOT NULL"), {"name": name}):
+            connection.execute(text("DROP SCHEMA public CASCADE"))
+            connection.execute(text(f"ALTER SCHEMA {name} RENAME TO public"))
+            return
+    metadata.create_all(engine)
+    if is_empty:
+        with engine.begin() as connection:
+            shape = connection.scalar(text(_SHAPE))
+            connection.execute(text(f"COMMENT ON SCHEMA public IS '{name} {shape}'"))
