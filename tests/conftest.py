@@ -4,6 +4,7 @@ import logging
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,19 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(scope="session")
 def postgres_database() -> Iterator[str]:
     """A PostgreSQL database that this process empties again and again: to drop one takes a checkpoint of the server."""
+    with _new_postgres_database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_standing_database() -> Iterator[str]:
+    """Another one, for what outlives a test: it is emptied between modules."""
+    with _new_postgres_database() as url:
+        yield url
+
+
+@contextmanager
+def _new_postgres_database() -> Iterator[str]:
     server = create_engine(POSTGRES, isolation_level="AUTOCOMMIT")
     name = f"usher_test_{uuid.uuid4().hex[:16]}"
     with server.connect() as connection:

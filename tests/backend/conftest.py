@@ -20,6 +20,7 @@ from app.backend.schema import METADATA
 from app.backend.settings import SelfHostedBackendSettings
 from app.contract.operations import by_name
 from app.database.engine import open_engine
+from tests.conftest import DATABASES, empty_postgres_database
 from tests.tables import make_tables
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -167,6 +168,19 @@ def tenant(world: World) -> Caller:
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One backend for all tests of a module, on SQLite: for what is settled before the database has a say."""
     world = World(f"sqlite:///{tmp_path_factory.mktemp('standing')}/b.db")
+    yield world
+    world.close()
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def shared_world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One backend for all tests of a module, on each database: for tests that look at tenants of their own alone."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path_factory.mktemp('shared')}/b.db"
+    else:
+        url = request.getfixturevalue("postgres_standing_database")
+        empty_postgres_database(url)
+    world = World(url)
     yield world
     world.close()
 

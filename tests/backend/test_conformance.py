@@ -48,13 +48,13 @@ def test_every_operation_has_a_sample_and_every_sample_an_operation() -> None:
 
 @EACH
 def test_the_operation_answers_as_the_contract_says(
-    world: World, operation: AnyOperation, spec: dict[str, Any]
+    shared_world: World, operation: AnyOperation, spec: dict[str, Any]
 ) -> None:
     """Through the typed client, which reads the answer by the operation's result model."""
     for number, path in enumerate(operation.paths):
-        actor = Actor(world, f"mark{number}")
+        actor = Actor(shared_world, f"mark{number}")
         actor.prepare(operation)
-        recorder = Recorder(world.app)
+        recorder = Recorder(shared_world.app)
         client = client_of(actor, WsgiAdapter(recorder))
 
         answer = client.call(operation, operation.parse({"data": actor.data(operation)}), twin=path != operation.path)

@@ -31,9 +31,9 @@ def rows_of(world: World, actor: Actor) -> dict[str, list[str]]:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 @pytest.mark.parametrize("has_data", [False, True], ids=["with nothing", "with data"])
 def test_an_operation_with_the_ids_of_others_shows_and_changes_nothing_of_theirs(
-    world: World, operation: AnyOperation, has_data: bool
+    shared_world: World, operation: AnyOperation, has_data: bool
 ) -> None:
-    one, other = Actor(world, MINE), Actor(world, OTHERS)
+    one, other = Actor(shared_world, MINE), Actor(shared_world, OTHERS)
     one.prepare(operation)
     if has_data:
         other.prepare(operation)
@@ -41,14 +41,14 @@ def test_an_operation_with_the_ids_of_others_shows_and_changes_nothing_of_theirs
     data = one.data(operation)
     if operation.auth is AuthLevel.BODY:
         data["authToken"] = other.names["authToken"]
-    before = rows_of(world, one)
+    before = rows_of(shared_world, one)
     assert any(before.values())
 
     response = other.caller(operation).call(operation.name, **data)
 
     assert response.status_code < 500
     assert MINE.encode() not in response.data
-    assert rows_of(world, one) == before
+    assert rows_of(shared_world, one) == before
     if SAMPLES[operation.name].get("shows"):
         # The one would see it: the mark is there to be found.
         assert MINE.encode() in one.caller(operation).call(operation.name, **data).data
