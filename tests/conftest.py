@@ -1,5 +1,6 @@
 """What every test can ask for: a fresh database of each kind that is there."""
 
+import gc
 import logging
 import os
 import uuid
@@ -79,3 +80,9 @@ def empty_postgres_database(url: str) -> None:
         )
         clear_public_schema(connection)
     engine.dispose()
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded stays to the end: the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
