@@ -10,8 +10,9 @@ def printable(text: str, *, limit: int | None = None) -> str:
 
 
 def _shown(character: str) -> str:
-    if character in "\n\r\t":
-        return " "
     category = unicodedata.category(character)
+    # Zl, Zp: Unicode's own ends of a line and of a paragraph.
+    if character in "\n\r\t" or category in {"Zl", "Zp"}:
+        return " "
     # Cc, Cf, Cs, Co, Cn: controls, directions, surrogates, private, unassigned; the joiner of emoji is harmless.
     return "·" if category.startswith("C") and character != "\u200d" else character

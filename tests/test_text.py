@@ -14,6 +14,7 @@ from app.text import printable
         ("日本 🙂 👩\u200d🔬", "日本 🙂 👩\u200d🔬"),
         ("\x1b[31mred", "·[31mred"),
         ("a\nb\tc\rd", "a b c d"),
+        ("a\u2028b\u2029c", "a b c"),
         ("evil\u202etxt", "evil·txt"),
         ("\x00\x7f\x9b", "···"),
         ("\ud800", "·"),
