@@ -32,4 +32,5 @@ def test_answers_are_what_the_document_says(tmp_path: Path, name: str) -> None:
     world.close()
     assert found.problems == []
     assert found.requests >= 2
-    assert {200, 400} & set(found.codes)
+    # Some got past the credentials.
+    assert {200, 400, 404} & set(found.codes)
