@@ -55,6 +55,7 @@ from app.sync.settings import LimitSettings
 
 _PLAN = PlanRow.__table__  # type: ignore[attr-defined]  # SQLModel does not declare it
 
+_ROWS_AT_A_TIME = 5_000
 _ATTEMPTS = 5
 """How often planning begins anew when another transaction came in between."""
 
@@ -395,9 +396,9 @@ def _write_items(connection: Connection, parameters: dict[str, object]) -> None:
 def _hash(connection: Connection, plan_id: str, ledger_id: int, revision: int, ledger_revision: int) -> str:
     """A hash over the items in their order and the revisions that they were made from, read as a stream."""
     hashed = sha256(f"{ledger_id}|{revision}|{ledger_revision}\n".encode())
-    rows = connection.execute(
-        statement(connection, _HASHED), {"plan_id": plan_id}, execution_options={"yield_per": 5000}
-    )
-    for partition in rows.partitions():
+    streaming = {"stream_results": True, "max_row_buffer": _ROWS_AT_A_TIME}
+    rows = connection.execute(statement(connection, _HASHED), {"plan_id": plan_id}, execution_options=streaming)
+    # Of a text, SQLAlchemy takes no yield_per.
+    for partition in rows.partitions(_ROWS_AT_A_TIME):
         hashed.update("\n".join(row[0] for row in partition).encode() + b"\n")
     return hashed.hexdigest()

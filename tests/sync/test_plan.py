@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -549,6 +550,24 @@ def test_plan_hash_is_the_same_for_the_same_and_another_for_another(world, compa
 
     assert first.plan_hash == again.plan_hash
     assert len({first.plan_hash, other.plan_hash, world.plan().plan_hash}) == 3
+
+
+def test_plan_needs_no_more_memory_for_more_items(world, new_directory):
+    def peak(users):
+        directory = new_directory().organization("acme")
+        for number in range(users):
+            directory.user(f"user-{number}").member("acme", f"user-{number}")
+        world.says(directory)
+        tracemalloc.start()
+        try:
+            world.plan()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(10)
+    small = peak(10_000)
+    assert peak(30_000) < small + 1024 * 1024
 
 
 def test_plan_orders_and_hashes_alike_on_every_database(world, new_directory):

@@ -23,7 +23,7 @@ from app.contract.judgments import EmbeddingType
 
 CODED = ("organization_id", "document_id", "decision", "judge_type", "content_type", "reviewer_id", "embedder")
 """Columns of text that are kept as numbers."""
-_AT_ONCE = 10_000
+_STREAMING = {"yield_per": 10_000}
 _NEVER = np.iinfo(np.int64).max
 Mask = NDArray[np.bool_]
 
@@ -170,7 +170,7 @@ class KeyIndex:
             .order_by(JUDGMENT.c.seq)
         )
         before = self._count
-        for rows in connection.execute(query).partitions(_AT_ONCE):
+        for rows in connection.execute(query, execution_options=_STREAMING).partitions():
             seqs, created_at, records, *coded = zip(*rows, strict=True)
             self._reserve(self._count + len(rows))
             added = slice(self._count, self._count + len(rows))
@@ -207,7 +207,7 @@ class KeyIndex:
                 )
                 .order_by(JUDGMENT_VECTOR.c.seq)
             )
-            for rows in connection.execute(query).partitions(_AT_ONCE):
+            for rows in connection.execute(query, execution_options=_STREAMING).partitions():
                 seqs, vectors = zip(*rows, strict=True)
                 places = np.searchsorted(self._seqs[: self._count], seqs)
                 matrix.rows[places] = from_bytes(vectors)
