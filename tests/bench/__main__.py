@@ -2,7 +2,7 @@
 
 make bench                            # everything at full size
 make bench ARGS="provider --scale 0.1"
-make bench ARGS="features --postgres postgresql+psycopg://postgres@127.0.0.1/postgres"
+make bench ARGS="sync planning features --postgres postgresql+psycopg://postgres@127.0.0.1/postgres"
 """
 
 import argparse
@@ -31,7 +31,9 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
     ),
     "sync": (
         "A first sync, its calls alone, and a run with nothing to do",
-        lambda folder, options: bench_sync(folder, scale=options.scale, rounds=min(options.rounds, 3)),
+        lambda folder, options: bench_sync(
+            folder, scale=options.scale, rounds=min(options.rounds, 3), postgres=options.postgres
+        ),
     ),
     "syncing": (
         "Permission calls while a sync runs and the directory is read again and again",
@@ -47,7 +49,7 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
     ),
     "planning": (
         "Reading and planning everything, small and large",
-        lambda folder, options: bench_planning(folder, scale=options.scale),
+        lambda folder, options: bench_planning(folder, scale=options.scale, postgres=options.postgres),
     ),
 }
 
@@ -59,7 +61,9 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="1 is the full size")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each side of a comparison")
     parser.add_argument("--seconds", type=float, default=4.0, help="how long a round takes")
-    parser.add_argument("--postgres", metavar="URL", help="measure features on this server, not on SQLite")
+    parser.add_argument(
+        "--postgres", metavar="URL", help="measure sync, planning and features on this server, not on SQLite"
+    )
     parser.add_argument("--json", type=Path, help="write the figures into this file, too")
     options = parser.parse_args()
     if unknown := set(options.names) - set(BENCHES):

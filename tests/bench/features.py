@@ -8,16 +8,14 @@ without a network. On SQLite, or on a PostgreSQL server in two databases that ar
 import random
 import statistics
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
 from flask import Flask
-from sqlalchemy import Connection, Engine, Table, create_engine, insert, make_url, text
+from sqlalchemy import Connection, Engine, Table, insert, text
 
 from app.backend.app import create_backend
 from app.backend.outgoing import open_session
@@ -39,6 +37,7 @@ from app.backend.schema import (
 from app.backend.settings import SelfHostedBackendSettings
 from app.contract.operations import by_name
 from app.database.engine import is_sqlite, open_engine, writing
+from tests.bench.databases import databases
 from tests.bench.resources import furnish, resource_operations
 
 RECORDS = 1_000_000
@@ -56,24 +55,8 @@ def bench_features(folder: Path, scale: float, *, calls: int = 100, postgres: st
 
     `postgres` is the URL of a server to measure on; without it SQLite is measured, in `folder`.
     """
-    if postgres is None:
-        return _compare(f"sqlite:///{folder}/small.db", f"sqlite:///{folder}/large.db", scale, calls)
-    with _new_database(postgres) as small, _new_database(postgres) as large:
-        return _compare(small, large, scale, calls)
-
-
-@contextmanager
-def _new_database(server_url: str) -> Iterator[str]:
-    server = create_engine(server_url, isolation_level="AUTOCOMMIT")
-    name = f"usher_bench_{uuid.uuid4().hex[:16]}"
-    with server.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"))
-    try:
-        yield make_url(server_url).set(database=name).render_as_string(hide_password=False)
-    finally:
-        with server.connect() as connection:
-            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-        server.dispose()
+    with databases(folder, postgres) as new_database:
+        return _compare(new_database("small"), new_database("large"), scale, calls)
 
 
 def _compare(small_url: str, large_url: str, scale: float, calls: int) -> dict[str, object]:
@@ -328,7 +311,7 @@ def _comment(number: int, _documents: int, users: int) -> dict[str, object]:
 
 
 def _thread_user(number: int, _documents: int, users: int) -> dict[str, object]:
-    return {"annotation_id": f"t{number // 2}", "user_id": f"u{(number * 7919 + number % 2) % users}"}
+    return {"annotation_id": f"t{number // 2}", "user_id": f"u{(number // 2 * 7919 + number % 2) % users}"}
 
 
 def _notification(number: int, documents: int, _users: int) -> dict[str, object]:

@@ -31,6 +31,7 @@ from app.store.runs import Run, RunRequest
 from app.sync.engine import SyncEngine
 from app.sync.progress import QuietProgress
 from tests.bench.company import Company
+from tests.bench.databases import databases
 from tests.bench.processes import USHER, command, free_port, running, write_settings
 
 TARGET = 0.6
@@ -54,18 +55,18 @@ class RecordingAdapter(HTTPAdapter):
         return super().send(request, *args, **options)
 
 
-def bench_sync(folder: Path, *, scale: float, rounds: int) -> dict[str, object]:
-    """The figures of a first sync, of one with nothing to do, and of planning at two sizes."""
+def bench_sync(folder: Path, *, scale: float, rounds: int, postgres: str | None = None) -> dict[str, object]:
+    """The figures of a first sync and of one with nothing to do; Usher and the backend on SQLite, or on `postgres`."""
     company = Company(
         users=int(10_000 * scale), folders=int(1_000 * scale), documents=int(10_000 * scale), grants=int(50_000 * scale)
     )
     company.write(folder / "directory.jsonl")
     port = free_port()
     shares, rates, seconds, calls = [], [], [], []
-    with _backend(folder, port):
+    with databases(folder, postgres) as new_database, _backend(folder, port, new_database("backend")):
         for number in range(rounds):
             replay_credentials = _credentials(folder, port, number, "replay")
-            settings = _settings(folder, port, f"usher-{number}.db", number)
+            settings = _settings(folder, port, new_database(f"usher-{number}"), number)
             taken, sent, run = _first_sync(settings)
             bare = _replay(sent, replay_credentials, port, settings.backend.max_in_flight)
             items = run.total("done")
@@ -93,18 +94,18 @@ def bench_sync(folder: Path, *, scale: float, rounds: int) -> dict[str, object]:
     }
 
 
-def bench_planning(folder: Path, *, scale: float) -> dict[str, object]:
+def bench_planning(folder: Path, *, scale: float, postgres: str | None = None) -> dict[str, object]:
     """Peak memory of reading and planning everything, at two sizes: it must not grow with the number of items."""
     figures: dict[str, object] = {}
     port = free_port()
-    with _backend(folder, port):
+    with databases(folder, postgres) as new_database, _backend(folder, port, f"sqlite:///{folder}/backend.db"):
         for number, users in enumerate((int(10_000 * scale), int(100_000 * scale))):
             place = folder / str(users)
             place.mkdir()
             Company(users=users, folders=users // 10, documents=users, grants=users * 5).write(
                 place / "directory.jsonl"
             )
-            settings = _settings(place, port, "usher.db", number)
+            settings = _settings(place, port, new_database(str(users)), number)
             config = str(place / "usher.yaml")
             _, reading_seconds, reading_memory = command(["directory", "refresh", "--config", config], place)
             _, seconds, memory = command(["plan", "--config", config], place, accept=(10,))
@@ -120,26 +121,30 @@ def bench_planning(folder: Path, *, scale: float) -> dict[str, object]:
 
 
 @contextmanager
-def _backend(folder: Path, port: int) -> Iterator[None]:
+def _backend(folder: Path, port: int, database_url: str) -> Iterator[None]:
     """A self-hosted backend with one worker."""
+    secret = "the secret key of a benchmark"
     config = write_settings(
-        folder, {"self_hosted_backend": {"database_url": f"sqlite:///{folder}/backend.db"}, "server": {"workers": 1}}
+        folder,
+        {"self_hosted_backend": {"database_url": database_url, "secret_key": secret}, "server": {"workers": 1}},
     )
+    command(["backend", "upgrade", "--config", str(config)], folder)
     serve = [*USHER, "backend", "serve", "--port", str(port), "--config", str(config)]
     with running(serve, folder, f"http://127.0.0.1:{port}/healthz", "backend"):
         yield
 
 
-def _settings(folder: Path, port: int, database: str, number: int) -> Settings:
+def _settings(folder: Path, port: int, database_url: str, number: int) -> Settings:
     api_key, auth_token = _credentials(folder, port, number, "sync")
     path = write_settings(
         folder,
         {
-            "database_url": f"sqlite:///{folder}/{database}",
+            "database_url": database_url,
             "backend": {"base_url": f"http://127.0.0.1:{port}", "api_key": api_key, "auth_token": auth_token},
             "directory": {"sources": [{"type": "file", "path": str(folder / "directory.jsonl")}]},
         },
     )
+    command(["db", "upgrade", "--config", str(path)], folder)
     return load_settings(path, environment={}).settings
 
 
