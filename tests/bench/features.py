@@ -329,7 +329,7 @@ def _notification(number: int, documents: int, _users: int) -> dict[str, object]
 def _notification_user(number: int, documents: int, users: int) -> dict[str, object]:
     return {
         "notification_id": f"n{number // 2}",
-        "user_id": f"u{(number * 7919 + number % 2) % users}",
+        "user_id": f"u{(number // 2 * 7919 + number % 2) % users}",
         "document_id": f"d{number // 2 % documents}",
         "created_at": 1_700_000_000_000 + number // 2,
         "read_at": 5 if number % 2 else None,
