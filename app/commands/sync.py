@@ -127,11 +127,11 @@ def sync(  # noqa: PLR0917 - click passes them by name
     if plan_id is not None and (organizations or users or verify):
         raise click.UsageError("--plan applies a plan as it is: leave --organization, --user and --verify out")
     with application(invocation.settings(), needs_backend=True) as parts:
+        if plan_id is not None and not parts.has_plan(plan_id):
+            raise CommandError(f"there is no plan {plan_id} of this backend: usher plan makes one")
         if retry_parked:
             retried = parts.retry_parked()
             note(f"{retried} parked {'item' if retried == 1 else 'items'} will be tried again")
-        if plan_id is not None and not parts.has_plan(plan_id):
-            raise CommandError(f"there is no plan {plan_id} of this backend: usher plan makes one")
         run = run_now(
             parts,
             RunRequest(

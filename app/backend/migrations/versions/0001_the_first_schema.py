@@ -181,7 +181,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("api_key_id", "migration_id", name=op.f("pk_document_migration")),
     )
     with op.batch_alter_table("document_migration", schema=None) as batch_op:
-        batch_op.create_index("ix_document_migration_ended", ["status", "updated_at"], unique=False)
         batch_op.create_index(
             "ix_document_migration_from", ["api_key_id", "organization_id", "document_id"], unique=False
         )
@@ -427,14 +426,6 @@ def upgrade() -> None:
         )
 
     op.create_table(
-        "removed_user",
-        sa.Column("api_key_id", sa.String(), nullable=False),
-        sa.Column("organization_id", sa.String(), nullable=False),
-        sa.Column("user_id", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("api_key_id", "organization_id", "user_id", name=op.f("pk_removed_user")),
-        sqlite_with_rowid=False,
-    )
-    op.create_table(
         "signing_key",
         sa.Column("api_key_id", sa.String(), nullable=False),
         sa.Column("key_id", sa.String(), nullable=False),
@@ -647,7 +638,6 @@ def downgrade() -> None:
 
     op.drop_table("thread_user")
     op.drop_table("signing_key")
-    op.drop_table("removed_user")
     with op.batch_alter_table("recording", schema=None) as batch_op:
         batch_op.drop_index("ix_recording_user")
         batch_op.drop_index("ix_recording_document")
@@ -696,7 +686,6 @@ def downgrade() -> None:
         batch_op.drop_index("ix_document_migration_to")
         batch_op.drop_index("ix_document_migration_open")
         batch_op.drop_index("ix_document_migration_from")
-        batch_op.drop_index("ix_document_migration_ended")
 
     op.drop_table("document_migration")
     with op.batch_alter_table("document", schema=None) as batch_op:

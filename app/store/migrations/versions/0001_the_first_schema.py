@@ -222,11 +222,6 @@ def upgrade() -> None:
             "ledger_id", "kind", "organization_id", "container_id", "item_id", name=op.f("pk_deleted_item")
         ),
     )
-    with op.batch_alter_table("deleted_item", schema=None) as batch_op:
-        batch_op.create_index(
-            batch_op.f("ix_deleted_item_ledger_id_kind_item_id"), ["ledger_id", "kind", "item_id"], unique=False
-        )
-
     op.create_table(
         "directory_source",
         sa.Column("source_id", sa.Integer(), nullable=False),
@@ -667,9 +662,6 @@ def downgrade() -> None:
     op.drop_table("item_failure")
     op.drop_table("directory_state")
     op.drop_table("directory_source")
-    with op.batch_alter_table("deleted_item", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_deleted_item_ledger_id_kind_item_id"))
-
     op.drop_table("deleted_item")
     op.drop_table("concern")
     with op.batch_alter_table("call", schema=None) as batch_op:
