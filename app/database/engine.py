@@ -18,6 +18,8 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 BUSY_TIMEOUT_MS = 60_000
 """How long a SQLite writer waits for another one."""
 
+_WAL_TRIES = 20
+
 MAPPED_BYTES = 4 << 30
 """How much of a database file is mapped at most; the rest is read as ever."""
 
@@ -116,8 +118,8 @@ def _open_sqlite(url: URL, pool_size: int, *, mapped: bool) -> Engine:
     def _configure(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
         # The driver's own implicit BEGIN would come too late to guard a read-modify-write.
         connection.isolation_level = None
+        _use_write_ahead_log(connection)
         for pragma in (
-            "journal_mode=WAL",
             "synchronous=FULL",  # what was answered survives a power cut, not only a crash
             "foreign_keys=ON",
             "temp_store=FILE",  # planning spills to disk instead of growing
@@ -133,6 +135,21 @@ def _open_sqlite(url: URL, pool_size: int, *, mapped: bool) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
     return engine
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """A new file is changed to it by whoever opens it first; others who come meanwhile are refused without waiting."""
+    for left in reversed(range(_WAL_TRIES)):
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").close()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or not left:
+                raise
+            # This does wait for them.
+            connection.execute("BEGIN IMMEDIATE").close()
+            connection.execute("COMMIT").close()
+        else:
+            return
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """Transactions mean the same on both databases."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
@@ -78,3 +80,19 @@ def test_parse_url_names_what_is_wrong(url: str, complaint: str) -> None:
 
 def test_parse_url_takes_plain_postgresql_urls() -> None:
     assert parse_url("postgresql://usher@db/usher").drivername == "postgresql+psycopg"
+
+
+def test_a_new_file_can_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    for number in range(60):
+        engines = [open_engine(f"sqlite:///{tmp_path}/{number}.db") for _ in range(8)]
+        together = threading.Barrier(len(engines))
+
+        def use(engine: Engine, together: threading.Barrier = together) -> None:
+            together.wait()
+            with writing(engine) as connection:
+                connection.execute(text("CREATE TABLE IF NOT EXISTS t (x)"))
+
+        with ThreadPoolExecutor(len(engines)) as pool:
+            list(pool.map(use, engines))
+        for engine in engines:
+            engine.dispose()
