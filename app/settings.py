@@ -79,7 +79,12 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _have_a_database_each(self) -> Self:
-        if parse_url(self.database_url) == parse_url(self.self_hosted_backend.database_url):
+        ours, the_backends = (parse_url(url) for url in (self.database_url, self.self_hosted_backend.database_url))
+        if ours.get_backend_name() == the_backends.get_backend_name() == "sqlite":
+            is_shared = Path(str(ours.database)).resolve() == Path(str(the_backends.database)).resolve()
+        else:
+            is_shared = ours == the_backends
+        if is_shared:
             raise ValueError(
                 "database_url and self_hosted_backend.database_url are the same; give each a database of its own"
             )

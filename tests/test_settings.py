@@ -115,9 +115,16 @@ def test_no_spelling_of_a_secret_is_shown(variable: str, value: str) -> None:
     assert "hunter2" not in said
 
 
-def test_two_programs_need_two_databases() -> None:
-    same = "postgresql+psycopg://me@h/n"
-    variables = {"USHER_DATABASE_URL": same, "USHER_SELF_HOSTED_BACKEND__DATABASE_URL": same}
+@pytest.mark.parametrize(
+    ("ours", "the_backends"),
+    [
+        ("postgresql+psycopg://me@h/n", "postgresql://me@h/n"),
+        ("sqlite:///var/one.db", "sqlite:///var/one.db"),
+        ("sqlite:///var/one.db", f"sqlite:///{Path.cwd()}/var/../var/one.db"),
+    ],
+)
+def test_two_programs_need_two_databases(ours: str, the_backends: str) -> None:
+    variables = {"USHER_DATABASE_URL": ours, "USHER_SELF_HOSTED_BACKEND__DATABASE_URL": the_backends}
     with pytest.raises(ConfigurationError, match="a database of its own"):
         load_settings(Path("/dev/null"), environment=variables)
 
