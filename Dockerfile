@@ -1,22 +1,25 @@
 # syntax=docker/dockerfile:1
 # One image for every process: `usher serve`, `usher worker`, `usher backend serve`.
-FROM python:3.11-slim AS build
+#
+# A tag may mean another image tomorrow, so the base is named by its digest: make image PYTHON_IMAGE=python@sha256:…
+ARG PYTHON_IMAGE
+FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 RUN python -m venv /opt/usher
-COPY config/requirements.txt config/requirements.txt
+COPY config/requirements.txt config/requirements-build.txt config/
 RUN /opt/usher/bin/pip install --require-hashes --only-binary=:all: -r config/requirements.txt
 COPY pyproject.toml README.md ./
 COPY app app
 COPY config/demo config/demo
 # The build tool stays in this stage; the application itself has no dependency left to resolve.
-RUN pip install hatchling editables \
+RUN pip install --require-hashes --only-binary=:all: -r config/requirements-build.txt \
     && pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
     && /opt/usher/bin/pip install --no-deps --no-index /wheels/*.whl \
     && /opt/usher/bin/pip uninstall --yes pip setuptools \
     && find /opt/usher -name '__pycache__' -prune -exec rm -rf {} +
 
-FROM python:3.11-slim
+FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --home-dir /var/lib/usher --create-home usher
 COPY --from=build /opt/usher /opt/usher
 ENV PATH=/opt/usher/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 USHER_SERVER__HOST=0.0.0.0
@@ -26,8 +29,8 @@ USER usher
 WORKDIR /var/lib/usher
 VOLUME /var/lib/usher
 EXPOSE 8080 8090
-HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
-    CMD ["python", "-c", "import os, urllib.request as u; u.urlopen('http://127.0.0.1:' + os.environ.get('USHER_SERVER__PORT', '8080') + '/healthz', timeout=2)"]
+# Asks whichever of them is the container's process.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 CMD ["usher", "health"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["usher"]
 CMD ["serve", "--with-worker"]

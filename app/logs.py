@@ -1,4 +1,4 @@
-"""How does everything that this process has to say reach standard error, in one shape?
+"""The log: everything that this process has to say reaches standard error, in one shape.
 
 Our own lines (structlog) and those of the libraries (standard logging: gunicorn, APScheduler, Alembic, SQLAlchemy) go
 through one pipe: calm text on a terminal, one JSON object a line elsewhere. Values under keys that name a secret, and
@@ -22,6 +22,8 @@ MASK = "********"
 
 _SECRET_KEY = re.compile(r"(token|api_?key|secret|password|authorization|cookie|credential)s?$", re.IGNORECASE)
 _SECRET_IN_TEXT = re.compile(r"(://[^:/?#@\s]*:)[^@/\s]*(?=@)|(\bbearer\s+)[\w.~+/=-]+", re.IGNORECASE)
+
+_FIRST = ("timestamp", "level", "event")
 
 # What these libraries say at INFO is of interest to those who mend them.
 _QUIET = ("alembic", "apscheduler", "sqlalchemy", "urllib3", "asyncio", "filelock")
@@ -47,7 +49,7 @@ def configure_logs(settings: LogSettings, *, stream: TextIO | None = None) -> No
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="%H:%M:%S" if as_text else "iso", utc=not as_text),
+        structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S" if as_text else "iso", utc=not as_text),
         structlog.processors.StackInfoRenderer(),
     ]
     last: list[Processor] = (
@@ -66,6 +68,9 @@ def configure_logs(settings: LogSettings, *, stream: TextIO | None = None) -> No
     root.setLevel(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.DEBUG if level == "DEBUG" else logging.WARNING)
+    if level == "DEBUG":
+        # Below that it shows the rows that are read: personal data, and URLs with secrets.
+        logging.getLogger("sqlalchemy").setLevel(logging.INFO)
     logging.captureWarnings(capture=True)
     # Our own lines skip standard logging: every request writes one, and the detour would cost it more than its answer.
     structlog.configure(
@@ -86,6 +91,8 @@ class _Writer(structlog.WriteLogger):
 
 def _render_json(_logger: Any, _method: str, event: EventDict) -> str:
     """One JSON object; values that JSON has no form for are told as text."""
+    # What people look for first comes first.
+    event = {key: event[key] for key in _FIRST if key in event} | dict(event)
     return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 

@@ -1,7 +1,8 @@
-"""How do several processes live and end together?
+"""Processes that live and end together.
 
 A parent starts the others, watches them, and ends them all when one of them ends or when it is told to stop: first with
-SIGTERM, then, for those that do not go, with SIGKILL.
+SIGTERM, then, for those that do not go, with SIGKILL. Those that it keeps it starts again instead when they end, after
+pauses that grow.
 """
 
 import os
@@ -17,8 +18,17 @@ from threading import Event, Thread
 from types import FrameType
 from typing import IO
 
+import structlog
+
 LAST_LINES = 20
 _LAST_BYTES = 64 * 1024
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before a process that is kept is started again; twice as long each time."""
+_STEADY_AFTER = 300.0
+"""Seconds after which a process that is kept counts as well: the pauses begin anew."""
+_AT_THE_START = 60.0
+"""Seconds within which an exit code of the very first start is taken for a mistake of the operator's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +54,25 @@ class ChildEndedError(Exception):
     """A child ended by itself."""
 
     def __init__(self, child: Child) -> None:
-        code = child.process.returncode
-        how = f"with exit code {code}" if code >= 0 else f"by signal {signal.Signals(-code).name}"
-        super().__init__(f"{child.name} ended {how}")
+        super().__init__(f"{child.name} ended {_how(child.process.returncode)}")
         self.child = child
+
+
+def _how(code: int) -> str:
+    return f"with exit code {code}" if code >= 0 else f"by signal {signal.Signals(-code).name}"
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A child that is started again when it ends."""
+
+    arguments: Sequence[str]
+    child: Child
+    began: float
+    pause: float = FIRST_PAUSE
+    due: float | None = None
+    """When it is started again; None: it runs."""
+    starts: int = 1
 
 
 class Children:
@@ -55,6 +80,7 @@ class Children:
 
     def __init__(self, *, patience: float = 30.0) -> None:
         self._children: list[Child] = []
+        self._kept: list[_Kept] = []
         self._patience = patience
 
     def start(
@@ -69,8 +95,9 @@ class Children:
         output: IO[bytes] | None = log.open("ab") if log is not None else None
         log_from = output.tell() if output is not None else 0
         try:
+            # -P: an app/ in the working directory is somebody else's.
             process = subprocess.Popen(  # noqa: S603 - our own command
-                [sys.executable, "-m", "app", *arguments],
+                [sys.executable, "-P", "-m", "app", *arguments],
                 env=None if environment is None else dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -85,11 +112,42 @@ class Children:
         self._children.append(child)
         return child
 
+    def keep(self, name: str, arguments: Sequence[str]) -> None:
+        """As ``start``, and starts it again whenever it has ended, however it did: after a second, and up to a minute
+        when it ends again and again. A first one that ends at once with an exit code was set up wrongly, though."""
+        self._kept.append(_Kept(arguments, self.start(name, arguments), time.monotonic()))
+
     def check(self) -> None:
-        """Raises ``ChildEndedError`` when one of them is gone."""
+        """Raises ``ChildEndedError`` when one of them is gone that is not kept; starts those again that are."""
+        now = time.monotonic()
+        kept_children = [kept.child for kept in self._kept]
         for child in self._children:
-            if child.process.poll() is not None:
+            if child not in kept_children and child.process.poll() is not None:
                 raise ChildEndedError(child)
+        for kept in self._kept:
+            self._look_after(kept, now)
+
+    def _look_after(self, kept: _Kept, now: float) -> None:
+        child = kept.child
+        if kept.due is None:
+            code = child.process.poll()
+            if code is None:
+                return
+            if kept.starts == 1 and code > 0 and now - kept.began < _AT_THE_START:
+                raise ChildEndedError(child)
+            if now - kept.began >= _STEADY_AFTER:
+                kept.pause = FIRST_PAUSE
+            kept.due = now + kept.pause
+            log = structlog.stdlib.get_logger(__name__)
+            log.error("process_ended", process=child.name, how=_how(code), again_in=kept.pause)
+            kept.pause = min(kept.pause * 2, LONGEST_PAUSE)
+        elif now >= kept.due:
+            self._children.remove(child)
+            kept.child = self.start(child.name, kept.arguments)
+            kept.began, kept.due = now, None
+            kept.starts += 1
+            log = structlog.stdlib.get_logger(__name__)
+            log.info("process_started_again", process=child.name, starts=kept.starts)
 
     def pass_on(self, number: int, name: str) -> None:
         """Sends a signal to the one of that name."""
@@ -117,14 +175,23 @@ class Children:
                 os.killpg(child.process.pid, signal.SIGKILL)
                 child.process.wait()
         self._children.clear()
+        self._kept.clear()
+
+
+class StopFlag(Event):
+    """Is set when the process is to end."""
+
+    number: int | None = None
+    """The signal that said so."""
 
 
 @contextmanager
-def stop_signals() -> Iterator[Event]:
+def stop_signals() -> Iterator[StopFlag]:
     """An event that SIGINT and SIGTERM set; a second one of them ends the process as it would have without this."""
-    stop = Event()
+    stop = StopFlag()
 
     def _stop(number: int, _frame: FrameType | None) -> None:
+        stop.number = number
         stop.set()
         signal.signal(number, previous[number])
 

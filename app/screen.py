@@ -1,8 +1,9 @@
-"""How do results look: tables and progress bars on a terminal, plain lines with tabs elsewhere?
+"""The look of results: tables and progress bars on a terminal, plain lines with tabs elsewhere.
 
 All text that comes from a directory, a backend or a database goes through ``printable`` and is never read as markup.
 """
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,8 +32,18 @@ STYLES: Mapping[str, str] = {
     "skipped": "yellow",
     "waiting": "yellow",
     "cancelled": "dim",
+    "discarded": "dim",
     "default": "dim",
 }
+
+
+_ID_WIDTH = 15
+"""What the id of a run takes, shortened as far as it can be."""
+
+
+def without_colours() -> bool:
+    """Whether whoever looks wants no colours, by what the environment says."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def on_terminal() -> bool:
@@ -67,8 +78,14 @@ def show_json_list(head: Mapping[str, object], name: str, items: Iterable[object
     click.echo("\n  ]\n}")
 
 
-def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> None:
-    """Rows of text; on a terminal as a table, elsewhere one line a row with tabs and without headings."""
+def show_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", one_line: bool = False
+) -> None:
+    """Rows of text; on a terminal as a table, elsewhere one line a row with tabs and without headings.
+
+    ``one_line``: on a terminal what is too long ends in an ellipsis, and the first column is whole, so that it can be
+    copied.
+    """
     if not on_terminal():
         for row in rows:
             click.echo("\t".join(printable(cell) for cell in row))
@@ -79,8 +96,11 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, title:
     from rich.text import Text  # noqa: PLC0415 - as above
 
     table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+    for number, heading in enumerate(headings):
+        if one_line:
+            table.add_column(heading, no_wrap=True, overflow="ellipsis", min_width=_ID_WIDTH if not number else None)
+        else:
+            table.add_column(heading, overflow="fold")
     for row in rows:
         # A Text is taken as it is: no name can switch colours on.
         table.add_row(*[Text(printable(cell), style=STYLES.get(cell, "")) for cell in row])

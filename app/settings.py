@@ -1,4 +1,4 @@
-"""What can be set? Each package's own settings, put together; ``config/usher.yaml`` shows all of them."""
+"""The settings: each package's own, put together; ``config/usher.yaml`` shows all of them."""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from app.directory.settings import DirectorySettings
 from app.logs import LogSettings
 from app.notify.settings import NotificationSettings
 from app.provider.settings import ProviderSettings
-from app.sync.settings import SyncSettings
+from app.runs.settings import SyncSettings
 
 
 class ServerSettings(BaseModel):
@@ -64,7 +64,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(extra="forbid", frozen=True, nested_model_default_partial_update=False)
 
     database_url: Annotated[str, AfterValidator(usable_url)] = Field(default="sqlite:///var/usher.db", repr=False)
-    """Usher's own database: sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME."""
+    """Usher's own database: sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME."""
     server: ServerSettings = ServerSettings()
     provider: ProviderSettings = ProviderSettings()
     backend: BackendSettings = BackendSettings()

@@ -1,4 +1,4 @@
-"""How is text from elsewhere put on a terminal without letting it act there?"""
+"""Printable text: what comes from elsewhere stands on a terminal or within a sentence without acting there."""
 
 import unicodedata
 
@@ -7,6 +7,20 @@ def printable(text: str, *, limit: int | None = None) -> str:
     """The text on one line: control and formatting characters (also those that reverse the direction) become ``·``."""
     shown = "".join(_shown(character) for character in text)
     return shown if limit is None or len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def named(identifier: str, *, limit: int | None = None) -> str:
+    """An id or a name within a sentence: as it is, or quoted and escaped where something in it could act."""
+    short = identifier if limit is None or len(identifier) <= limit else f"{identifier[:limit]}…"
+    return short if short.isprintable() else ascii(short)
+
+
+def quoted(value: object, *, limit: int = 60) -> str:
+    """Any value within a sentence: in quotes where it is text, escaped where something in it could act, and short."""
+    if isinstance(value, str):
+        value = value[: limit + 1]
+    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def _shown(character: str) -> str:

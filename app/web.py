@@ -1,13 +1,13 @@
-"""What is the service made of? One Flask app: permission answers, runs, health, metrics.
+"""The service as one Flask app: permission answers, runs, health, metrics.
 
 The app is made in each process after the fork, so that no database connection is shared between processes.
 """
 
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import lru_cache
 from random import SystemRandom
+from threading import Event, Thread
 from time import perf_counter
 
 from flask import Blueprint, Flask, Response, g, request
@@ -18,30 +18,40 @@ from app import __version__
 from app.admin.health import Check, NotReadyError, health_blueprint, metrics_blueprint
 from app.admin.openapi import openapi_blueprint
 from app.admin.resync import resync_blueprint
-from app.bootstrap import STORE_MIGRATIONS, look_for_concerns, utc_now
+from app.bootstrap import STORE_MIGRATIONS, expectations_of, look_for_concerns, watch_over
+from app.clock import Clock, utc_now
 from app.counters import counters_are_shared
 from app.database.engine import open_engine, reading
 from app.database.migrations import SchemaNewerError, pending
+from app.database.programs import ForeignDatabaseError
 from app.edge.errors import install_error_handlers
 from app.edge.headers import install_security_headers
 from app.edge.json import json_response
+from app.edge.paths import install_path_rules
 from app.edge.request_id import install_request_ids
 from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet, require_bearer
-from app.metrics import Metrics, RunNumbers
+from app.metrics import Metrics
+from app.model.contents import current_revision, oldest_good_read, revision_created_at, source_states
+from app.model.view.loader import AccessViewLoader
+from app.numbers import DatabaseNumbers
 from app.provider.blueprint import provider_blueprint
 from app.provider.settings import EXPLAIN_PATH
+from app.provider.signing import BackendSigner, Sign
+from app.runs.lifecycle import Runs
 from app.settings import Settings
-from app.store.access_loading import AccessViewLoader
-from app.store.access_model import current_revision, oldest_good_read, revision_created_at, source_states
-from app.store.runs import Runs
 
-Clock = Callable[[], datetime]
+_WATCH_EVERY = 30.0
+"""Seconds between two looks of a service; workers look more often."""
 
 
 def make_app(settings: Settings) -> Flask:
-    """The app for one process of the real service, with an engine of its own."""
-    engine = open_engine(settings.database_url, pool_size=settings.server.threads + 2, mapped=True)
+    """The app for one process of the real service, with an engine of its own, and the one who tells people what needs
+    their attention: a worker that is dead tells nobody."""
+    engine = open_engine(settings.database_url, pool_size=settings.server.threads + 3, mapped=True)
+    watch = watch_over(settings, engine, clock=utc_now, stop=Event())
+    watch.every = _WATCH_EVERY
+    Thread(target=watch.run, name="watch", daemon=True).start()
     return create_app(settings, engine, clock=utc_now, new_id=_random_id(SystemRandom()))
 
 
@@ -55,10 +65,18 @@ def create_app(settings: Settings, engine: Engine, *, clock: Clock, new_id: Call
     failures = FailedCredentials()
     admin_tokens = TokenSet((token.get_secret_value() for token in settings.admin.tokens), failures)
     runs = Runs(engine, clock, SystemRandom())
-    numbers = RunNumbers(engine, clock, look_for_concerns(settings))
+    expected = expectations_of(settings)
+    numbers = DatabaseNumbers(
+        engine,
+        clock,
+        look_for_concerns(settings),
+        due_after=expected.due_after,
+        worker_after=expected.worker_after.total_seconds() or DatabaseNumbers.WORKER_AFTER,
+    )
 
     # How many permission calls there are, and how fast, is what metrics are for.
     install_request_ids(app, new_id, frequent={settings.provider.path})
+    install_path_rules(app)
     install_security_headers(app)
     install_error_handlers(app)
     count_requests(app, metrics)
@@ -71,13 +89,14 @@ def create_app(settings: Settings, engine: Engine, *, clock: Clock, new_id: Call
             clock=clock,
             observer=metrics,
             failures=failures,
+            sign=_signer(settings),
         )
     )
     app.register_blueprint(resync_blueprint(runs, admin_tokens))
     app.register_blueprint(health_blueprint(readiness_checks(engine, clock, max_age=settings.directory.max_age)))
     app.register_blueprint(
         metrics_blueprint(
-            lambda: metrics.render(numbers, shared=counters_are_shared()),
+            lambda accept: metrics.render(numbers, shared=counters_are_shared(), accept=accept),
             admin_tokens if settings.metrics.require_token else None,
         )
     )
@@ -99,11 +118,15 @@ def create_metrics_app(settings: Settings, metrics: Metrics) -> Flask:
     """What a worker shows at ``metrics.worker_port``: its own counters, to whoever sees the service's."""
     app = Flask("usher-worker", static_folder=None)
     install_request_ids(app, _random_id(SystemRandom()), frequent={"/metrics"})
+    install_path_rules(app)
     install_security_headers(app)
     install_error_handlers(app)
     tokens = TokenSet((token.get_secret_value() for token in settings.admin.tokens), FailedCredentials())
     app.register_blueprint(
-        metrics_blueprint(lambda: metrics.render(shared=False), tokens if settings.metrics.require_token else None)
+        metrics_blueprint(
+            lambda accept: metrics.render(shared=counters_are_shared(), accept=accept),
+            tokens if settings.metrics.require_token else None,
+        )
     )
     return app
 
@@ -146,7 +169,7 @@ def readiness_checks(engine: Engine, clock: Clock, *, max_age: float = 0) -> Map
     def migrations() -> str:
         try:
             behind = pending(engine, STORE_MIGRATIONS)
-        except SchemaNewerError as error:
+        except (SchemaNewerError, ForeignDatabaseError) as error:
             raise NotReadyError(str(error)) from error
         if behind:
             raise NotReadyError("the schema is older than this version: run usher db upgrade")
@@ -195,6 +218,21 @@ def landing_blueprint(settings: Settings) -> Blueprint:
         return json_response({"product": "Usher", "version": __version__, "links": links})
 
     return blueprint
+
+
+def _signer(settings: Settings) -> Sign | None:
+    """Who signs answers to browsers; None where none are given, none are to be signed, or nobody could be asked."""
+    provider, backend = settings.provider, settings.backend
+    if not (provider.browser_origins and provider.signature_timeout and backend.api_key.get_secret_value()):
+        return None
+    from app.client.client import BackendClient  # noqa: PLC0415 - the service lives without it, and starts sooner
+    from app.client.retry import RetryPolicy  # noqa: PLC0415 - as above
+
+    client = BackendClient(
+        backend.model_copy(update={"timeout": provider.signature_timeout}),
+        policy=RetryPolicy(repeats=0, max_waiting=0),
+    )
+    return BackendSigner(client.generate_signature, patience=provider.signature_timeout)
 
 
 def _random_id(random: SystemRandom) -> Callable[[], str]:

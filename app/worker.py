@@ -1,4 +1,4 @@
-"""What does a worker do all day?
+"""The worker: its schedule, and the loop that executes what is queued.
 
 Its schedule puts runs into the queue; its loop takes what is queued, from the schedule or from anyone else, and
 executes it under the lock that all workers share. Any number of workers may live: a scheduled moment names the run that
@@ -19,18 +19,20 @@ from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.database.engine import database_problem
-from app.edge.errors import log_fields
-from app.store.lock import SyncLock
-from app.store.runs import Run, RunError, RunRequest, Runs
-from app.sync.progress import Progress
-from app.sync.schedule import interval_seconds, latest_moment, trigger_of
+from app.apply.progress import Progress
+from app.clock import Clock
+from app.database.trouble import database_problem, log_fields
+from app.runs.lifecycle import Run, RunError, RunRequest, Runs
+from app.runs.lock import SyncLock
+from app.runs.schedule import interval_seconds, latest_moment, trigger_of
 
-Clock = Callable[[], datetime]
 Execute = Callable[[str, SyncLock, Progress, Event], Run]
 
 CONTINUATION = "continuation"
 """What brings about a run that goes on from where a dead process, or one without its database, left another."""
+
+MAX_CONTINUATIONS = 5
+"""So many in a row: a run that brings down whoever executes it must not go on for ever."""
 
 _ORPHAN_PAUSE = timedelta(seconds=5)
 """How often a worker that has nothing to do looks for runs whose process died."""
@@ -91,7 +93,9 @@ class Worker:
 
     def _execute(self, run: Run) -> None:
         try:
-            self.execute(run.run_id, self.lock, LoggedProgress(run.run_id), self.stop)
+            ended = self.execute(run.run_id, self.lock, LoggedProgress(run.run_id), self.stop)
+            if ended.interrupted and ended.continued_by is None:
+                self._continue(ended)
         except RunError as error:
             # Somebody cancelled it between the look and the start.
             structlog.stdlib.get_logger(__name__).info("run_not_started", run_id=run.run_id, reason=str(error))
@@ -112,21 +116,13 @@ class Worker:
             self._continue(run)
 
     def _continue(self, run: Run) -> None:
-        """Puts another run like it into the queue, once: one that brings down whoever executes it would go on for
-        ever. A stored plan is no longer true, and nobody waits for a dry run."""
-        if run.trigger == CONTINUATION or run.dry_run or run.cancel_requested or run.requested_plan_id is not None:
-            return
-        request = RunRequest(
-            trigger=CONTINUATION,
-            organization_ids=run.organization_ids,
-            user_ids=run.user_ids,
-            verify=run.verify,
-            allow_deletes=run.allow_deletes,
-            idempotency_key=f"{CONTINUATION} {run.run_id}",
-        )
-        follower, _created = self.runs.enqueue(request)
+        """Puts another run like it into the queue."""
         log = structlog.stdlib.get_logger(__name__)
-        log.info("run_continued", run_id=follower.run_id, after=run.run_id)
+        follower = self.runs.go_on_from(run, trigger=CONTINUATION, limit=MAX_CONTINUATIONS)
+        if follower is not None:
+            log.info("run_continued", run_id=follower.run_id, after=run.run_id)
+        else:
+            log.warning("run_not_continued", run_id=run.run_id, advice="the next run on schedule goes on from there")
 
 
 @dataclass(frozen=True, slots=True)

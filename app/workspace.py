@@ -1,4 +1,4 @@
-"""How does a new user of a backend get a workspace and the credentials to work with it?"""
+"""The workspace that a new user of a backend gets, with the credentials to work with it."""
 
 from dataclasses import dataclass
 

@@ -12,12 +12,26 @@ import pytest
 import structlog
 from sqlalchemy import create_engine, make_url, text
 
+from tests import flaky
 from tests.tables import clear_public_schema
+from tests.unit import UnitRun
 
 POSTGRES = os.environ.get("USHER_TEST_POSTGRES", "")
 """The URL of a PostgreSQL server's maintenance database; without it the database tests run on SQLite alone."""
 
 DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)] if POSTGRES else ["sqlite"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--unit", action="store_true", help="only tests that start no process and no server; a guard sees to it"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(flaky, "usher-flaky")
+    if config.getoption("--unit"):
+        config.pluginmanager.register(UnitRun(), "usher-unit")
 
 
 @pytest.fixture(autouse=True)

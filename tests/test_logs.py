@@ -3,10 +3,12 @@
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
 import structlog
+from sqlalchemy import create_engine, text
 
 from app.logs import LogSettings, configure_logs
 
@@ -77,3 +79,25 @@ def test_text_stays_on_one_line_for_one_event() -> None:
     stream = lines(form="text")
     structlog.stdlib.get_logger("app").info("request", path="/a\nfake line")
     assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_debug_shows_what_is_asked_of_a_database_and_not_what_it_answers() -> None:
+    stream = lines("debug")
+    engine = create_engine("sqlite://", hide_parameters=True)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT 'TOP' || 'SECRET'")).scalar() == "TOPSECRET"
+    engine.dispose()
+    assert "SELECT" in stream.getvalue()
+    assert "TOPSECRET" not in stream.getvalue()
+
+
+def test_what_people_look_for_first_comes_first() -> None:
+    stream = lines()
+    structlog.stdlib.get_logger("app.x").info("happened", run_id="r1", a=1)
+    logging.getLogger("gunicorn.error").warning("odd")
+    assert [list(json.loads(line))[:3] for line in stream.getvalue().splitlines()] == [
+        ["timestamp", "level", "event"]
+    ] * 2
+    stream = lines(form="text")
+    structlog.stdlib.get_logger("app.x").info("happened")
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", stream.getvalue())

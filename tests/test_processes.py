@@ -42,3 +42,17 @@ def test_a_log_that_is_gone_shows_nothing(tmp_path: Path) -> None:
     child = ended(Children(), "no-such-command", log=log).child
     log.unlink()
     assert child.last_lines() == []
+
+
+def test_the_working_directory_is_not_where_the_program_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("app", "click", "json"):
+        (tmp_path / package).mkdir()
+        for name in ("__init__.py", "__main__.py"):
+            (tmp_path / package / name).write_text("print('foreign code ran'); raise SystemExit(0)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    log = tmp_path / "it.log"
+    assert ended(Children(), "no-such-command", log=log).child.process.returncode == 2
+    assert "foreign" not in log.read_text()

@@ -1,33 +1,34 @@
 """The service put together: every surface of it, with what it needs to let someone in."""
 
 import shutil
-import socket
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-import requests
 from flask.testing import FlaskClient
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from pydantic import SecretStr
-from sqlalchemy import Engine
+from sqlalchemy import Engine, insert
 
 from app.admin.settings import AdminSettings, MetricsSettings
 from app.bootstrap import STORE_MIGRATIONS
-from app.database.engine import is_sqlite, open_engine
+from app.database.engine import is_sqlite, open_engine, writing
 from app.database.migrations import upgrade
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
-from app.edge.beside import serve_beside
-from app.edge.gunicorn import BindError
 from app.edge.throttle import FAILURES
+from app.ledger.ledger import note_findings, open_ledger
 from app.metrics import Metrics
+from app.numbers import source_labels
 from app.provider.settings import ProviderSettings
+from app.runs.lifecycle import RunRequest, Runs, RunStatus
+from app.runs.reading import refresh
+from app.runs.workers import WorkerState, beat
 from app.settings import ServerSettings, Settings
-from app.store.runs import RunRequest, Runs, RunStatus
-from app.sync.reading import refresh
+from app.store.sync_tables import ItemFailureRow, LedgerItemRow
 from app.web import create_app, create_metrics_app
 from tests.commands.conftest import DIRECTORY
 
@@ -147,35 +148,10 @@ def test_counters_of_a_worker_are_shown_to_those_who_see_the_services(
     settings: Settings, token: str, wanted: bool, code: int
 ) -> None:
     app = create_metrics_app(settings.model_copy(update={"metrics": MetricsSettings(require_token=wanted)}), Metrics())
-    port = serve_beside(app, "127.0.0.1", 0)
-    # Who connects and says nothing keeps nobody else waiting.
-    with socket.create_connection(("127.0.0.1", port)):
-        answer = requests.get(
-            f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {token}"}, timeout=5
-        )
+    answer = app.test_client().get("/metrics", headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == code
-    assert ("usher_backend_calls" in answer.text) == (code == 200)
-    assert requests.get(f"http://127.0.0.1:{port}/", timeout=5).status_code == 404
-
-
-@pytest.mark.parametrize(
-    "sent", [b"\x16\x03\x01\x02\x00\x01\r\n\r\n", b"GET\r\n\r\n", b"GET http://[/ HTTP/1.1\r\n\r\n"]
-)
-def test_what_is_no_request_keeps_no_one_from_the_counters(
-    settings: Settings, sent: bytes, capfd: pytest.CaptureFixture[str]
-) -> None:
-    port = serve_beside(create_metrics_app(settings, Metrics()), "127.0.0.1", 0)
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
-        peer.sendall(sent)
-        answered = peer.recv(4096)
-    assert requests.get(f"http://127.0.0.1:{port}/metrics", timeout=5).status_code == 200
-    assert b" 500 " not in answered
-    assert "Traceback" not in "".join(capfd.readouterr())
-
-
-def test_port_that_is_taken_is_told_in_one_line(settings: Settings) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(BindError, match="in use"):
-        serve_beside(create_metrics_app(settings, Metrics()), "127.0.0.1", taken.getsockname()[1])
+    assert ("usher_backend_calls" in answer.get_data(as_text=True)) == (code == 200)
+    assert app.test_client().get("/").status_code == 404
 
 
 def test_without_admin_tokens_nobody_gets_in(settings: Settings, engine: Engine) -> None:
@@ -219,10 +195,10 @@ def test_metrics_tell_of_requests_decisions_runs_and_sources(
     client.get("/resync/no-such-run", headers=RULE)
     runs = Runs(engine, now, Random(1))
     run, _ = runs.enqueue(RunRequest(trigger="resync"))
-    runs.move(run.run_id, RunStatus.READING, started_at=now())
-    runs.move(run.run_id, RunStatus.PLANNING)
+    runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=now())
+    runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING)
     counts = {"document": {"delete": {"held": 3}, "add": {"done": 2}}}
-    runs.move(run.run_id, RunStatus.HELD, counts=counts, finished_at=now(), calls=1)
+    runs.move(run.run_id, RunStatus.PLANNING, RunStatus.HELD, counts=counts, finished_at=now(), calls=1)
     numbers = _numbers(client)
     assert numbers['usher_decisions_total{outcome="allowed"}'] == 1
     assert numbers['usher_decisions_total{outcome="denied"}'] == 1
@@ -235,6 +211,129 @@ def test_metrics_tell_of_requests_decisions_runs_and_sources(
     assert numbers["usher_access_revision"] == 1
     assert numbers['usher_directory_records{source="people"}'] == 10
     assert numbers["usher_database_up"] == 1
+    assert numbers['usher_denials_total{reason="restricted"}'] == 1
+    assert numbers['usher_runs_ended_total{status="held"}'] == 1
+    assert numbers['usher_runs{status="verifying"}'] == 0
+    assert numbers["usher_queue_age_seconds"] == 0
+    assert numbers["usher_next_run_timestamp_seconds"] == NOW.timestamp() + 900
+
+
+def test_items_of_the_last_run_are_counted_once(client: FlaskClient, engine: Engine) -> None:
+    runs = Runs(engine, now, Random(1))
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=now())
+    runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING)
+    counts = {"document": {"add": {"planned": 9, "done": 5, "failed": 3}}}
+    runs.move(run.run_id, RunStatus.PLANNING, RunStatus.PARTIAL, counts=counts, finished_at=now())
+    items = {name: value for name, value in _numbers(client).items() if name.startswith("usher_last_run_items")}
+    assert sum(items.values()) == 9
+    assert items['usher_last_run_items{action="add",kind="document",outcome="planned"}'] == 1
+
+
+def test_metrics_tell_of_refused_items_the_ledger_and_the_last_verify(client: FlaskClient, engine: Engine) -> None:
+    ledger = open_ledger(engine, "https://backend.example", "key", now)
+    with writing(engine) as connection:
+        for item, parked in (("a", False), ("b", False), ("c", True)):
+            connection.execute(
+                insert(ItemFailureRow).values(
+                    ledger_id=ledger.ledger_id,
+                    kind="document",
+                    organization_id="acme",
+                    container_id="",
+                    item_id=item,
+                    deleting=False,
+                    fingerprint="",
+                    failures=1,
+                    retry_at=0,
+                    parked=parked,
+                    message="no",
+                )
+            )
+        connection.execute(
+            insert(LedgerItemRow).values(
+                ledger_id=ledger.ledger_id,
+                kind="folder",
+                organization_id="acme",
+                container_id="",
+                item_id="f",
+                digest="",
+                parent_id="",
+                access_type="",
+                access_role="",
+                disabled=False,
+                certain=True,
+            )
+        )
+        note_findings(connection, ledger.ledger_id, {"seen": 7, "missing": 2}, NOW)
+    numbers = _numbers(client)
+    assert numbers['usher_items_failing{kind="document"}'] == 2
+    assert numbers['usher_items_parked{kind="document"}'] == 1
+    assert numbers['usher_items_parked{kind="folder"}'] == 0
+    assert numbers['usher_ledger_items{kind="folder"}'] == 1
+    assert numbers['usher_last_verify_items{finding="missing"}'] == 2
+    assert numbers["usher_last_verify_timestamp_seconds"] == NOW.timestamp()
+    assert numbers['usher_attention{cause="failing"}'] == 1
+    assert numbers['usher_attention{cause="parked"}'] == 1
+
+
+def test_metrics_tell_of_workers_and_of_how_long_a_run_waits(client: FlaskClient, engine: Engine) -> None:
+    Runs(engine, lambda: NOW - timedelta(minutes=3), Random(1)).enqueue(RunRequest(trigger="resync"))
+    with writing(engine) as connection:
+        for worker_id, seconds, leads in (("1", 10, True), ("2", 100, False), ("3", 1000, True)):
+            seen_at = round((NOW.timestamp() - seconds) * 1000)
+            beat(
+                connection,
+                WorkerState(worker_id=worker_id, name="node", started_at=0, seen_at=seen_at, leads=leads),
+            )
+    numbers = _numbers(client)
+    assert numbers["usher_workers"] == 2
+    assert numbers["usher_workers_leading"] == 1
+    assert numbers["usher_worker_seen_timestamp_seconds"] == NOW.timestamp() - 10
+    assert numbers["usher_queue_age_seconds"] == 180
+
+
+def test_metrics_tell_what_is_wrong_with_the_records_of_each_source(
+    settings: Settings, engine: Engine, tmp_path: Path
+) -> None:
+    (tmp_path / "more.jsonl").write_text(
+        '{"kind": "user"}\n{"kind": "membership", "organizationId": "nowhere", "userId": "ada"}\n'
+    )
+    sources: Any = [
+        {"type": "file", "path": str(tmp_path / "directory.yaml"), "name": "people"},
+        {"type": "file", "path": str(tmp_path / "more.jsonl"), "name": "more"},
+    ]
+    settings = settings.model_copy(update={"directory": DirectorySettings(sources=sources)})
+    refresh(engine, sources_from_settings(settings.directory), clock=now)
+    numbers = _numbers(client_of(settings, engine))
+    for source, wrong in (("people", 0), ("more", 1)):
+        assert numbers[f'usher_directory_malformed_records{{source="{source}"}}'] == wrong
+        assert numbers[f'usher_directory_dangling_records{{source="{source}"}}'] == wrong
+
+
+def test_openmetrics_is_given_to_who_asks_for_it(client: FlaskClient) -> None:
+    client.post("/permissions/check", json=question(), headers=ASK)
+    answer = client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert answer.content_type.startswith("application/openmetrics-text")
+    families = {family.name: family for family in openmetrics_families(answer.get_data(as_text=True))}
+    assert families["usher_decisions"].type == "counter"
+    assert families["usher_build"].type == "info"
+    assert "usher_runs" in families
+    plain = client.get("/metrics")
+    assert plain.content_type.startswith("text/plain")
+    assert "usher_build_info{" in plain.get_data(as_text=True)
+
+
+def test_metrics_do_not_tell_where_things_lie() -> None:
+    assert source_labels(["/etc/acme/people.yaml", "people", "a/b/", "https://x/y"]) == [
+        "people.yaml",
+        "people",
+        "b",
+        "y",
+    ]
+    first, second, other = source_labels(["/a/people.yaml", "/b/people.yaml", "x"])
+    assert first.startswith("people.yaml#")
+    assert second.startswith("people.yaml#")
+    assert (first != second, other) == (True, "x")
 
 
 def test_metrics_do_not_grow_with_what_callers_invent(client: FlaskClient) -> None:

@@ -1,13 +1,15 @@
-"""May this user reach this resource at this moment, in which role and until when?
+"""The decision: whether this user may reach this resource at this moment, in which role and until when.
+
+The rules: ``app/access/README.md``, "The decision".
 
 One pure function answers, ``decide(view, question, now, policy)``; nothing else decides. It denies unless a rule
 allows:
 
 1. *organization*: an active member, with the membership's role.
-2. *folder, document*: the nearest level on the way up that has an active grant to the user decides: his own grant,
-   otherwise the most permissive of his groups' grants. Without any grant the access type in force does: ``restricted``
-   denies, otherwise a member has the membership's role, and ``public`` lets anyone else in with the role that the
-   policy names.
+2. *folder, document*: the nearest level of the ancestry that has an active grant to the user decides: their own
+   grant, otherwise the most permissive of their groups' grants. Without any grant the access type in force does:
+   ``restricted`` denies, otherwise a member has the membership's role, and ``public`` lets anyone else in with the role
+   that the policy names.
 3. *context*: rule 2 allows the document and every field is covered by an active context grant.
 
 The organization and the user must be known and enabled, and the resource known together with every folder above it: a
@@ -20,6 +22,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
 
+from app.access.ancestry import Ancestry, Obstacle
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -32,7 +35,6 @@ from app.access.records import (
     Record,
 )
 from app.access.view import AccessView
-from app.access.way import Obstacle, Way
 
 ResourceType = Literal["organization", "folder", "document", "context"]
 
@@ -40,7 +42,7 @@ ANY_VALUE = "*"
 """The value of a context grant that covers every value of its field."""
 
 
-class Asked(Protocol):
+class PermissionRequest(Protocol):
     """Who asks for what, in whatever form it came. For ``context``, ``resource_id`` is the document that the context
     belongs to.
 
@@ -63,8 +65,8 @@ class Asked(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What ``Asked`` asks, for those who have no form of their own."""
+class Check:
+    """What ``PermissionRequest`` asks, for those who have no form of their own."""
 
     user_id: str
     type: ResourceType
@@ -99,7 +101,7 @@ class Rule(StrEnum):
     FOLDER_CYCLE = "folder_cycle"
     """The folders above the resource lead back into themselves."""
     MEMBER = "member"
-    """Allowed: an active member asks for his organization."""
+    """Allowed: an active member asks for their organization."""
     NOT_A_MEMBER = "not_a_member"
     OWN_GRANT = "own_grant"
     """Allowed: the user's own grant at the nearest level that has any."""
@@ -110,13 +112,30 @@ class Rule(StrEnum):
     PUBLIC_ACCESS = "public_access"
     """Allowed: the resource is public and the user no member."""
     RESTRICTED = "restricted"
-    """Denied: no grant on the way up, and the resource is restricted."""
+    """Denied: no grant in the ancestry, and the resource is restricted."""
     CONTEXT_EMPTY = "context_empty"
     """Denied: the question names no field of the context."""
     CONTEXT_NOT_COVERED = "context_not_covered"
     """Denied: the document is allowed, but a field of the context is not."""
     CONTEXT_GRANTS = "context_grants"
     """Allowed: the document is, and context grants cover every field."""
+
+    @property
+    def denies(self) -> bool:
+        """Whether a decision that this settled is a denial."""
+        return self not in _LET_IN
+
+
+_LET_IN = frozenset(
+    {
+        Rule.MEMBER,
+        Rule.OWN_GRANT,
+        Rule.GROUP_GRANT,
+        Rule.MEMBER_ACCESS,
+        Rule.PUBLIC_ACCESS,
+        Rule.CONTEXT_GRANTS,
+    }
+)
 
 
 class Decision(NamedTuple):
@@ -133,12 +152,12 @@ class Decision(NamedTuple):
     """The context fields that no context grant covers, with ``CONTEXT_NOT_COVERED``."""
 
 
-def decide(view: AccessView, question: Asked, now: datetime, policy: DecisionPolicy) -> Decision:
+def decide(view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy) -> Decision:
     """The answer to one question at the moment ``now`` (aware), from one revision of the access model."""
     return capped(judge(view, question, now, policy), now, policy)
 
 
-def judge(view: AccessView, question: Asked, now: datetime, policy: DecisionPolicy) -> Decision:
+def judge(view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy) -> Decision:
     """The same without the cap on its lifetime.
 
     Within one revision it stays what it is from ``now`` until its own ``expires_at``: that is what this moment means,
@@ -172,7 +191,7 @@ def capped(decision: Decision, now: datetime, policy: DecisionPolicy) -> Decisio
     return Decision(True, decision.rule, decision.trail, decision.access_role, cap)
 
 
-def _decide_organization(view: AccessView, question: Asked, now: datetime) -> Decision:
+def _decide_organization(view: AccessView, question: PermissionRequest, now: datetime) -> Decision:
     if question.resource_id != question.organization_id:
         return Decision(False, Rule.RESOURCE_UNKNOWN)
     membership = view.membership(question.organization_id, question.user_id)
@@ -181,11 +200,11 @@ def _decide_organization(view: AccessView, question: Asked, now: datetime) -> De
     return Decision(True, Rule.MEMBER, (membership,), membership.access_role, membership.expires_at)
 
 
-_TOP = Way()
+_TOP = Ancestry()
 
 
 def _decide_resource(
-    view: AccessView, question: Asked, now: datetime, policy: DecisionPolicy, organization: Organization
+    view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy, organization: Organization
 ) -> Decision:
     organization_id, folder_id = question.organization_id, question.resource_id
     document: Document | None = None
@@ -198,29 +217,29 @@ def _decide_resource(
             above = question.parent_folder_id
         else:
             return Decision(False, Rule.RESOURCE_UNKNOWN)
-    # The whole way is known before anything is decided: a grant below a broken place must not count.
-    way = _TOP if above is None else view.way_up(organization_id, above)
-    if way.obstacle is not None:
-        return _decide_unknown(document, way)
+    # The whole ancestry is known before anything is decided: a grant below a broken place must not count.
+    ancestry = _TOP if above is None else view.ancestry_of(organization_id, above)
+    if ancestry.obstacle is not None:
+        return _decide_unknown(document, ancestry)
     if view.any_grants(organization_id, question.user_id, None if document is None else document.document_id, above):
-        levels: tuple[Folder | Document, ...] = way.folders if document is None else (document, *way.folders)
+        levels: tuple[Folder | Document, ...] = ancestry.folders if document is None else (document, *ancestry.folders)
         for passed, level in enumerate(levels, start=1):
             active = [grant for grant in _grants_on(view, question, level) if _is_active(grant, now)]
             if active:
                 return _decide_by_grants(active, question.user_id, levels[:passed])
-    access_type, trail = _type_in_force(document, way, organization)
+    access_type, trail = _type_in_force(document, ancestry, organization)
     membership = view.membership(organization_id, question.user_id)
     return _decide_by_access_type(access_type, trail, membership, now, policy)
 
 
-def _decide_unknown(document: Document | None, way: Way) -> Decision:
-    passed: tuple[Folder | Document, ...] = way.folders if document is None else (document, *way.folders)
-    if way.obstacle is Obstacle.CYCLE:
+def _decide_unknown(document: Document | None, ancestry: Ancestry) -> Decision:
+    passed: tuple[Folder | Document, ...] = ancestry.folders if document is None else (document, *ancestry.folders)
+    if ancestry.obstacle is Obstacle.CYCLE:
         return Decision(False, Rule.FOLDER_CYCLE, passed)
     return Decision(False, Rule.FOLDER_UNKNOWN if passed else Rule.RESOURCE_UNKNOWN, passed)
 
 
-def _grants_on(view: AccessView, question: Asked, level: Folder | Document) -> Sequence[Grant]:
+def _grants_on(view: AccessView, question: PermissionRequest, level: Folder | Document) -> Sequence[Grant]:
     if isinstance(level, Folder):
         return view.grants(question.organization_id, "folder", level.folder_id, question.user_id)
     return view.grants(question.organization_id, "document", level.document_id, question.user_id)
@@ -237,14 +256,14 @@ def _decide_by_grants(active: list[Grant], user_id: str, levels: tuple[Folder | 
 
 
 def _type_in_force(
-    document: Document | None, way: Way, organization: Organization
+    document: Document | None, ancestry: Ancestry, organization: Organization
 ) -> tuple[AccessType, tuple[Folder | Document | Organization, ...]]:
     """The nearest access type, and the levels up to the one that has it: at last the organization, which always has."""
     if document is not None and document.access_type is not None:
         return document.access_type, (document,)
-    folders = way.folders[: way.typed] if way.typed else way.folders
+    folders = ancestry.folders[: ancestry.typed] if ancestry.typed else ancestry.folders
     passed: tuple[Folder | Document, ...] = folders if document is None else (document, *folders)
-    if way.typed and (access_type := folders[-1].access_type) is not None:
+    if ancestry.typed and (access_type := folders[-1].access_type) is not None:
         return access_type, passed
     return organization.access_type, (*passed, organization)
 
@@ -256,7 +275,7 @@ def _decide_by_access_type(
     now: datetime,
     policy: DecisionPolicy,
 ) -> Decision:
-    """The decision where no grant is on the way."""
+    """The decision where no grant is in the ancestry."""
     if access_type is AccessType.RESTRICTED:
         return Decision(False, Rule.RESTRICTED, trail)
     if membership is not None:
@@ -269,7 +288,7 @@ def _decide_by_access_type(
 
 
 def _decide_context(
-    view: AccessView, question: Asked, now: datetime, policy: DecisionPolicy, organization: Organization
+    view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy, organization: Organization
 ) -> Decision:
     asked = question.context
     if not asked:

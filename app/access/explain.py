@@ -1,17 +1,17 @@
-"""Why was it decided so? The decision again, as one sentence for a person and as the records that led to it.
+"""The explanation of a decision: the same again, as one sentence for a person and the records that led to it.
 
 Nothing is evaluated a second time: the sentence and the path are made from what ``decide`` itself went by.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-from app.access.decide import Asked, Decision, DecisionPolicy, Rule, decide
+from app.access.decide import Decision, DecisionPolicy, PermissionRequest, Rule, decide
 from app.access.records import ContextGrant, Document, Folder, Grant, Membership, Organization, Record
 from app.access.view import AccessView
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from app.clock import epoch_ms
+from app.text import named
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Explanation:
 
     ``path`` holds the records in the order in which they were looked at, each as a JSON object with its ``kind`` and
     its fields by their wire names (times in epoch milliseconds). Before a group's grant come the memberships that make
-    the user a member of the group, his own first.
+    the user a member of the group, their own first.
     """
 
     decision: Decision
@@ -28,7 +28,7 @@ class Explanation:
     path: tuple[Mapping[str, object], ...]
 
 
-def explain(view: AccessView, question: Asked, now: datetime, policy: DecisionPolicy) -> Explanation:
+def explain(view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy) -> Explanation:
     """The decision at the moment ``now``, and why. The view should carry names: they are shown in ``path``."""
     decision = decide(view, question, now, policy)
     steps = tuple(_wire_from_record(record) for record in _steps(view, question, decision))
@@ -39,7 +39,7 @@ def explain(view: AccessView, question: Asked, now: datetime, policy: DecisionPo
     return Explanation(decision, reason + ".", steps)
 
 
-def _steps(view: AccessView, question: Asked, decision: Decision) -> Iterator[Record]:
+def _steps(view: AccessView, question: PermissionRequest, decision: Decision) -> Iterator[Record]:
     shown: set[tuple[str, ...]] = set()
     for record in decision.trail:
         if isinstance(record, Grant | ContextGrant) and record.organization_user_group_id is not None:
@@ -62,46 +62,46 @@ def _wire_from_record(record: Record) -> dict[str, object]:
             continue
         first, *rest = field.name.split("_")
         name = first + "".join(part.capitalize() for part in rest)
-        wire[name] = (value - _EPOCH) // timedelta(milliseconds=1) if isinstance(value, datetime) else value
+        wire[name] = epoch_ms(value) if isinstance(value, datetime) else value
     return wire
 
 
-def _organization_unknown(question: Asked, _: Decision) -> str:
-    return f"organization {_shown(question.organization_id)} is not in the directory"
+def _organization_unknown(question: PermissionRequest, _: Decision) -> str:
+    return f"organization {named(question.organization_id)} is not in the directory"
 
 
-def _organization_disabled(question: Asked, _: Decision) -> str:
-    return f"organization {_shown(question.organization_id)} is disabled"
+def _organization_disabled(question: PermissionRequest, _: Decision) -> str:
+    return f"organization {named(question.organization_id)} is disabled"
 
 
-def _user_unknown(question: Asked, _: Decision) -> str:
-    return f"user {_shown(question.user_id)} is not in the directory"
+def _user_unknown(question: PermissionRequest, _: Decision) -> str:
+    return f"user {named(question.user_id)} is not in the directory"
 
 
-def _user_disabled(question: Asked, _: Decision) -> str:
-    return f"user {_shown(question.user_id)} is disabled"
+def _user_disabled(question: PermissionRequest, _: Decision) -> str:
+    return f"user {named(question.user_id)} is disabled"
 
 
-def _resource_unknown(question: Asked, _: Decision) -> str:
-    return f"organization {_shown(question.organization_id)} has no {_resource(question)}"
+def _resource_unknown(question: PermissionRequest, _: Decision) -> str:
+    return f"organization {named(question.organization_id)} has no {_resource(question)}"
 
 
-def _folder_unknown(question: Asked, decision: Decision) -> str:
+def _folder_unknown(question: PermissionRequest, decision: Decision) -> str:
     last = decision.trail[-1]
     missing = last.parent_folder_id if isinstance(last, Folder) else getattr(last, "folder_id", None)
-    return f"folder {_shown(missing or '')}, in which {_resource(question)} lies, is not in the directory"
+    return f"folder {named(missing or '')}, in which {_resource(question)} lies, is not in the directory"
 
 
-def _folder_cycle(question: Asked, _: Decision) -> str:
+def _folder_cycle(question: PermissionRequest, _: Decision) -> str:
     return f"the folders around {_resource(question)} lie in each other in a circle"
 
 
-def _member(question: Asked, _: Decision) -> str:
-    return f"{_shown(question.user_id)} is a member of organization {_shown(question.organization_id)}"
+def _member(question: PermissionRequest, _: Decision) -> str:
+    return f"{named(question.user_id)} is a member of organization {named(question.organization_id)}"
 
 
-def _not_a_member(question: Asked, decision: Decision) -> str:
-    user, organization = _shown(question.user_id), _shown(question.organization_id)
+def _not_a_member(question: PermissionRequest, decision: Decision) -> str:
+    user, organization = named(question.user_id), named(question.organization_id)
     last = decision.trail[-1] if decision.trail else None
     if isinstance(last, Membership) and last.expires_at is not None:
         missing = f"{user}'s membership of organization {organization} ended at {_time(last.expires_at)}"
@@ -112,52 +112,52 @@ def _not_a_member(question: Asked, decision: Decision) -> str:
     return f"no grant lets {user} in, {_resource(question)} is open to members only, and {missing}"
 
 
-def _own_grant(question: Asked, decision: Decision) -> str:
-    return f"{_shown(question.user_id)} was let in by name on {_place(decision)}"
+def _own_grant(question: PermissionRequest, decision: Decision) -> str:
+    return f"{named(question.user_id)} was let in by name on {_place(decision)}"
 
 
-def _group_grant(question: Asked, decision: Decision) -> str:
+def _group_grant(question: PermissionRequest, decision: Decision) -> str:
     groups = [
-        _shown(record.organization_user_group_id)
+        named(record.organization_user_group_id)
         for record in decision.trail
         if isinstance(record, Grant) and record.organization_user_group_id is not None
     ]
-    named = f"group {groups[0]}" if len(groups) == 1 else f"groups {', '.join(groups)}"
-    return f"{_shown(question.user_id)} is in {named}, let in by name on {_place(decision)}"
+    which = f"group {groups[0]}" if len(groups) == 1 else f"groups {', '.join(groups)}"
+    return f"{named(question.user_id)} is in {which}, let in by name on {_place(decision)}"
 
 
-def _member_access(question: Asked, decision: Decision) -> str:
+def _member_access(question: PermissionRequest, decision: Decision) -> str:
     return f"{_access_type(question, decision)}, and {_member(question, decision)}"
 
 
-def _public_access(question: Asked, decision: Decision) -> str:
+def _public_access(question: PermissionRequest, decision: Decision) -> str:
     return _access_type(question, decision)
 
 
-def _restricted(question: Asked, decision: Decision) -> str:
-    return f"{_access_type(question, decision)}, and no grant lets {_shown(question.user_id)} in"
+def _restricted(question: PermissionRequest, decision: Decision) -> str:
+    return f"{_access_type(question, decision)}, and no grant lets {named(question.user_id)} in"
 
 
-def _context_empty(_question: Asked, _decision: Decision) -> str:
+def _context_empty(_question: PermissionRequest, _decision: Decision) -> str:
     return "the question names no field of the context"
 
 
-def _context_not_covered(question: Asked, decision: Decision) -> str:
-    fields_shown = ", ".join(_shown(name) for name in decision.uncovered)
+def _context_not_covered(question: PermissionRequest, decision: Decision) -> str:
+    fields_shown = ", ".join(named(name) for name in decision.uncovered)
     return (
-        f"{_shown(question.user_id)} may reach document {_shown(question.resource_id)}, "
+        f"{named(question.user_id)} may reach document {named(question.resource_id)}, "
         f"but no context grant covers what was asked of {fields_shown}"
     )
 
 
-def _context_grants(question: Asked, _: Decision) -> str:
+def _context_grants(question: PermissionRequest, _: Decision) -> str:
     return (
-        f"{_shown(question.user_id)} may reach document {_shown(question.resource_id)}, "
+        f"{named(question.user_id)} may reach document {named(question.resource_id)}, "
         "and context grants cover every field that was asked for"
     )
 
 
-_REASONS: Mapping[Rule, Callable[[Asked, Decision], str]] = {
+_REASONS: Mapping[Rule, Callable[[PermissionRequest, Decision], str]] = {
     Rule.ORGANIZATION_UNKNOWN: _organization_unknown,
     Rule.ORGANIZATION_DISABLED: _organization_disabled,
     Rule.USER_UNKNOWN: _user_unknown,
@@ -178,34 +178,29 @@ _REASONS: Mapping[Rule, Callable[[Asked, Decision], str]] = {
 }
 
 
-def _resource(question: Asked) -> str:
+def _resource(question: PermissionRequest) -> str:
     kind = "document" if question.type == "context" else question.type
-    return f"{kind} {_shown(question.resource_id)}"
+    return f"{kind} {named(question.resource_id)}"
 
 
 def _place(decision: Decision) -> str:
     """Where the grant stands that decided."""
     grant = next(record for record in decision.trail if isinstance(record, Grant))
     if grant.folder_id is not None:
-        return f"folder {_shown(grant.folder_id)}"
-    return f"document {_shown(grant.document_id or '')}"
+        return f"folder {named(grant.folder_id)}"
+    return f"document {named(grant.document_id or '')}"
 
 
-def _access_type(question: Asked, decision: Decision) -> str:
+def _access_type(question: PermissionRequest, decision: Decision) -> str:
     """The access type in force and where it comes from."""
     source = next(record for record in reversed(decision.trail) if isinstance(record, Organization | Folder | Document))
     resource = f"{_resource(question)} is {source.access_type}"
     if isinstance(source, Organization):
         return f"{resource} like its organization"
     if isinstance(source, Folder) and (question.type != "folder" or source.folder_id != question.resource_id):
-        return f"{resource} through folder {_shown(source.folder_id)}"
+        return f"{resource} through folder {named(source.folder_id)}"
     return resource
 
 
 def _time(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _shown(identifier: str) -> str:
-    """An id within a sentence that may end up on a terminal or in a log."""
-    return identifier if identifier.isprintable() else ascii(identifier)

@@ -288,15 +288,3 @@ def _holder(grant: Grant | ContextGrant) -> Key:
 
 
 Record = Organization | User | Membership | Group | GroupMember | Folder | Document | Grant | ContextGrant
-
-RECORD_TYPES: tuple[type[Record], ...] = (
-    Organization,
-    User,
-    Membership,
-    Group,
-    GroupMember,
-    Folder,
-    Document,
-    Grant,
-    ContextGrant,
-)

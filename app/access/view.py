@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from app.access.ancestry import Ancestry
 from app.access.records import ContextGrant, Document, Grant, GroupMember, Level, Membership, Organization, User
-from app.access.way import Way
 
 
 class AccessView(Protocol):
@@ -27,8 +27,8 @@ class AccessView(Protocol):
 
     def document(self, organization_id: str, document_id: str) -> Document | None: ...
 
-    def way_up(self, organization_id: str, folder_id: str) -> Way:
-        """The folder and those above it, as ``app.access.way.way_up`` walks them."""
+    def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
+        """The folder and those above it, as ``app.access.ancestry.ancestry_of`` walks them."""
         ...
 
     def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
@@ -40,16 +40,16 @@ class AccessView(Protocol):
         ...
 
     def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
-        """The grants that stand on exactly this folder or document: the user's own and those of his groups.
+        """The grants that stand on exactly this folder or document: the user's own and those of their groups.
 
         Groups count transitively: a member of a group inside a group is a member of both.
         """
         ...
 
     def context_grants(self, organization_id: str, user_id: str) -> Sequence[ContextGrant]:
-        """The context grants of the user and of his groups (transitively) in this organization."""
+        """The context grants of the user and of their groups (transitively) in this organization."""
         ...
 
     def group_path(self, organization_id: str, user_id: str, group_id: str) -> Sequence[GroupMember]:
-        """The shortest chain of memberships that makes the user a member of the group, his own first; for reasons."""
+        """The shortest chain of memberships that makes the user a member of the group, their own first; for reasons."""
         ...

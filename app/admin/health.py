@@ -1,4 +1,4 @@
-"""Does this process live, can it answer, and how is it doing?
+"""The endpoints of health: whether this process lives, can answer, and how it is doing.
 
 ``/healthz`` says that the process lives and touches nothing else: who restarts processes by it must not restart them
 because a database is away. ``/readyz`` runs every check and is 503 as soon as one fails: who sends requests by it sends
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import structlog
 from flask import Blueprint, Response, request
 
-from app.edge.errors import log_fields
+from app.database.trouble import log_fields, outage_in_words
 from app.edge.json import json_response
 from app.edge.tokens import TokenSet, require_bearer
 
@@ -41,22 +41,23 @@ def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
                 results[name] = {"state": "failed", "detail": str(error)}
             except Exception as error:  # noqa: BLE001 - log_fields tells all of it
                 log.warning("readiness_check_failed", check=name, **log_fields(error))
-                results[name] = {"state": "failed", "detail": "not reachable at the moment"}
+                results[name] = {"state": "failed", "detail": outage_in_words(error)}
         ready = all(result["state"] == "ok" for result in results.values())
         return json_response({"status": "ready" if ready else "not_ready", "checks": results}, 200 if ready else 503)
 
     return blueprint
 
 
-def metrics_blueprint(render: Callable[[], tuple[bytes, str]], tokens: TokenSet | None) -> Blueprint:
-    """``/metrics``; ``render`` gives the text and its content type, ``tokens`` lets in, None: everyone."""
+def metrics_blueprint(render: Callable[[str], tuple[bytes, str]], tokens: TokenSet | None) -> Blueprint:
+    """``/metrics``; ``render`` gives the text that an ``Accept`` header asks for and its content type, ``tokens`` lets
+    in, None: everyone."""
     blueprint = Blueprint("metrics", __name__)
 
     @blueprint.get("/metrics")
     def metrics() -> Response:
         if tokens is not None:
             require_bearer(request, tokens)
-        text, content_type = render()
-        return Response(text, content_type=content_type)
+        text, content_type = render(request.headers.get("Accept", ""))
+        return Response(text, content_type=content_type, headers={"Vary": "Accept"})
 
     return blueprint

@@ -1,4 +1,4 @@
-"""How is the service told to those who speak OpenAPI?
+"""The service's own OpenAPI document.
 
 One OpenAPI 3.1 document of its endpoints: the permission-provider call and its explanation from the contract's shapes,
 the endpoints for operators from this package's.
@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from flask import Blueprint, Response
 from pydantic import JsonValue, TypeAdapter
 
-from app.admin.resync import ItemKind, ItemStatus, ResyncRequest
+from app.admin.resync import DecisionRequest, ItemKind, ItemStatus, ResyncRequest
 from app.contract.envelope import FailureEnvelope
 from app.contract.permission_call import RequestWire, ResultWire
 from app.edge.json import json_response
@@ -74,13 +74,13 @@ def _schemas(max_requests: int) -> Json:
         ("Request", "validation", TypeAdapter(RequestWire)),
         ("Result", "serialization", TypeAdapter(ResultWire)),
         ("ResyncRequest", "validation", TypeAdapter(ResyncRequest)),
+        ("DecisionRequest", "validation", TypeAdapter(DecisionRequest)),
         ("Failure", "serialization", TypeAdapter(FailureEnvelope)),
     ]
     by_key, shared = TypeAdapter.json_schemas(named, ref_template=_REF)
     schemas: Json = dict(shared.get("$defs", {}))
     requests: Json = {
         "type": "array",
-        "minItems": 1,
         "maxItems": max_requests,
         "items": by_key["Request", "validation"],
     }
@@ -95,13 +95,68 @@ def _schemas(max_requests: int) -> Json:
         "required": ["data"],
         "properties": {"data": {"type": "object", "required": ["requests"], "properties": {"requests": requests}}},
     }
-    schemas["Answers"] = {"type": "object", "required": list(answers), "properties": answers}
+    required: list[JsonValue] = list(answers)
+    # Over `data`, for answers that go to a browser.
+    answers["signature"] = {"type": "string"}
+    schemas["Answers"] = {"type": "object", "required": required, "properties": answers}
     schemas["Run"] = {
         "type": "object",
         "required": ["runId", "status"],
-        "properties": {"runId": {"type": "string"}, "status": {"type": "string"}},
+        "properties": {
+            "runId": {"type": "string"},
+            "status": {"type": "string"},
+            "continuedBy": {
+                "type": ["string", "null"],
+                "description": "The run that goes on from where this one was interrupted.",
+            },
+        },
     }
+    schemas["Changes"] = {
+        "type": "object",
+        "required": ["changes"],
+        "properties": {
+            "changes": {"type": "array", "items": {"$ref": _REF.format(model="Change")}},
+            "nextPageToken": {"type": "string"},
+        },
+    }
+    schemas["Change"] = _change()
     return schemas
+
+
+def _change() -> Json:
+    def of(kind: JsonValue, description: str = "") -> JsonValue:
+        return {"type": kind} | ({"description": description} if description else {})
+
+    field: Json = {
+        "type": "object",
+        "required": ["field", "new"],
+        "properties": {
+            "field": of("string", "Its name in the directory's records."),
+            "old": {"description": "What the backend was told last; null: nothing. Left out where that is not known."},
+            "new": {"description": "null: nothing, or inherited, or the top of the tree."},
+        },
+    }
+    properties: dict[str, JsonValue] = {
+        "ordinal": of("integer"),
+        "phase": of("integer"),
+        "action": {"type": "string", "enum": ["add", "update", "delete"]},
+        "kind": {"type": "string", "enum": list(get_args(ItemKind))},
+        "organizationId": of("string"),
+        "containerId": of(["string", "null"], "The folder, document or group that a user's entry is in."),
+        "id": of("string"),
+        "name": of(["string", "null"], "What the item, or the user of an entry, is called."),
+        "containerName": of(["string", "null"]),
+        "operation": of("string"),
+        "reason": of("string", "Which record brought it about."),
+        "status": {"type": "string", "enum": list(get_args(ItemStatus))},
+        "message": of(["string", "null"], "What became of it."),
+    }
+    required: list[JsonValue] = list(properties)
+    properties["fields"] = {"type": "array", "items": field, "description": "What an update changes."}
+    properties["allFieldsKnown"] = of(
+        "boolean", "Of an update: false where what the backend was told of names and further fields is not known."
+    )
+    return {"type": "object", "required": required, "properties": properties}
 
 
 def _permissions(name: str, summary: str, token: str) -> Json:
@@ -133,15 +188,16 @@ def _resync_paths() -> Json:
         "/resync": {"post": start},
         "/resync/{runId}": {"get": _admin("getRun", "How a run goes.", {"200": "Run"}, (404,), [_RUN_ID])},
         "/resync/{runId}/changes": {
-            "get": _admin("getChanges", "What a run changes, and why.", {"200": None}, (400, 404), parameters)
+            "get": _admin("getChanges", "What a run changes, and why.", {"200": "Changes"}, (400, 404), parameters)
         },
-        "/resync/{runId}/approve": {
-            "post": _admin("approveRun", "Apply what was held.", {"202": "Run"}, (400, 404), [_RUN_ID])
-        },
-        "/resync/{runId}/cancel": {
-            "post": _admin("cancelRun", "Stop it, or drop what was held.", {"202": "Run"}, (400, 404), [_RUN_ID])
-        },
+        "/resync/{runId}/approve": {"post": _deciding("approveRun", "Apply what was held.")},
+        "/resync/{runId}/cancel": {"post": _deciding("cancelRun", "Stop it, or drop what was held.")},
     }
+
+
+def _deciding(name: str, summary: str) -> Json:
+    described = _admin(name, summary, {"202": "Run"}, (400, 404, *_BODY_CODES), [_RUN_ID])
+    return described | {"requestBody": _body("DecisionRequest", required=False)}
 
 
 def _open_paths() -> Json:

@@ -1,4 +1,4 @@
-"""How does a program start a run, watch it, and decide about what it held back?
+"""The endpoints of runs: a program starts one, watches it, and decides about what it held back.
 
 ``POST /resync`` puts a run into the queue that the workers share; everything else reads or moves that run's row.
 Nothing here waits for a worker.
@@ -8,43 +8,51 @@ import base64
 import binascii
 import re
 from datetime import datetime
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from urllib.parse import quote
 
+import structlog
 from flask import Blueprint, Response, request
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 from werkzeug.wrappers import Response as BaseResponse
 
+from app.clock import utc_text
 from app.contract.base import Id, Request
 from app.contract.complaint import first_error
 from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound
 from app.edge.body import read_json
-from app.edge.errors import answer_error
+from app.edge.errors import TooManyRequests, answer_error
 from app.edge.json import json_response
-from app.edge.tokens import TokenSet, require_bearer
-from app.store.runs import Change, Run, RunConflictError, RunNotFoundError, RunRequest, Runs, RunStatus
+from app.edge.tokens import TokenSet, require_bearer, shown_fingerprint
+from app.plan.listing import FieldChange, PlannedChange
+from app.plan.rules import Action
+from app.runs.lifecycle import QueueFullError, Run, RunConflictError, RunNotFoundError, RunRequest, Runs
+from app.text import named
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_IDS = 10_000
+MAX_REASON = 1000
 
-ItemStatus = Literal["planned", "done", "failed", "held", "waiting", "parked", "skipped", "cancelled"]
+ItemStatus = Literal["planned", "done", "failed", "held", "discarded", "waiting", "parked", "skipped", "cancelled"]
 ItemKind = Literal[
     "organization", "folder", "document", "group", "organizationUser", "folderUser", "documentUser", "groupMember"
 ]
 ITEM_STATUSES: tuple[str, ...] = get_args(ItemStatus)
 """What can become of an item."""
 
+_Body = TypeVar("_Body", bound=Request)
 _KEY = re.compile(r"[!-~]{1,200}")
+_QUEUE_RETRY_SECONDS = 60
 _PAGE_SIZES = range(1, 1001)
 
 
-def _not_empty(ids: list[str]) -> list[str]:
-    if not ids:
+def _not_empty(ids: list[Any] | None) -> list[Any] | None:
+    if ids is not None and not ids:
         raise ValueError("must not be empty: leave it out for everything")
     return ids
 
 
-_Narrowing = Annotated[
+_Selection = Annotated[
     list[Id],
     # An empty list is what a program sends that found nobody; taken for everything, it would do the most it can.
     AfterValidator(_not_empty),
@@ -61,11 +69,37 @@ class ResyncRequest(Request):
 
     model_config = ConfigDict(extra="forbid")
 
-    organization_ids: _Narrowing | None = None
-    user_ids: _Narrowing | None = None
+    organization_ids: _Selection | None = None
+    user_ids: _Selection | None = None
     dry_run: bool | None = None
     verify: bool | None = None
     allow_deletes: bool | None = None
+    retry: Annotated[
+        bool | None, Field(description="Try now what waits for its next try, or is parked, after failures.")
+    ] = None
+    kinds: Annotated[
+        list[ItemKind] | None,
+        AfterValidator(_not_empty),
+        Field(
+            max_length=len(get_args(ItemKind)),
+            description="With `retry`: items of these kinds alone.",
+            json_schema_extra={"minItems": 1},
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _kinds_of_a_retry(self) -> Self:
+        if self.kinds is not None and not self.retry:
+            raise ValueError("kinds says what is tried again: give it together with retry true")
+        return self
+
+
+class DecisionRequest(Request):
+    """The body of approving or cancelling a run, which may be left out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: Annotated[str, Field(max_length=MAX_REASON)] | None = None
 
 
 def resync_blueprint(runs: Runs, tokens: TokenSet) -> Blueprint:
@@ -83,6 +117,8 @@ def resync_blueprint(runs: Runs, tokens: TokenSet) -> Blueprint:
     @blueprint.post("/resync")
     def start() -> Response:
         run = _enqueue(runs, _read_request(), _idempotency_key())
+        # The line that ties the caller's request id, which every line of this request has, to the run.
+        structlog.stdlib.get_logger(__name__).info("run_asked_for", run_id=run.run_id, status=run.status.value)
         where = f"/resync/{quote(run.run_id, safe='')}"
         return json_response({"runId": run.run_id, "status": run.status.value}, 202, {"Location": where})
 
@@ -97,17 +133,19 @@ def resync_blueprint(runs: Runs, tokens: TokenSet) -> Blueprint:
     @blueprint.post("/resync/<run_id>/approve")
     def approve(run_id: str) -> Response:
         _found(runs, run_id)
+        reason = _read_reason()
         try:
-            run = runs.approve(run_id)
+            run = runs.approve(run_id, by=_asking(), reason=reason)
         except RunConflictError as error:
             raise FailedPrecondition(str(error)) from error
         return json_response(run_to_wire(run), 202)
 
     @blueprint.post("/resync/<run_id>/cancel")
     def cancel(run_id: str) -> Response:
-        held = _found(runs, run_id).status is RunStatus.HELD
+        _found(runs, run_id)
+        reason = _read_reason()
         try:
-            run = runs.discard(run_id) if held else runs.cancel(run_id)
+            run = runs.cancel(run_id, by=_asking(), reason=reason)
         except RunConflictError as error:
             raise FailedPrecondition(str(error)) from error
         return json_response(run_to_wire(run), 202)
@@ -126,6 +164,8 @@ def run_to_wire(run: Run) -> dict[str, object]:
         "allowDeletes": run.allow_deletes,
         "organizationIds": list(run.organization_ids),
         "userIds": list(run.user_ids),
+        "retry": run.retry,
+        "kinds": list(run.kinds),
         "planId": run.plan_id,
         "revision": run.revision,
         "counts": run.counts,
@@ -133,16 +173,31 @@ def run_to_wire(run: Run) -> dict[str, object]:
         "requested": _iso(run.requested_at),
         "started": _iso(run.started_at),
         "finished": _iso(run.finished_at),
+        "heldAt": _iso(run.held_at),
         "heldUntil": _iso(run.held_until),
+        "decision": _decision_to_wire(run),
+        "resumed": _iso(run.resumed_at),
         "cancelRequested": run.cancel_requested,
+        "continuedBy": run.continued_by,
         "error": run.error,
         "report": run.report,
     }
 
 
-def change_to_wire(change: Change) -> dict[str, object]:
-    """One item of a run's plan, with why it is there and what became of it."""
+def _decision_to_wire(run: Run) -> dict[str, object] | None:
+    if run.decision is None:
+        return None
     return {
+        "decision": run.decision,
+        "at": _iso(run.decided_at),
+        "by": run.decided_by,
+        "reason": run.decision_reason,
+    }
+
+
+def change_to_wire(change: PlannedChange) -> dict[str, object]:
+    """One item of a run's plan, with what it changes, why it is there and what became of it."""
+    wire: dict[str, object] = {
         "ordinal": change.ordinal,
         "phase": change.phase,
         "action": change.action,
@@ -150,26 +205,49 @@ def change_to_wire(change: Change) -> dict[str, object]:
         "organizationId": change.organization_id,
         "containerId": change.container_id or None,
         "id": change.item_id,
+        "name": change.name,
+        "containerName": change.container_name,
         "operation": change.operation,
         "reason": change.reason,
         "status": change.status,
         "message": change.message or None,
     }
+    if change.action == Action.UPDATE:
+        wire["fields"] = [_field_to_wire(field) for field in change.fields]
+        wire["allFieldsKnown"] = change.all_fields_known
+    return wire
+
+
+def _field_to_wire(field: FieldChange) -> dict[str, object]:
+    old = {"old": field.old} if field.old_is_known else {}
+    return {"field": field.field, **old, "new": field.new}
 
 
 def _read_request() -> ResyncRequest:
     # No body at all is the plainest way to say: everything.
+    return _read(ResyncRequest)
+
+
+def _read_reason() -> str | None:
+    return _read(DecisionRequest).reason
+
+
+def _asking() -> str:
+    return f"admin token {shown_fingerprint(request)}"
+
+
+def _read(shape: type[_Body]) -> _Body:
     if request.content_length in {0, None} and "Transfer-Encoding" not in request.headers:
-        return ResyncRequest()
+        return shape()
     body = read_json(request, max_bytes=MAX_BODY_BYTES)
     if not isinstance(body, dict):
         raise InvalidArgument("the body must be a JSON object")
     for name in body:
-        if not any(name == field.alias for field in ResyncRequest.model_fields.values()):
-            known = ", ".join(str(field.alias) for field in ResyncRequest.model_fields.values())
-            raise InvalidArgument(f"body.{_shown(name)}: not a field of this request; it knows {known}")
+        if not any(name == field.alias for field in shape.model_fields.values()):
+            known = ", ".join(str(field.alias) for field in shape.model_fields.values())
+            raise InvalidArgument(f"body.{named(name, limit=80)}: not a field of this request; it knows {known}")
     try:
-        return ResyncRequest.from_wire(body)
+        return shape.from_wire(body)
     except ValidationError as error:
         raise InvalidArgument(first_error(error, body, root="body")) from error
 
@@ -191,11 +269,15 @@ def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None) -> 
                 dry_run=bool(wanted.dry_run),
                 verify=bool(wanted.verify),
                 allow_deletes=bool(wanted.allow_deletes),
+                retry=bool(wanted.retry),
+                kinds=tuple(wanted.kinds or ()),
                 idempotency_key=idempotency_key,
             )
         )
     except RunConflictError as error:
         raise FailedPrecondition(f"Idempotency-Key: {error}") from error
+    except QueueFullError as error:
+        raise TooManyRequests(str(error), retry_after=_QUEUE_RETRY_SECONDS) from error
     return run
 
 
@@ -209,7 +291,9 @@ def _found(runs: Runs, run_id: str) -> Run:
 def _changes(runs: Runs, run_id: str) -> Response:
     unknown = set(request.args) - {"status", "kind", "pageToken", "pageSize"}
     if unknown:
-        raise InvalidArgument(f"{_shown(min(unknown))}: not a parameter; use status, kind, pageToken, pageSize")
+        raise InvalidArgument(
+            f"{named(min(unknown), limit=80)}: not a parameter; use status, kind, pageToken, pageSize"
+        )
     status = _one_of("status", ITEM_STATUSES)
     kind = _one_of("kind", get_args(ItemKind))
     size_text = request.args.get("pageSize", "200")
@@ -250,10 +334,5 @@ def _after(query: str, token: str | None) -> int | None:
     return int(ordinal)
 
 
-def _shown(name: str) -> str:
-    shown = name if len(name) <= 80 else f"{name[:80]}…"
-    return shown if shown.isprintable() else ascii(shown)
-
-
 def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return None if moment is None else utc_text(moment)

@@ -1,4 +1,4 @@
-"""What can be set about the endpoints for operators?"""
+"""The settings of the endpoints for operators."""
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 

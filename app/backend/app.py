@@ -1,4 +1,4 @@
-"""What is the backend's web application made of?"""
+"""The backend's web application, put together."""
 
 import random
 import time
@@ -9,32 +9,54 @@ from flask import Flask, Response
 from sqlalchemy import Engine
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from app.backend.call import Backend, Clock, Sleep, new_id
-from app.backend.dispatch import install_operations
-from app.backend.features.activities import record_activities
-from app.backend.features.notifications import notify
+from app.backend.collaboration.activities import record_activities
+from app.backend.collaboration.deletion import delete_of_documents, delete_of_organizations, delete_of_users
+from app.backend.collaboration.notifications import notify
+from app.backend.contents import Contents
+from app.backend.document_migrations.migrating import forget_migrations
+from app.backend.editor.deletion import delete_editor_data_of_documents, delete_editor_data_of_organizations
+from app.backend.embedders.opening import open_embedder
 from app.backend.handlers import all_handlers
-from app.backend.handlers.tokens import key_set
-from app.backend.judgments.embedder import open_embedder
+from app.backend.http.call import Backend, Clock, Sleep
+from app.backend.http.dispatch import install_operations
+from app.backend.http.page_tokens import PageTokens
+from app.backend.http.provider_gate import ProviderGate
+from app.backend.ids import new_id
 from app.backend.judgments.index import JudgmentIndexes
 from app.backend.judgments.search import JudgmentSearch
+from app.backend.judgments.store import delete_judgments_of_documents, delete_judgments_of_organizations
+from app.backend.security.vault import open_vault
 from app.backend.settings import SelfHostedBackendSettings
-from app.backend.tokens import PageTokens
-from app.backend.vault import open_vault
+from app.backend.tokens.token_handlers import key_set
+from app.backend.webhooks.outbox import forget_messages
 from app.backend.webhooks.sink import send_webhooks
 from app.contract.openapi import document as openapi_document
 from app.contract.operations import OPERATIONS
 from app.edge.errors import install_error_handlers
 from app.edge.headers import install_security_headers
 from app.edge.json import json_response
+from app.edge.paths import install_path_rules
 from app.edge.request_id import install_request_ids
 
 API_VERSION = "1.0.0"
 """Of the document that describes the API."""
 
 _KEYS_CACHED = "public, max-age=300"
-"""Who meets a token of a key that he does not know looks again anyway."""
+"""Who meets a token of a key that they do not know looks again anyway."""
 
+
+CONTENTS = Contents(
+    documents=(delete_editor_data_of_documents, delete_judgments_of_documents, delete_of_documents),
+    organizations=(
+        delete_editor_data_of_organizations,
+        delete_judgments_of_organizations,
+        delete_of_organizations,
+        forget_messages,
+        forget_migrations,
+    ),
+    users=(delete_of_users,),
+)
+"""What the rooms keep of documents, organizations and users."""
 
 _EXTENSION = "usher_backend"
 
@@ -53,14 +75,17 @@ def create_backend(
     session: requests.Session,
     *,
     sleep: Sleep = time.sleep,
+    threads: int = 8,
 ) -> Flask:
-    """The application. `entropy` makes ids and secrets, so it has to be a `random.SystemRandom` outside of tests;
-    `session` carries the calls to permission providers (see `outgoing.open_session`).
+    """The application, for a process that answers in so many threads. `entropy` makes ids and secrets, so it has to be
+    a `random.SystemRandom` outside of tests; `session` carries the calls to permission providers (see
+    `outgoing.open_session`).
 
     Raises `vault.SecretKeyError` when there is no usable secret key, and `EmbedderUnavailableError` when the embedder
     of the settings is not installed. The database is not touched before the first request.
     """
     vault = open_vault(settings, entropy)
+    embedder = open_embedder(settings.embedder)
     backend = Backend(
         settings=settings,
         engine=engine,
@@ -70,17 +95,18 @@ def create_backend(
         sleep=sleep,
         vault=vault,
         page_tokens=PageTokens(vault.pages),
+        providers=ProviderGate(threads),
         sinks=(record_activities, notify, send_webhooks),
-        judgments=JudgmentSearch(
-            open_embedder(settings.embedder), JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)
-        ),
+        contents=CONTENTS,
+        embedder=embedder,
     )
-    registry = all_handlers()
+    registry = all_handlers(JudgmentSearch(embedder, JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)))
     app = Flask(__name__, static_folder=None)
     app.extensions[_EXTENSION] = backend
     # A path with two slashes is another path, which does not exist, and not one to redirect a POST from.
     app.url_map.merge_slashes = False
     install_request_ids(app, lambda: new_id(entropy, 22))
+    install_path_rules(app)
     install_error_handlers(app)
     install_security_headers(app)
     install_operations(app, backend, registry)

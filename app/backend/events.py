@@ -1,21 +1,21 @@
-"""Which operation produces which activity record, notification, judgment and webhook event?
+"""Events: which operation produces which activity record, notification, judgment and webhook event?
 
-`PRODUCED` is the whole answer: one row per kind of event. Handlers tell what happened with `emit`, in the transaction
-in which it happens; the backend's event sinks write what follows from it, in the same transaction. (Judgments are
-written by the one handler that makes them, because their embeddings are computed before the transaction begins.)
+`PRODUCED` is the whole answer: one row per kind of event. Handlers tell what happened with `Call.emit`, in the
+transaction in which it happens; the backend's event sinks write what follows from it, in the same transaction.
+(Judgments are written by the one handler that makes them, because their embeddings are computed before the transaction
+begins.)
 """
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from sqlalchemy import Connection
 
+from app.backend.security.vault import Vault
 from app.contract.activities import FeatureType
-
-if TYPE_CHECKING:
-    from app.backend.call import Call
 
 Notified = Literal["nobody", "participants", "assignee", "author"]
 """Whom an event's notification is for, never the one who acts: all who take part in the thread, the user to whom it is
@@ -136,13 +136,18 @@ class Event:
         return str(self.action_user.get("userId", ""))
 
 
-EventSink = Callable[[Connection, "Call[Any]", Sequence[Event]], None]
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """The request in which events happen, as far as event sinks need to know it."""
+
+    api_key_id: str
+    now: int
+    """When the request came, in epoch milliseconds."""
+    entropy: random.Random
+    """Makes ids."""
+    vault: Vault
+
+
+EventSink = Callable[[Connection, Occasion, Sequence[Event]], None]
 """Writes what follows from events, in the transaction in which they happen and in a number of statements that does not
 depend on theirs. It must not wait for anybody. What it raises undoes the request."""
-
-
-def emit(connection: Connection, call: "Call[Any]", events: Sequence[Event]) -> None:
-    """Hands the events of one request to every sink of the backend."""
-    if events:
-        for sink in call.backend.sinks:
-            sink(connection, call, events)

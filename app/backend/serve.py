@@ -1,4 +1,4 @@
-"""How does the backend run as a server of its own?"""
+"""The backend as a server of its own."""
 
 import random
 import time
@@ -14,16 +14,19 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from app.backend.app import backend_of, create_backend
-from app.backend.document_migrations import look_regularly
-from app.backend.judgments.embedder import EmbedderUnavailableError, open_embedder
-from app.backend.outgoing import open_session
-from app.backend.planner import teach_planner
+from app.backend.document_migrations.migrating import look_regularly
+from app.backend.embedders.embedder import EmbedderUnavailableError
+from app.backend.embedders.opening import open_embedder
+from app.backend.schema import METADATA
+from app.backend.security.outgoing import open_session
+from app.backend.security.vault import SecretKeyError, check_secret_key, open_vault
 from app.backend.settings import SelfHostedBackendSettings
-from app.backend.vault import SecretKeyError, check_secret_key, open_vault
+from app.backend.storage.sqlite_statistics import ensure_statistics
 from app.backend.webhooks.delivery import Worker, run_workers
-from app.backend.webhooks.duty import Duty
+from app.backend.webhooks.leader import Leader
 from app.backend.webhooks.sender import open_sender
 from app.database.engine import DatabaseUrlError, open_engine
+from app.database.trouble import cause_of
 from app.edge.gunicorn import ServerOptions, serve
 
 STARTUP_ERRORS: tuple[type[Exception], ...] = (SecretKeyError, DatabaseUrlError, EmbedderUnavailableError)
@@ -35,14 +38,14 @@ def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -
     `schema.METADATA` and the migrations).
     """
     require_startable(settings)
-    make = backend_factory(settings)
+    make = backend_factory(settings, options.threads)
     # Before the fork: it is by this that the processes agree on one of them.
-    duty = Duty()
+    leader = Leader()
 
     def make_with_webhooks() -> Flask:
         app = make()
         if settings.webhook_threads:
-            duty.take_up(webhook_workers(settings), settings.webhook_threads)
+            leader.lead(webhook_workers(settings), settings.webhook_threads)
         return app
 
     serve(
@@ -61,8 +64,9 @@ def require_startable(settings: SelfHostedBackendSettings) -> None:
     open_embedder(settings.embedder)
 
 
-def backend_factory(settings: SelfHostedBackendSettings) -> Callable[[], Flask]:
-    """Makes the application; to be called after the fork, because it opens the database.
+def backend_factory(settings: SelfHostedBackendSettings, threads: int) -> Callable[[], Flask]:
+    """Makes the application for processes of so many threads; to be called after the fork, because it opens the
+    database.
 
     It raises one of `STARTUP_ERRORS` for what the operator can put right.
     """
@@ -72,7 +76,7 @@ def backend_factory(settings: SelfHostedBackendSettings) -> Callable[[], Flask]:
         engine = open_engine(settings.database_url, pool_size=16)
         _check_key(settings, engine, entropy)
         session = open_session(allow_private=settings.allow_private_urls)
-        app = create_backend(settings, engine, lambda: datetime.now(UTC), entropy, session)
+        app = create_backend(settings, engine, lambda: datetime.now(UTC), entropy, session, threads=threads)
         Thread(target=look_regularly, args=(backend_of(app), time.sleep), name="migrations", daemon=True).start()
         return app
 
@@ -110,8 +114,8 @@ def webhook_workers(settings: SelfHostedBackendSettings) -> Callable[[], Worker]
 def _check_key(settings: SelfHostedBackendSettings, engine: Engine, entropy: random.Random) -> None:
     try:
         check_secret_key(engine, open_vault(settings, entropy))
-        teach_planner(engine)
+        ensure_statistics(engine, METADATA)
     except DBAPIError as error:
         # A database that is not there yet is no reason not to start: requests get a 503 until it is.
         log = structlog.stdlib.get_logger(__name__)
-        log.warning("secret_key_unchecked", problem=type(error.orig).__name__)
+        log.warning("secret_key_unchecked", problem=type(error.orig).__name__, reason=cause_of(error))

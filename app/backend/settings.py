@@ -1,4 +1,4 @@
-"""What can be set about the self-hosted backend?"""
+"""The settings of the self-hosted backend."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ class SelfHostedBackendSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     database_url: Annotated[str, AfterValidator(usable_url)] = Field(default="sqlite:///var/backend.db", repr=False)
-    """The backend's own database, apart from the service's: `sqlite:///FILE` or `postgresql+psycopg://user@host/name`."""
+    """The backend's own database, apart from the service's: `sqlite:///FILE` or `postgresql://user@host/name`."""
 
     header_prefixes: Annotated[list[str], Field(min_length=1)] = [DEFAULT_PREFIX]
     """Prefixes under which the credential headers are accepted; the first is the one that error messages name."""
@@ -49,10 +49,14 @@ class SelfHostedBackendSettings(BaseModel):
     """Seconds that one call to a permission provider may take."""
 
     provider_tries: Annotated[int, Field(ge=1, le=10)] = 3
-    """How often a call to a permission provider is tried before access is denied."""
+    """How often a call to a permission provider is made in all, the first one included, before access is denied. (The
+    "3 retries" of other backends mean three calls, too.)"""
 
     provider_pause: Annotated[float, Field(ge=0, le=60)] = 2.0
     """Seconds between two tries."""
+
+    provider_deadline: Annotated[float, Field(gt=0, le=600)] = 10.0
+    """Seconds that all tries of one request may take together, pauses included."""
 
     webhook_timeout: Annotated[float, Field(gt=0, le=30)] = 15.0
     """Seconds that a webhook's receiver has to answer."""

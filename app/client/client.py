@@ -3,11 +3,9 @@
 import random as random_module
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Protocol, Self, TypeVar
 
 import orjson
@@ -18,33 +16,20 @@ from requests.adapters import BaseAdapter
 from app.client.errors import ClientError, CredentialsRefused, OutcomeUnknown
 from app.client.methods import OperationMethods
 from app.client.rate import RateLimiter
-from app.client.retry import Clock, Retrying, RetryPolicy, Throttled, Unclear
+from app.client.retry import Retrying, RetryPolicy, Throttled, Unclear
 from app.client.settings import BackendSettings
 from app.client.transport import Reply, Transport
 from app.client.verdict import read_reply, refusal
+from app.clock import Clock, Sleep, utc_now
 from app.contract.base import Request
 from app.contract.envelope import Answer
 from app.contract.errors import ResourceExhausted, Status, Unavailable
 from app.contract.headers import HeaderNames
 from app.contract.operation import AnyOperation, AuthLevel, Operation
+from app.outbound.route import Route
 
 RequestT = TypeVar("RequestT", bound=Request)
 ResultT = TypeVar("ResultT")
-Sleep = Callable[[float], None]
-
-MAKING_SOMETHING_NEW = frozenset(
-    {
-        "create_workspace",
-        "create_api_key",
-        "reset_auth_token",
-        "create_advanced_webhook_endpoint",
-        "migrate_documents",
-        "add_comment_annotations",
-        "add_comments",
-        "add_notifications",
-    }
-)
-"""Operations of which a second call makes a second thing: never repeated unless it is certain that nothing happened."""
 
 _STOP_LOOK = 0.25
 """Seconds of a wait after which the stop event is looked at, where the wait is not the event's own."""
@@ -79,7 +64,7 @@ class BackendClient(OperationMethods):
     """Calls the backend that `settings` names. One object serves many threads; at most `max_in_flight` calls are
     under way.
 
-    `transport` replaces the network: a `requests` adapter such as `wsgi.WsgiAdapter`. `sleep` replaces real waiting.
+    `transport` replaces the network: a `requests` adapter such as one for WSGI. `sleep` replaces real waiting.
     Setting `stop` ends every wait at once: the call then raises what is known about it so far.
     """
 
@@ -105,11 +90,13 @@ class BackendClient(OperationMethods):
         self._stop = stop or threading.Event()
         self._observer = observer
         self._may_send: Callable[[], bool] = _always
-        self._counts: Counter[str] = Counter()
-        self._counts_lock = threading.Lock()
         self._secrets = _secrets(settings, workspace)
         self._transport = Transport(
-            timeout=settings.timeout, pool_size=settings.max_in_flight, monotonic=monotonic, adapter=transport
+            timeout=settings.timeout,
+            pool_size=settings.max_in_flight,
+            monotonic=monotonic,
+            route=Route(settings.ca_file, settings.proxy),
+            adapter=transport,
         )
         self._limiter = RateLimiter(
             settings.max_in_flight, monotonic=monotonic, pause=self._pause, stopped=self._stop.is_set
@@ -117,7 +104,7 @@ class BackendClient(OperationMethods):
         self._retrying = Retrying(
             policy or RetryPolicy(),
             self._limiter,
-            clock=clock or _utc_now,
+            clock=clock or utc_now,
             pause=self._pause,
             stopped=self._stop.is_set,
             may_send=lambda: self._may_send(),  # noqa: PLW0108 - it changes
@@ -158,17 +145,6 @@ class BackendClient(OperationMethods):
         """How many calls may be under way now: fewer than `max_in_flight` while the backend throttles."""
         return self._limiter.allowed
 
-    @property
-    def requests_sent(self) -> int:
-        """HTTP requests so far, repeats included."""
-        with self._counts_lock:
-            return self._counts.total()
-
-    def requests_by_operation(self) -> dict[str, int]:
-        """The same, by operation."""
-        with self._counts_lock:
-            return dict(self._counts)
-
     def call(
         self, operation: Operation[RequestT, ResultT], request: RequestT, *, twin: bool = False
     ) -> Answer[ResultT]:
@@ -182,14 +158,12 @@ class BackendClient(OperationMethods):
         body, headers = self._body(operation, request), self._headers(operation)
         path = operation.twin_path if twin and operation.twin_path else operation.path
         url = self._settings.base_url + path
-        repeatable = operation.name not in MAKING_SOMETHING_NEW
+        repeatable = operation.is_repeatable
         succeeded = False
 
         def send() -> Answer[ResultT]:
             attempts.count += 1
             attempts.http_status = None
-            with self._counts_lock:
-                self._counts[operation.name] += 1
             try:
                 reply = self._transport.post(url, headers, body)
                 attempts.http_status = reply.http_code
@@ -313,7 +287,3 @@ def _secrets(settings: BackendSettings, workspace: WorkspaceCredentials | None) 
 
 def _always() -> bool:
     return True
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)

@@ -1,8 +1,9 @@
-"""What can go wrong with a call, and what is known about its effect then?
+"""What can go wrong with a call, and what is known about its effect then.
 
     ClientError
     ├── BackendRefused            answered with an error: not applied, and the same call will be refused again
     │   ├── InvalidRequest        INVALID_ARGUMENT: something in the call is wrong
+    │   ├── ItemsFailed           of an operation that promises nothing about items: `items` says what became of each
     │   └── CredentialsRefused    401 or 403, or no credentials to send: nothing else will work either
     ├── OperationMissing          404, 405 or 501: this backend does not have the operation, or what it is about
     ├── RateLimited               still throttled after all the waiting that is allowed: not applied
@@ -16,14 +17,16 @@ with `repeated_blindly`. Errors of the HTTP library are kept as causes. No text 
 
 from collections.abc import Mapping
 
+from app.contract.base import ItemResult
 from app.contract.errors import Status
+from app.outbound.failure import CallFailure
 
 
 class ClientError(Exception):
     """A call that did not succeed. `operation` is its name in the contract's table, `message` one line for people.
 
     `repeated_blindly` says that an earlier try of the call had an unknown outcome: whatever this error says of the last
-    one, the call may have been applied.
+    one, the call may have been applied. `failure` is what is known of the last exchange, if it did not take place.
     """
 
     def __init__(self, operation: str, message: str) -> None:
@@ -31,6 +34,7 @@ class ClientError(Exception):
         self.operation = operation
         self.message = message
         self.repeated_blindly = False
+        self.failure: CallFailure | None = None
 
 
 class BackendRefused(ClientError):  # noqa: N818 - the class names of a tree of outcomes read best without a suffix
@@ -50,6 +54,19 @@ class BackendRefused(ClientError):  # noqa: N818 - the class names of a tree of 
 
 class InvalidRequest(BackendRefused):
     """Something in the call is wrong: of a batch, perhaps a single item."""
+
+
+class ItemsFailed(BackendRefused):
+    """The answer names single items that were not done, though the operation promises nothing about items.
+
+    `items` is all that it says of them, by id: those with `success` were done all the same.
+    """
+
+    def __init__(
+        self, operation: str, status: Status, message: str, http_code: int, items: Mapping[str, ItemResult]
+    ) -> None:
+        super().__init__(operation, status, message, http_code, {name: item.to_wire() for name, item in items.items()})
+        self.items = items
 
 
 class CredentialsRefused(BackendRefused):

@@ -1,7 +1,7 @@
-"""What became of each item of a batch?
+"""The results of the items of a batch.
 
 Batches come back in two shapes: an item map in a success, and HTTP 500 with `error.details`, where the items with
-`success` true were done all the same. Both become one `ItemResult` per item that was asked for.
+`success` true were done all the same. Both become one `ItemAnswer` per item that was asked for.
 """
 
 import re
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from app.contract.base import ItemResult as WireItem
-from app.contract.base import Request
+from app.contract.base import ItemResult, Request
 from app.contract.operation import AnyOperation
 
 ALREADY_EXISTS = "already-exists"
@@ -28,7 +27,7 @@ _ID_FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class ItemResult:
+class ItemAnswer:
     """What became of one item. `answered` is false when the answer does not mention it: then its outcome is unknown."""
 
     success: bool
@@ -50,12 +49,13 @@ class ItemResult:
         return self.code == NOT_FOUND
 
 
-UNANSWERED = ItemResult(success=False, message="the answer does not mention this item", answered=False)
+SUCCEEDED = ItemAnswer(success=True)
+UNANSWERED = ItemAnswer(success=False, message="the answer does not mention this item", answered=False)
 
 
 def item_results(
-    answered: Mapping[str, WireItem], ids: Iterable[str], *, repeated_blindly: bool = False
-) -> dict[str, ItemResult]:
+    answered: Mapping[str, ItemResult], ids: Iterable[str], *, repeated_blindly: bool = False
+) -> dict[str, ItemAnswer]:
     """One result for each of `ids`, in their order. Items that nobody asked for are left out."""
     return {
         item: _result(answered[item], repeated_blindly=repeated_blindly) if item in answered else UNANSWERED
@@ -70,25 +70,25 @@ def item_ids(operation: AnyOperation, request: Request) -> list[str]:
     return [name for item in items if (name := _id_of(item))] if isinstance(items, list) else []
 
 
-def readable_items(value: object) -> dict[str, WireItem] | None:
+def readable_items(value: object) -> dict[str, ItemResult] | None:
     """The items of `result.data` or `error.details` that can be read; None when it is no map of items at all."""
     if not isinstance(value, Mapping):
         return None
-    items: dict[str, WireItem] = {}
+    items: dict[str, ItemResult] = {}
     for name, item in value.items():
         try:
-            items[str(name)] = WireItem.from_wire(item)
+            items[str(name)] = ItemResult.from_wire(item)
         except ValidationError:
             # Left out, it counts as not answered: nobody can tell what became of it.
             continue
     return items if items or not value else None
 
 
-def _result(item: WireItem, *, repeated_blindly: bool) -> ItemResult:
+def _result(item: ItemResult, *, repeated_blindly: bool) -> ItemAnswer:
     message = item.message or ""
     if item.success:
-        return ItemResult(True, message)
-    return ItemResult(False, message, _code(item.code, message), repeated_blindly=repeated_blindly)
+        return ItemAnswer(True, message)
+    return ItemAnswer(False, message, _code(item.code, message), repeated_blindly=repeated_blindly)
 
 
 def _code(code: str | None, message: str) -> str | None:

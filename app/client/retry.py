@@ -1,10 +1,10 @@
-"""When is a call tried again, after how long, and when is it given up?
+"""The tries of a call: when there is another, after how long, and when it is given up.
 
-The law is the table of outcomes in the design's rules of synchronisation:
+The law is ``app/apply/README.md``, "Tries of one call":
 
-- no connection, or an unknown outcome: up to 5 repeats, with exponential backoff and jitter; - throttled (429, 503,
-RESOURCE_EXHAUSTED): wait as long as the backend asks for, within reason, or back off when it does not say,
-  and send less at a time, until the waiting adds up to `max_waiting`;
+- no connection, or an unknown outcome: up to 5 repeats, with exponential backoff and jitter;
+- throttled (429, 503, RESOURCE_EXHAUSTED): wait as long as the backend asks for, within reason, or back off when it
+  does not say, and send less at a time, until the waiting adds up to ``max_waiting``;
 - every other answer is an answer.
 
 Operations that make something new on each call are repeated only where it is certain that nothing happened.
@@ -22,8 +22,9 @@ import structlog
 
 from app.client.errors import ClientError, NotReached, OutcomeUnknown, RateLimited
 from app.client.rate import RateLimiter, Stopped
+from app.clock import Clock
+from app.outbound.failure import CallFailure
 
-Clock = Callable[[], datetime]
 ResultT = TypeVar("ResultT")
 
 _EXPONENT_MAX = 16
@@ -49,18 +50,20 @@ class RetryPolicy:
 
 
 class AttemptFailed(Exception):  # noqa: N818 - it never leaves this package
-    """One try of a call ended without an answer to the call. `reason` is for people."""
+    """One try of a call ended without an answer to the call. `reason` is for people, `failure` what is known of an
+    exchange that did not take place."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, failure: CallFailure | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.failure = failure
 
 
 class Unreached(AttemptFailed):
     """There was no connection: nothing was sent. `hopeless` says that another try would end the same."""
 
-    def __init__(self, reason: str, *, hopeless: bool = False) -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str, failure: CallFailure | None = None, *, hopeless: bool = False) -> None:
+        super().__init__(reason, failure)
         self.hopeless = hopeless
 
 
@@ -97,7 +100,7 @@ def retry_after_seconds(header: str | None, now: datetime) -> float | None:
 
 
 @dataclass(slots=True)
-class _Course:
+class _CallCourse:
     """What has happened in one call so far."""
 
     operation: str
@@ -114,6 +117,11 @@ class _Course:
         reason = last.reason if last is not None else "it was not sent"
         tried = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
         why = f"{reason} (stopped after {tried})" if stopped else f"{reason} (after {tried})"
+        error = self._error(last, why, stopped=stopped)
+        error.failure = last.failure if last is not None else None
+        return error
+
+    def _error(self, last: AttemptFailed | None, why: str, *, stopped: bool) -> ClientError:
         if self.unclear:
             return OutcomeUnknown(self.operation, f"outcome unknown: {why}", tries=self.tries, stopped=stopped)
         if isinstance(last, Throttled):
@@ -150,7 +158,7 @@ class Retrying:
 
         Raises `OutcomeUnknown`, `RateLimited`, `NotReached`, and whatever else `send` raises.
         """
-        course = _Course(operation)
+        course = _CallCourse(operation)
         last: AttemptFailed | None = None
         while True:
             try:
@@ -175,7 +183,7 @@ class Retrying:
         asked = retry_after_seconds(throttled.retry_after, self._clock())
         return asked is not None and asked <= self._policy.retry_after_cap
 
-    def _try_once(self, course: _Course, send: Callable[[], ResultT]) -> ResultT:
+    def _try_once(self, course: _CallCourse, send: Callable[[], ResultT]) -> ResultT:
         with self._limiter.slot() as began:
             if not self._may_send():
                 raise Stopped
@@ -193,7 +201,7 @@ class Retrying:
             self._limiter.went_well()
             return result
 
-    def _wait_after(self, course: _Course, failed: AttemptFailed, *, repeatable: bool) -> float | None:
+    def _wait_after(self, course: _CallCourse, failed: AttemptFailed, *, repeatable: bool) -> float | None:
         """Seconds until the next try; None when there is none."""
         if isinstance(failed, Throttled):
             wait = failed.wait
@@ -209,7 +217,7 @@ class Retrying:
         course.failures += 1
         return self._policy.backoff(course.failures - 1, self._random)
 
-    def _throttle_wait(self, course: _Course, throttled: Throttled) -> float:
+    def _throttle_wait(self, course: _CallCourse, throttled: Throttled) -> float:
         asked = retry_after_seconds(throttled.retry_after, self._clock())
         if asked is None:
             return self._policy.backoff(course.throttles, self._random)

@@ -1,4 +1,4 @@
-"""Which backend, with which credentials, and how hard may it be pressed?"""
+"""The settings of the client: which backend, with which credentials, and how hard it may be pressed."""
 
 import re
 from typing import Annotated, Literal
@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from app.contract.headers import DEFAULT_PREFIX
+from app.outbound.route import CaFile, Proxy
 
 _HEADER_PREFIX = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _CREDENTIAL = re.compile(r"[!-~]*")
@@ -59,6 +60,13 @@ class BackendSettings(BaseModel):
 
     header_prefix: Annotated[str, AfterValidator(_header_prefix)] = DEFAULT_PREFIX
     """What the vendor's credential headers begin with."""
+
+    ca_file: CaFile = ""
+    """A PEM file with the certificates to trust in place of the public ones; empty: the public ones."""
+
+    proxy: Proxy = SecretStr("")
+    """The HTTP proxy that leads there, with credentials where it wants some; empty: none, whatever the environment
+    says."""
 
     timeout: Annotated[float, Field(gt=0, le=600)] = 30
     """Seconds that one try of a call may take."""

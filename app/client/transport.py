@@ -1,23 +1,23 @@
-"""How does one HTTP exchange with the backend take place, and what can be told when it does not?
+"""One HTTP exchange with the backend, and what can be told when it does not take place.
 
-A `Transport` sends one request and reads one bounded response; it never follows a redirect, never reads proxies or
-passwords from the environment, and never tries again. Errors of the HTTP library become one of two things here:
-nothing was sent (`Unreached`), or nobody knows (`Unclear`).
+A `Transport` sends one request along the configured route and reads one bounded response; it never follows a redirect,
+never reads proxies or passwords from the environment, and never tries again. Errors of the HTTP library become one of
+two things here: nothing was sent (`Unreached`), or nobody knows (`Unclear`).
 """
 
-import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from http.cookiejar import DefaultCookiePolicy
-from urllib.parse import urlsplit
+from typing import NoReturn
 
 import requests
-from requests.adapters import BaseAdapter, HTTPAdapter
+from requests.adapters import BaseAdapter
 from urllib3.exceptions import HTTPError as PoolError
-from urllib3.exceptions import LocationValueError, NewConnectionError, ProtocolError
 from urllib3.exceptions import TimeoutError as PoolTimeout
 
 from app.client.retry import Unclear, Unreached
+from app.outbound.failure import CallFailure, FailureKind, advice, failure_of, only_tls, refused_by_proxy, says_only_tls
+from app.outbound.probe import examined_failure
+from app.outbound.route import CheckingAdapter, Route, address_of, session_along
 
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """Far above any page of results; what comes after it is not read."""
@@ -27,7 +27,7 @@ CONNECT_TIMEOUT = 10.0
 
 _CHUNK = 64 * 1024
 
-_UNUSABLE = "the backend's address cannot be used"
+_PROXY_AUTHENTICATION_REQUIRED = 407
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class Transport:
         timeout: float,
         pool_size: int,
         monotonic: Callable[[], float],
+        route: Route | None = None,
         adapter: BaseAdapter | None = None,
         max_bytes: int = MAX_RESPONSE_BYTES,
     ) -> None:
@@ -59,30 +60,35 @@ class Transport:
         self._timeout = timeout
         self._monotonic = monotonic
         self._max_bytes = max_bytes
-        self._session = requests.Session()
-        self._session.trust_env = False
-        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        mounted = adapter or HTTPAdapter(pool_connections=1, pool_maxsize=pool_size, max_retries=0)
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, mounted)
+        self._route = route or Route()
+        self._session = session_along(self._route, pool_size=pool_size, adapter=adapter)
+        self._is_known = not isinstance(self._session.get_adapter("https://"), CheckingAdapter)
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """One exchange. Raises `Unreached` or `Unclear`."""
         began = self._monotonic()
         try:
             request = requests.Request("POST", url, headers=dict(headers), data=body).prepare()
-        except (requests.RequestException, UnicodeError) as error:
-            raise Unreached(_UNUSABLE, hopeless=True) from error
-        try:
-            response = self._session.send(
-                request, stream=True, timeout=self._timeouts, allow_redirects=False, verify=True, proxies={}
-            )
-        except (requests.RequestException, PoolError) as error:
+            response = self._session.send(request, stream=True, timeout=self._timeouts, allow_redirects=False)
+        except (requests.RequestException, PoolError, OSError, UnicodeError) as error:
             # A few of the pool's own errors slip through the library on top of it.
-            raise _translated(error, url) from error
+            self._raise_failure(error, url)
         with response:
             content = self._read(response, deadline=began + self._timeout + self._timeouts[0])
+        if self._route.proxy_address and response.status_code == _PROXY_AUTHENTICATION_REQUIRED:
+            raise _attempt_failed(refused_by_proxy(self._route.proxy_address))
+        if not self._is_known and says_only_tls(response.status_code, content):
+            raise _attempt_failed(only_tls(address_of(url)))
+        self._is_known = True
         return Reply(response.status_code, {name.lower(): value for name, value in response.headers.items()}, content)
+
+    def _raise_failure(self, error: Exception, url: str) -> NoReturn:
+        if isinstance(error, UnicodeError):
+            raise _attempt_failed(CallFailure(FailureKind.ADDRESS, "the address cannot be used")) from error
+        # What has answered once speaks what is spoken to it: a lost connection is nothing but that.
+        look = failure_of if self._is_known else examined_failure
+        self._is_known = True
+        raise _attempt_failed(look(error, url, self._route)) from error
 
     def close(self) -> None:
         """Closes the pooled connections."""
@@ -112,34 +118,10 @@ def _pieces(response: requests.Response) -> Iterator[bytes]:
         yield piece
 
 
-def _translated(error: requests.RequestException | PoolError, url: str) -> Unreached | Unclear:
-    causes = list(_causes(error))
-    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
-        return Unreached("the backend's TLS certificate cannot be trusted", hopeless=True)
-    if isinstance(error, requests.exceptions.InvalidURL | LocationValueError):
-        return Unreached(_UNUSABLE, hopeless=True)
-    if isinstance(error, requests.ConnectTimeout):
-        return Unreached("no connection within the time allowed")
-    if any(isinstance(cause, NewConnectionError) for cause in causes):
-        # Name resolution failures are of this kind too.
-        at = urlsplit(url)
-        return Unreached(f"no connection to the backend at {at.scheme}://{at.netloc.rpartition('@')[2]}")
-    if isinstance(error, requests.Timeout):
-        return Unclear("no answer within the time allowed")
-    if any(isinstance(cause, ProtocolError) for cause in causes):
-        return Unclear("the connection was lost before an answer came")
-    return Unclear(f"the exchange failed ({type(error).__name__})")
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and everything that it wraps; the libraries put causes into arguments and `reason` rather than
-    `__cause__`."""
-    seen: set[int] = set()
-    waiting: list[object] = [error]
-    while waiting:
-        one = waiting.pop()
-        if not isinstance(one, BaseException) or id(one) in seen:
-            continue
-        seen.add(id(one))
-        yield one
-        waiting += [*one.args, getattr(one, "reason", None), one.__cause__, one.__context__]
+def _attempt_failed(failure: CallFailure) -> Unreached | Unclear:
+    if failure.may_have_been_sent:
+        return Unclear(failure.says, failure)
+    if not failure.is_lasting:
+        return Unreached(failure.says, failure)
+    what_to_do = advice(failure, address="backend.base_url", section="backend")
+    return Unreached(f"{failure.says}: {what_to_do}", failure, hopeless=True)

@@ -6,9 +6,10 @@ from pathlib import Path
 import click
 from sqlalchemy import Engine
 
-from app.bootstrap import BACKEND_MIGRATIONS, bring_up_to_date, utc_now
+from app.bootstrap import BACKEND_MIGRATIONS, bring_up_to_date
+from app.clock import epoch_ms, utc_now
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
-from app.commands.serve import ends_with_parent, server_options
+from app.commands.serve import ends_with_parent, log_start, server_options
 from app.database.engine import open_engine, parse_url
 from app.processes import stop_signals
 from app.screen import note, on_terminal, progress, say, show_json
@@ -54,6 +55,7 @@ def serve_backend(invocation: Invocation, port: int) -> None:
     engine = open_engine(settings.self_hosted_backend.database_url)
     bring_up_to_date(engine, BACKEND_MIGRATIONS, "usher backend upgrade")
     engine.dispose()
+    log_start(invocation, "backend", settings.self_hosted_backend.database_url)
     try:
         serve.serve_backend(settings.self_hosted_backend, server_options(settings, port, name="usher-backend"))
     except serve.STARTUP_ERRORS as error:
@@ -135,14 +137,15 @@ def reembed(invocation: Invocation) -> None:
 
     Beside a server that serves. May be stopped at any time, and goes on where it was.
     """
-    from app.backend.judgments import embedder, store  # noqa: PLC0415 - no other command needs them
+    from app.backend.embedders import embedder, opening  # noqa: PLC0415 - as above
+    from app.backend.judgments import store  # noqa: PLC0415 - as above
 
     settings = invocation.settings().self_hosted_backend
     engine = _open_what_is_there(settings.database_url)
     try:
         with progress() as shown:
             shown.phase("embedding", None)
-            number = store.reembed_judgments(engine, embedder.open_embedder(settings.embedder), shown.advance)
+            number = store.reembed_judgments(engine, opening.open_embedder(settings.embedder), shown.advance)
     except embedder.EmbedderUnavailableError as error:
         raise CommandError(str(error)) from error
     finally:
@@ -160,20 +163,22 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
 
     FILE holds a JSON object a line, and may be gzipped. What is there already under the same id is replaced.
     """
-    from app.backend import importing, planner  # noqa: PLC0415 - no other command needs them
-    from app.backend.judgments import embedder  # noqa: PLC0415 - as above
+    from app.backend.collaboration import importing  # noqa: PLC0415 - as above
+    from app.backend.embedders import embedder, opening  # noqa: PLC0415 - as above
+    from app.backend.schema import METADATA  # noqa: PLC0415 - as above
+    from app.backend.storage import sqlite_statistics  # noqa: PLC0415 - as above
 
     settings = invocation.settings().self_hosted_backend
     engine = _open_what_is_there(settings.database_url)
-    planner.teach_planner(engine)
+    sqlite_statistics.ensure_statistics(engine, METADATA)
     try:
         with progress() as shown:
             shown.phase("importing", None)
             made = importing.Import(
                 engine=engine,
-                embedder=embedder.open_embedder(settings.embedder),
+                embedder=opening.open_embedder(settings.embedder),
                 api_key_id=api_key,
-                now=int(utc_now().timestamp() * 1000),
+                now=epoch_ms(utc_now()),
                 create_missing=create_missing,
                 on_problem=shown.note,
                 on_progress=shown.advance,

@@ -1,19 +1,20 @@
 """``usher check``: one decision, by the rules that the service answers with."""
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import click
 
-from app.access.decide import Question
+from app.access.decide import Check
 from app.access.explain import Explanation, explain
 from app.bootstrap import application
+from app.clock import from_epoch_ms, utc_text
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
+from app.model.view.loader import AccessViewLoader
 from app.screen import coloured, say, show_json
-from app.store.access_loading import AccessViewLoader
 from app.text import printable
 
 EXIT_DENIED = 4
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Moment(click.ParamType[datetime]):
@@ -25,7 +26,7 @@ class Moment(click.ParamType[datetime]):
         """The moment in UTC."""
         try:
             if value.isascii() and value.isdigit():
-                return _EPOCH + timedelta(milliseconds=int(value))
+                return from_epoch_ms(int(value))
             moment = datetime.fromisoformat(value)
             zoned = moment.astimezone(UTC) if moment.tzinfo is not None else None
         except (ValueError, OverflowError):
@@ -85,7 +86,7 @@ def check(  # noqa: PLR0917 - click passes them by name
         raise click.UsageError("--context names a field twice; ask about one value at a time")
     settings = invocation.settings()
     with application(settings) as parts:
-        question = Question(
+        question = Check(
             user_id=user,
             type=type_,  # type: ignore[arg-type] # click lets only these through
             resource_id=id_,
@@ -104,8 +105,9 @@ def check(  # noqa: PLR0917 - click passes them by name
     context.exit(0 if found.decision.has_access else EXIT_DENIED)
 
 
-def to_wire(question: Question, found: Explanation, *, with_path: bool) -> dict[str, object]:
-    """The decision in the words of the permission-provider answer."""
+def to_wire(question: Check, found: Explanation, *, with_path: bool) -> dict[str, object]:
+    """The decision in the words of the permission-provider answer, but for its times, which are ISO 8601 as in all that
+    commands print."""
     decision = found.decision
     wire: dict[str, object] = {
         "userId": question.user_id,
@@ -117,11 +119,16 @@ def to_wire(question: Question, found: Explanation, *, with_path: bool) -> dict[
     if decision.access_role is not None:
         wire["accessRole"] = decision.access_role.value
     if decision.expires_at is not None:
-        wire["expiresAt"] = (decision.expires_at - _EPOCH) // timedelta(milliseconds=1)
+        wire["expiresAt"] = utc_text(decision.expires_at)
     wire["reason"] = found.reason
     if with_path:
-        wire["path"] = list(found.path)
+        wire["path"] = [_with_readable_time(record) for record in found.path]
     return wire
+
+
+def _with_readable_time(record: Mapping[str, object]) -> dict[str, object]:
+    ends = record.get("expiresAt")
+    return dict(record) | ({"expiresAt": utc_text(from_epoch_ms(ends))} if isinstance(ends, int) else {})
 
 
 def _show(found: Explanation, *, with_path: bool) -> None:
@@ -129,7 +136,7 @@ def _show(found: Explanation, *, with_path: bool) -> None:
     say(coloured(outcome, outcome))
     say(printable(found.reason))
     if with_path:
-        for number, record in enumerate(found.path, start=1):
+        for number, record in enumerate(map(_with_readable_time, found.path), start=1):
             fields = ", ".join(f"{name} {_plain(value)}" for name, value in record.items() if name != "kind")
             say(f"  {number}. {record['kind']}: {printable(fields)}")
 

@@ -1,12 +1,16 @@
-"""``usher db``: the schema of Usher's own database."""
+"""``usher db``: the schema of Usher's own database, and a copy of it."""
+
+from pathlib import Path
 
 import click
 
 from app.bootstrap import STORE_MIGRATIONS
-from app.commands.frame import Invocation, UsherGroup, pass_invocation
-from app.database.engine import open_engine
+from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
+from app.database.backup import copy_sqlite
+from app.database.engine import open_engine, parse_url
 from app.database.migrations import upgrade as upgrade_database
-from app.screen import say
+from app.screen import say, show_json
+from app.text import printable
 
 
 @click.group(cls=UsherGroup)
@@ -15,8 +19,9 @@ def db() -> None:
 
 
 @db.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_invocation
-def upgrade(invocation: Invocation) -> None:
+def upgrade(invocation: Invocation, as_json: bool) -> None:
     """Bring the database up to date.
 
     To the schema of this version, from whatever it has, also from nothing.
@@ -26,4 +31,22 @@ def upgrade(invocation: Invocation) -> None:
         changed = upgrade_database(engine, STORE_MIGRATIONS)
     finally:
         engine.dispose()
+    if as_json:
+        show_json({"upgraded": changed})
+        return
     say("the database is up to date now" if changed else "the database was up to date")
+
+
+@db.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@pass_invocation
+def backup(invocation: Invocation, file: Path) -> None:
+    """Copy the database into a new file, while everything runs.
+
+    SQLite only; for PostgreSQL there is pg_dump.
+    """
+    url = invocation.settings().database_url
+    if parse_url(url).get_backend_name() != "sqlite":
+        raise CommandError("the database is PostgreSQL: pg_dump --format=custom copies it while everything runs")
+    size = copy_sqlite(url, file)
+    say(f"{printable(str(file))}: {size:,} bytes")

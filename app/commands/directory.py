@@ -1,8 +1,9 @@
 """``usher directory``: what the sources say, and what is in force."""
 
 import gzip
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -10,21 +11,31 @@ from typing import IO
 import click
 import orjson
 
-from app.bootstrap import application, utc_now
+from app.bootstrap import application, known_sources, require_sources
+from app.clock import utc_now
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
 from app.database.engine import reading
+from app.database.private import make_file
 from app.directory.configured import sources_from_settings
 from app.directory.source import Verdict
-from app.screen import note, progress, say, show_table
-from app.store.access_model import current_revision
-from app.store.refresh_problems import Problem, ProblemSort
-from app.sync.reading import SourceReport
-from app.sync.reading import check as check_directory
-from app.sync.reading import export as exported
-from app.sync.reading import refresh as refresh_directory
+from app.model.contents import SourceState, current_revision
+from app.model.refresh.problems import ProblemGroup, ProblemSort
+from app.model.refresh.replace import Replaced
+from app.runs.reading import RefreshReport, SourceReport, object_from_report
+from app.runs.reading import check as check_directory
+from app.runs.reading import export as exported
+from app.runs.reading import forget as forget_source
+from app.runs.reading import refresh as refresh_directory
+from app.runs.suspicion import Suspicion, of_read, of_retained, retained_sentence
+from app.screen import note, progress, say, show_json, show_table
 
 HARMLESS = frozenset({ProblemSort.REMARK, ProblemSort.GROUP_CYCLE})
 """Reported, but everything is used as it stands."""
+
+_EXPORTED = re.compile(r"\.(jsonl|ndjson)(\.gz)?$", re.IGNORECASE)
+
+_LISTED = 50
+"""How many sorts of problem are listed."""
 
 
 @click.group(cls=UsherGroup)
@@ -32,67 +43,108 @@ def directory() -> None:
     """Look at the directory's sources, and read them."""
 
 
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
 @directory.command()
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=_LISTED,
+    show_default=True,
+    help="So many sorts of problem at most.",
+)
+@_as_json
 @pass_invocation
 @click.pass_context
-def check(context: click.Context, invocation: Invocation) -> None:
+def check(context: click.Context, invocation: Invocation, limit: int, as_json: bool) -> None:
     """Report what is wrong with the sources.
 
-    Reads every source, and changes nothing.
+    Reads every source, compares with what is in force where there is a database, and changes nothing.
 
     Exit code 0: all is well, 1: something is wrong.
     """
-    sources = sources_from_settings(invocation.settings().directory)
+    settings = invocation.settings()
+    require_sources(settings)
+    sources = sources_from_settings(settings.directory)
     with progress() as shown:
         shown.phase("reading", None)
         report = check_directory(sources, clock=utc_now, progress=shown)
-    _show_problems(report.problems, report.problem_count)
-    _show_sources(report.sources)
-    say(", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count) or "no records")
+    odd = _suspicions(report.sources, known_sources(settings))
+    if as_json:
+        told = [{"source": one.source, "says": one.says, "advice": one.advice} for one in odd]
+        show_json(object_from_report(report) | {"suspicions": told})
+    else:
+        _show_problems(report.problem_groups, limit)
+        for one in odd:
+            note(str(one))
+        _show_sources(report.sources)
+        say(", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count) or "no records")
     harm = sum(count for sort, count in report.problem_counts.items() if sort not in HARMLESS)
     complete = all(source.verdict is Verdict.COMPLETE for source in report.sources)
-    context.exit(0 if complete and not harm else 1)
+    context.exit(0 if complete and not harm and not odd else 1)
 
 
 @directory.command()
 @click.option("--accept-empty", metavar="NAME", multiple=True, help="This source is meant to be empty now; repeatable.")
+@_as_json
 @pass_invocation
 @click.pass_context
-def refresh(context: click.Context, invocation: Invocation, accept_empty: tuple[str, ...]) -> None:
+def refresh(context: click.Context, invocation: Invocation, accept_empty: tuple[str, ...], as_json: bool) -> None:
     """Read the sources, so that decisions follow.
 
     Reads every source into the access model; needs no backend.
 
     Exit code 0: done, 1: a source could not be read (what it last said stays in force).
     """
-    with application(invocation.settings()) as parts, progress() as shown:
+    settings = invocation.settings()
+    require_sources(settings)
+    with application(settings) as parts, progress() as shown:
         shown.phase("reading", None)
         report = refresh_directory(
             parts.engine, parts.sources(), clock=parts.clock, accept_empty=accept_empty, progress=shown
         )
-    _show_problems(report.problems, report.problem_count)
-    _show_sources(report.sources)
-    if report.changed:
-        changes = {kind: change for kind, change in report.changes.items() if change.any}
-        say(
-            f"revision {report.revision}: "
-            + "; ".join(
-                f"{kind} +{change.added} ~{change.updated} -{change.removed}" for kind, change in changes.items()
-            )
-        )
+    if as_json:
+        show_json(object_from_report(report))
     else:
-        say(f"revision {report.revision}: nothing changed")
+        _show_problems(report.problem_groups, _LISTED)
+        _show_sources(report.sources)
+        for name in report.retained_sources:
+            note(retained_sentence(name))
+        _show_changes(report)
     context.exit(1 if any(source.verdict is Verdict.FAILED for source in report.sources) else 0)
 
 
 @directory.command()
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
+@click.argument("name", metavar="NAME")
 @pass_invocation
-def export(invocation: Invocation, file: Path) -> None:
+def forget(invocation: Invocation, name: str) -> None:
+    """Drop what a source gave that is read no more.
+
+    NAME is no longer among directory.sources, under this name at least; what it gave stays in force until now. Access
+    that nothing else gives ends at once, and the next sync removes it from the backend, within the limits.
+    """
+    settings = invocation.settings()
+    with application(settings) as parts:
+        replaced = forget_source(parts.engine, name, sources_from_settings(settings.directory), clock=parts.clock)
+    _show_changes(replaced)
+
+
+@directory.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@pass_invocation
+def export(invocation: Invocation, file: Path, force: bool) -> None:
     """Write the access model into a file.
 
-    The whole of it as JSON Lines; FILE may end in .gz, or be - for standard output.
+    The whole of it as JSON Lines; FILE ends in .jsonl or .ndjson, with .gz behind it if it is to be packed, or is - for
+    standard output.
     """
+    if str(file) != "-":
+        if not _EXPORTED.search(file.name):
+            raise CommandError(f"{file}: JSON Lines are written; the name must end in .jsonl, .jsonl.gz or .ndjson")
+        if file.exists() and not force:
+            raise CommandError(f"{file}: is there already; --force replaces it")
     with application(invocation.settings()) as parts:
         with reading(parts.engine) as connection:
             if current_revision(connection) == 0:
@@ -114,6 +166,7 @@ def _opened(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
         return
     unfinished = file.with_name(f"{file.name}.part")
     try:
+        make_file(unfinished)
         with gzip.open(unfinished, "wb") if file.suffix == ".gz" else unfinished.open("wb") as output:
             yield output
         unfinished.replace(file)
@@ -125,11 +178,26 @@ def _opened(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
             unfinished.unlink(missing_ok=True)
 
 
-def _show_problems(problems: Sequence[Problem], count: int) -> None:
-    for problem in problems:
-        note(f"{problem.sort.value}: {problem}")
-    if count > len(problems):
-        note(f"… and {count - len(problems)} more problems")
+def _suspicions(sources: Sequence[SourceReport], kept: Mapping[str, SourceState]) -> list[Suspicion]:
+    """What is odd about the sources as a whole."""
+    read = [of_read(one.name, one.records, kept) for one in sources if one.verdict is Verdict.COMPLETE]
+    return [one for one in read if one is not None] + list(of_retained([one.name for one in sources], kept))
+
+
+def _show_changes(report: RefreshReport | Replaced) -> None:
+    if not report.changed:
+        say(f"revision {report.revision}: nothing changed")
+        return
+    changes = {kind: change for kind, change in report.changes.items() if change.any}
+    told = "; ".join(f"{kind} +{change.added} ~{change.updated} -{change.removed}" for kind, change in changes.items())
+    say(f"revision {report.revision}: {told}")
+
+
+def _show_problems(groups: Sequence[ProblemGroup], limit: int) -> None:
+    for group in groups[:limit]:
+        note(str(group))
+    if len(groups) > limit:
+        note(f"… and {len(groups) - limit} other sorts of problem")
 
 
 def _show_sources(sources: Sequence[SourceReport]) -> None:

@@ -1,11 +1,14 @@
 """``usher doctor``: looks at everything that has to be well, and says what to do about what is not."""
 
+import os
+import shutil
+import textwrap
 from collections.abc import Iterator, Sequence
 
 import click
 
 from app import __version__
-from app.bootstrap import utc_now
+from app.clock import utc_now
 from app.commands.frame import Invocation, UsherCommand, pass_invocation
 from app.configuration.problems import ConfigurationError
 from app.doctor.finding import Finding, State, problem
@@ -14,6 +17,8 @@ from app.text import printable
 
 _MARKS = {State.OK: ("✓", "green"), State.WARNING: ("!", "yellow"), State.PROBLEM: ("✗", "red")}
 _NAME_WIDTH = 14
+_LEAST_WIDTH = 24
+"""Columns; on a narrower terminal lines are cut by it."""
 
 
 @click.command(cls=UsherCommand)
@@ -44,7 +49,7 @@ def doctor(context: click.Context, invocation: Invocation, notify: bool, as_json
 
 
 def _findings(invocation: Invocation, *, notify: bool) -> Iterator[Finding]:
-    from app.doctor.examination import examine  # noqa: PLC0415 - the client takes long to load
+    from app.doctor.checks import run_checks  # noqa: PLC0415 - the client takes long to load
 
     try:
         found = invocation.configuration()
@@ -52,7 +57,7 @@ def _findings(invocation: Invocation, *, notify: bool) -> Iterator[Finding]:
         for line in error.problems:
             yield problem("settings", printable(line), "mend this line first; nothing else was looked at")
         return
-    yield from examine(found, clock=utc_now, notify=notify)
+    yield from run_checks(found, clock=utc_now, notify=notify, environment=os.environ)
 
 
 def _show(finding: Finding) -> None:
@@ -63,9 +68,19 @@ def _show(finding: Finding) -> None:
         return
     mark, colour = _MARKS[finding.state]
     name = f"{finding.name:<{_NAME_WIDTH}}"
-    say(f"  {click.style(mark, fg=colour, bold=True)} {click.style(name, bold=True)}  {says}")
-    if advice:
-        say(f"    {'':<{_NAME_WIDTH}}  {click.style('→ ' + advice, dim=True)}")
+    beside = " " * (4 + _NAME_WIDTH + 2)
+    first, *rest = _wrapped(says, len(beside))
+    say(f"  {click.style(mark, fg=colour, bold=True)} {click.style(name, bold=True)}  {first}")
+    for line in rest:
+        say(beside + line)
+    for number, line in enumerate(_wrapped(advice, len(beside) + 2) if advice else []):
+        say(beside + click.style(("→ " if number == 0 else "  ") + line, dim=True))
+
+
+def _wrapped(text: str, taken: int) -> list[str]:
+    """The text in lines that end between words; ``taken`` columns of each are used already."""
+    width = max(shutil.get_terminal_size().columns - taken, _LEAST_WIDTH)
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _summary(findings: Sequence[Finding]) -> str:

@@ -1,14 +1,16 @@
-"""Which errors can a user cause? Each of them carries a line that is meant for him."""
+"""The errors that a user can cause. Each of them carries a line that is meant for them."""
 
 from app.bootstrap import SetUpError
 from app.client.errors import ClientError
 from app.contract.errors import ContractError
 from app.database.engine import DatabaseUrlError
-from app.database.migrations import SchemaNewerError
+from app.database.lineage import SchemaError
+from app.database.programs import ForeignDatabaseError
 from app.edge.gunicorn import BindError
-from app.store.runs import RunError
-from app.sync.reading import UnknownSourceError
-from app.sync.schedule import ScheduleError
+from app.registration import RegistrationError
+from app.runs.lifecycle import RunError
+from app.runs.reading import UnknownSourceError
+from app.runs.schedule import ScheduleError
 from app.workspace import WorkspaceError
 
 USER_ERRORS: tuple[type[Exception], ...] = (
@@ -16,9 +18,11 @@ USER_ERRORS: tuple[type[Exception], ...] = (
     ClientError,
     ContractError,
     DatabaseUrlError,
+    ForeignDatabaseError,
+    RegistrationError,
     RunError,
     ScheduleError,
-    SchemaNewerError,
+    SchemaError,
     SetUpError,
     UnknownSourceError,
     WorkspaceError,

@@ -1,16 +1,35 @@
 """``usher runs``, ``usher approve`` and ``usher discard``: what was done, and the word on what was held back."""
 
+import getpass
+import os
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import click
 
 from app.admin.resync import change_to_wire, run_to_wire
 from app.bootstrap import application, has_credentials
+from app.commands.changes import show_changes, show_sums
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.commands.sync import EXIT_IN_PART, changes_of, report_lines, resume, show_changes, show_summary
-from app.screen import note, say, show_json, show_json_list, show_table
-from app.store.runs import Run, RunStatus
+from app.commands.sync import (
+    EXIT_IN_PART,
+    changes_of,
+    planned_in_words,
+    report_lines,
+    resume,
+    show_summary,
+)
+from app.runs.lifecycle import Run, RunStatus
+from app.screen import note, on_terminal, say, show_json, show_json_list, show_table
 from app.text import printable
+
+_why = click.option("--reason", metavar="TEXT", help="Why, for whoever looks at the run later.")
+
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+_SHORT_ID = 15
+"""As far as the second; further where two began within one."""
 
 
 @click.command(cls=UsherCommand)
@@ -19,7 +38,10 @@ from app.text import printable
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_invocation
 def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) -> None:
-    """List past runs, newest first, or show one with its items."""
+    """List past runs, newest first, or show one with its items.
+
+    ID may be shortened as far as it is the only one that begins so, or be `latest`; that holds for every command.
+    """
     with application(invocation.settings()) as parts:
         if run_id is None:
             found = parts.runs.recent(limit)
@@ -27,17 +49,23 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
                 note(f"{concern.says} ({concern.advice})")
             if as_json:
                 show_json([run_to_wire(run) for run in found])
+            elif found and on_terminal():
+                # The time stands in the id.
+                rows = zip(_short([run.run_id for run in found]), map(_row, found), strict=True)
+                headings = ("run", "status", "trigger", "took", "items", "error")
+                show_table(headings, ((short, *row[1:3], *row[4:]) for short, row in rows), one_line=True)
             elif found:
                 show_table(("run", "status", "trigger", "started", "took", "items", "error"), map(_row, found))
             else:
                 say("no runs yet")
             return
-        run = parts.runs.get(run_id)
-        changes = changes_of(parts, run_id)
+        run = parts.runs.get(parts.runs.named(run_id))
+        changes = changes_of(parts, run.run_id)
         if as_json:
             show_json_list(run_to_wire(run), "changes", map(change_to_wire, changes))
             return
         show_changes(changes, run.total("planned"))
+        show_sums(parts.runs.summary(run.run_id))
         for line in report_lines(run.report):
             say(printable(line))
         show_summary(run)
@@ -45,9 +73,11 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
 
 @click.command(cls=UsherCommand)
 @click.argument("run_id", metavar="RUN")
+@_why
+@_json
 @pass_invocation
 @click.pass_context
-def approve(context: click.Context, invocation: Invocation, run_id: str) -> None:
+def approve(context: click.Context, invocation: Invocation, run_id: str, reason: str | None, as_json: bool) -> None:
     """Let the held-back deletes of a run go.
 
     Those that are still due are done now, here or by a worker.
@@ -56,41 +86,83 @@ def approve(context: click.Context, invocation: Invocation, run_id: str) -> None
     """
     settings = invocation.settings()
     with application(settings) as parts:
-        held = parts.runs.approve(run_id).total("held")
-        if not has_credentials(settings):
-            say(f"{held} held {'delete is' if held == 1 else 'deletes are'} approved; a worker does them")
+        run_id = parts.runs.named(run_id)
+        held = parts.runs.approve(run_id, by=_user(), reason=_told(reason)).total("held")
+        if not has_credentials(settings) or not settings.directory.sources:
+            if as_json:
+                show_json(run_to_wire(parts.runs.get(run_id)))
+            else:
+                say(f"{held} held {'delete is' if held == 1 else 'deletes are'} approved; a worker does them")
             return
         run = resume(parts, run_id)
+        if as_json:
+            show_json(run_to_wire(run))
         if run.status is RunStatus.FAILED:
             raise CommandError(run.error or "the run failed")
-        say(f"{held} held {'delete was' if held == 1 else 'deletes were'} approved")
-        show_summary(run)
+        if not as_json:
+            say(f"{held} held {'delete was' if held == 1 else 'deletes were'} approved")
+            show_summary(run)
     context.exit(0 if run.status is RunStatus.DONE else EXIT_IN_PART)
 
 
 @click.command(cls=UsherCommand)
 @click.argument("run_id", metavar="RUN")
+@_why
+@_json
 @pass_invocation
-def discard(invocation: Invocation, run_id: str) -> None:
-    """Drop the held-back deletes of a run."""
+def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bool) -> None:
+    """Drop the held-back deletes of a run.
+
+    Later runs leave them alone until what they would delete changes; usher sync --allow-deletes deletes them after all.
+    """
     with application(invocation.settings()) as parts:
-        held = parts.runs.get(run_id).total("held")
-        parts.runs.discard(run_id)
-        say(f"the {held} held deletes of run {run_id} are dropped")
+        run = parts.runs.discard(parts.runs.named(run_id), by=_user(), reason=_told(reason))
+        dropped = run.total("discarded")
+        if as_json:
+            show_json(run_to_wire(run))
+            return
+        say(
+            f"{dropped} held {'delete is' if dropped == 1 else 'deletes are'} dropped, and left alone from now on; "
+            "usher sync --allow-deletes deletes them after all"
+        )
+
+
+def _told(reason: str | None) -> str | None:
+    return None if reason is None else printable(reason, limit=1000)
+
+
+def _user() -> str:
+    """Who runs this command."""
+    try:
+        return f"{getpass.getuser()} (command line)"
+    except (KeyError, OSError):
+        # In a container a number may be all that there is.
+        return f"user {os.getuid()} (command line)"
+
+
+def _short(ids: Sequence[str]) -> list[str]:
+    """Each id as short as it can be and still be the only one of them that begins so."""
+
+    def is_enough(start: str) -> bool:
+        return sum(other.startswith(start) for other in ids) == 1
+
+    return [next(filter(is_enough, (one[:length] for length in range(_SHORT_ID, len(one)))), one) for one in ids]
 
 
 def _row(run: Run) -> tuple[str, ...]:
-    outcomes = ("done", "failed", "held", "parked", "waiting")
+    outcomes = ("done", "failed", "held", "discarded", "parked", "waiting")
     numbers = [f"{run.total(outcome)} {outcome}" for outcome in outcomes if run.total(outcome)]
     kind = " (plan only)" if run.dry_run else ""
+    if run.dry_run and run.status is RunStatus.DONE:
+        numbers = [planned_in_words(run, lambda number, _: number)]
     return (
         run.run_id,
         run.status.value,
         run.trigger + kind,
         _moment(run.started_at or run.requested_at),
-        _took(run.started_at, run.finished_at),
+        _took(run.resumed_at or run.started_at, run.finished_at),
         ", ".join(numbers) or "–",
-        run.error or "",
+        f"{run.error or ''}{f'; continued by {run.continued_by}' if run.continued_by else ''}",
     )
 
 

@@ -4,35 +4,45 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import SystemRandom
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from app import __version__
 from app.bootstrap import (
     Application,
     SetUpError,
     application,
-    look_for_concerns,
+    database_place,
     open_store,
     require_backend,
     require_provider_tokens,
+    require_sources,
+    watch_over,
 )
+from app.clock import utc_text
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
 from app.counters import VARIABLE, share_counters
 from app.database.engine import reading
-from app.edge.beside import serve_beside
-from app.edge.gunicorn import BindError, ServerOptions
+from app.database.private import make_folder
+from app.edge.gunicorn import BindError, ServerOptions, bind
 from app.edge.gunicorn import serve as serve_app
+from app.model.contents import current_revision
 from app.processes import ChildEndedError, Children, end_with, stop_signals
+from app.runs.lifecycle import RunRequest
 from app.screen import note
 from app.settings import Settings
-from app.store.access_model import current_revision
-from app.store.runs import RunRequest
+
+_ON_HANGUP = "a worker reads its settings at the start alone: send SIGTERM and start it again"
+_PATIENCE_AT_THE_END = 5.0
+"""Seconds that a last sign of life may take."""
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -65,19 +75,37 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
     require_provider_tokens(settings)
     if with_worker:
         require_backend(settings)
+    require_sources(settings)
     # The schema is looked at before anything listens; each process opens the database for itself.
     open_store(settings).dispose()
     with share_counters(settings.metrics.directory):
         if with_worker:
             serve_with_worker(invocation, settings)
         else:
+            log_start(invocation, "service", settings.database_url)
             serve_alone(settings, reread=lambda: _read_again(invocation))
+
+
+def log_start(invocation: Invocation, program: str, database_url: str, **further: object) -> None:
+    """The first line of a process that runs for ever: what it is, and what it goes by."""
+    import structlog  # noqa: PLC0415 - only those who log need it
+
+    file = invocation.settings_file
+    structlog.stdlib.get_logger(__name__).info(
+        "started",
+        program=program,
+        version=__version__,
+        settings="no file" if file is None else str(file.resolve()),
+        database=database_place(database_url),
+        **further,
+    )
 
 
 def _read_again(invocation: Invocation) -> Settings:
     """The settings as they are now, so that tokens can be exchanged while the service runs."""
     settings = invocation.settings(server=True)
     require_provider_tokens(settings)
+    require_sources(settings)
     return settings
 
 
@@ -118,7 +146,7 @@ def server_options(settings: Settings, port: int, **further: Any) -> ServerOptio
 
 
 def serve_with_worker(invocation: Invocation, settings: Settings) -> None:
-    """The service and a worker as two processes that live and end together."""
+    """The service and a worker as two processes that live and end together; a worker that dies is started again."""
     common = common_arguments(invocation.config, invocation.verbosity)
     server = ["serve", "--workers", str(settings.server.workers), "--port", str(settings.server.port), *common]
     patience = max(settings.server.graceful_timeout, settings.worker.stop_timeout) + 5
@@ -127,7 +155,8 @@ def serve_with_worker(invocation: Invocation, settings: Settings) -> None:
         try:
             children.start("the service", server)
             signal.signal(signal.SIGHUP, lambda number, _frame: children.pass_on(number, "the service"))
-            children.start("the worker", ["worker", *common])
+            # Answers go on while it is away: a sync that ran out of memory must not end them.
+            children.keep("the worker", ["worker", *common])
             children.watch(stop)
         except ChildEndedError as error:
             raise CommandError(f"{error}; its last lines tell why") from error
@@ -146,35 +175,82 @@ def common_arguments(config: Path | None, verbosity: int) -> list[str]:
 
 
 @click.command(cls=UsherCommand)
+@click.option("--only-metrics", is_flag=True, hidden=True)
 @ends_with_parent
 @pass_invocation
-def worker(invocation: Invocation) -> None:
+def worker(invocation: Invocation, only_metrics: bool) -> None:
     """Run the schedule and the syncs.
 
     Any number of workers may run, on any number of nodes: one of them at a time does a sync.
     """
     settings = invocation.settings(server=True)
+    if only_metrics:
+        serve_metrics(settings)
     require_backend(settings)
-    if settings.metrics.directory:
-        # The service on this machine shows what is counted there.
-        Path(settings.metrics.directory).mkdir(parents=True, exist_ok=True)
-        os.environ.setdefault(VARIABLE, settings.metrics.directory)
-    run_worker(settings)
+    require_sources(settings)
+    if not settings.metrics.worker_port:
+        if settings.metrics.directory:
+            # The service on this machine shows what is counted there.
+            make_folder(Path(settings.metrics.directory))
+            os.environ.setdefault(VARIABLE, settings.metrics.directory)
+        run_worker(invocation, settings)
+        return
+    try:
+        bind(settings.server.host, settings.metrics.worker_port).close()
+    except BindError as error:
+        raise CommandError(f"metrics.worker_port: {error}") from error
+    with share_counters(settings.metrics.directory), metrics_beside(invocation):
+        run_worker(invocation, settings)
 
 
-def run_worker(settings: Settings) -> None:
+def serve_metrics(settings: Settings) -> NoReturn:
+    """Shows at ``metrics.worker_port`` what the worker that started this process counts; does not return."""
+    from app.metrics import Metrics  # noqa: PLC0415 - its counters must be shared first
+    from app.web import create_metrics_app  # noqa: PLC0415 - as above
+
+    options = server_options(settings, settings.metrics.worker_port, name="usher metrics")
+    serve_app(lambda: create_metrics_app(settings, Metrics()), replace(options, workers=1, threads=2))
+
+
+@contextmanager
+def metrics_beside(invocation: Invocation) -> Iterator[None]:
+    """A process that shows this one's counters, as long as this one works."""
+    children = Children()
+    stop = Event()
+    arguments = ["worker", "--only-metrics", *common_arguments(invocation.config, invocation.verbosity)]
+
+    def look_after() -> None:
+        try:
+            children.watch(stop)
+        except ChildEndedError as error:
+            note(f"error: metrics.worker_port: {error}; its last lines tell why")
+
+    children.keep("the worker's metrics", arguments)
+    watching = threading.Thread(target=look_after, name="metrics", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        watching.join()
+        children.end(quickly=True)
+
+
+def run_worker(invocation: Invocation, settings: Settings) -> None:
     """Works until SIGTERM or SIGINT; a run in the middle ends before its next call."""
     import structlog  # noqa: PLC0415 - only those who log need it
 
-    from app.notify.configured import channels_from_settings  # noqa: PLC0415 - only a worker tells anyone
-    from app.notify.watch import Watch  # noqa: PLC0415 - as above
-    from app.worker import Timetable, Worker, scheduler_for  # noqa: PLC0415 - its counters must be shared first
+    from app.runs.heartbeat import Heartbeat  # noqa: PLC0415 - only a worker gives signs of life
+    from app.runs.schedule import first_due_after  # noqa: PLC0415 - only a worker goes by a schedule
+    from app.worker import Timetable, Worker, scheduler_for, worker_name  # noqa: PLC0415 - its counters must be shared first
 
     log = structlog.stdlib.get_logger(__name__)
+    # Its own action would end the process without a word.
+    signal.signal(signal.SIGHUP, lambda _number, _frame: _say_aside(_ignore_hangup))
     # A sync has time; whoever waits for an answer of the service beside it has none.
     os.nice(settings.worker.nice)
     with application(settings, needs_backend=True) as parts, stop_signals() as stop:
-        engine = parts.sync_engine(stop=stop, observer=_observer(settings))
+        engine = parts.sync_engine(stop=stop, observer=_observer())
         timetable = Timetable(
             schedule=settings.sync.schedule,
             verify_schedule=settings.sync.verify_schedule,
@@ -186,25 +262,37 @@ def run_worker(settings: Settings) -> None:
         scheduler.start()
         if settings.sync.schedule:
             run_at_first(parts)
-        watch = Watch(
-            engine=parts.engine,
-            look=look_for_concerns(settings),
-            channels=channels_from_settings(settings.notifications, clock=parts.clock),
-            clock=parts.clock,
-            random=SystemRandom(),
-            stop=stop,
-            tries=settings.notifications.tries,
-        )
+        watch = watch_over(settings, parts.engine, clock=parts.clock, stop=stop)
         # A daemon: nobody waits for a mail server when the worker is to end.
         threading.Thread(target=watch.run, name="watch", daemon=True).start()
+        lock = parts.sync_lock()
+        heartbeat = Heartbeat(
+            engine=parts.engine,
+            worker_id=f"{SystemRandom().getrandbits(64):016x}",
+            name=worker_name(),
+            leads=lock.held,
+            clock=parts.clock,
+            stop=stop,
+        )
+        pulse = threading.Thread(target=heartbeat.run, name="heartbeat", daemon=True)
+        pulse.start()
         overseer = threading.Thread(
             target=_give_up_after, args=(stop, settings.worker.stop_timeout), name="patience", daemon=True
         )
         overseer.start()
-        log.info("worker_ready", schedule=settings.sync.schedule, verify_schedule=settings.sync.verify_schedule)
+        schedules = [one for one in (settings.sync.schedule, settings.sync.verify_schedule) if one]
+        due = first_due_after(parts.clock(), schedules, settings.sync.timezone)
+        log_start(
+            invocation,
+            "worker",
+            settings.database_url,
+            schedule=settings.sync.schedule,
+            verify_schedule=settings.sync.verify_schedule,
+            next_run=None if due is None else utc_text(due),
+        )
         Worker(
             runs=parts.runs,
-            lock=parts.sync_lock(),
+            lock=lock,
             execute=lambda run_id, lock, progress, stopped: engine.execute(
                 run_id, lock=lock, progress=progress, stop=stopped
             ),
@@ -213,7 +301,21 @@ def run_worker(settings: Settings) -> None:
             poll=settings.worker.poll,
         ).run()
         scheduler.shutdown(wait=True)
+        # After its last sign of life, lest that one follow the goodbye.
+        pulse.join(_PATIENCE_AT_THE_END)
+        heartbeat.end()
         log.info("worker_stopped")
+
+
+def _ignore_hangup() -> None:
+    import structlog  # noqa: PLC0415 - only those who log need it
+
+    structlog.stdlib.get_logger(__name__).info("hangup_ignored", advice=_ON_HANGUP)
+
+
+def _say_aside(say: Callable[[], None]) -> None:
+    """A handler of signals comes in the middle of anything, of a line for the log among it."""
+    threading.Thread(target=say, daemon=True).start()
 
 
 def run_at_first(parts: Application) -> None:
@@ -227,19 +329,11 @@ def run_at_first(parts: Application) -> None:
         parts.runs.enqueue(RunRequest(trigger="schedule", idempotency_key="schedule, the first run"))
 
 
-def _observer(settings: Settings) -> "Metrics":
-    """What counts the calls to the backend, where anyone can see the numbers."""
+def _observer() -> "Metrics":
+    """What counts the calls to the backend."""
     from app.metrics import Metrics  # noqa: PLC0415 - its counters must be shared first
 
-    metrics = Metrics()
-    if settings.metrics.worker_port:
-        from app.web import create_metrics_app  # noqa: PLC0415 - as above
-
-        try:
-            serve_beside(create_metrics_app(settings, metrics), settings.server.host, settings.metrics.worker_port)
-        except BindError as error:
-            raise CommandError(f"metrics.worker_port: {error}") from error
-    return metrics
+    return Metrics()
 
 
 def _give_up_after(stop: Event, patience: float) -> None:

@@ -1,10 +1,12 @@
 """``usher config``: the settings in force, and where each comes from."""
 
+import json
+
 import click
 
 from app.commands.frame import Invocation, UsherGroup, pass_invocation
 from app.configuration.showing import listed
-from app.screen import show_table
+from app.screen import show_json, show_table
 
 
 @click.group(cls=UsherGroup)
@@ -13,11 +15,24 @@ def config() -> None:
 
 
 @config.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_invocation
-def show(invocation: Invocation) -> None:
+def show(invocation: Invocation, as_json: bool) -> None:
     """Print the settings in force.
 
     Every setting, secrets masked, with where it was given.
     """
     found = invocation.configuration()
+    if as_json:
+        rows = listed(found.settings, found.origins)
+        show_json({key: {"value": _value(value), "from": origin} for key, value, origin in rows})
+        return
     show_table(("key", "value", "from"), list(listed(found.settings, found.origins)))
+
+
+def _value(shown: str) -> object:
+    """What is shown as JSON, as that; a mask or a URL as text."""
+    try:
+        return json.loads(shown)
+    except ValueError:
+        return shown

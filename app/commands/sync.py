@@ -1,8 +1,7 @@
 """``usher plan`` and ``usher sync``: one run now, in this process, under the lock that the workers share."""
 
 import sys
-from collections.abc import Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -10,22 +9,25 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.admin.resync import change_to_wire, run_to_wire
 from app.bootstrap import Application, application
-from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
+from app.commands.changes import show_changes, show_sums
+from app.commands.frame import CommandError, EndedBySignalError, Invocation, UsherCommand, pass_invocation
+from app.commands.what_if import ReplacedSources, replace_sources
 from app.contract.base import Id
 from app.contract.complaint import first_error
+from app.directory.source import Verdict
+from app.plan.listing import PlannedChange
+from app.plan.rules import Kind
+from app.plan.unknown import unknown_sentence
 from app.processes import stop_signals
-from app.screen import coloured, note, on_terminal, progress, say, show_json, show_json_list, show_table
-from app.store.lock import SyncLock
-from app.store.runs import Change, Run, RunRequest, RunStatus
-from app.sync.reading import source_sentence
-from app.sync.unknown import unknown_sentence
+from app.runs.lifecycle import Run, RunNotFoundError, RunRequest, RunStatus
+from app.runs.lock import SyncLock
+from app.runs.reading import source_sentence
+from app.screen import coloured, note, progress, say, show_json, show_json_list
 from app.text import printable
 
-SHOWN_CHANGES = 100
-"""More than that is told as a number, on a terminal."""
 PAGE = 1000
 
-_TOLD_ELSEWHERE = frozenset({"sources", "unknown"})
+_TOLD_ELSEWHERE = frozenset({"sources", "retainedSources", "unknown", "retried"})
 
 EXIT_CHANGES = 10
 EXIT_IN_PART = 3
@@ -44,7 +46,7 @@ class GivenId(click.ParamType[str]):
             self.fail(first_error(error, root=repr(printable(value, limit=40))), param, ctx)
 
 
-_narrowing = [
+_selection = [
     click.option(
         "--organization",
         "organizations",
@@ -58,41 +60,66 @@ _narrowing = [
 
 
 def _narrowed(command: Any) -> Any:
-    for option in reversed(_narrowing):
+    for option in reversed(_selection):
         command = option(command)
     return command
 
 
 @click.command(cls=UsherCommand)
 @_narrowed
+@click.option(
+    "--directory",
+    "files",
+    metavar="[NAME=]FILE",
+    multiple=True,
+    help="What if: plan FILE in place of all sources, or of the one called NAME; repeatable with names.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @pass_invocation
 @click.pass_context
-def plan(
+def plan(  # noqa: PLR0917 - click passes them by name
     context: click.Context,
     invocation: Invocation,
     organizations: tuple[str, ...],
     users: tuple[str, ...],
+    files: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Show what a sync would do, without doing it.
 
-    The plan is stored: `usher sync --plan ID` applies exactly it.
+    Reads the directory and plans from it, while answers go on as they were. The plan is stored: `usher sync --plan ID`
+    reads the directory for good and applies exactly this plan, or refuses when another one is due by then.
+
     Exit code 0: a sync would change nothing (nothing is due, or all of it is held back, waits, is parked or skipped),
     10: changes, 1: error, an ID that nobody knows included.
     """
-    with application(invocation.settings(), needs_backend=True) as parts:
+    settings = invocation.settings()
+    with application(settings, needs_backend=True) as parts:
+        replaced = replace_sources(settings.directory, files) if files else None
         run = run_now(
-            parts, RunRequest(trigger="command", organization_ids=organizations, user_ids=users, dry_run=True)
+            parts,
+            RunRequest(
+                trigger="command",
+                organization_ids=organizations,
+                user_ids=users,
+                dry_run=True,
+                alone=replaced is not None,
+            ),
+            replaced,
         )
         _refuse_failed(run, as_json=as_json)
+        if not as_json and not run.total("planned"):
+            # "Nothing to do" would be the first thing to read, and not true.
+            _refuse_unknown(run)
         changes = changes_of(parts, run.run_id)
         if as_json:
             show_json_list(run_to_wire(run), "changes", map(change_to_wire, changes))
         else:
             show_changes(changes, run.total("planned"))
+            show_sums(parts.runs.summary(run.run_id))
             _show_report(run)
             _show_plan_summary(run)
+        _refuse_unread(run, len(settings.directory.sources) if replaced is None else 1)
         _refuse_unknown(run)
     context.exit(EXIT_CHANGES if run.still_to_send() else 0)
 
@@ -102,7 +129,15 @@ def plan(
 @click.option("--plan", "plan_id", metavar="ID", help="Apply this stored plan; refused when the world has moved on.")
 @click.option("--allow-deletes", is_flag=True, help="Delete without regard to the limits, this once.")
 @click.option("--verify", is_flag=True, help="Read the backend back first, and mend what differs.")
-@click.option("--retry-parked", is_flag=True, help="Try again what was given up after many failures.")
+@click.option("--retry", is_flag=True, help="Try now what waits for its next try or is parked after failures.")
+@click.option(
+    "--kind",
+    "kinds",
+    type=click.Choice([kind.value for kind in Kind]),
+    multiple=True,
+    metavar="KIND",
+    help="With --retry: items of this kind alone; repeatable.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @pass_invocation
 @click.pass_context
@@ -114,7 +149,8 @@ def sync(  # noqa: PLR0917 - click passes them by name
     plan_id: str | None,
     allow_deletes: bool,
     verify: bool,
-    retry_parked: bool,
+    retry: bool,
+    kinds: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Bring the backend in step with the directory, now.
@@ -124,14 +160,15 @@ def sync(  # noqa: PLR0917 - click passes them by name
     Exit code 0: done, 3: done in part (some items failed or were held back), 1: error, an ID that nobody knows
     included.
     """
-    if plan_id is not None and (organizations or users or verify):
-        raise click.UsageError("--plan applies a plan as it is: leave --organization, --user and --verify out")
+    if plan_id is not None and (organizations or users or verify or retry):
+        raise click.UsageError("--plan applies a plan as it is: leave --organization, --user, --verify and --retry out")
+    if kinds and not retry:
+        raise click.UsageError("--kind says what is tried again: give it together with --retry")
     with application(invocation.settings(), needs_backend=True) as parts:
-        if plan_id is not None and not parts.has_plan(plan_id):
-            raise CommandError(f"there is no plan {plan_id} of this backend: usher plan makes one")
-        if retry_parked:
-            retried = parts.retry_parked()
-            note(f"{retried} parked {'item' if retried == 1 else 'items'} will be tried again")
+        if plan_id is not None:
+            plan_id = _plan_named(parts, plan_id)
+            if (problem := parts.plan_problem(plan_id)) is not None:
+                raise CommandError(problem)
         run = run_now(
             parts,
             RunRequest(
@@ -141,6 +178,8 @@ def sync(  # noqa: PLR0917 - click passes them by name
                 allow_deletes=allow_deletes,
                 verify=verify,
                 plan_id=plan_id,
+                retry=retry,
+                kinds=kinds,
             ),
         )
         if as_json:
@@ -151,12 +190,21 @@ def sync(  # noqa: PLR0917 - click passes them by name
             _show_unfinished(parts, run)
             _show_report(run)
             show_summary(run)
+        _refuse_unread(run, len(parts.settings.directory.sources))
         _refuse_unknown(run)
     context.exit(0 if run.status is RunStatus.DONE else EXIT_IN_PART)
 
 
-def run_now(parts: Application, request: RunRequest) -> Run:
+def _plan_named(parts: Application, shown: str) -> str:
+    try:
+        return parts.runs.named_plan(shown)
+    except RunNotFoundError as error:
+        raise CommandError(f"{error} of this backend: usher plan makes one") from error
+
+
+def run_now(parts: Application, request: RunRequest, replaced: ReplacedSources | None = None) -> Run:
     """Puts the run into the queue and takes it to its end in this process, with progress on standard error.
+    ``replaced``: other sources than those that are configured.
 
     Waits until no other process synchronizes. Ctrl-C and SIGTERM end it before its next call.
     """
@@ -166,7 +214,7 @@ def run_now(parts: Application, request: RunRequest) -> Run:
         while not lock.acquire(timeout=5.0):
             parts.check_database()
     try:
-        return _run_under_lock(parts, request, lock)
+        return _run_under_lock(parts, request, lock, replaced)
     finally:
         lock.release()
 
@@ -189,44 +237,32 @@ def _is_queued(parts: Application, run_id: str) -> bool:
     return parts.runs.get(run_id).status is RunStatus.QUEUED
 
 
-def _run_under_lock(parts: Application, request: RunRequest, lock: SyncLock) -> Run:
+def _run_under_lock(parts: Application, request: RunRequest, lock: SyncLock, replaced: ReplacedSources | None) -> Run:
     parts.runs.orphaned()
     run, _ = parts.runs.enqueue(request)
-    return _execute(parts, run.run_id, lock)
+    return _execute(parts, run.run_id, lock, replaced)
 
 
-def _execute(parts: Application, run_id: str, lock: SyncLock) -> Run:
+def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: ReplacedSources | None = None) -> Run:
     with stop_signals() as stop, progress() as shown:
-        return parts.sync_engine(stop=stop).execute(run_id, lock=lock, progress=shown, stop=stop)
+        if replaced is None:
+            engine = parts.sync_engine(stop=stop)
+        else:
+            engine = parts.sync_engine(stop=stop, sources=replaced.sources(stop), what_if=replaced.what_if)
+        run = engine.execute(run_id, lock=lock, progress=shown, stop=stop)
+    if stop.number is not None and run.status in {RunStatus.FAILED, RunStatus.CANCELLED}:
+        done, failed = run.total("done"), run.total("failed")
+        left = max(0, run.total("planned") - done - failed)
+        raise EndedBySignalError(f"{done:,} done, {left:,} left to the next sync; run {run.run_id}", stop.number)
+    return run
 
 
-def changes_of(parts: Application, run_id: str, status: str | None = None) -> Iterator[Change]:
+def changes_of(parts: Application, run_id: str, status: str | None = None) -> Iterator[PlannedChange]:
     """The items of a run's plan, page by page, in order."""
     after = None
     while page := parts.runs.changes(run_id, status=status, after=after, limit=PAGE):
         yield from page
         after = page[-1].ordinal
-
-
-def show_changes(changes: Iterator[Change], total: int) -> None:
-    """A plan's items, ``total`` of them: all for programs, the first ones for people."""
-    limit = SHOWN_CHANGES if on_terminal() else None
-    rows = (
-        (change.action, change.kind, _where(change), change.status, change.message or change.reason)
-        for change in islice(changes, limit)
-    )
-    # Row by row: a first plan may hold millions.
-    if (first := next(rows, None)) is not None:
-        show_table(("action", "kind", "what", "status", "why"), chain((first,), rows))
-    if limit is not None and total > limit:
-        say(f"… and {total - limit} more; --json shows all of them")
-
-
-def _where(change: Change) -> str:
-    parts = [change.organization_id, change.container_id, change.item_id]
-    if change.kind == "organization":
-        parts = [change.item_id]
-    return " / ".join(part for part in parts if part)
 
 
 def _show_unfinished(parts: Application, run: Run) -> None:
@@ -248,11 +284,55 @@ def report_lines(report: Any) -> Iterator[str]:
             yield from (source_sentence(one["name"], one["verdict"], one["reason"]) for one in value)
         elif topic == "unknown":
             yield unknown_sentence(report) or ""
+        elif topic == "held":
+            yield from (_hold_sentence(hold) for hold in value)
+        elif topic == "verify":
+            yield from _verify_lines(value)
         elif isinstance(value, list):
             for entry in value:
-                yield f"{topic}: {_flat(entry)}"
+                yield f"{_TITLES.get(topic, topic)}: {_flat(entry)}"
         elif value not in (None, "", {}, 0, False):
-            yield f"{topic}: {_flat(value)}"
+            yield f"{_TITLES.get(topic, topic)}: {_flat(value)}"
+
+
+_TITLES = {
+    "interruptedCalls": "calls that an earlier run left unanswered",
+    "leftBehind": "left behind in the backend",
+    "problemCounts": "wrong in the directory",
+    "problems": "wrong in the directory",
+    "unsupported": "cannot be told to this backend",
+}
+_NAMED = 10
+"""So many of what a verify names are shown."""
+
+
+def _hold_sentence(hold: Any) -> str:
+    where = f" of {hold['organizationId']}" if hold.get("organizationId") else ""
+    return f"held back: {hold.get('deletes')} deletes of {hold.get('kind')}{where}: {hold.get('reason')}"
+
+
+def _verify_lines(found: Any) -> Iterator[str]:
+    """What a look at the backend found, a line for each sort of thing."""
+    yield f"verify: {found.get('seen', 0):,} items seen in the backend"
+    for key, words in (
+        ("missing", "of ours not there any more"),
+        ("changed", "of ours changed there"),
+        ("adopted", "there already and wanted: ours now"),
+        ("undeleted", "there although the backend had said that they are gone"),
+    ):
+        if found.get(key):
+            yield f"verify: {found[key]:,} {words}"
+    foreign = found.get("foreign") or {}
+    if foreign:
+        kinds = ", ".join(f"{number:,} {kind}" for kind, number in foreign.items())
+        yield f"verify: {sum(foreign.values()):,} of somebody else's, which are left alone ({kinds})"
+        named = found.get("foreignNamed") or []
+        for name in named[:_NAMED]:
+            yield f"verify:   {name}"
+        if sum(foreign.values()) > len(named[:_NAMED]):
+            yield f"verify:   … and {sum(foreign.values()) - len(named[:_NAMED]):,} more"
+    if found.get("notRead"):
+        yield f"verify: the backend does not tell about {', '.join(found['notRead'])}"
 
 
 def _flat(value: Any) -> str:
@@ -264,29 +344,37 @@ def _flat(value: Any) -> str:
 
 
 def _show_plan_summary(run: Run) -> None:
-    to_send = run.still_to_send()
-    now = ", ".join(
-        f"{coloured(str(to_send[action]), action)} to {action}"
-        for action in ("add", "update", "delete")
-        if action in to_send
-    )
-    kept_back = {"held": "held back by the limits"}
-    later = ", ".join(
-        f"{run.total(outcome)} {kept_back.get(outcome, outcome)}"
-        for outcome in ("held", "waiting", "parked", "skipped")
-        if run.total(outcome)
-    )
-    if not later:
-        say(now or "nothing to do")
-    else:
-        say(f"{now or 'nothing to do now'}; {later}")
+    say(planned_in_words(run, coloured))
     if run.plan_id:
         say(f"plan {printable(run.plan_id)}")
 
 
+def planned_in_words(run: Run, painted: Callable[[str, str], str]) -> str:
+    """What a plan would do now and what it keeps back; ``painted`` colours a number by what it is of."""
+    to_send = run.still_to_send()
+    now = ", ".join(
+        f"{painted(str(to_send[action]), action)} to {action}"
+        for action in ("add", "update", "delete")
+        if action in to_send
+    )
+    kept_back = {"held": "held back by the limits", "discarded": "left alone, as was decided"}
+    later = ", ".join(
+        f"{run.total(outcome)} {kept_back.get(outcome, outcome)}"
+        for outcome in ("held", "discarded", "waiting", "parked", "skipped")
+        if run.total(outcome)
+    )
+    return f"{now or 'nothing to do now'}; {later}" if later else now or "nothing to do"
+
+
 def show_summary(run: Run) -> None:
     """How a run ended, in one or two lines."""
-    outcomes = ("done", "failed", "held", "parked", "waiting", "skipped", "cancelled")
+    if run.dry_run and run.status is RunStatus.DONE:
+        say(f"planned only: {planned_in_words(run, coloured)}")
+        say(f"run {run.run_id}")
+        if run.plan_id and run.still_to_send():
+            say(f"usher sync --plan {printable(run.plan_id)} applies it, while nothing else has moved on")
+        return
+    outcomes = ("done", "failed", "held", "discarded", "parked", "waiting", "skipped", "cancelled")
     words = [f"{run.total(outcome)} {outcome}" for outcome in outcomes if run.total(outcome)]
     say(
         f"{coloured(run.status.value, run.status.value)}: {', '.join(words) or 'nothing to do'}"
@@ -296,6 +384,12 @@ def show_summary(run: Run) -> None:
     if run.status is RunStatus.HELD:
         until = f" until {run.held_until:%Y-%m-%d %H:%M} UTC" if run.held_until else ""
         say(f"held deletes wait{until}: usher approve {run.run_id}, or usher discard {run.run_id}")
+    elif run.held_at is not None and run.decided:
+        say(f"held on {run.held_at:%Y-%m-%d %H:%M} UTC, {printable(run.decided)}")
+    elif run.decided:
+        say(printable(run.decided))
+    if run.continued_by:
+        say(f"continued by run {run.continued_by}")
     if run.error:
         print(f"error: {printable(run.error)}", file=sys.stderr)  # noqa: T201 - beside the result
 
@@ -305,6 +399,16 @@ def _refuse_failed(run: Run, *, as_json: bool) -> None:
         if as_json:
             show_json(run_to_wire(run))
         raise CommandError(run.error or f"the run was {run.status.value}")
+
+
+def _refuse_unread(run: Run, sources: int) -> None:
+    """Raises ``CommandError`` when none of so many sources could be read: whatever the run found to do, it did by what
+    they said before, and whoever looks at the exit code alone has to know."""
+    told = run.report.get("sources")
+    failed = [one for one in told if one["verdict"] == Verdict.FAILED.value] if isinstance(told, list) else []
+    if failed and len(failed) >= sources:
+        # Which and why was told when it was read.
+        raise CommandError("no source could be read: what it was worked out from is what they said before")
 
 
 def _refuse_unknown(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""What does each place that settings can come from say, and in which words is that place named?"""
+"""The places that settings can come from: what each says, and in which words it is named."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,6 +51,7 @@ def layer_from_file(model: type[BaseModel], path: Path) -> Layer:
             [f"settings file {path}: not UTF-8 at byte {error.start}; save it as UTF-8"]
         ) from error
     try:
+        _refuse_aliases(text, path)
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         lines = dict(_lines(node, path)) if node is not None else {}
@@ -73,6 +74,16 @@ def layer_from_file(model: type[BaseModel], path: Path) -> Layer:
     return with_secret_files(model, Layer(values, origins))
 
 
+def _refuse_aliases(text: str, path: Path) -> None:
+    """Few of them in one another stand for more values than there is memory."""
+    for event in yaml.parse(text, yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise ConfigurationError(
+                [f"settings file {path}:{line}: *{event.anchor} refers to another value; write the value here"]
+            )
+
+
 def _lines(node: yaml.Node, path: Path, prefix: str = "") -> Iterator[tuple[str, int]]:
     if not isinstance(node, yaml.MappingNode):
         return
@@ -90,8 +101,8 @@ def _lines(node: yaml.Node, path: Path, prefix: str = "") -> Iterator[tuple[str,
         yield key, line
         yield from _lines(value_node, path, key + ".")
         if isinstance(value_node, yaml.SequenceNode):
-            for place, item in enumerate(value_node.value):
-                yield from _lines(item, path, f"{key}[{place}].")
+            for index, item in enumerate(value_node.value):
+                yield from _lines(item, path, f"{key}[{index}].")
 
 
 def _yaml_problem(error: yaml.YAMLError) -> str:
@@ -178,8 +189,8 @@ def with_secret_files(model: type[BaseModel], layer: Layer) -> Layer:
                 resolved[key] = resolve(inner, value, f"{prefix}{key}.")
             elif inner and isinstance(value, list):
                 resolved[key] = [
-                    resolve(of_type(inner, item), item, f"{prefix}{key}[{place}].") if isinstance(item, dict) else item
-                    for place, item in enumerate(value)
+                    resolve(of_type(inner, item), item, f"{prefix}{key}[{index}].") if isinstance(item, dict) else item
+                    for index, item in enumerate(value)
                 ]
             else:
                 resolved[key] = value

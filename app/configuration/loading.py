@@ -1,4 +1,4 @@
-"""Which settings are in force, where does each come from, and what is wrong with them?
+"""The settings in force, where each comes from, and what is wrong with them.
 
 Layers, strongest first: the command line, the environment (``USHER_<SECTION>__<KEY>``), the file, the defaults. Each is
 a nested mapping; they are laid over each other key by key (a list counts as one value) and validated as a whole. In
@@ -32,6 +32,8 @@ class Configuration(Generic[S]):
 
     settings: S
     origins: Mapping[str, str]
+    file: Path | None = None
+    """The settings file that was read, if any was."""
 
 
 def load(
@@ -56,7 +58,7 @@ def load(
         lay_over(values, layer.values)
         origins |= layer.origins
     try:
-        return Configuration(model.model_validate(values), origins)
+        return Configuration(model.model_validate(values), origins, path)
     except ValidationError as error:
         raise ConfigurationError(list(problems_of(model, values, origins, error))) from None
 

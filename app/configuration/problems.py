@@ -1,4 +1,4 @@
-"""What is wrong with the settings? One line for each problem: the key, what is wrong, where it stands, what to do."""
+"""Problems of the settings, one line for each: the key, what is wrong, where it stands, what to do."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

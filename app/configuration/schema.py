@@ -1,4 +1,4 @@
-"""What do the settings models say about a key: its field, its section, whether it is a secret?"""
+"""What the settings models say about a key: its field, its section, whether it is a secret."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args

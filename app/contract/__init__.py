@@ -1,4 +1,4 @@
-"""What does the collaboration backend's REST API look like?
+"""The collaboration backend's REST API as data.
 
 The API as data: one table of operations (`operations`), one module of pydantic models per resource, error
 statuses with their HTTP codes (`errors`), envelopes (`envelope`), limits (`limits`), header names (`headers`)

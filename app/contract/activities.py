@@ -6,6 +6,7 @@ from pydantic import Field
 
 from app.contract import limits
 from app.contract.base import (
+    Described,
     EpochMs,
     Id,
     Ids,
@@ -58,7 +59,7 @@ class GetActivityLogsRequest(Request):
     page_token: PageToken | None = None
 
 
-class ActivityInput(Request):
+class ActivityInput(Described):
     """An activity as it is written. One with an `id` that exists takes its place; without an id it is new;
     without a `timestamp` it happened now.
     """

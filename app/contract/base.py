@@ -1,4 +1,4 @@
-"""How is JSON from the wire turned into typed values, and back, without losing anything?
+"""The base of all models: JSON from the wire becomes typed values, and back, without losing anything.
 
 Every model is a `WireModel`: snake_case attributes, camelCase on the wire, fields that nobody declared kept
 and passed on as they came. Types are strict (`"5"` is no number, `1` is no string, `true` is no number); the
@@ -6,9 +6,11 @@ one leniency is JSON's own: it has a single kind of number, so `10.0` is a whole
 given.
 """
 
+import json
 from typing import Annotated, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
+import orjson
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -18,6 +20,7 @@ from pydantic import (
     JsonValue,
     StringConstraints,
     ValidationError,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 
@@ -69,6 +72,8 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=limits.WORKSPAC
 """A workspace's or person's name where the reference bounds it: not empty when given."""
 Email = Annotated[str, StringConstraints(min_length=1, max_length=limits.EMAIL_LENGTH, pattern=NO_NUL)]
 """Shape only. Whether it is an address is judged where it matters, by a library that knows."""
+OwnerEmail = Annotated[Email, Field(json_schema_extra={"format": "email"})]
+"""One that is judged: the owner's of a workspace."""
 
 # The JSON Schema's words for `_web_address`, so that clients that check beforehand come to the same verdict.
 _USER = r"([^\s\x00-\x20\x7f-\xa0/?#@\[\]\\]*@)?"
@@ -93,8 +98,11 @@ UrlOrEmpty = Annotated[
 
 AsWhole = BeforeValidator(_whole)
 """Makes an `Annotated[int, ...]` take `10.0` for 10. It stands last, after the bounds, or the schema loses them."""
-PageSize = Annotated[int, Field(ge=limits.PAGE_SIZE_MIN, le=limits.PAGE_SIZE_MAX), AsWhole]
+PageSize = Annotated[int, Field(ge=limits.PAGE_SIZE_MIN), AsWhole]
+"""Rows of a page, at most. A wish without an upper bound: an answer has `limits.PAGE_SIZE_MAX` however many were asked
+for."""
 PageToken = Annotated[str, StringConstraints(max_length=limits.PAGE_TOKEN_LENGTH, pattern=NO_NUL)]
+"""Where the page before ended; empty, as left out, for the first page."""
 EpochSeconds = Annotated[int, Field(ge=0, le=limits.EPOCH_SECONDS_MAX), AsWhole]
 EpochMs = Annotated[int, Field(ge=0, le=limits.EPOCH_MS_MAX), AsWhole]
 
@@ -110,11 +118,28 @@ DEFAULT_ACCESS_ROLE: AccessRole = "editor"
 """What an absent `accessRole` means."""
 
 
+def wire_name(attribute: str) -> str:
+    """What an attribute is called on the wire: `user_id` is `userId`, and `from_` (a word of Python's) is `from`.
+
+    A name of its own per field (`Field(alias="from")`) would be the only one that type checkers know.
+    """
+    return to_camel(attribute.removesuffix("_"))
+
+
+def json_size(value: object) -> int:
+    """Bytes of `value` as JSON."""
+    try:
+        return len(orjson.dumps(value))
+    except orjson.JSONEncodeError:
+        # Whole numbers beyond 64 bits: whether they are fit to be stored is not asked here.
+        return len(json.dumps(value).encode())
+
+
 class WireModel(BaseModel):
     """A JSON object of the contract."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel,
+        alias_generator=wire_name,
         validate_by_alias=True,
         validate_by_name=True,
         extra="allow",
@@ -150,6 +175,16 @@ class Request(WireModel):
         given = self.__pydantic_fields_set__
         for name in [name for name in given if values.get(name, given) is None]:
             given.discard(name)
+
+
+class Described(Request):
+    """Something that is kept with whatever fields came along: they are its metadata, and bounded."""
+
+    @model_validator(mode="after")
+    def _metadata_fits(self) -> Self:
+        if self.model_extra and json_size(self.model_extra) > limits.METADATA_BYTES:
+            raise ValueError(f"must have at most {limits.METADATA_BYTES} bytes of metadata as JSON")
+        return self
 
 
 RequestT = TypeVar("RequestT", bound=Request)

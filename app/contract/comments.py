@@ -29,7 +29,7 @@ class ReactionInput(Request):
 
     reaction_id: Id | None = None
     icon: Annotated[Text, Field(min_length=1)]
-    from_: UserReference = Field(alias="from")
+    from_: UserReference
 
 
 Reactions = Annotated[list[ReactionInput], Field(max_length=limits.BATCH_ITEMS)]
@@ -41,7 +41,7 @@ class CommentInput(Request):
     comment_id: Id | None = None
     comment_text: LongText
     comment_html: LongText | None = None
-    from_: UserReference = Field(alias="from")
+    from_: UserReference
     agent: JsonObject | None = None
     reactions: Reactions | None = None
 
@@ -129,7 +129,7 @@ class Comment(WireModel):
     comment_id: str
     comment_text: str | None = None
     comment_html: str | None = None
-    from_: JsonObject | None = Field(default=None, alias="from")
+    from_: JsonObject | None = None
     agent: JsonObject | None = None
     reactions: list[JsonObject] | None = None
     created_at: int | float | str | None = None
@@ -180,7 +180,7 @@ class CommentUpdate(Request):
 
     comment_text: LongText | None = None
     comment_html: LongText | None = None
-    from_: UserReference | None = Field(default=None, alias="from")
+    from_: UserReference | None = None
     agent: JsonObject | None = None
     reactions: Reactions | None = None
 

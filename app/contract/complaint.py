@@ -1,29 +1,31 @@
-"""What is wrong with a request, in one line, and where?"""
+"""What is wrong with a request, in one line, and where."""
 
 from collections.abc import Iterator
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from app.text import named
+
 
 def first_error(error: ValidationError, data: object = None, *, root: str = "data") -> str:
-    """One line about the first problem, naming its place: `data.users[3].userId: field required`.
+    """One line about the first problem, naming its path: `data.users[3].userId: field required`.
 
     `data` is what was validated. With it, the names that pydantic gives to the branches of a union are left
-    out of the place.
+    out of the path.
     """
     problems = error.errors(include_url=False, include_context=True)
-    place = _place_of_problem(root, problems[0], data)
+    path = _path_of_problem(root, problems[0], data)
     # The branches of a union each say what they would have taken.
-    complaints = [_complaint(problem) for problem in problems[:10] if _place_of_problem(root, problem, data) == place]
-    return f"{place}: {' or '.join(dict.fromkeys(complaints))}"
+    complaints = [_complaint(problem) for problem in problems[:10] if _path_of_problem(root, problem, data) == path]
+    return f"{path}: {' or '.join(dict.fromkeys(complaints))}"
 
 
-def _place_of_problem(root: str, problem: ErrorDetails, data: object) -> str:
+def _path_of_problem(root: str, problem: ErrorDetails, data: object) -> str:
     steps = list(problem["loc"])
     if data is not None:
         steps = list(_real_steps(steps, data, missing=problem["type"] == "missing"))
-    return place_of(root, steps)
+    return field_path(root, steps)
 
 
 def _real_steps(steps: list[int | str], value: object, *, missing: bool) -> Iterator[int | str]:
@@ -38,17 +40,16 @@ def _real_steps(steps: list[int | str], value: object, *, missing: bool) -> Iter
             value = value[step]
 
 
-def place_of(root: str, steps: list[int | str]) -> str:
-    """How a place is written: `data.users[3].userId`."""
-    place = root
+def field_path(root: str, steps: list[int | str]) -> str:
+    """How a path is written: `data.users[3].userId`."""
+    path = root
     for step in steps:
         if isinstance(step, int):
-            place += f"[{step}]"
+            path += f"[{step}]"
         else:
             # Keys of free-form objects are the caller's: shown, but never at full length or with control characters.
-            shown = step if len(step) <= 80 else f"{step[:80]}…"
-            place += f".{shown}" if shown.isprintable() else f".{shown!a}"
-    return place
+            path += f".{named(step, limit=80)}"
+    return path
 
 
 _COMPLAINTS = {

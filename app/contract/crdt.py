@@ -4,7 +4,8 @@ from typing import Literal, Self
 
 from pydantic import ConfigDict, JsonValue, StrictStr, model_validator
 
-from app.contract.base import Id, JsonObject, Request, WireModel
+from app.contract import limits
+from app.contract.base import Id, JsonObject, Request, WireModel, json_size
 
 CrdtType = Literal["text", "map", "array", "xml"]
 CrdtValue = StrictStr | JsonObject | list[JsonValue]
@@ -26,9 +27,23 @@ def _data_fits_type(schema: JsonObject) -> None:
     ]
 
 
+def _has_more_values(value: JsonValue, most: int) -> bool:
+    """Whether there are more than `most` values within `value`, at any depth."""
+    count = 0
+    pending: list[JsonValue] = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict | list):
+            count += len(one)
+            if count > most:
+                return True
+            pending.extend(one.values() if isinstance(one, dict) else one)
+    return False
+
+
 class _EditorContent(Request):
-    """Content of an editor: a string for `text` and `xml`, an object for `map`, an array for `array`. Its
-    size is bounded by that of the request alone.
+    """Content of an editor: a string for `text` and `xml`, an object for `map`, an array for `array`. At most
+    4 MiB as JSON, with 50,000 values in it, or 10,000 elements, texts and attributes of XML.
     """
 
     model_config = ConfigDict(json_schema_extra=_data_fits_type)
@@ -46,6 +61,10 @@ class _EditorContent(Request):
         if not isinstance(self.data, python_type):
             # A ValueError, because pydantic does not take a TypeError for a complaint about the input.
             raise ValueError(f"data must be of type {json_type} when type is {self.type}")  # noqa: TRY004 - see above
+        if json_size(self.data) > limits.EDITOR_DATA_BYTES:
+            raise ValueError(f"data must be at most {limits.EDITOR_DATA_BYTES} bytes long as JSON")
+        if _has_more_values(self.data, limits.EDITOR_VALUES):
+            raise ValueError(f"data must hold at most {limits.EDITOR_VALUES} values")
         return self
 
 

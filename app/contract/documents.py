@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.contract import limits
-from app.contract.base import AccessType, Id, Ids, PageSize, PageToken, ReadIds, Request, Text, WireModel
+from app.contract.base import AccessType, Described, Id, Ids, PageSize, PageToken, ReadIds, Request, Text, WireModel
 
 
 class Document(WireModel):
@@ -17,7 +17,7 @@ class Document(WireModel):
     disabled: bool | None = None
 
 
-class DocumentInput(Request):
+class DocumentInput(Described):
     """A document as it is written, with metadata of the caller's choice."""
 
     document_id: Id

@@ -1,4 +1,4 @@
-"""In what do answers travel?
+"""The envelopes in which answers travel.
 
 A success is `{"result": {"status": "success", "message": ..., "data": ...}}`, with the token of the next page
 beside `data`. The reference has oddities, and each operation of the table says which are its own: a few put
@@ -11,36 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from app.contract.base import ItemResult, wire_value
-from app.contract.errors import ContractError
 
 ResultT = TypeVar("ResultT")
 
 TokenField = Literal["nextPageToken", "pageToken"]
 ABSENT = object()
 """Marks an answer that has no `data` at all, which is not the same as `data: null`."""
-
-
-class SuccessResult(BaseModel):
-    """`result` of a success, except where the operation says otherwise."""
-
-    model_config = ConfigDict(extra="allow")
-
-    status: Literal["success"]
-    message: str
-    data: JsonValue = None
-    next_page_token: str | None = Field(default=None, alias="nextPageToken")
-    page_token: str | None = Field(default=None, alias="pageToken")
-
-
-class SuccessEnvelope(BaseModel):
-    """The body of a success."""
-
-    model_config = ConfigDict(extra="allow")
-
-    result: SuccessResult
 
 
 class ErrorInfo(BaseModel):
@@ -67,6 +46,8 @@ class Answer(Generic[ResultT]):
     data: ResultT
     message: str = ""
     next_page_token: str | None = None
+    items: Mapping[str, ItemResult] | None = None
+    """What the answer says of single items, where the operation promises nothing about them; None: it says nothing."""
     repeated_blindly: bool = False
     """Whether it answers a repetition: an earlier try had an unknown outcome. What this answer says was not done may
     have been done by that one."""
@@ -92,16 +73,3 @@ def success(
 def bare(result: object) -> dict[str, object]:
     """The body of a success whose fields stand in `result` itself (Search Judgments)."""
     return {"result": wire_value(result)}
-
-
-def item_failures(error: ContractError) -> dict[str, ItemResult]:
-    """What became of each item, where a failure tells (`error.details`); entries that cannot be read are left
-    out."""
-    results: dict[str, ItemResult] = {}
-    if isinstance(error.details, Mapping):
-        for item_id, value in error.details.items():
-            try:
-                results[item_id] = ItemResult.from_wire(value)
-            except ValidationError:
-                continue
-    return results

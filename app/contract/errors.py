@@ -1,5 +1,5 @@
 # ruff: noqa: N818 - the classes are called what their statuses are called.
-"""How does a failure travel over the wire, and how does it come back as an exception?
+"""Failures as they travel over the wire, and come back as exceptions.
 
     ContractError
     ├── InvalidArgument      INVALID_ARGUMENT     400   the request is wrong; sending it again is pointless

@@ -8,6 +8,7 @@ from app.contract import limits
 from app.contract.base import (
     AccessType,
     AsWhole,
+    Described,
     Id,
     Ids,
     JsonObject,
@@ -47,7 +48,7 @@ class Folder(WireModel):
     sub_folders: "list[Folder] | None" = None
 
 
-class FolderInput(Request):
+class FolderInput(Described):
     """A folder as it is written. Without `accessType` a new one inherits its parent's; Update Folder does not
     look at it."""
 

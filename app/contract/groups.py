@@ -5,10 +5,10 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from app.contract import limits
-from app.contract.base import Id, Ids, JsonObject, Request, Text
+from app.contract.base import Described, Id, Ids, JsonObject, Request, Text
 
 
-class GroupInput(Request):
+class GroupInput(Described):
     """A group as it is written."""
 
     group_id: Id

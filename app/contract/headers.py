@@ -1,4 +1,4 @@
-"""Under which header names do credentials travel?
+"""The names of the headers in which credentials travel.
 
 Vendors of this API differ in the prefix alone (`x-service-` in the reference), so the prefix is configuration
 on both ends.

@@ -1,10 +1,11 @@
 """Judgments: records of review decisions, found by meaning or by metadata."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, StrictStr, model_validator
 
+from app.clock import epoch_ms
 from app.contract import limits
 from app.contract.base import AsWhole, EpochMs, Id, JsonObject, Request, Text, WireModel
 
@@ -34,7 +35,7 @@ def moment_ms(value: int | str) -> int:
     except ValueError:
         raise ValueError("must be an ISO 8601 time or epoch milliseconds") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return epoch_ms(moment)
 
 
 class DateRange(Request):

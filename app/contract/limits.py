@@ -1,4 +1,4 @@
-"""How much is too much?
+"""The limits: how much is too much.
 
 The limits that the reference states, and general bounds of our own where it is silent. A request beyond one
 of them is answered with INVALID_ARGUMENT naming the field. Lengths are in characters unless the name says
@@ -37,6 +37,9 @@ CONTEXT_ITEMS = 200
 
 # Ours: the reference says nothing.
 PAGE_SIZE_MAX = 1000
+"""Rows of one page. No bound of `pageSize`, for which the reference states none: whoever asks for more gets these."""
+PERMISSION_QUESTIONS = 3000
+"""What one Get Permissions may ask: each user about the organization and every folder and document named."""
 BATCH_ITEMS = 1000
 """Items of one batch (`users`, `documents`, `folders`, `userIds`, ...)."""
 ID_LENGTH = 512
@@ -57,8 +60,20 @@ EPOCH_SECONDS_MAX = 253_402_300_799
 """The last second of the year 9999."""
 EPOCH_MS_MAX = EPOCH_SECONDS_MAX * 1000 + 999
 FOLDER_DEPTH_MAX = 1000
+API_KEYS_PER_WORKSPACE = 100
+"""API keys of a workspace, of both types: each is a tenant of its own."""
 DOMAINS_PER_KEY = 1000
 """Domains that an API key may have altogether."""
 ENDPOINT_RATE_MAX = 1_000_000
+METADATA_BYTES = 64 * 1024
+"""What one item of a request may bring along in fields that nobody declared, as JSON."""
+METADATA_BYTES_ALTOGETHER = 256 * 1024
+"""What may become of that by updates, names included."""
+EDITOR_DATA_BYTES = 4 * 1024 * 1024
+"""`data` of an editor, as JSON."""
+EDITOR_VALUES = 50_000
+"""Values in a map or array of an editor, those within others included."""
+EDITOR_XML_NODES = 10_000
+"""Elements, texts and attributes of an editor's XML."""
 WEBHOOK_TRIGGERS = 200
 """Triggers of basic webhooks, those of earlier updates included."""

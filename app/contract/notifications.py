@@ -1,6 +1,6 @@
-"""Notifications: what a user is told about, and whether he has read it."""
+"""Notifications: what a user is told about, and whether they have read it."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, Field
 
@@ -26,6 +26,12 @@ class TemplateData(Request):
 
     action_user: UserReference | None = None
     recipient_user: Text | None = None
+
+    if TYPE_CHECKING:
+        # Type checkers make a model's parameters from its fields alone, and would refuse the further keys.
+        def __init__(
+            self, *, action_user: UserReference | None = None, recipient_user: str | None = None, **values: str
+        ) -> None: ...
 
 
 class NotificationUpdate(Request):

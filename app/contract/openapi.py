@@ -1,4 +1,4 @@
-"""How is the table told to those who speak OpenAPI?
+"""The table of operations as an OpenAPI document.
 
 One OpenAPI 3.1 document from the table of operations: every path under both versions, request and response
 schemas from the models, errors by HTTP code, credentials by auth level.

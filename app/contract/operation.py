@@ -1,4 +1,4 @@
-"""What is an operation of the API?
+"""An operation of the API.
 
 A row of the table in `operations`: everything that the client and the backend need to know to call or serve
 it.
@@ -41,6 +41,19 @@ class Tier(StrEnum):
     """A deployment may lack it, and then answers 404."""
 
 
+class Verb(StrEnum):
+    """What an operation does to the things that it names."""
+
+    READ = "read"
+    ADD = "add"
+    UPDATE = "update"
+    """Everything that changes what has to be there."""
+    DELETE = "delete"
+
+
+_VERBS = {"add": Verb.ADD, "create": Verb.ADD, "delete": Verb.DELETE, "remove": Verb.DELETE}
+
+
 class UnreadableAnswerError(ValueError):
     """A response with a success code whose body is not what the contract says: the outcome is unknown."""
 
@@ -80,10 +93,30 @@ class Operation(Generic[RequestT, ResultT]):
     bare_result: bool = False
     has_data: bool = True
     """False where the answer is `status` and `message` alone."""
+    is_repeatable: bool = True
+    """False where a second call makes a second thing: it is never repeated unless it is certain that nothing happened.
+    """
+    is_ordered: bool = False
+    """Whether an item of one call may need an item of an earlier one, as a folder needs the one above it."""
+    counterpart: str | None = None
+    """Of an add the update that it becomes when the thing is there already, of an update the add that it becomes when
+    there is nothing to update, by name; None: what is there needs no update, or cannot be added."""
+    roles_under_twin: bool = False
+    """Whether roles and access types are taken under the other version's path alone."""
+    probe: Mapping[str, object] | None = None
+    """What a request that changes nothing carries beside the organization and no items, to see whether a deployment
+    has the operation."""
+    probed_by: str | None = None
+    """The operation whose probe tells whether a deployment has this one, by name: a delete without its subject is no
+    question, and whoever lacks it lacks that one, too."""
 
     @property
     def version(self) -> str:
         return self.path.split("/", 2)[1]
+
+    @property
+    def verb(self) -> Verb:
+        return Verb.READ if self.is_read else _VERBS.get(self.name.split("_", 1)[0], Verb.UPDATE)
 
     @property
     def twin_path(self) -> str | None:
@@ -111,6 +144,16 @@ class Operation(Generic[RequestT, ResultT]):
     def parse(self, body: object) -> RequestT:
         """The request in a decoded JSON body. Raises `InvalidArgument` naming the field."""
         return parse_request(self.request, body)
+
+    def empty_request(self, organization_id: str) -> RequestT:
+        """A request about the organization that changes nothing, to see whether a deployment has the operation.
+
+        Meant for operations on items of one organization that are not `probed_by` another one.
+        """
+        data: dict[str, object] = {"organizationId": organization_id, **(self.probe or {})}
+        if self.items_field is not None:
+            data[self.items_field] = []
+        return self.request.from_wire(data)
 
     def body(self, request: RequestT) -> dict[str, object]:
         """The JSON body that carries `request`."""

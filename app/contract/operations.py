@@ -1,5 +1,5 @@
 # ruff: noqa: S106 - `page_token_field` is the name of a field, no secret.
-"""Which operations does the API have?
+"""The table of the operations of the API.
 
 The table. The client makes a method of every row, the backend a route. The reference's 26 come first, in its
 order, then the extended ones. One constant per operation, named like its `name`; `OPERATIONS` holds them all.
@@ -58,6 +58,7 @@ RESET_AUTH_TOKEN = Operation(
     tokens.ResetAuthTokenRequest, TypeAdapter(tokens.ResetAuthTokenResult),
     "Replaces the auth token of an API key.",
     auth=AuthLevel.W, has_twin=False, errors=_NOT_FOUND,
+    is_repeatable=False,
 )
 GET_ORGANIZATIONS_V1 = Operation(
     "get_organizations_v1", "Get Organizations (v1)", "/v1/organizations/get",
@@ -77,12 +78,14 @@ ADD_USERS = Operation(
     usr.AddUsersRequest, ITEMS,
     "Adds users to an organization, a folder or a document.",
     items_field="users", max_items=limits.BATCH_ITEMS, errors=_NOT_FOUND,
+    counterpart="update_users", roles_under_twin=True,
 )
 UPDATE_USERS = Operation(
     "update_users", "Update Users", "/v1/users/update",
     usr.UpdateUsersRequest, ITEMS,
     "Updates the metadata and role of users of an organization, a folder or a document.",
     items_field="users", max_items=limits.BATCH_ITEMS, errors=_NOT_FOUND,
+    counterpart="add_users", roles_under_twin=True,
 )
 DELETE_DOCUMENTS = Operation(
     "delete_documents", "Delete Documents", "/v1/organizations/documents/delete",
@@ -96,6 +99,7 @@ CREATE_ADVANCED_WEBHOOK_ENDPOINT = Operation(
     adv.CreateEndpointRequest, TypeAdapter(adv.Endpoint),
     "Makes a webhook endpoint with a signing secret of its own.",
     has_twin=False, errors=(Status.FAILED_PRECONDITION, Status.ALREADY_EXISTS),
+    is_repeatable=False,
 )
 GET_ADVANCED_WEBHOOK_ENDPOINT_SECRET = Operation(
     "get_advanced_webhook_endpoint_secret", "Get Advanced Webhook Endpoint Secret",
@@ -115,6 +119,7 @@ CREATE_WORKSPACE = Operation(
     workspace.CreateWorkspaceRequest, TypeAdapter(workspace.Workspace),
     "Makes a workspace with an API key. Public, limited by IP address.",
     auth=AuthLevel.NONE, has_twin=False, errors=(Status.PERMISSION_DENIED, Status.ALREADY_EXISTS),
+    is_repeatable=False,
 )
 SEARCH_JUDGMENTS = Operation(
     "search_judgments", "Search Judgments", "/v2/memory/search",
@@ -177,12 +182,14 @@ UPDATE_FOLDER = Operation(
     fol.UpdateFolderRequest, ITEMS,
     "Renames and moves folders.",
     items_field="folders", max_items=limits.BATCH_ITEMS, errors=_NOT_FOUND,
+    counterpart="add_folder", is_ordered=True,
 )
 ADD_FOLDER = Operation(
     "add_folder", "Add Folder", "/v1/organizations/folders/add",
     fol.AddFolderRequest, ITEMS,
     "Adds folders.",
     items_field="folders", max_items=limits.BATCH_ITEMS, errors=_NOT_FOUND,
+    counterpart="update_folder", is_ordered=True, roles_under_twin=True,
 )
 UPDATE_WEBHOOK_CONFIG = Operation(
     "update_webhook_config", "Update Webhook Config", "/v2/workspace/webhookconfig/update",
@@ -216,54 +223,63 @@ ADD_ORGANIZATIONS = Operation(
     org.AddOrganizationsRequest, ITEMS,
     "Adds organizations.",
     tier=_EXT, items_field="organizations", max_items=limits.BATCH_ITEMS,
+    counterpart="update_organizations",
 )
 UPDATE_ORGANIZATIONS = Operation(
     "update_organizations", "Update Organizations", "/v2/organizations/update",
     org.UpdateOrganizationsRequest, ITEMS,
     "Updates the metadata of organizations.",
     tier=_EXT, items_field="organizations", max_items=limits.BATCH_ITEMS,
+    counterpart="add_organizations",
 )
 DELETE_ORGANIZATIONS = Operation(
     "delete_organizations", "Delete Organizations", "/v2/organizations/delete",
     org.DeleteOrganizationsRequest, ITEMS,
     "Deletes organizations with everything in them.",
     tier=_EXT, items_field="organizationIds", max_items=limits.BATCH_ITEMS,
+    probed_by="update_organizations",
 )
 DISABLE_ORGANIZATIONS = Operation(
     "disable_organizations", "Disable Organizations", "/v2/organizations/access/disablestate/update",
     org.DisableOrganizationsRequest, ITEMS,
     "Shuts organizations, or opens them again.",
     tier=_EXT, items_field="organizationIds", max_items=limits.BATCH_ITEMS,
+    probe={"disabled": False},
 )
 GET_FOLDERS = Operation(
     "get_folders", "Get Folders", "/v2/organizations/folders/get",
     fol.GetFoldersRequest, TypeAdapter(list[fol.Folder]),
     "Reads the folder tree, or a part of it.",
     tier=_EXT, is_read=True, errors=_NOT_FOUND,
+    probe={"maxDepth": 0},
 )
 DELETE_FOLDER = Operation(
     "delete_folder", "Delete Folder", "/v2/organizations/folders/delete",
     fol.DeleteFolderRequest, NOTHING,
     "Deletes a folder with its documents and subfolders.",
     tier=_EXT, errors=_NOT_FOUND,
+    probed_by="get_folders",
 )
 UPDATE_FOLDER_ACCESS = Operation(
     "update_folder_access", "Update Folder Access", "/v2/organizations/folders/access/update",
     fol.UpdateFolderAccessRequest, ITEMS,
     "Sets the access type of folders, or lets them inherit.",
     tier=_EXT, items_field="folderIds", max_items=limits.BATCH_ITEMS, errors=_NOT_FOUND,
+    probe={"inheritFromParent": True},
 )
 ADD_DOCUMENTS = Operation(
     "add_documents", "Add Documents", "/v2/organizations/documents/add",
     doc.AddDocumentsRequest, ITEMS,
     "Adds documents, in a folder or at the top of the tree.",
     tier=_EXT, items_field="documents", max_items=limits.BATCH_ITEMS, errors=_NOT_FOUND,
+    counterpart="update_documents",
 )
 UPDATE_DOCUMENTS = Operation(
     "update_documents", "Update Documents", "/v2/organizations/documents/update",
     doc.UpdateDocumentsRequest, ITEMS,
     "Updates the metadata of documents.",
     tier=_EXT, items_field="documents", max_items=limits.BATCH_ITEMS, errors=_NOT_FOUND,
+    counterpart="add_documents",
 )
 GET_DOCUMENTS = Operation(
     "get_documents", "Get Documents", "/v2/organizations/documents/get",
@@ -277,18 +293,21 @@ MOVE_DOCUMENTS = Operation(
     doc.MoveDocumentsRequest, NOTHING,
     "Moves documents to a folder, or to the top of the tree.",
     has_data=False, tier=_EXT, items_field="documentIds", max_items=limits.MOVE_DOCUMENTS, errors=_NOT_FOUND,
+    probe={"folderId": fol.ROOT_FOLDER_ID},
 )
 UPDATE_DOCUMENT_ACCESS = Operation(
     "update_document_access", "Update Document Access", "/v2/organizations/documents/access/update",
     doc.UpdateDocumentAccessRequest, ITEMS,
     "Sets the access type of documents.",
     tier=_EXT, items_field="documentIds", max_items=limits.BATCH_ITEMS, errors=_NOT_FOUND,
+    probe={"accessType": "restricted"},
 )
 MIGRATE_DOCUMENTS = Operation(
     "migrate_documents", "Migrate Documents", "/v2/organizations/documents/migrate",
     doc.MigrateDocumentsRequest, TypeAdapter(doc.MigrationStarted),
     "Begins to move a document's data to another id.",
     tier=_EXT, errors=(Status.NOT_FOUND, Status.ALREADY_EXISTS),
+    is_repeatable=False,
 )
 ADD_GROUPS = Operation(
     "add_groups", "Add Groups", "/v2/organizations/usergroups/add",
@@ -306,7 +325,7 @@ GET_PERMISSIONS = Operation(
     "get_permissions", "Get Permissions", "/v2/auth/permissions/get",
     prm.GetPermissionsRequest, TypeAdapter(dict[str, prm.UserPermissions]),
     "Tells what users may do; asks the permission provider when one is in use.",
-    tier=_EXT, has_twin=False, is_read=True, items_field="userIds", max_items=limits.IDS_PER_READ,
+    tier=_EXT, has_twin=False, is_read=True, items_field="userIds", max_items=limits.BATCH_ITEMS,
 )
 REMOVE_PERMISSIONS = Operation(
     "remove_permissions", "Remove Permissions", "/v2/auth/permissions/remove",
@@ -353,6 +372,7 @@ CREATE_API_KEY = Operation(
     workspace.CreateApiKeyRequest, TypeAdapter(workspace.CreatedApiKey),
     "Makes another API key in the workspace.",
     auth=AuthLevel.W, tier=_EXT, has_twin=False,
+    is_repeatable=False,
 )
 ADD_DOMAINS = Operation(
     "add_domains", "Add Domains", "/v2/workspace/domains/add",
@@ -403,6 +423,7 @@ ADD_COMMENT_ANNOTATIONS = Operation(
     com.AddCommentAnnotationsRequest, ITEMS,
     "Adds comment threads to a document.",
     tier=_EXT, items_field="commentAnnotations", max_items=limits.BATCH_ITEMS, errors=_NOT_FOUND,
+    is_repeatable=False,
 )
 GET_COMMENT_ANNOTATIONS = Operation(
     "get_comment_annotations", "Get Comment Annotations", "/v2/commentannotations/get",
@@ -427,6 +448,7 @@ ADD_COMMENTS = Operation(
     com.AddCommentsRequest, ITEMS,
     "Adds comments to a thread.",
     tier=_EXT, items_field="commentData", max_items=limits.BATCH_ITEMS, errors=_NOT_FOUND,
+    is_repeatable=False,
 )
 GET_COMMENTS = Operation(
     "get_comments", "Get Comments", "/v2/commentannotations/comments/get",
@@ -457,6 +479,7 @@ ADD_NOTIFICATIONS = Operation(
     ntf.AddNotificationsRequest, ITEMS,
     "Notifies users about something in a document.",
     tier=_EXT, errors=(Status.NOT_FOUND, Status.ALREADY_EXISTS),
+    is_repeatable=False,
 )
 GET_NOTIFICATIONS = Operation(
     "get_notifications", "Get Notifications", "/v2/notifications/get",

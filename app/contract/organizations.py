@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from app.contract import limits
-from app.contract.base import Id, Ids, PageSize, PageToken, ReadIds, Request, Text, WireModel
+from app.contract.base import Described, Id, Ids, PageSize, PageToken, ReadIds, Request, Text, WireModel
 
 
 class Organization(WireModel):
@@ -19,7 +19,7 @@ class Organization(WireModel):
     disabled: bool | None = None
 
 
-class OrganizationInput(Request):
+class OrganizationInput(Described):
     """An organization as it is written. Without a name it goes by its id."""
 
     organization_id: Id

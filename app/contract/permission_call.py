@@ -1,4 +1,4 @@
-"""What does the backend ask a permission provider, and what does it get back?
+"""The permission-provider call: what the backend asks, and what it gets back.
 
 The call's shapes. A question is read by hand, item by item: a page load waits for the answer, and one item
 that cannot be understood must not cost its neighbours theirs.
@@ -58,16 +58,6 @@ class ResultWire(TypedDict):
     accessRole: NotRequired[Literal["viewer", "editor"]]
     expiresAt: NotRequired[int]
     error: NotRequired[str]
-
-
-class AnswerWire(TypedDict):
-    """The body of the answer: one result per request, in their order."""
-
-    data: list[ResultWire]
-    success: bool
-    statusCode: int
-    message: str
-    signature: NotRequired[str]
 
 
 class Question(NamedTuple):

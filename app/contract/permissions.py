@@ -9,8 +9,8 @@ from app.contract.base import (
     AccessRole,
     EpochSeconds,
     Id,
+    Ids,
     JsonObject,
-    ReadIds,
     Request,
     Text,
     UrlOrEmpty,
@@ -20,7 +20,6 @@ from app.contract.base import (
 )
 
 GrantResourceType = Literal["organization", "folder", "document"]
-PermissionErrorCode = Literal["does_not_exist", "permission_denied", "something_went_wrong"]
 
 
 def _folders_and_documents_have_an_organization(schema: JsonObject) -> None:
@@ -80,13 +79,24 @@ class RemovePermissionsRequest(Request):
 
 
 class GetPermissionsRequest(Request):
-    """What each user may do on the organization and on the folders and documents named. At most 30 ids in
-    each list."""
+    """What each user may do on the organization and on the folders and documents named: at most 3,000 questions
+    altogether."""
 
     organization_id: Id
-    user_ids: ReadIds
-    folder_ids: ReadIds | None = None
-    document_ids: ReadIds | None = None
+    user_ids: Ids
+    folder_ids: Ids | None = None
+    document_ids: Ids | None = None
+
+    @model_validator(mode="after")
+    def _asks_no_more_than_can_be_answered(self) -> Self:
+        resources = 1 + len(set(self.folder_ids or ())) + len(set(self.document_ids or ()))
+        questions = len(set(self.user_ids)) * resources
+        if questions > limits.PERMISSION_QUESTIONS:
+            raise ValueError(
+                f"must ask at most {limits.PERMISSION_QUESTIONS} questions, not {questions}: each user is asked about"
+                " the organization and every folder and document"
+            )
+        return self
 
 
 class Permission(WireModel):

@@ -1,4 +1,4 @@
-"""Can every text of a request be stored, and is it nested within reason?
+"""Whether every text of a request can be stored, and it is nested within reason.
 
 The models look at the fields that they declare; this looks at everything, because unknown fields travel on as
 they came.
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from app.contract import limits
-from app.contract.complaint import place_of
+from app.contract.complaint import field_path
 from app.contract.errors import InvalidArgument
 
 
@@ -96,4 +96,4 @@ def _trail(node: _Node, *last: int | str) -> str:
     while node.parent is not None:
         steps.insert(0, node.step)
         node = node.parent
-    return place_of("data", steps)
+    return field_path("data", steps)

@@ -11,6 +11,8 @@ from pydantic import ConfigDict, Field, model_validator
 from app.contract import limits
 from app.contract.base import (
     AccessRole,
+    Described,
+    EpochSeconds,
     Id,
     Ids,
     PageSize,
@@ -25,21 +27,23 @@ from app.contract.base import (
 
 
 class User(WireModel):
-    """A user as it is read."""
+    """A user as it is read. `expiresAt` (epoch seconds) comes where access was given for a time."""
 
     user_id: str
     name: str | None = None
     email: str | None = None
     initial: str | None = None
     access_role: str | None = None
+    expires_at: int | float | None = None
 
 
-class UserInput(Request):
+class UserInput(Described):
     """A user as it is written, with metadata of the caller's choice.
 
     Only `userId` has to be there: nothing can be said about a user whom nobody can tell. `initial` is derived
     from `name` when omitted, an absent `accessRole` means `editor` and is told from a given one by
-    `model_fields_set`.
+    `model_fields_set`. `expiresAt` (epoch seconds, as Get Users tells it) is when access at this level ends; a user
+    who is added without it has access for good.
     """
 
     user_id: Id
@@ -47,6 +51,7 @@ class UserInput(Request):
     email: Text | None = None
     initial: Text | None = None
     access_role: AccessRole | None = None
+    expires_at: EpochSeconds | None = None
 
 
 class _AtOneLevel(Request):
@@ -76,7 +81,7 @@ class AddUsersRequest(_AtOneLevel):
 
 
 class UpdateUsersRequest(_AtOneLevel):
-    """Updates users' metadata and role at one level; fields not given keep their values."""
+    """Updates users' metadata, role and `expiresAt` at one level; fields not given keep their values."""
 
     users: Annotated[list[UserInput], Field(max_length=limits.BATCH_ITEMS)]
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from app.contract import limits
-from app.contract.base import Email, Name, Request, Text, Url, WireModel
+from app.contract.base import Email, Name, OwnerEmail, Request, Text, Url, WireModel
 
 ApiKeyType = Literal["testing", "production"]
 
@@ -38,14 +38,14 @@ class Workspace(WireModel):
 class CreateWorkspaceRequest(Request):
     """Defaults: `name` is the owner's email, `workspaceName` is `<name> workspace`."""
 
-    owner_email: Email
+    owner_email: OwnerEmail
     name: Name | None = None
     workspace_name: Name | None = None
     avatar: Annotated[Url, Field(max_length=limits.AVATAR_LENGTH)] | None = None
 
 
 class CreateApiKeyRequest(Request):
-    owner_email: Email
+    owner_email: OwnerEmail
     type: ApiKeyType
     create_auth_token: bool | None = None
     api_key_name: Name | None = None

@@ -1,19 +1,23 @@
-"""How is a database opened, and what is a read or a write transaction on it?
+"""The opening of a database, and what a read or a write transaction on it is.
 
-``reading`` gives one consistent snapshot for all of its statements; ``writing`` takes the right to write at once, so
-that a read-modify-write inside it cannot lose another's change. Both roll back when the block raises.
+``reading`` gives one consistent snapshot for all of its statements. ``writing`` takes the right to write at once on
+SQLite. On PostgreSQL others write beside it: what is read in order to be changed is locked there (``FOR UPDATE``, or an
+advisory lock), or compared once more in the statement that changes it. Both roll back when the block raises.
 """
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.engine import URL, ExceptionContext, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+
+from app.database.private import make_file, make_folder
+from app.database.trouble import tell
 
 BUSY_TIMEOUT_MS = 60_000
 """How long a SQLite writer waits for another one."""
@@ -37,10 +41,8 @@ class DatabaseUrlError(ValueError):
     """A database URL that cannot be used; the text says why, without any password."""
 
 
-def database_problem(error: SQLAlchemyError) -> str:
-    """What is wrong, in the database's own words, on one line."""
-    cause = str(error.orig).strip().splitlines() if isinstance(error, DBAPIError) else []
-    return f"the database: {cause[0] if cause else type(error).__name__}"
+class DriverMissingError(DatabaseUrlError):
+    """A database that could be used if its driver were installed; the text names the extra that brings it."""
 
 
 def parse_url(text: str) -> URL:
@@ -49,18 +51,18 @@ def parse_url(text: str) -> URL:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:
         raise DatabaseUrlError(
-            "not a database URL; write sqlite:///var/usher.db or postgresql+psycopg://user@host/name"
+            "not a database URL; write sqlite:///var/usher.db or postgresql://user@host/name"
         ) from error
     if url.host and "@" in url.host:
         raise DatabaseUrlError("an @ in the user's name or password is written as %40")
-    if url.get_backend_name() == "postgresql":
+    if url.get_backend_name() in {"postgresql", "postgres"}:
         return url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:":
         return url
     if url.get_backend_name() == "sqlite":
         raise DatabaseUrlError("a SQLite database needs a file, as in sqlite:///var/usher.db")
     raise DatabaseUrlError(
-        f"{url.get_backend_name()} is not supported; use sqlite:///FILE or postgresql+psycopg://user@host/name"
+        f"{url.get_backend_name()} is not supported; use sqlite:///FILE or postgresql://user@host/name"
     )
 
 
@@ -69,30 +71,34 @@ def is_sqlite(engine: Engine | Connection) -> bool:
     return engine.dialect.name == "sqlite"
 
 
-def open_engine(url_text: str, *, pool_size: int = 8, mapped: bool = False) -> Engine:
+def open_engine(url_text: str, *, pool_size: int = 8, mapped: bool = False, single: bool = False) -> Engine:
     """An engine with this project's transaction rules; nothing is connected yet.
 
     ``mapped`` is for a process that looks up much and changes little: SQLite then reads the pages that the operating
     system holds, which all processes share, without copying them.
 
+    ``single``: one connection, which is kept as it is for as long as the engine lives, temporary tables included.
+
     In a process that forks, call this after the fork, or ``engine.dispose(close=False)`` in the child.
     """
     url = parse_url(url_text)
     if url.get_backend_name() == "sqlite":
-        return _open_sqlite(url, pool_size, mapped=mapped)
+        return _open_sqlite(url, pool_size, mapped=mapped, single=single)
     try:
         engine = create_engine(
             url,
             # What a caller shows as an API key, say, is a parameter: it belongs into no log and no error.
             hide_parameters=True,
-            pool_size=pool_size,
-            max_overflow=pool_size,
-            pool_pre_ping=True,
-            pool_recycle=1800,
+            pool_size=1 if single else pool_size,
+            max_overflow=0 if single else pool_size,
+            pool_pre_ping=not single,
+            pool_recycle=-1 if single else 1800,
             connect_args={"connect_timeout": 5, "application_name": "usher"},
         )
-    except (NoSuchModuleError, ModuleNotFoundError) as error:
-        raise DatabaseUrlError("PostgreSQL needs the extra: pip install 'usher[postgres]'") from error
+    except (NoSuchModuleError, ImportError) as error:
+        raise DriverMissingError(
+            "PostgreSQL needs the driver that the extra \"postgres\" brings: pip install 'usher[postgres]'"
+        ) from error
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _entry: ConnectionPoolEntry) -> None:
@@ -104,15 +110,23 @@ def open_engine(url_text: str, *, pool_size: int = 8, mapped: bool = False) -> E
     return engine
 
 
-def _open_sqlite(url: URL, pool_size: int, *, mapped: bool) -> Engine:
-    Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+def _open_sqlite(url: URL, pool_size: int, *, mapped: bool, single: bool) -> Engine:
+    file = Path(str(url.database))
+    make_folder(file.parent)
     engine = create_engine(
         url,
         hide_parameters=True,
-        pool_size=pool_size,
-        max_overflow=pool_size,
+        pool_size=1 if single else pool_size,
+        max_overflow=0 if single else pool_size,
         connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False},
     )
+
+    @event.listens_for(engine, "do_connect")
+    def _make(*_: object) -> None:
+        # SQLite would let everybody read it, and the files beside it take after it. Where no file can be made, SQLite
+        # says so: its errors are those that are told.
+        with suppress(OSError):
+            make_file(file)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
@@ -128,6 +142,11 @@ def _open_sqlite(url: URL, pool_size: int, *, mapped: bool) -> Engine:
             f"mmap_size={MAPPED_BYTES if mapped else 0}",
         ):
             connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "handle_error")
+    def _tell(context: ExceptionContext) -> None:
+        if isinstance(context.original_exception, sqlite3.Error):
+            tell(context.original_exception, str(url.database))
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -183,6 +202,8 @@ def driver_snapshot(engine: Engine, at_first: str = "") -> Iterator[Any]:
     except dialect.loaded_dbapi.Error as error:
         if pooled is not None and dialect.is_disconnect(error, pooled, None):
             pooled.invalidate(error)
+        if isinstance(error, sqlite3.Error):
+            tell(error, str(engine.url.database))
         raise DBAPIError.instance(
             None, None, error, dialect.loaded_dbapi.Error, hide_parameters=True, dialect=dialect
         ) from error

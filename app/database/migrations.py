@@ -1,10 +1,12 @@
-"""How does a database get from the schema it has to the one this version needs?
+"""The way of a database from the schema it has to the one this version needs.
 
-Each owner of tables keeps its Alembic revisions in a ``migrations`` folder beside them. ``upgrade`` brings a database
-to the newest one in a single transaction, one process at a time; ``pending`` says whether there is anything to do.
+Each program keeps its Alembic revisions in a ``migrations`` folder beside its tables, and which of them a database has
+in a version table of its own. ``upgrade`` brings a database to the newest one in a single transaction, one process at a
+time; ``pending`` says whether there is anything to do. Both refuse a database that is another program's.
 """
 
 import io
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -12,25 +14,48 @@ from alembic import command, context
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, MetaData
+from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, select
 from sqlmodel.sql.sqltypes import AutoString
 
 from app.database.engine import is_sqlite, reading, writing
+from app.database.lineage import Line, SchemaError, bring_in_line
+from app.database.programs import SHARED_VERSION_TABLE, ForeignDatabaseError, Program, owner_of
 
 _CONNECTION = "connection"
+_VERSION_TABLE = "version_table"
 _UPGRADE_LOCK = 0x75736865725F7570
 """The key of PostgreSQL's advisory lock for upgrades: any constant that only we use ("usher_up")."""
 
 
-class SchemaNewerError(RuntimeError):
+@dataclass(frozen=True, slots=True)
+class Migrations:
+    """The revisions of one program, in a folder with Alembic's layout."""
+
+    program: Program
+    folder: Path
+    once_left_out: tuple[str, ...] = ()
+    """Tables that the first revision did not make when it was first out; see ``app.database.lineage``."""
+
+    def context(self, connection: Connection) -> MigrationContext:
+        """What Alembic knows of the database."""
+        return MigrationContext.configure(connection, opts={_VERSION_TABLE: self.program.version_table})
+
+
+class SchemaNewerError(SchemaError):
     """The database was upgraded by a newer version of this software, which this version cannot read."""
 
 
-def pending(engine: Engine, folder: Path) -> bool:
-    """Whether the database lacks revisions of ``folder``; raises ``SchemaNewerError`` when it is ahead of them."""
-    scripts = ScriptDirectory(str(folder))
+def pending(engine: Engine, migrations: Migrations) -> bool:
+    """Whether the database lacks revisions.
+
+    Raises ``SchemaNewerError`` when it is ahead of them, ``ForeignDatabaseError`` when it is another program's.
+    """
+    scripts = ScriptDirectory(str(migrations.folder))
     with reading(engine) as connection:
-        found = MigrationContext.configure(connection).get_current_heads()
+        if _is_to_be_carried_over(connection, migrations.program):
+            # Not read here: who is about to carry it over may take the table away in between.
+            return True
+        found = migrations.context(connection).get_current_heads()
     known = {script.revision for script in scripts.walk_revisions()}
     if set(found) - known:
         raise SchemaNewerError(
@@ -39,28 +64,88 @@ def pending(engine: Engine, folder: Path) -> bool:
     return set(found) != set(scripts.get_heads())
 
 
-def upgrade(engine: Engine, folder: Path) -> bool:
-    """Bring the database to the newest revision of ``folder``; whether there was anything to do."""
-    if not pending(engine, folder):
+def is_new(engine: Engine) -> bool:
+    """Whether the database has no table of any program of ours yet."""
+    with reading(engine) as connection:
+        tables = frozenset(inspect(connection).get_table_names())
+    return owner_of(tables) is None
+
+
+def upgrade(engine: Engine, migrations: Migrations) -> bool:
+    """Bring the database to the newest revision; whether there was anything to do.
+
+    Raises as ``pending``, and ``SchemaUnknownError`` when the database does not hold what its revision makes.
+    """
+    if not pending(engine, migrations):
         return False
     with writing(engine) as connection:
         if not is_sqlite(connection):
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (_UPGRADE_LOCK,))
-        command.upgrade(_config(folder, connection), "head")
+        # Looked at again: somebody may have been faster.
+        if _is_to_be_carried_over(connection, migrations.program):
+            _carry_over(connection, migrations.program)
+        bring_in_line(connection, migrations.context(connection), _line(migrations))
+        command.upgrade(_config(migrations, connection), "head")
     return True
 
 
-def new_revision(engine: Engine, folder: Path, message: str, revision: str) -> None:
-    """Write the next revision file: the difference between the database and the tables in the code. For developers."""
-    with writing(engine) as connection:
-        command.revision(_config(folder, connection), message, autogenerate=True, rev_id=revision)
+def _line(migrations: Migrations) -> Line:
+    def upgrade_to(connection: Connection, revision: str) -> None:
+        command.upgrade(_config(migrations, connection), revision)
+
+    return Line(
+        ScriptDirectory(str(migrations.folder)),
+        upgrade_to,
+        migrations.once_left_out,
+        migrations.program.setting,
+    )
 
 
 def run_environment(metadata: MetaData) -> None:
     """What an ``env.py`` does: run the migrations on the connection that ``upgrade`` opened."""
-    connection = context.config.attributes[_CONNECTION]
-    context.configure(connection=connection, target_metadata=metadata, render_as_batch=True, render_item=_render_item)
+    attributes = context.config.attributes
+    context.configure(
+        connection=attributes[_CONNECTION],
+        version_table=attributes[_VERSION_TABLE],
+        target_metadata=metadata,
+        render_as_batch=True,
+        render_item=_render_item,
+    )
     context.run_migrations()
+
+
+def _is_to_be_carried_over(connection: Connection, ours: Program) -> bool:
+    """Whether the database is ours and keeps its revision where both programs did once.
+
+    Raises ``ForeignDatabaseError``.
+    """
+    tables = frozenset(inspect(connection).get_table_names())
+    owner = owner_of(tables)
+    if owner is not None and owner != ours:
+        raise ForeignDatabaseError(_refusal(f"belongs to {owner.name}", ours))
+    if ours.version_table in tables or SHARED_VERSION_TABLE not in tables:
+        return False
+    if owner is None and MigrationContext.configure(connection).get_current_heads():
+        raise ForeignDatabaseError(_refusal("holds the tables of other software", ours))
+    return owner == ours
+
+
+def _refusal(whose: str, ours: Program) -> str:
+    return f"the database {whose}: give {ours.name} one of its own ({ours.setting})"
+
+
+def _carry_over(connection: Connection, program: Program) -> None:
+    shared, own = (_version_table(name) for name in (SHARED_VERSION_TABLE, program.version_table))
+    own.create(connection)
+    connection.execute(insert(own).from_select(["version_num"], select(shared.c.version_num)))
+    shared.drop(connection)
+
+
+def _version_table(name: str) -> Table:
+    """As Alembic makes it."""
+    table = Table(name, MetaData(), Column("version_num", String(32), primary_key=True))
+    table.primary_key.name = f"{name}_pkc"
+    return table
 
 
 def _render_item(kind: str, item: object, _: object) -> str | Literal[False]:
@@ -68,10 +153,11 @@ def _render_item(kind: str, item: object, _: object) -> str | Literal[False]:
     return "sa.String()" if kind == "type" and isinstance(item, AutoString) else False
 
 
-def _config(folder: Path, connection: Connection) -> Config:
+def _config(migrations: Migrations, connection: Connection) -> Config:
     # Alembic would print its progress to standard output, where results belong.
     config = Config(stdout=io.StringIO())
-    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.set_main_option("script_location", str(migrations.folder).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes[_CONNECTION] = connection
+    config.attributes[_VERSION_TABLE] = migrations.program.version_table
     return config

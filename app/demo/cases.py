@@ -30,4 +30,4 @@ CASES: tuple[Case, ...] = (
     Case("sven", "folder", "laser", "lumen-labs"),
 )
 """Members and outsiders; public, private and restricted; through groups in groups, nearer and farther grants, a user's
-own grant over his group's, one that has expired, someone who has left."""
+own grant over their group's, one that has expired, someone who has left."""

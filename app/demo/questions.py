@@ -1,4 +1,4 @@
-"""Which questions show what the answers depend on, and what does the backend say to them?
+"""The questions that show what answers depend on, and what the backend says to them.
 
 Each question goes to the backend (Get Permissions), which asks the service over HTTP; the reason comes from the
 service's own explanation of the same question.
@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import requests
-
 from app.client.client import BackendClient
 from app.contract.permissions import GetPermissionsRequest, Permission
 from app.demo.cases import Case
+from app.sessions import bare_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,7 @@ def _reasons(cases: tuple[Case, ...], explain_url: str, headers: Mapping[str, st
         }
         for case in cases
     ]
-    with requests.Session() as session:
-        session.trust_env = False
+    with bare_session() as session:
         response = session.post(explain_url, json={"data": {"requests": questions}}, headers=headers, timeout=30)
         response.raise_for_status()
         return [result["reason"] for result in response.json()["data"]]

@@ -1,4 +1,4 @@
-"""How does a demonstration go, step by step, and what does it show?"""
+"""The tour through a demonstration, step by step."""
 
 import shutil
 import sys
@@ -16,9 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from app.demo.cases import CASES
-from app.demo.household import Household, furnish, introduce, move_in, start_servers, start_worker, wait_for
+from app.demo.environment import DemoEnvironment, furnish, introduce, move_in, start_servers, start_worker, wait_for
 from app.processes import ChildEndedError, Children, stop_signals
 from app.screen import show_table
+from app.sessions import bare_session
 from app.text import printable
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ def run_demo(*, once: bool, port: int | None, data: Path | None) -> None:
     """All of it; without ``once`` everything keeps serving until SIGINT or SIGTERM. Raises ``DemoError``."""
     console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
     with _folder(data, keep=not once) as folder, stop_signals() as stop:
-        household = furnish(folder, port)
+        demo = furnish(folder, port)
         children = Children()
         try:
-            _show_around(household, children, console, stop)
+            _show_around(demo, children, console, stop)
             if not once and not stop.is_set():
-                _invite(household, console)
+                _invite(demo, console)
                 children.watch(stop)
         except ChildEndedError as error:
             raise DemoError(str(error), error.child.last_lines()) from error
@@ -53,7 +54,7 @@ def run_demo(*, once: bool, port: int | None, data: Path | None) -> None:
         finally:
             children.end(quickly=True)
             if not once:
-                where = f"\nEverything has stopped. The data is still in {household.folder}: --data goes on from it."
+                where = f"\nEverything has stopped. The data is still in {demo.folder}: --data goes on from it."
                 console.print(Text(where), soft_wrap=True)
 
 
@@ -70,25 +71,25 @@ def _folder(data: Path | None, *, keep: bool) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _show_around(household: Household, children: Children, console: Console, stop: Event) -> None:
+def _show_around(demo: DemoEnvironment, children: Children, console: Console, stop: Event) -> None:
     def say(what: str, text: str) -> None:
         console.print(Text.assemble((f"  {what:<13}", "bold"), printable(text)))
 
     console.print(Text("Usher: everything on one machine\n", style="bold"))
-    say("data", str(household.folder))
-    start_servers(household, children)
-    wait_for(household.backend_url, children)
-    say("backend", household.backend_url)
-    say("workspace", move_in(household))
-    wait_for(household.service_url, children)
-    say("service", household.service_url)
-    say("permissions", f"the backend asks {introduce(household)}")
-    run = _sync(household, children, stop)
+    say("data", str(demo.folder))
+    start_servers(demo, children)
+    wait_for(demo.backend_url, children)
+    say("backend", demo.backend_url)
+    say("workspace", move_in(demo))
+    wait_for(demo.service_url, children)
+    say("service", demo.service_url)
+    say("permissions", f"the backend asks {introduce(demo)}")
+    run = _sync(demo, children, stop)
     if stop.is_set():
         return
     say("sync", _outcome(run))
     console.print()
-    answers = _ask(household)
+    answers = _ask(demo)
     _show_answers(answers)
     allowed = sum(answer.allowed for answer in answers)
     console.print(
@@ -97,14 +98,13 @@ def _show_around(household: Household, children: Children, console: Console, sto
     )
 
 
-def _session(household: Household) -> requests.Session:
-    session = requests.Session()
-    session.trust_env = False
-    session.headers["Authorization"] = f"Bearer {household.token_file.read_text('utf-8').strip()}"
+def _session(demo: DemoEnvironment) -> requests.Session:
+    session = bare_session()
+    session.headers["Authorization"] = f"Bearer {demo.token_file.read_text('utf-8').strip()}"
     return session
 
 
-def _sync(household: Household, children: Children, stop: Event) -> dict[str, Any]:
+def _sync(demo: DemoEnvironment, children: Children, stop: Event) -> dict[str, Any]:
     """One run, as any program would ask for it: ``POST /resync``, then looking how far it is."""
     columns: tuple[Any, ...] = (
         TextColumn("  [bold]sync[/bold]         {task.description:<10}"),
@@ -112,12 +112,12 @@ def _sync(household: Household, children: Children, stop: Event) -> dict[str, An
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with _session(household) as session, Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bars:
-        answer = session.post(f"{household.service_url}/resync", json={}, timeout=30)
+    with _session(demo) as session, Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bars:
+        answer = session.post(f"{demo.service_url}/resync", json={}, timeout=30)
         answer.raise_for_status()
-        where = household.service_url + answer.headers["Location"]
+        where = demo.service_url + answer.headers["Location"]
         # Only now: a worker that finds a directory that was never read asks for a run itself, and that is this one.
-        start_worker(household, children)
+        start_worker(demo, children)
         bar = bars.add_task("queued", total=None)
         end = time.monotonic() + SYNC_WITHIN
         while time.monotonic() < end:
@@ -149,14 +149,14 @@ def _outcome(run: dict[str, Any]) -> str:
     return f"{run['status']} with {run['calls']} calls: {', '.join(kinds) or 'nothing to do'}"
 
 
-def _ask(household: Household) -> "list[Answered]":
+def _ask(demo: DemoEnvironment) -> "list[Answered]":
     from app.client.client import BackendClient  # noqa: PLC0415 - it takes long to load; the servers start meanwhile
     from app.demo.questions import ask_all  # noqa: PLC0415 - as above
 
-    settings = household.settings()
-    headers = {"Authorization": f"Bearer {household.token_file.read_text('utf-8').strip()}"}
+    settings = demo.settings()
+    headers = {"Authorization": f"Bearer {demo.token_file.read_text('utf-8').strip()}"}
     with BackendClient(settings.backend) as client:
-        return list(ask_all(CASES, client, f"{household.service_url}/permissions/explain", headers))
+        return list(ask_all(CASES, client, f"{demo.service_url}/permissions/explain", headers))
 
 
 def _show_answers(answers: "list[Answered]") -> None:
@@ -182,17 +182,17 @@ def _command() -> str:
     return sys.argv[0] if called.name == "usher" and called.is_file() else "usher"
 
 
-def _invite(household: Household, console: Console) -> None:
+def _invite(demo: DemoEnvironment, console: Console) -> None:
     """What to try while everything keeps serving."""
     lines = (
-        f"${{EDITOR:-nano}} {household.directory}",
-        f'curl -X POST -H "Authorization: Bearer $(cat {household.token_file})" {household.service_url}/resync',
-        f"{_command()} check --config {household.settings_file} USER document ID --organization ORG --explain",
+        f"${{EDITOR:-nano}} {demo.directory}",
+        f'curl -X POST -H "Authorization: Bearer $(cat {demo.token_file})" {demo.service_url}/resync',
+        f"{_command()} check --config {demo.settings_file} USER document ID --organization ORG --explain",
     )
     console.print(
         "\nEverything keeps serving. Try it: change who may see what, bring the backend in step, ask again:\n"
     )
     for line in lines:
         console.print(Text(f"  {line}"), soft_wrap=True)
-    console.print(f"\nHealth {household.service_url}/readyz, numbers {household.service_url}/metrics,")
-    console.print(Text(f"logs {household.folder}/*.log. Ctrl-C stops everything."), soft_wrap=True)
+    console.print(f"\nHealth {demo.service_url}/readyz, numbers {demo.service_url}/metrics,")
+    console.print(Text(f"logs {demo.folder}/*.log. Ctrl-C stops everything."), soft_wrap=True)

@@ -1,17 +1,17 @@
-"""How does a record look as a JSON object, and which objects are records?
+"""Casting: how a record looks as a JSON object, and which objects are records.
 
 ``record_from_object`` and ``object_from_record`` are each other's inverse: whatever is exported can be read back. The
-fields are those of the access rules. Optional fields may be missing or null. Times are ISO 8601 with a zone or epoch
-milliseconds, and are kept to the millisecond.
+fields are those of ``app/directory/README.md``, "What a directory file holds". Optional fields may be missing or null.
+Times are ISO 8601 with a zone or epoch milliseconds, and are kept to the millisecond.
 
-Fields that Usher does not know travel on with organizations, users, groups, folders and documents. The other kinds have
-nothing to carry them; there, an unknown field is remarked upon and left behind. A field whose name is nearly that of a
-known one that is missing is remarked upon everywhere, because a misspelt ``expiresAt`` makes a grant last for ever.
+Fields that Usher does not know travel on with organizations, users, groups, folders and documents. The other kinds do
+nothing but decide about access and have nothing to carry a field to; there, an unknown field makes the record malformed
+(an ``until`` that is ignored would make a grant last for ever), unless its name says that it is a note (``x-…``). A
+field whose name is near that of a known one makes the record malformed everywhere (``app.directory.spelling``).
 """
 
-import difflib
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 
 from app.access.records import (
@@ -28,12 +28,12 @@ from app.access.records import (
     Record,
     User,
 )
+from app.clock import utc_text
 from app.directory.fields import (
     Fields,
     MalformedRecordError,
     RepeatedKeys,
     name_of_type,
-    shown,
     take_access_role,
     take_access_type,
     take_context_value,
@@ -46,6 +46,8 @@ from app.directory.fields import (
     take_text,
     take_time,
 )
+from app.directory.spelling import bare, meant, resembling
+from app.text import quoted
 
 # Objects to records.
 
@@ -63,14 +65,16 @@ def record_from_object(value: object, kind: str | None = None) -> tuple[Record, 
     fields: Fields = dict(value)
     given = fields.pop("kind", kind)
     if not isinstance(given, str) or given not in _READERS:
-        reason = "is missing" if given is None else f"{shown(given)} is not one of {', '.join(_READERS)}"
-        raise MalformedRecordError(f"kind: {reason}")
+        raise MalformedRecordError(f"kind: {_no_kind(given, fields)}")
     if kind is not None and given != kind:
-        raise MalformedRecordError(f"kind: {shown(given)} stands in a list of {plural(kind)}")
+        raise MalformedRecordError(f"kind: {quoted(given)} stands in a list of {plural(kind)}")
+    unknown = fields.keys() - _KNOWN[given]
+    if unknown:
+        _refuse_misspelt(given, [name for name in fields if name in unknown], fields)
     record = _READERS[given](fields)
-    if not fields:
+    if not unknown:
         return record, ()
-    return record, _remarks(given, fields, value)
+    return record, _remarks(given, [name for name in value if name in unknown])
 
 
 def plural(kind: str) -> str:
@@ -200,8 +204,6 @@ _CARRIERS = (Organization, User, Group, Folder, Document)
 
 _CARRYING_KINDS = frozenset(carrier.kind for carrier in _CARRIERS)
 
-_LONGEST_GUESSED_NAME = 80
-
 _KNOWN_FIELDS = {
     Organization.kind: ("organizationId", "organizationName", "accessType", "disabled"),
     User.kind: ("userId", "name", "email", "initial", "disabled"),
@@ -231,25 +233,75 @@ _KNOWN_FIELDS = {
 }
 
 
-def _remarks(kind: str, unknown: Fields, given: Fields) -> tuple[str, ...]:
-    remarks = []
+_KNOWN = {kind: frozenset(fields) for kind, fields in _KNOWN_FIELDS.items()}
+
+_SETTLED_WHEN_GIVEN = {
+    Organization.kind: frozenset({"organizationId", "organizationName"}),
+    User.kind: frozenset({"userId", "name", "email", "initial"}),
+    Group.kind: frozenset({"organizationId", "organizationUserGroupId", "groupName"}),
+    Folder.kind: frozenset({"organizationId", "folderId", "folderName"}),
+    Document.kind: frozenset({"organizationId", "documentId", "documentName"}),
+}
+"""Of the kinds with further fields, those that decide nothing and cannot have been misspelt where they are given."""
+
+_DECIDING = ("accessType", "accessRole", "expiresAt", "disabled")
+"""Fields that somebody may take to decide about access where they do not."""
+
+_NOTE = "x-"
+"""How the name of a field begins that is a note for people."""
+
+
+def _no_kind(given: object, fields: Fields) -> str:
+    if given is None:
+        near = next((name for name in fields if isinstance(name, str) and meant(name, ("kind",))), None)
+        return "is missing" if near is None else f"is missing; {quoted(near)} is not it"
+    near = resembling(given, _READERS) if isinstance(given, str) else None
+    hint = f"; did you mean {near}?" if near else ""
+    return f"{quoted(given)} is not one of {', '.join(_READERS)}{hint}"
+
+
+def _refuse_misspelt(kind: str, unknown: list[str], fields: Fields) -> None:
+    """Raises ``MalformedRecordError`` for a field that may have been meant to be one of the kind's own."""
     for name in unknown:
-        near = _nearest_field(kind, name[:_LONGEST_GUESSED_NAME])
-        misspelt = near is not None and near not in given
-        hint = f"; did you mean {near}?" if misspelt else ""
-        if kind not in _CARRYING_KINDS:
-            remarks.append(f"{shown(name)} is no field of a {kind} and is ignored{hint}")
-        elif misspelt:
-            remarks.append(f"{shown(name)} is no field that Usher knows{hint}")
-    return tuple(remarks)
+        near = _misspelt(kind, name) if isinstance(name, str) else None
+        if near is not None and not _stands_beside(kind, name, near, fields):
+            raise MalformedRecordError(f"{quoted(name)}: is no field of {_a(kind)}; did you mean {near}?")
+        if kind not in _CARRYING_KINDS and not str(name).startswith(_NOTE):
+            raise MalformedRecordError(
+                f"{quoted(name)}: is no field of {_a(kind)} and would be ignored; leave it out, or begin a note's name"
+                f" with {_NOTE}"
+            )
+
+
+def _stands_beside(kind: str, name: str, near: str, fields: Fields) -> bool:
+    """Whether it cannot have been meant to be the other: ``emails`` beside the ``email`` itself."""
+    return near in _SETTLED_WHEN_GIVEN.get(kind, ()) and fields.get(near) is not None and bare(name) != bare(near)
 
 
 @lru_cache(maxsize=4096)
-def _nearest_field(kind: str, name: str) -> str | None:
-    """The known field whose name looks most like this one, if any does."""
-    known = {field.lower(): field for field in _KNOWN_FIELDS[kind]}
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.85)
-    return known[near[0]] if near else None
+def _misspelt(kind: str, name: str) -> str | None:
+    return None if name.startswith(_NOTE) else meant(name, _KNOWN_FIELDS[kind])
+
+
+def _remarks(kind: str, unknown: list[str]) -> tuple[str, ...]:
+    if kind not in _CARRYING_KINDS:
+        return ()
+    return tuple(remark for name in unknown if (remark := _remark(kind, name)) is not None)
+
+
+@lru_cache(maxsize=4096)
+def _remark(kind: str, name: str) -> str | None:
+    """What there is to say of a field that travels on."""
+    if name in _DECIDING:
+        return f"{quoted(name)} decides nothing about {_a(kind)}: it travels to the backend like any other field"
+    if name.startswith(_NOTE) or meant(name, _KNOWN_FIELDS[kind]):
+        return None
+    likely = resembling(name, _KNOWN_FIELDS[kind], cutoff=0.85)
+    return f"{quoted(name)} is no field that Usher knows; did you mean {likely}?" if likely else None
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeio" else f"a {kind}"
 
 
 # Records to objects.
@@ -269,7 +321,7 @@ def _wire_values(record: Record) -> list[tuple[str, object]]:
     for name in _KNOWN_FIELDS[record.kind]:
         value = getattr(record, _attribute(name))
         if isinstance(value, datetime):
-            value = value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            value = utc_text(value)
         elif isinstance(value, AccessType | AccessRole):
             value = str(value)
         elif value is False:

@@ -1,4 +1,4 @@
-"""Which source objects does a configuration ask for?"""
+"""The source objects that a configuration asks for."""
 
 from threading import Event
 

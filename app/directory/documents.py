@@ -1,4 +1,4 @@
-"""How are records read from one document, in JSON or YAML, with a list per kind?
+"""The reader of one document, in JSON or YAML, with a list per kind.
 
 This is for directories that people write by hand; the whole document is held in memory, so its size is limited. A
 document that is broken anywhere is failed as a whole, because nobody can tell what it was meant to say. A record that
@@ -10,13 +10,16 @@ and what aliases may expand to is limited.
 """
 
 import json
+from collections.abc import Hashable, Iterable
 from typing import IO
 
 import yaml
 
 from app.directory.casting import KINDS, plural, record_from_object
-from app.directory.fields import MalformedRecordError, RepeatedKeys, object_from_pairs, shown
+from app.directory.fields import MalformedRecordError, RepeatedKeys, object_from_pairs
 from app.directory.source import End, Found, Malformed, Reading, Remark, Verdict
+from app.directory.spelling import resembling
+from app.text import quoted
 
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 """The largest document, unpacked; larger directories belong in JSON Lines."""
@@ -114,7 +117,9 @@ def _lists_of(document: object) -> dict[str, list[object]]:
         if isinstance(list_name, str) and list_name.startswith("x-"):
             continue
         if list_name not in _KIND_BY_LIST:
-            raise _UnusableError(f"{shown(list_name)} is not one of the lists {', '.join(_KIND_BY_LIST)}")
+            near = resembling(str(list_name), _KIND_BY_LIST)
+            hint = f"; did you mean {near}?" if near else ""
+            raise _UnusableError(f"{quoted(list_name)} is not one of the lists {', '.join(_KIND_BY_LIST)}{hint}")
         if values is not None and not isinstance(values, list):
             raise _UnusableError(f"{list_name}: must be a list")
         lists[list_name] = values or []
@@ -139,12 +144,21 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[object, object]:
             fields[key] = loader.construct_object(value_node, deep=True)
         except TypeError as error:
             raise yaml.constructor.ConstructorError(None, None, "a key is no text", key_node.start_mark) from error
-    repeated = next((key for index, key in enumerate(written) if key in written[:index]), None)
+    repeated = _repeated(written)
     if repeated is None:
         return fields
     marked = RepeatedKeys(fields)  # type: ignore[arg-type] # what is no text among the keys is refused by the casting
     marked.repeated = str(repeated)
     return marked  # type: ignore[return-value] # as above
+
+
+def _repeated(keys: Iterable[Hashable]) -> Hashable | None:
+    seen: set[Hashable] = set()
+    for key in keys:
+        if key in seen:
+            return key
+        seen.add(key)
+    return None
 
 
 _Loader.yaml_implicit_resolvers = {

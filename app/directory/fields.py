@@ -1,4 +1,4 @@
-"""How is one field of a record read from its JSON object, and what may stand in it?
+"""The fields of a record as they are read from its JSON object, and what may stand in them.
 
 Each ``take_`` function takes its field out of the object, so that what remains is what Usher does not know. A field
 that is null counts as missing. All raise ``MalformedRecordError``, whose text begins with the name of the field.
@@ -6,9 +6,11 @@ that is null counts as missing. All raise ``MalformedRecordError``, whose text b
 
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from app.access.records import NO_FURTHER_FIELDS, AccessRole, AccessType
+from app.clock import EPOCH, from_epoch_ms
+from app.text import quoted
 
 MAX_ID_BYTES = 512
 """The longest id, in UTF-8. Five of them must fit into one index entry of PostgreSQL (2,704 bytes)."""
@@ -19,7 +21,6 @@ MAX_NESTING = 32
 MAX_INTEGER = 2**63 - 1
 """The largest whole number that both databases and JSON writers carry exactly."""
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
@@ -124,7 +125,7 @@ def take_access_type(fields: Fields) -> AccessType | None:
     if value is None:
         return None
     if not isinstance(value, str) or value not in _ACCESS_TYPES:
-        raise MalformedRecordError(f"accessType: {shown(value)} is not one of {', '.join(_ACCESS_TYPES)}")
+        raise MalformedRecordError(f"accessType: {quoted(value)} is not one of {', '.join(_ACCESS_TYPES)}")
     return _ACCESS_TYPES[value]
 
 
@@ -133,7 +134,7 @@ def take_access_role(fields: Fields) -> AccessRole:
     if value is None:
         return AccessRole.EDITOR
     if not isinstance(value, str) or value not in _ACCESS_ROLES:
-        raise MalformedRecordError(f"accessRole: {shown(value)} is not one of {', '.join(_ACCESS_ROLES)}")
+        raise MalformedRecordError(f"accessRole: {quoted(value)} is not one of {', '.join(_ACCESS_ROLES)}")
     return _ACCESS_ROLES[value]
 
 
@@ -157,23 +158,23 @@ def take_time(fields: Fields, name: str) -> datetime | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
         raise MalformedRecordError(f"{name}: must be an ISO 8601 time with a zone, or epoch milliseconds")
     if not 0 <= value <= LATEST_MS:
-        raise MalformedRecordError(f"{name}: {shown(value)} is out of range for epoch milliseconds")
-    return EPOCH + timedelta(milliseconds=int(value))
+        raise MalformedRecordError(f"{name}: {quoted(value)} is out of range for epoch milliseconds")
+    return from_epoch_ms(int(value))
 
 
 def _time_from_text(text: str, name: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise MalformedRecordError(f"{name}: {shown(text)} is not an ISO 8601 time") from None
+        raise MalformedRecordError(f"{name}: {quoted(text)} is not an ISO 8601 time") from None
     if time.utcoffset() is None:
-        raise MalformedRecordError(f"{name}: {shown(text)} has no time zone; write 2030-12-31T18:00:00Z or +01:00")
+        raise MalformedRecordError(f"{name}: {quoted(text)} has no time zone; write 2030-12-31T18:00:00Z or +01:00")
     try:
         time = time.astimezone(UTC)
     except OverflowError:
-        raise MalformedRecordError(f"{name}: {shown(text)} is out of range") from None
+        raise MalformedRecordError(f"{name}: {quoted(text)} is out of range") from None
     if time < EPOCH:
-        raise MalformedRecordError(f"{name}: {shown(text)} lies before 1970")
+        raise MalformedRecordError(f"{name}: {quoted(text)} lies before 1970")
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
@@ -222,9 +223,3 @@ def name_of_type(value: object) -> str:
         RepeatedKeys: "an object",
     }
     return names.get(type(value), type(value).__name__)
-
-
-def shown(value: object, length: int = 60) -> str:
-    """A value as it can stand in a one-line reason: quoted, escaped and not too long."""
-    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
-    return text if len(text) <= length else f"{text[:length]}…"

@@ -1,4 +1,4 @@
-"""How is a directory read from a file?
+"""The source that reads a directory from a file.
 
 ``.jsonl`` (or ``.ndjson``) holds one record a line and is streamed; ``.json``, ``.yaml`` and ``.yml`` hold an object
 with a list per kind and are read whole. Each may be gzipped (``.gz`` after the other suffix).
@@ -39,6 +39,9 @@ class FileSource:
         return self._name
 
     def read(self) -> Reading:
+        if _is_folder(self._path):
+            yield End(Verdict.FAILED, f"{self._path}: is a folder; name the file in it")
+            return
         suffixes = [suffix.lower() for suffix in self._path.suffixes]
         zipped = suffixes[-1:] == [".gz"]
         reader = _READERS.get("".join(suffixes[:-1][-1:] if zipped else suffixes[-1:]))
@@ -67,6 +70,13 @@ class FileSource:
             yield End(Verdict.FAILED, f"{self._path}: {error.strerror or error}")
         except (EOFError, zlib.error) as error:
             yield End(Verdict.FAILED, f"{self._path}: the archive cannot be read to its end: {error}")
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def _changed(before: os.stat_result, after: os.stat_result) -> bool:

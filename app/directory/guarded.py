@@ -1,4 +1,4 @@
-"""How is a source kept from holding up, or bringing down, whoever reads it?
+"""The guard of a source, which keeps it from holding up, or bringing down, whoever reads it.
 
 A source may hang: a file on a network drive that is gone, a server that accepts and says nothing. It is therefore read
 in a thread of its own, and whoever reads it waits for it for so many seconds, all in all; then the read is given up as

@@ -1,4 +1,4 @@
-"""How are records read from JSON Lines, whatever the length of the file or of one line?
+"""The reader of JSON Lines, whatever the length of the file or of one line.
 
 A line that cannot be understood is a malformed record, and reading goes on. Two things end it as failed: bytes that are
 not UTF-8, and a last line that is no JSON and has no line end, because a file that was cut off looks just so.

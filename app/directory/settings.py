@@ -38,10 +38,9 @@ class DirectorySettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    sources: Annotated[tuple[SourceSettings, ...], Field(min_length=1)] = (
-        FileSourceSettings(type="file", path=Path("config/demo/directory.yaml")),
-    )
-    """The sources, the most authoritative first: a record key belongs to the first source that gives it."""
+    sources: Annotated[tuple[SourceSettings, ...], Field(min_length=1)] = ()
+    """The sources, the most authoritative first: a record key belongs to the first source that gives it. There is no
+    default: whoever forgot to name one must not end up with somebody else's directory."""
     grace: int = Field(default=0, ge=0, le=366 * 24 * 3600)
     """Seconds for which something gone from the directory is kept in the backend; its access ends at once."""
     read_timeout: float = Field(default=900, ge=0, le=7 * 24 * 3600)

@@ -1,4 +1,6 @@
-"""What is a directory source, and what does it owe those who read it?
+"""The port of directory sources: what a source owes those who read it.
+
+The rules: ``app/directory/README.md``, "The port: what a source owes its readers".
 
 An implementer of ``Source`` does this, in this order:
 

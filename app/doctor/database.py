@@ -1,26 +1,26 @@
-"""Is the database there, of this version, and what does it say about the directory and the runs?"""
+"""The check of the database: that it is there and of this version, and what it says about directory and runs."""
 
 import os
-import shutil
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
+from app.clock import from_epoch_ms, utc_now
 from app.configuration.showing import without_password
-from app.database.engine import DatabaseUrlError, is_sqlite, open_engine, parse_url, reading
-from app.database.migrations import SchemaNewerError, pending
-from app.doctor.finding import Finding, Findings, ok, problem, warning
+from app.database import trouble
+from app.database.engine import DatabaseUrlError, DriverMissingError, is_sqlite, open_engine, parse_url, reading
+from app.database.migrations import Migrations, SchemaNewerError, is_new, pending
+from app.database.programs import ForeignDatabaseError
+from app.doctor.finding import Finding, Findings, State, ok, problem, warning
+from app.model.contents import SourceState, current_revision, oldest_good_read, source_states
 from app.notify.concerns import Cause, Concern
-from app.store.access_model import SourceState, current_revision, oldest_good_read, source_states
-from app.store.notifications import message_counts
-from app.store.standing import last_began
+from app.notify.outbox import message_counts
+from app.runs.status import last_began
 from app.text import printable
-
-Clock = Callable[[], datetime]
 
 _FREE_BYTES = 1024**3
 _CLOCK_OFF = 30.0
@@ -33,58 +33,130 @@ def open_database(url: str) -> tuple[Engine | None, Finding]:
         parsed = parse_url(url)
     except DatabaseUrlError as error:
         return None, problem("database", str(error), "mend database_url")
-    if parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).exists():
-        advice = (
-            "usher directory refresh makes it; if it should be there, database_url or the working directory is wrong"
-        )
-        return None, warning("database", f"there is no {parsed.database} yet", advice)
+    if parsed.get_backend_name() == "sqlite":
+        found = look_at_file(str(parsed.database))
+        if found is not None and (found.state is State.PROBLEM or not Path(str(parsed.database)).exists()):
+            return None, found
     try:
         engine = open_engine(url, pool_size=1)
         began = time.monotonic()
         with reading(engine) as connection:
             connection.execute(text("SELECT 1"))
             took = (time.monotonic() - began) * 1000
-            finding = _sqlite(parsed.database or "") if is_sqlite(engine) else _postgresql(connection)
-    except DatabaseUrlError as error:
-        return None, problem("database", str(error), "install what is missing, or mend database_url")
+            finding = look_at_file(str(parsed.database)) if is_sqlite(engine) else _postgresql(connection)
+    except DriverMissingError as error:
+        return None, problem("database", str(error), "install it, or let database_url name a SQLite file")
     except (SQLAlchemyError, OSError) as error:
-        advice = "see that it runs and that database_url is right (usher config show tells where it comes from)"
-        return None, problem("database", cause_of(error), advice)
+        return None, unusable(error)
     return engine, finding or ok("database", f"{engine.dialect.name} answered in {took:.1f} ms")
 
 
-def cause_of(error: Exception) -> str:
-    """The first line of what a driver says, without passwords."""
-    lines = str(error.orig).strip().splitlines() if isinstance(error, DBAPIError) else str(error).splitlines()
-    return without_password(printable(lines[0] if lines else type(error).__name__, limit=300))
+def unusable(error: SQLAlchemyError | OSError) -> Finding:
+    """What is found when the database does not do what is asked of it."""
+    says, advice = trouble.cause_of(error), trouble.remedy_of(error)
+    otherwise = "see that it runs and that database_url is right (usher config show tells where it comes from)"
+    return problem("database", without_password(printable(says, limit=300)), advice or otherwise)
 
 
-def _sqlite(file: str) -> Finding | None:
-    place = Path(file)
-    if not os.access(place, os.W_OK) or not os.access(place.parent, os.W_OK):
+def look_at_file(file: str) -> Finding | None:
+    """What can be seen of a SQLite database from outside; None when all is well. Opens and makes nothing."""
+    path = Path(file)
+    if path.is_dir():
+        return problem("database", f"{file} is a directory", "let database_url name a file, as in it")
+    if not path.exists():
+        return _missing_file(path)
+    try:
+        with path.open("rb") as opened:
+            head = opened.read(len(_SQLITE))
+    except OSError as error:
+        return problem("database", f"{file} cannot be read: {error.strerror}", "give this user the right to read it")
+    if head and head != _SQLITE:
+        return problem(
+            "database", f"{file} is no SQLite database", "let database_url name Usher's own file, or one not there yet"
+        )
+    if not _is_writable(path) or not _is_writable(path.parent):
         return problem("database", f"{file} cannot be written to", "give this user the right to write there")
-    free = shutil.disk_usage(place.parent).free
+    free = trouble.room_left(path)
+    if free < _ROOM_FOR_ANYTHING:
+        return problem("database", f"the disk is full where {file} is", "make room there")
     if free < _FREE_BYTES:
         return warning("database", f"{free // 1024**2:,} MB are left where {file} is", "make room there")
     return None
 
 
+_SQLITE = b"SQLite format 3\0"
+_ROOM_FOR_ANYTHING = 1024**2
+
+
+def _missing_file(path: Path) -> Finding:
+    advice = "usher directory refresh makes it; if it should be there, database_url or the working directory is wrong"
+    if path.parent.is_dir():
+        if not _is_writable(path.parent):
+            says = f"there is no {path} yet, and this user may not write to {path.parent}"
+            return problem("database", says, "give it the right to, or mend database_url")
+        return warning("database", f"there is no {path} yet", advice)
+    nearest = next(one for one in path.parents if one.exists())
+    if not nearest.is_dir() or not _is_writable(nearest):
+        why = "is no directory" if not nearest.is_dir() else "cannot be written to"
+        says = f"there is no directory {path.parent}, and none can be made: {nearest} {why}"
+        return problem("database", says, "make it for this user, or mend database_url")
+    says = f"there is no directory {path.parent}, and so no {path.name} in it"
+    if path.is_absolute():
+        return problem("database", says, "mend database_url, or make the directory if a new database is meant")
+    # A new installation's own folder.
+    return warning("database", f"{says} yet", advice)
+
+
+def _is_writable(path: Path) -> bool:
+    return os.access(path, os.W_OK) and not os.statvfs(path).f_flag & os.ST_RDONLY
+
+
+_MAY_NOT = text(
+    "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace AND NOT"
+    " (has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT') AND has_table_privilege(oid, 'UPDATE')"
+    " AND has_table_privilege(oid, 'DELETE')) ORDER BY 1"
+)
+
+
 def _postgresql(connection: Connection) -> Finding | None:
     if connection.execute(text("SELECT pg_is_in_recovery()")).scalar():
         return problem("database", "is a replica that can only be read", "let database_url name the primary server")
+    role = printable(str(connection.execute(text("SELECT current_user")).scalar_one()), limit=80)
+    if connection.execute(text("SELECT current_schema()")).scalar() is None:
+        says = f"the role {role} may use no schema that its search_path names"
+        return problem("database", says, "GRANT USAGE ON SCHEMA public to it, or let database_url name another role")
+    default = text("SELECT reset_val FROM pg_settings WHERE name = 'default_transaction_read_only'")
+    if connection.execute(default).scalar() == "on":
+        return problem(
+            "database",
+            f"can only be read as the role {role}: default_transaction_read_only is on",
+            "ALTER ROLE (or DATABASE) … RESET default_transaction_read_only, or let database_url name another role",
+        )
+    closed = [printable(str(name), limit=80) for name in connection.execute(_MAY_NOT).scalars()]
+    if closed:
+        named = ", ".join(closed[:3]) + (f" and {len(closed) - 3} more" if len(closed) > 3 else "")
+        return problem(
+            "database",
+            f"the role {role} may not read and write all of its tables ({named})",
+            "let database_url name the role that ran usher db upgrade, or GRANT ALL ON ALL TABLES to this one",
+        )
     now = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
-    off = abs((datetime.now(UTC) - now).total_seconds())
+    off = abs((utc_now() - now).total_seconds())
     if off > _CLOCK_OFF:
         return warning("database", f"its clock and this machine's are {off:.0f} s apart", "let NTP set both")
     return None
 
 
-def look_at_schema(engine: Engine, migrations: Path) -> Finding:
+def look_at_schema(engine: Engine, migrations: Migrations) -> Finding:
     """Whether the schema is that of this version."""
     try:
         behind = pending(engine, migrations)
     except SchemaNewerError as error:
         return problem("schema", str(error), "install the version of Usher that runs elsewhere")
+    except ForeignDatabaseError as error:
+        return problem("schema", str(error), "usher config show tells where database_url comes from")
+    if behind and is_new(engine):
+        return problem("schema", "the database is empty: it has none of Usher's tables yet", "run usher db upgrade")
     if behind:
         return problem("schema", "is older than this version", "stop everything and run usher db upgrade")
     return ok("schema", "is that of this version")
@@ -115,11 +187,15 @@ def look_at_runs(connection: Connection, found: Sequence[Concern]) -> Findings:
             yield warning("runs", concern.says, concern.advice)
         elif concern.cause in {Cause.FAILED, Cause.MISSED}:
             yield problem("runs", concern.says, _advice(concern))
+        elif concern.cause in {Cause.FAILING, Cause.PARKED}:
+            yield warning("items", concern.says, concern.advice)
+        elif concern.cause is Cause.WORKER:
+            yield problem("worker", concern.says, concern.advice)
     began = last_began(connection)
     if began is None:
         yield warning("runs", "there was none yet", "run usher sync, or let usher worker run")
-    elif all(concern.cause is Cause.SOURCE for concern in found):
-        yield ok("runs", f"the last one began at {datetime.fromtimestamp(began / 1000, UTC):%Y-%m-%d %H:%M} UTC")
+    elif not any(concern.cause in {Cause.HELD, Cause.FAILED, Cause.MISSED} for concern in found):
+        yield ok("runs", f"the last one began at {from_epoch_ms(began):%Y-%m-%d %H:%M} UTC")
     given_up = message_counts(connection)["given_up"]
     if given_up:
         yield warning(

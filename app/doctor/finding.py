@@ -1,4 +1,4 @@
-"""What did one look find?"""
+"""Findings: what one look at something came to."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

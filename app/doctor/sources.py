@@ -1,24 +1,23 @@
-"""Can each source of the directory be read to its end, and does it give about what it gave before?"""
+"""The check of sources: that each is read to its end, gives about what it gave before, and none is missing."""
 
 from collections.abc import Mapping, Sequence
 
 from app.directory.source import End, Found, Malformed, Source, Verdict
 from app.doctor.finding import Finding, Findings, ok, problem, warning
-from app.store.access_model import SourceState
+from app.model.contents import SourceState
+from app.runs.suspicion import of_read, of_retained
 from app.text import printable
-
-_HALF_AT_LEAST = 100
-"""From so many records on, less than half of them is worth a word."""
 
 
 def look_at_sources(sources: Sequence[Source], kept: Mapping[str, SourceState]) -> Findings:
     """Reads each to its end, into nothing; ``kept`` is what is in force of each, where that is known."""
     for source in sources:
-        state = kept.get(source.name)
-        yield _look(source, 0 if state is None else state.records)
+        yield _look(source, kept)
+    for odd in of_retained([source.name for source in sources], kept):
+        yield warning("directory", f"{printable(odd.source, limit=80)}: {odd.says}", odd.advice)
 
 
-def _look(source: Source, kept: int) -> Finding:
+def _look(source: Source, kept: Mapping[str, SourceState]) -> Finding:
     name = printable(source.name, limit=80)
     records = malformed = 0
     end = End(Verdict.FAILED, "the source ended without a verdict")
@@ -39,10 +38,7 @@ def _look(source: Source, kept: int) -> Finding:
             "usher directory check shows the places; until it is whole, nothing that is gone from it counts as gone"
         )
         return warning("directory", f"{name}: {records:,} records, but {reason}", advice)
-    if kept and not records:
-        advice = f"if that is meant: usher directory refresh --accept-empty '{name}'"
-        return problem("directory", f"{name}: is empty, but gave {kept:,} records before", advice)
-    if kept >= _HALF_AT_LEAST and records * 2 < kept:
-        advice = "see whether it is whole: access ends with the next read, and the deletes are held by the limits"
-        return warning("directory", f"{name}: {records:,} records, where {kept:,} are in force", advice)
+    odd = of_read(source.name, records, kept)
+    if odd is not None:
+        return (problem if odd.is_refused else warning)("directory", f"{name}: {odd.says}", odd.advice)
     return ok("directory", f"{name}: {records:,} records")

@@ -1,4 +1,4 @@
-"""How is a JSON request body taken in without trusting its sender?
+"""JSON request bodies, taken in without trusting their sender.
 
 Nothing is read beyond the limit, whatever the sender declares, and every refusal is an `InvalidArgument` that says
 what is wrong, with the finer HTTP code (413, 415) where there is one.
@@ -10,19 +10,29 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_options_header
 
 from app.contract.errors import PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, InvalidArgument
-from app.edge.strict_json import parse
+from app.edge.strict_json import parse, values
+
+ANONYMOUS_BYTES = 64 * 1024
+"""What a body may have of a caller whose headers do not say who it is."""
+
+_BYTES_PER_VALUE = 8
+_FEW_VALUES = 10_000
 
 
 def read_json(request: Request, *, max_bytes: int, odd_values: bool = False) -> object:
     """The JSON value in the body of `request`.
 
-    Raises `InvalidArgument`: 415 for another content type or a compressed body, 413 for more than `max_bytes` bytes,
-    400 for anything that is not strict JSON (see `strict_json`, also for `odd_values`).
+    Raises `InvalidArgument`: 415 for another content type or a compressed body, 413 for more than `max_bytes` bytes or
+    far more values than such a body usually holds, 400 for anything that is not strict JSON (see `strict_json`, also
+    for `odd_values`).
     """
     _check_type(request)
     raw = _read(request, max_bytes)
     if not raw or raw.isspace():
         raise InvalidArgument("the body is empty; send a JSON object")
+    if len(raw) > _FEW_VALUES and values(raw) > max(_FEW_VALUES, max_bytes // _BYTES_PER_VALUE):
+        # Before anything is read: a million empty objects come in 3 MB and take 70.
+        raise InvalidArgument("the body holds too many values; send less at a time", http_code=PAYLOAD_TOO_LARGE)
     return parse(raw, odd_values=odd_values)
 
 

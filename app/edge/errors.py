@@ -1,19 +1,15 @@
-"""What does a caller get when a request fails, and what does the log keep?
+"""Failed requests: what a caller gets, and what the log keeps.
 
 Two different texts. The caller gets an envelope with a status, an HTTP code and a message that was written for it;
 the text of an exception that was not meant for callers stays in the log, with its traceback, next to the request id
 that the caller also has.
 """
 
-import errno
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 import structlog
 from flask import Flask, Response
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -29,6 +25,7 @@ from app.contract.errors import (
     error_for,
     status_for_http_code,
 )
+from app.database.trouble import is_away, log_fields
 from app.edge.json import json_response
 from app.edge.request_id import current_request_id
 
@@ -48,12 +45,6 @@ _MESSAGE_OF_CODE: Mapping[int, str] = MappingProxyType(
         431: "the headers are too large",
     }
 )
-
-_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
-
-_UNAVAILABLE_SQLSTATES = ("25006", "53", "57P", "58", "40")
-"""Read-only server, insufficient resources, operator intervention, system error, serialization failure (all of them
-pass)."""
 
 
 class TooManyRequests(ResourceExhausted):
@@ -79,38 +70,13 @@ def answer_error(error: Exception) -> BaseResponse:
     if isinstance(error, HTTPException):
         return _http_answer(error)
     log = structlog.stdlib.get_logger(__name__)
-    if is_unavailability(error):
+    if is_away(error):
         log.error("unavailable", **log_fields(error))
         return _contract_answer(Unavailable("the service cannot reach its database at the moment; try again"))
     log.error("request_failed", **log_fields(error))
     request_id = current_request_id()
     reference = f"; it is logged under request id {request_id}" if request_id else ""
     return _contract_answer(Internal(f"something went wrong on this side{reference}"))
-
-
-def log_fields(error: Exception) -> dict[str, Any]:
-    """What a log line says of an error that was survived: one line of an unavailability, which comes again and again
-    while it lasts, and the traceback of anything else."""
-    if is_unavailability(error):
-        return {"problem": type(error).__name__, "reason": _first_line(error)}
-    return {"problem": type(error).__name__, "exc_info": error}
-
-
-def is_unavailability(error: BaseException) -> bool:
-    """Whether `error` says that the database or the disk does not work at the moment, rather than that the program is
-    wrong."""
-    if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
-        return True
-    if isinstance(error, DBAPIError):
-        sqlstate = getattr(error.orig, "sqlstate", None) or ""
-        return error.connection_invalidated or sqlstate.startswith(_UNAVAILABLE_SQLSTATES)
-    return isinstance(error, OSError) and error.errno in _DISK_ERRORS
-
-
-def _first_line(error: BaseException) -> str:
-    """The driver's own words, without the statement and its parameters."""
-    text = str(error.orig if isinstance(error, DBAPIError) else error).strip()
-    return text.partition("\n")[0][:200]
 
 
 def _contract_answer(error: ContractError) -> Response:

@@ -1,4 +1,4 @@
-"""How is a Flask app served to the world?
+"""The server that shows a Flask app to the world.
 
 By gunicorn, in this process, with defaults that suit an API: threads in a few workers, bounds on everything that a
 peer sends, workers that are replaced from time to time, and a graceful stop on SIGTERM. The app is made in each
@@ -28,6 +28,7 @@ from gunicorn.http import errors as http_errors  # type: ignore[import-untyped] 
 
 from app.contract.errors import ContractError, Internal, InvalidArgument
 from app.edge.worker import Bounds, PatientWorker, raw_answer
+from app.sessions import bare_session
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - gunicorn makes its own unlinked files there
 
@@ -134,8 +135,7 @@ def bind(host: str, port: int, backlog: int = 1024) -> socket.socket:
 def wait_until_ready(url: str, timeout: float, sleep: Callable[[float], None]) -> bool:
     """Asks `url` again and again until it answers 200; False when it has not done so within `timeout` seconds."""
     end = monotonic() + timeout
-    with requests.Session() as session:
-        session.trust_env = False
+    with bare_session() as session:
         while monotonic() < end:
             with contextlib.suppress(requests.RequestException):
                 if session.get(url, timeout=2, allow_redirects=False).status_code == 200:
@@ -189,7 +189,6 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
         options = self._options
         return Bounds(
             max_body_bytes=options.max_body_bytes,
-            max_head_bytes=options.limit_request_line + options.limit_request_fields * options.limit_request_field_size,
             read_timeout=options.read_timeout,
             write_timeout=options.write_timeout,
             memory_bytes=max(options.memory_bytes, 2 * options.max_body_bytes),
@@ -212,7 +211,12 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
             "limit_request_line": options.limit_request_line,
             "limit_request_fields": options.limit_request_fields,
             "limit_request_field_size": options.limit_request_field_size,
+            "http_parser": "python",
             "forwarded_allow_ips": options.forwarded_allow_ips,
+            # Of a proxy only its X-Forwarded-Proto is believed. SCRIPT_NAME would shift paths past its rules, and other
+            # names with underscores would pass for those with hyphens.
+            "forwarder_headers": "",
+            "header_map": "drop",
             "proc_name": options.name,
             "preload_app": False,
             "accesslog": None,
@@ -283,8 +287,12 @@ def _code_of(exc: BaseException) -> int | None:
         return 431
     if isinstance(exc, http_errors.ExpectationFailed):
         return 417
-    if isinstance(exc, http_errors.ConfigurationProblem):
-        return None
-    # Two of the reasons are I/O errors to gunicorn.
-    kinds = (http_errors.ParseException, http_errors.ChunkMissingTerminator, http_errors.InvalidChunkSize)
+    # Some of the reasons are I/O errors to gunicorn, and one is what it says of a path that does not fit a header.
+    kinds = (
+        http_errors.ParseException,
+        http_errors.ConfigurationProblem,
+        http_errors.ChunkMissingTerminator,
+        http_errors.InvalidChunkSize,
+        http_errors.NoMoreData,
+    )
     return 400 if isinstance(exc, kinds) else None

@@ -1,4 +1,4 @@
-"""Which headers does every answer carry, whatever it says?"""
+"""The headers that every answer carries, whatever it says."""
 
 from flask import Flask, Response
 

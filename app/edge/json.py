@@ -1,4 +1,4 @@
-"""How is a JSON answer written fast?"""
+"""JSON answers, written fast."""
 
 from collections.abc import Mapping
 

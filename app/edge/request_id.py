@@ -1,4 +1,4 @@
-"""Which request does this log line, or this complaint of a caller's, belong to?
+"""Request ids: which request a log line, or a caller's complaint, belongs to.
 
 Every answer carries an `x-request-id`: the caller's own when it sent a sane one, else a new one. While the request is
 handled, every log line carries it too. One line per request tells how it ended.
@@ -55,6 +55,7 @@ def install_request_ids(app: Flask, new_id: Callable[[], str], *, frequent: Coll
             status=status,
             duration_ms=round((perf_counter() - g.request_began) * 1000, 2),
             bytes=response.content_length or 0,
+            **_who(),
         )
         return response
 
@@ -71,6 +72,19 @@ def current_request_id() -> str | None:
     return g.get("request_id") if has_request_context() else None
 
 
+def _who() -> dict[str, str]:
+    """Who asked, as far as it is known: the address (a proxy's word counts where `trusted_proxies` says so), the
+    program, and which token, by a fingerprint."""
+    from app.edge.tokens import bearer_token, shown_fingerprint  # noqa: PLC0415 - it needs the errors, which need us
+
+    who = {"address": request.remote_addr or ""}
+    if agent := request.environ.get("HTTP_USER_AGENT", ""):
+        who["user_agent"] = _shown(agent)
+    if bearer_token(request) is not None:
+        who["fingerprint"] = shown_fingerprint(request)
+    return who
+
+
 def _level(path: str, status: int, quiet: Collection[str]) -> int:
     if status >= 500:
         return logging.ERROR
@@ -80,6 +94,6 @@ def _level(path: str, status: int, quiet: Collection[str]) -> int:
 
 
 def _shown(path: str) -> str:
-    """The path without what could forge or flood a log line."""
+    """A caller's text without what could forge or flood a log line."""
     path = path if len(path) <= 200 else f"{path[:200]}..."
     return path if path.isascii() and path.isprintable() else ascii(path)[1:-1]

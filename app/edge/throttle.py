@@ -1,4 +1,4 @@
-"""Who has shown wrong credentials too often?
+"""The throttle of those who have shown wrong credentials too often.
 
 Only failures are counted, and only after the credentials were looked at: right ones pass whatever came before from the
 same address. Behind a proxy all callers have one address, and nobody must be able to shut the others out.

@@ -1,4 +1,4 @@
-"""May this caller come in with the bearer token that it shows?"""
+"""Bearer tokens, and whether a caller comes in with the one that it shows."""
 
 import hmac
 from collections.abc import Iterable
@@ -45,6 +45,11 @@ def bearer_token(request: Request) -> str | None:
         return None
     # WSGI hands headers over as Latin-1, whatever bytes the caller sent.
     return token if token.isascii() else token.encode("latin-1", "replace").decode("utf-8", "surrogateescape")
+
+
+def shown_fingerprint(request: Request) -> str:
+    """Which token a request shows, for people: the first digits of its SHA-256, from which nobody can tell it."""
+    return _digest(bearer_token(request) or "").hex()[:8]
 
 
 def require_bearer(request: Request, tokens: TokenSet) -> None:

@@ -1,13 +1,15 @@
-"""How does one slow sender or reader not keep a thread from everybody else?
+"""A gunicorn worker whose threads never wait for a peer.
 
-Gunicorn's threads read requests and write answers themselves: as many slow peers as there are threads, and nobody is
-served any more. Here a thread gets a request when all of it has arrived, and leaves what the peer does not take at once
-to the loop that watches all connections. Every wait of that loop ends: each has a time of its own, what is held in
-memory for all of them together is bounded, and when there are too many connections those go that have waited longest.
+Why: gunicorn's threads read requests and write answers themselves: as many slow peers as threads, and nobody else is
+served. Here the loop that watches all connections reads each request to its end, by gunicorn's own parser, and sends
+what a peer does not take at once; each of its waits ends, and what it holds is bounded. It relies on private parts of
+gunicorn: `TConn`, the steps of `ThreadWorker`'s loop, what `request_buffer` imports (so pyproject has an upper bound).
+Remove it when gunicorn itself buffers, or when a server that does (waitress) runs several worker processes.
 """
 
 import contextlib
 import errno
+import io
 import logging
 import selectors
 import socket
@@ -24,13 +26,14 @@ import orjson
 from gunicorn.workers.gthread import TConn, ThreadWorker  # type: ignore[import-untyped] # it ships no types
 
 from app.contract.errors import ContractError, InvalidArgument, Unavailable, error_envelope
-from app.edge.arriving import ArrivingRequest, TooMuchFramingError
+from app.edge.request_buffer import RequestBuffer
 from app.edge.request_id import HEADER
+from app.edge.strict_json import weight
 
 _PIECE = 64 * 1024
+_LARGE = 1024 * 1024
 _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 8 * 1024 * 1024
-_LAST_READ_SECONDS = 5.0
 _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NOTHING_THERE = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED, errno.EPROTO})
 
@@ -41,7 +44,8 @@ class Bounds:
 
     max_body_bytes: int = 16 * 1024 * 1024
     """A larger body is not waited for; the app refuses it."""
-    max_head_bytes: int = 64 * 8192
+    max_head_bytes: int = 64 * 1024
+    """Request line and headers together."""
     read_timeout: float = 15.0
     """From the first byte (on a new connection: from the beginning) until the request is whole."""
     write_timeout: float = 60.0
@@ -55,14 +59,18 @@ class Peer(TConn):  # type: ignore[misc] # untyped base
 
     def __init__(self, cfg: Any, sock: "PeerSocket", client: Any, server: Any) -> None:
         super().__init__(cfg, sock, client, server)
-        self.arriving = ArrivingRequest()
-        self.line: Line | None = None
+        # Gunicorn makes the parser when a thread has the connection; here the request is read before.
+        self.initialized = True
+        self.buffer: RequestBuffer | None = None
+        self.ahead = b""
+        """What came behind the request that a thread works on."""
+        self.line: WaitingLine | None = None
         self.invited = False
         """Whether it was told to go on with the body."""
         self.whole = False
         self.keep = False
         self.held = 0
-        """Bytes of a request that a thread works on."""
+        """Bytes of a request that arrives, or what one costs that a thread works on."""
         self.drained = 0
 
 
@@ -70,7 +78,6 @@ class PeerSocket(socket.socket):
     """A socket that never keeps a thread waiting: what cannot be sent at once is kept for the loop."""
 
     unsent: bytes | memoryview = b""
-    read_until: float = 0.0
 
     def setblocking(self, flag: bool) -> None:
         """Nothing: each call says for itself that it does not wait."""
@@ -89,14 +96,10 @@ class PeerSocket(socket.socket):
         self.unsent = memoryview(self.unsent)[sent:]
         return sent
 
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        """For a thread, which needs it only for what is not a sound request: the little that may still come."""
-        self.settimeout(max(0.001, self.read_until - monotonic()))
-        try:
-            return super().recv(size, flags)
-        except TimeoutError as error:
-            # An ended connection is what gunicorn knows to end in peace.
-            raise ConnectionResetError(errno.ECONNRESET, "the rest of the request did not come") from error
+    def recv(self, size: int, flags: int = 0) -> bytes:  # noqa: ARG002 - the signature is the socket's
+        """For a thread, which has no reason to ask: it got all that there is."""
+        # An ended connection is what gunicorn knows to end in peace.
+        raise ConnectionResetError(errno.ECONNRESET, "a request is read before it is handed to a thread")
 
     def recv_now(self, size: int) -> bytes | None:
         """What is there; None when nothing is."""
@@ -106,7 +109,7 @@ class PeerSocket(socket.socket):
             return None
 
 
-class Line:
+class WaitingLine:
     """Connections that wait for the same thing, in the order in which their time ends."""
 
     def __init__(self, seconds: float, event: int, ready: Callable[[Peer], None], over: Callable[[Peer], None]) -> None:
@@ -129,13 +132,15 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         read, write, bounds = selectors.EVENT_READ, selectors.EVENT_WRITE, self.bounds
-        self._idle = Line(self.cfg.keepalive, read, self._read, self._drop)
-        self._arriving = Line(bounds.read_timeout, read, self._read, self._too_slow)
-        self._sending = Line(bounds.write_timeout, write, self._write, self._drop)
-        self._lingering = Line(_LINGER_SECONDS, read, self._drain, self._drop)
-        self._lines = (self._idle, self._lingering, self._arriving, self._sending)
+        self._idle = WaitingLine(self.cfg.keepalive, read, self._read, self._drop)
+        self._receiving = WaitingLine(bounds.read_timeout, read, self._read, self._too_slow)
+        self._sending = WaitingLine(bounds.write_timeout, write, self._write, self._drop)
+        self._lingering = WaitingLine(_LINGER_SECONDS, read, self._drain, self._drop)
+        self._lines = (self._idle, self._lingering, self._receiving, self._sending)
         self._held = 0
         """Bytes, of all connections."""
+        self._working = 0
+        """Of these, what requests cost that threads work on."""
 
     # The loop is gunicorn's; these are its steps.
 
@@ -153,12 +158,13 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
             return
         sock = PeerSocket(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
         self.nr_conns += 1
-        self._enter(self._arriving, Peer(self.cfg, sock, address, listener.getsockname()))
+        self._enter(self._receiving, Peer(self.cfg, sock, address, listener.getsockname()))
 
     def finish_request(self, conn: Peer, fs: "Future[object]") -> None:
         """A thread is done with it: the answer is sent to its end, then the next request is waited for."""
-        self._held -= conn.held
-        conn.held = 0
+        self._working -= conn.held
+        self._count(conn, 0)
+        conn.parser = None
         try:
             conn.keep = fs.result() is True
         except BaseException:  # noqa: BLE001 - whatever it was, gunicorn has logged it, and the connection is over
@@ -179,22 +185,22 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
 
     def murder_keepalived(self, force: bool = False) -> None:
         """Gunicorn's way to end idle connections; with ``force`` all of them."""
-        while force and (conn := self._idle.first() or self._lingering.first() or self._arriving.first()) is not None:
+        while force and (conn := self._idle.first() or self._lingering.first() or self._receiving.first()) is not None:
             self._drop(conn)
 
     def _cap_keepalive(self, deadline: float) -> None:
         """The worker stops: who has not sent a request by then has to go elsewhere."""
-        for line in (self._idle, self._arriving, self._lingering):
+        for line in (self._idle, self._receiving, self._lingering):
             for conn, end in line.ends.items():
                 line.ends[conn] = min(end, deadline)
 
     def _keepalive_after(self, conn: Peer, keepalive: bool) -> bool:
         """Only after a request that was read to its end does anyone know where the next one begins."""
-        return bool(keepalive and conn.whole and conn.parser.finish_body(deadline=monotonic() + 1))
+        return bool(keepalive and conn.whole)
 
     # What happens to a connection.
 
-    def _enter(self, line: Line, conn: Peer) -> None:
+    def _enter(self, line: WaitingLine, conn: Peer) -> None:
         self._leave(conn)
         conn.line = line
         line.ends[conn] = monotonic() + line.seconds
@@ -219,40 +225,69 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
         data = conn.sock.recv_now(_PIECE)
         if data is None:
             return
-        if not data:
-            # Half a request: the parser or the app says so to who still listens.
-            self._hand_over(conn) if len(conn.arriving) else self._drop(conn)
-        elif self._take_in(conn, data):
-            self._hand_over(conn)
+        if data:
+            self._take_in(conn, data)
+        elif conn.buffer is None:
+            self._drop(conn)
+        else:
+            self._goes_on(conn, conn.buffer.end)
 
-    def _take_in(self, conn: Peer, data: bytes) -> bool:
-        """True when the request is ready."""
-        self._held += len(data)
-        try:
-            if conn.arriving.add(data, max_head=self.bounds.max_head_bytes, max_body=self.bounds.max_body_bytes):
-                return True
-        except TooMuchFramingError:
-            self._refuse(conn, InvalidArgument("the body comes in too many chunks that are too small"))
-            return False
-        if conn.arriving.expects and not conn.invited:
+    def _take_in(self, conn: Peer, data: bytes) -> None:
+        """More of a request, which goes to a thread when it is ready."""
+        bounds = self.bounds
+        if conn.buffer is None:
+            conn.buffer = RequestBuffer(
+                self.cfg, conn.client, max_head=bounds.max_head_bytes, max_body=bounds.max_body_bytes
+            )
+            conn.invited = False
+        buffer = conn.buffer
+        if not self._goes_on(conn, partial(buffer.add, data)):
+            return
+        self._count(conn, len(buffer))
+        if buffer.expects and not conn.invited:
             conn.invited = True
             conn.sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if conn.line is not self._arriving:
-            self._enter(self._arriving, conn)
+        if conn.line is not self._receiving:
+            self._enter(self._receiving, conn)
         self._shed()
+
+    def _goes_on(self, conn: Peer, step: Callable[[], bool]) -> bool:
+        """Whether more is to come. If not, a thread has the request, or it was refused and the connection ends."""
+        try:
+            ready = step()
+        except ContractError as error:
+            self._refuse(conn, error)
+        except Exception as error:  # noqa: BLE001 - whatever the parser raises concerns this request alone
+            self._forget(conn)
+            self.handle_error(None, conn.sock, conn.client, error)
+            self._end(conn)
+        else:
+            if not ready:
+                return True
+            self._hand_over(conn)
         return False
 
     def _hand_over(self, conn: Peer) -> None:
+        buffer = conn.buffer
+        if buffer is None:
+            return
+        request, ahead = buffer.take()
+        cost = len(buffer) + costs_more(request.body)
+        # What is worked on cannot be shed; something large goes alone before it goes never.
+        if cost > _LARGE and self._working and self._working + cost > self.bounds.memory_bytes:
+            self._refuse(conn, Unavailable("too much is worked on at once; try again"))
+            return
         self._leave(conn)
-        conn.init()
-        conn.whole = conn.arriving.whole
-        conn.held = len(conn.arriving)
-        conn.parser.unreader.unread(conn.arriving.take())
-        conn.arriving = ArrivingRequest()
-        conn.invited = False
-        conn.data_ready = True
-        conn.sock.read_until = monotonic() + _LAST_READ_SECONDS
+        self._count(conn, cost)
+        self._working += cost
+        conn.whole, conn.ahead, conn.buffer = buffer.whole, ahead, None
+        conn.parser = iter((request,))
         self.enqueue_req(conn)
+        self._shed()
+
+    def _count(self, conn: Peer, held: int) -> None:
+        self._held += held - conn.held
+        conn.held = held
 
     def _write(self, conn: Peer) -> None:
         self._held -= conn.sock.send_more()
@@ -266,11 +301,11 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
             self._linger(conn)
             return
         # A client may have sent its next request before it had the answer to this one.
-        ahead = conn.parser.unreader.take_buffered()
-        if not ahead:
+        ahead, conn.ahead = conn.ahead, b""
+        if ahead:
+            self._take_in(conn, ahead)
+        else:
             self._enter(self._idle, conn)
-        elif self._take_in(conn, ahead):
-            self._hand_over(conn)
 
     def _linger(self, conn: Peer) -> None:
         """The peer gets to read the answer: a connection that is closed over unread bytes is reset, answer and all."""
@@ -291,7 +326,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
             self._drop(conn)
 
     def _too_slow(self, conn: Peer) -> None:
-        if len(conn.arriving):
+        if conn.buffer is not None:
             self._refuse(conn, InvalidArgument("the request took too long to arrive", http_code=408))
         else:
             self._drop(conn)
@@ -304,6 +339,10 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
         self._forget(conn)
         with contextlib.suppress(OSError):
             conn.sock.sendall(raw_answer(error, request_id))
+        self._end(conn)
+
+    def _end(self, conn: Peer) -> None:
+        """After an answer from here: who does not take the little that it is goes without."""
         conn.sock.unsent = b""
         self._linger(conn)
 
@@ -316,13 +355,13 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
         conn.sock.close()
 
     def _forget(self, conn: Peer) -> None:
-        self._held -= len(conn.arriving)
-        conn.arriving = ArrivingRequest()
+        self._count(conn, 0)
+        conn.buffer = None
 
     def _shed(self) -> None:
         """Keeps within the memory that there is: whoever holds most of it goes."""
         while self._held > self.bounds.memory_bytes:
-            waiting = [conn for line in (self._arriving, self._sending) for conn in line.ends]
+            waiting = [conn for line in (self._receiving, self._sending) for conn in line.ends]
             largest = max(waiting, key=_weight, default=None)
             if largest is None or not _weight(largest):
                 return
@@ -340,7 +379,13 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
 
 
 def _weight(conn: Peer) -> int:
-    return len(conn.arriving) + len(conn.sock.unsent)
+    return conn.held + len(conn.sock.unsent)
+
+
+def costs_more(body: io.BytesIO) -> int:
+    """About how many bytes beyond its own it takes to understand a body: if it is JSON, that of its values."""
+    raw = body.getvalue()
+    return weight(raw) if len(raw) > _PIECE else 0
 
 
 def raw_answer(error: ContractError, request_id: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What is a way to people, and what does it owe those who use it?
+"""The port of ways to people: what a channel owes those who use it.
 
 ``send`` delivers one message within a bounded time, or raises ``NotDeliveredError`` with a reason that carries no
 secret. It is called from one thread, may be called again with the same message, and keeps nothing between calls.
@@ -7,14 +7,17 @@ secret. It is called from one thread, may be called again with the same message,
 from typing import Protocol
 
 from app.notify.message import Message
+from app.outbound.failure import CallFailure
 
 
 class NotDeliveredError(Exception):
-    """A message was not delivered; the text is for the log. ``hopeless``: it never will be."""
+    """A message was not delivered; the text is for the log. ``hopeless``: it never will be. ``failure``: what is known
+    of a call that did not take place."""
 
-    def __init__(self, reason: str, *, hopeless: bool = False) -> None:
+    def __init__(self, reason: str, *, hopeless: bool = False, failure: CallFailure | None = None) -> None:
         super().__init__(reason)
         self.hopeless = hopeless
+        self.failure = failure
 
 
 class Channel(Protocol):

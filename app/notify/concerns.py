@@ -1,12 +1,16 @@
-"""What needs somebody's attention now?
+"""Concerns: what needs somebody's attention now.
 
 It is worked out from the database each time, so that every node tells the same, whether or not a worker lives:
 
 ==============  ===============================================================
 ``held``        deletes wait for approval
-``failed``      the last run of everything failed
+``failed``      the last run of everything failed, or did nothing but fail
+``failing``     the backend refuses items, which are tried again
+``parked``      items were given up, until they change or somebody says retry
+``worker``      no worker gives signs of life any more, or one after the other dies
 ``missed``      a run was due so long ago, and none has begun since
-``source``      a source of the directory could not be read, or not completely
+``source``      a source of the directory could not be read, or not completely, or is no longer among those that are
+                read, while what it gave is still in force
 ==============  ===============================================================
 """
 
@@ -15,20 +19,28 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from shlex import quote
 from typing import Any
 
 import orjson
 from sqlalchemy import Connection
 
+from app.clock import epoch_ms, from_epoch_ms
+from app.ledger.failures import PARKED_AFTER, Failure, failing_now, most_stubborn
+from app.ledger.ledger import ledger_in_use
 from app.logs import mask_secrets
-from app.store.access_model import SourceState, source_states
-from app.store.standing import failed_run, held_runs, last_began
+from app.model.contents import SourceState, source_states
+from app.runs.status import failed_run, held_runs, last_began
+from app.runs.workers import workers
 from app.text import printable
 
 DueAfter = Callable[[datetime], datetime | None]
 """When the next run is due after a moment; None: never."""
 
 _HOLDS_SHOWN = 5
+_LATELY = timedelta(hours=1)
+_MANY_DEATHS = 3
+"""So many workers that died lately are not an accident, even while another one lives."""
 _TEXT_LIMIT = 500
 
 
@@ -37,6 +49,9 @@ class Cause(StrEnum):
 
     HELD = "held"
     FAILED = "failed"
+    FAILING = "failing"
+    PARKED = "parked"
+    WORKER = "worker"
     MISSED = "missed"
     SOURCE = "source"
 
@@ -72,6 +87,8 @@ class Expectations:
     due_after: DueAfter
     missed_after: timedelta
     """Zero: nobody asks whether runs begin."""
+    worker_after: timedelta = timedelta(0)
+    """After so long without a sign of life a worker is dead; zero: nobody asks."""
 
 
 def concerns(connection: Connection, now: datetime, expectations: Expectations) -> list[Concern]:
@@ -79,13 +96,15 @@ def concerns(connection: Connection, now: datetime, expectations: Expectations) 
     return [
         *_held(connection, now),
         *_failed(connection),
+        *_refused(connection, now),
+        *_worker(connection, now, expectations),
         *_missed(connection, now, expectations),
         *(concern for state in source_states(connection) for concern in _of_source(state)),
     ]
 
 
 def _held(connection: Connection, now: datetime) -> Iterator[Concern]:
-    runs = held_runs(connection, round(now.timestamp() * 1000))
+    runs = held_runs(connection, epoch_ms(now))
     if not runs:
         return
     last = runs[-1]
@@ -93,14 +112,14 @@ def _held(connection: Connection, now: datetime) -> Iterator[Concern]:
     shown = [f"{hold.get('kind')} of {hold.get('organizationId') or 'all'}: {hold.get('reason')}" for hold in holds]
     further = f" and {len(shown) - _HOLDS_SHOWN} more" if len(shown) > _HOLDS_SHOWN else ""
     deletes = sum(run.deletes for run in runs)
-    until = f" until {_shown(_moment(last.held_until))}" if last.held_until is not None else ""
+    until = f" until {_shown(from_epoch_ms(last.held_until))}" if last.held_until is not None else ""
     yield Concern(
         cause=Cause.HELD,
         fingerprint=orjson.dumps(sorted({(str(h.get("kind")), str(h.get("organizationId"))) for h in holds})).decode(),
         size=deletes,
         says=_plain(f"{_number(deletes, 'delete')} held back{until}: {'; '.join(shown[:_HOLDS_SHOWN])}{further}"),
         advice=f"look at them with usher runs {last.run_id}, then usher approve {last.run_id}, or mend the directory",
-        since=_moment(last.finished_at),
+        since=from_epoch_ms(last.finished_at),
         run_id=last.run_id,
     )
 
@@ -110,14 +129,77 @@ def _failed(connection: Connection) -> Iterator[Concern]:
     if run is None:
         return
     error = _plain(run.error or "for no reason that is known")
+    says = f"the last run failed: {error}"
+    if run.items:
+        error = "nothing but failures"
+        says = f"the last run did nothing but fail: {_counted(run.items, 'item')} failed and none was done"
     yield Concern(
         cause=Cause.FAILED,
         # Times, ids and counts in the text differ each time without meaning anything else.
         fingerprint=re.sub(r"[0-9]+", "0", error),
-        says=f"the last run failed: {error}",
+        says=says,
         advice="usher doctor looks for the cause",
-        since=_moment(run.since),
+        since=from_epoch_ms(run.since),
         run_id=run.run_id,
+    )
+
+
+def _refused(connection: Connection, now: datetime) -> Iterator[Concern]:
+    ledger_id = ledger_in_use(connection)
+    if ledger_id is None:
+        return
+    found = failing_now(connection, ledger_id)
+    for parked in (False, True):
+        kinds = [one for one in found if one.parked == parked]
+        if not kinds:
+            continue
+        items = sum(one.items for one in kinds)
+        first = min((one.since for one in kinds if one.since is not None), default=None)
+        worst = most_stubborn(connection, ledger_id, parked=parked)
+        named = f", as {_named(worst)}" if worst is not None else ""
+        if parked:
+            says = f"{_number(items, 'item')} parked after {PARKED_AFTER} failures{named}"
+            advice = "mend what they name in the directory or the backend, then usher sync --retry"
+        else:
+            says = f"{_counted(items, 'item')} {'fails' if items == 1 else 'fail'} and {_are(items)} tried again{named}"
+            advice = "mend what they name in the directory or the backend; usher plan lists them"
+        yield Concern(
+            cause=Cause.PARKED if parked else Cause.FAILING,
+            fingerprint=" ".join(one.kind for one in kinds),
+            size=items,
+            says=says,
+            advice=advice,
+            since=now if first is None else from_epoch_ms(first),
+        )
+
+
+def _named(failure: Failure) -> str:
+    parts = [failure.organization_id, failure.container_id, failure.item_id]
+    where = failure.item_id if failure.kind == "organization" else " / ".join(part for part in parts if part)
+    return _plain(f"{'delete ' if failure.deleting else ''}{failure.kind} {where}: {failure.message}")
+
+
+def _worker(connection: Connection, now: datetime, expectations: Expectations) -> Iterator[Concern]:
+    if not expectations.worker_after:
+        return
+    known = workers(connection)
+    dead = [one for one in known if now - from_epoch_ms(one.seen_at) >= expectations.worker_after]
+    lately = [one for one in dead if now - from_epoch_ms(one.seen_at) < _LATELY]
+    if not dead or (len(dead) < len(known) and len(lately) < _MANY_DEATHS):
+        return
+    last = dead[0]
+    if len(dead) == len(known):
+        since = from_epoch_ms(last.seen_at)
+        says = f"no worker lives: the last one, {_plain(last.name)}, gave no sign of life since {_shown(since)}"
+    else:
+        says = f"workers die one after the other: {len(lately)} within an hour, {_plain(last.name)} the last"
+        since = from_epoch_ms(lately[-1].seen_at)
+    yield Concern(
+        cause=Cause.WORKER,
+        fingerprint="none lives" if len(dead) == len(known) else "they die",
+        says=says,
+        advice="see why in its log and the system's (memory?), and start usher worker",
+        since=since,
     )
 
 
@@ -125,7 +207,7 @@ def _missed(connection: Connection, now: datetime, expectations: Expectations) -
     began_ms = last_began(connection)
     if not expectations.missed_after or began_ms is None:
         return
-    began = _moment(began_ms)
+    began = from_epoch_ms(began_ms)
     due = expectations.due_after(began)
     if due is None or now - due < expectations.missed_after:
         return
@@ -139,7 +221,10 @@ def _missed(connection: Connection, now: datetime, expectations: Expectations) -
 
 
 def _of_source(state: SourceState) -> Iterator[Concern]:
-    if not state.is_configured or state.last_verdict not in {"failed", "partial"}:
+    if not state.is_configured:
+        yield from _retained(state)
+        return
+    if state.last_verdict not in {"failed", "partial"}:
         return
     since = state.last_good_at if state.last_verdict == "failed" else state.last_complete_at
     reason = _plain(state.last_reason)
@@ -155,7 +240,23 @@ def _of_source(state: SourceState) -> Iterator[Concern]:
         fingerprint=f"{state.last_verdict} {re.sub(r'[0-9]+', '0', reason)}",
         says=says,
         advice=advice,
-        since=_moment(since if since is not None else state.last_read_at or 0),
+        since=from_epoch_ms(since if since is not None else state.last_read_at or 0),
+    )
+
+
+def _retained(state: SourceState) -> Iterator[Concern]:
+    if not state.records:
+        return
+    yield Concern(
+        cause=Cause.SOURCE,
+        about=state.name,
+        fingerprint="retained",
+        says=_plain(
+            f"source {state.name} is no longer among directory.sources; of its records {state.records:,}"
+            f" {'is' if state.records == 1 else 'are'} still in force"
+        ),
+        advice=f"usher directory forget {quote(state.name)} takes them away; or configure it again under this name",
+        since=from_epoch_ms(state.last_read_at or 0),
     )
 
 
@@ -165,12 +266,16 @@ def _plain(text: str) -> str:
 
 
 def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun} is" if count == 1 else f"{count:,} {noun}s are"
+    return f"{_counted(count, noun)} {_are(count)}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _shown(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)

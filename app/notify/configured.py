@@ -1,14 +1,10 @@
-"""Which channels does a configuration ask for?"""
+"""The channels that a configuration asks for."""
 
-from collections.abc import Callable
-from datetime import datetime
-
+from app.clock import Clock
 from app.notify.channel import Channel
 from app.notify.mail import Mail
 from app.notify.settings import NotificationSettings
 from app.notify.webhook import Webhook
-
-Clock = Callable[[], datetime]
 
 
 def channels_from_settings(settings: NotificationSettings, *, clock: Clock) -> list[Channel]:

@@ -2,17 +2,15 @@
 
 import smtplib
 import ssl
-from collections.abc import Callable
-from datetime import datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
 
+from app.clock import Clock
 from app.notify.channel import NotDeliveredError
 from app.notify.message import Event, Message
 from app.notify.settings import EmailSettings
+from app.outbound.failure import CallFailure, failure_of
 from app.text import printable
-
-Clock = Callable[[], datetime]
 
 _SUBJECT_LIMIT = 120
 
@@ -37,8 +35,11 @@ class Mail:
         except smtplib.SMTPResponseException as error:
             # What a server says may repeat what it was told; its number is enough.
             raise NotDeliveredError(f"the mail server answered {error.smtp_code}") from error
+        except smtplib.SMTPNotSupportedError as error:
+            raise NotDeliveredError(f"the mail server cannot do it: {printable(str(error), limit=200)}") from error
         except (smtplib.SMTPException, OSError) as error:
-            raise NotDeliveredError(f"the mail server could not be used ({type(error).__name__})") from error
+            failure = self._failure(error)
+            raise NotDeliveredError(f"the mail server could not be used: {failure.says}", failure=failure) from error
 
     def letter(self, message: Message) -> EmailMessage:
         """The message as people read it."""
@@ -60,6 +61,10 @@ class Mail:
             lines += [f"Run:    {data['runId']}"]
         letter.set_content("\n".join(lines) + "\n")
         return letter
+
+    def _failure(self, error: Exception) -> CallFailure:
+        host, port = self._settings.host, self._settings.port
+        return failure_of(error, f"smtp://{f'[{host}]' if ':' in host else host}:{port}")
 
     def _connection(self) -> smtplib.SMTP:
         settings = self._settings

@@ -1,4 +1,4 @@
-"""What does a message say, in the form that is kept until it is delivered?"""
+"""A message in the form that is kept until it is delivered."""
 
 from dataclasses import dataclass
 from datetime import datetime

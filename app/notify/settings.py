@@ -1,4 +1,4 @@
-"""Who is told, and how, when something needs attention?"""
+"""The settings of notifications: who is told, and how, when something needs attention."""
 
 import base64
 import binascii
@@ -6,6 +6,8 @@ from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from app.outbound.route import CaFile, Proxy
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - what such secrets begin with, not one of them
 
@@ -57,10 +59,15 @@ class WebhookSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    url: Annotated[str, AfterValidator(_usable_url)] = ""
-    """Where messages are posted to; empty: nowhere."""
+    url: Annotated[str, AfterValidator(_usable_url), Field(json_schema_extra={"secret_path": True})] = ""
+    """Where messages are posted to; empty: nowhere. Its path is a secret with many who take messages."""
     secret: Annotated[SecretStr, AfterValidator(_usable_secret)] = SecretStr("")
     """What they are signed with, by the Standard Webhooks specification: whsec_ and base64."""
+    ca_file: CaFile = ""
+    """A PEM file with the certificates to trust in place of the public ones; empty: the public ones."""
+    proxy: Proxy = SecretStr("")
+    """The HTTP proxy that leads there, with credentials where it wants some; empty: none, whatever the environment
+    says."""
 
     @model_validator(mode="after")
     def _is_signed(self) -> Self:
@@ -82,7 +89,7 @@ class EmailSettings(BaseModel):
     username: str = ""
     """Who signs in; empty: nobody does."""
     password: SecretStr = SecretStr("")
-    ca_file: str = ""
+    ca_file: CaFile = ""
     """A PEM file with the certificates to trust; empty: the system's."""
     sender: Annotated[str, AfterValidator(lambda text: _usable_address(text) if text else text)] = ""
     """The address that messages come from."""
@@ -105,6 +112,8 @@ class NotificationSettings(BaseModel):
 
     missed_after: int = Field(default=3600, ge=0, le=366 * 24 * 3600)
     """Seconds after which a run that was due and did not begin counts as missed; 0: never."""
+    worker_after: int = Field(default=180, ge=0, le=366 * 24 * 3600)
+    """Seconds after which a worker that gave no sign of life counts as dead; 0: nobody looks."""
     tries: int = Field(default=5, ge=1, le=20)
     """How often a message is tried in all, with growing pauses."""
     timeout: float = Field(default=10, gt=0, le=120)

@@ -1,4 +1,4 @@
-"""Who looks, again and again, for what needs attention, and sees to it that people hear of it?
+"""The watch, which looks again and again for what needs attention, and sees to it that people hear of it.
 
 A worker does, in a thread of its own, so that no sync ever waits for a mail server. Each look compares what needs
 attention now with what people were told: what is new, has changed or is over becomes one line in the log and one
@@ -7,21 +7,20 @@ message for each channel. A matter that only goes on, as deletes that every run 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from random import Random
 from threading import Event as Flag
-from typing import TypeGuard
 
 import structlog
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.database.engine import database_problem, reading, writing
+from app.clock import Clock, epoch_ms, from_epoch_ms
+from app.database.engine import reading, writing
+from app.database.trouble import database_problem, is_away
 from app.notify.channel import Channel, NotDeliveredError
 from app.notify.concerns import Cause, Concern
 from app.notify.message import Event, Message, body_of, iso
-from app.store.notifications import (
+from app.notify.outbox import (
     OpenConcern,
     Waiting,
     clear_up,
@@ -35,7 +34,6 @@ from app.store.notifications import (
     take,
 )
 
-Clock = Callable[[], datetime]
 Look = Callable[[Connection, datetime], Sequence[Concern]]
 """What needs attention at that moment."""
 
@@ -88,7 +86,7 @@ class Watch:
                 self.tick()
             except Exception as error:
                 pause = min(pause * 2, _LONGEST_PAUSE)
-                if not _is_outage(error):
+                if not is_away(error):
                     log.warning("watch_failed", problem=type(error).__name__, again_in=pause, exc_info=error)
                 elif not away:
                     away = True
@@ -117,7 +115,7 @@ class Watch:
         with writing(self.engine) as connection:
             one_watch_at_a_time(connection)
             now = self.clock()
-            now_ms = _ms(now)
+            now_ms = epoch_ms(now)
             changes = self._changes(connection)
             for change in changes:
                 key = change.concern.key
@@ -127,7 +125,7 @@ class Watch:
                     remember(connection, _opened(change.concern, now_ms))
                 body = body_of(change.event, change.concern, now)
                 put(connection, f"msg_{self.random.getrandbits(96):024x}", body, self._names, now_ms)
-            clear_up(connection, self._names, _ms(now - _KEPT))
+            clear_up(connection, self._names, epoch_ms(now - _KEPT))
         return changes
 
     def _changes(self, connection: Connection) -> list[Change]:
@@ -145,12 +143,12 @@ class Watch:
         if not self.channels:
             return
         with reading(self.engine) as connection:
-            waiting = due(connection, self._names, _ms(self.clock()))
+            waiting = due(connection, self._names, epoch_ms(self.clock()))
         for one in waiting:
             if self.stop.is_set():
                 return
             with writing(self.engine) as connection:
-                if not take(connection, one, _ms(self.clock() + _LEASE)):
+                if not take(connection, one, epoch_ms(self.clock() + _LEASE)):
                     continue
             self._try(one)
 
@@ -164,7 +162,7 @@ class Watch:
         except NotDeliveredError as error:
             problem = str(error)
             if one.tries + 1 < self.tries and not error.hopeless:
-                next_try_at = _ms(self.clock() + _FIRST_PAUSE * 4**one.tries)
+                next_try_at = epoch_ms(self.clock() + _FIRST_PAUSE * 4**one.tries)
                 log.warning("notification_failed", problem=problem, tries=one.tries + 1)
             else:
                 log.error("notification_given_up", problem=problem, tries=one.tries + 1)  # noqa: TRY400 - no traceback
@@ -172,17 +170,10 @@ class Watch:
             problem = f"an error of the program, {type(error).__name__}"
             log.exception("notification_broke")
         else:
-            delivered_at = _ms(self.clock())
+            delivered_at = epoch_ms(self.clock())
             log.info("notification_sent")
         with writing(self.engine) as connection:
             settle(connection, one, delivered_at=delivered_at, next_try_at=next_try_at, problem=problem)
-
-
-def _is_outage(error: Exception) -> TypeGuard[SQLAlchemyError]:
-    """Whether the database is away, rather than the program wrong."""
-    if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
-        return True
-    return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
 def _log(change: Change) -> None:
@@ -192,7 +183,7 @@ def _log(change: Change) -> None:
     )
     if change.event is Event.OVER:
         log.info("attention_over")
-    elif concern.cause in {Cause.FAILED, Cause.MISSED}:
+    elif concern.cause in {Cause.FAILED, Cause.MISSED, Cause.WORKER}:
         log.error("attention_needed", advice=concern.advice)
     else:
         log.warning("attention_needed", advice=concern.advice)
@@ -207,7 +198,7 @@ def _opened(concern: Concern, now_ms: int) -> OpenConcern:
         size=concern.size,
         says=concern.says,
         run_id=concern.run_id,
-        since_at=_ms(concern.since),
+        since_at=epoch_ms(concern.since),
         told_at=now_ms,
     )
 
@@ -220,10 +211,6 @@ def _closed(told: OpenConcern) -> Concern:
         size=told.size,
         says=told.says,
         advice="",
-        since=datetime.fromtimestamp(told.since_at / 1000, UTC),
+        since=from_epoch_ms(told.since_at),
         run_id=told.run_id,
     )
-
-
-def _ms(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)

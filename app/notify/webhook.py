@@ -7,16 +7,19 @@ of their own, so that a receiver can refuse what is old or came before.
 import base64
 import hashlib
 import hmac
-from collections.abc import Callable
-from datetime import datetime
 
 import requests
+from urllib3.exceptions import HTTPError as PoolError
 
+from app.clock import Clock
 from app.notify.channel import NotDeliveredError
 from app.notify.message import Message
 from app.notify.settings import WebhookSettings, secret_bytes
+from app.outbound.failure import refused_by_proxy
+from app.outbound.probe import examined_failure
+from app.outbound.route import Route, session_along
 
-Clock = Callable[[], datetime]
+_PROXY_AUTHENTICATION_REQUIRED = 407
 
 
 def signature(secret: str, message_id: str, timestamp: int, body: str) -> str:
@@ -35,6 +38,7 @@ class Webhook:
         self._settings = settings
         self._timeout = timeout
         self._clock = clock
+        self._route = Route(settings.ca_file, settings.proxy)
 
     def send(self, message: Message) -> None:
         timestamp = int(self._clock().timestamp())
@@ -46,12 +50,12 @@ class Webhook:
             "webhook-timestamp": str(timestamp),
             "webhook-signature": signature(secret, message.message_id, timestamp, message.body),
         }
-        with requests.Session() as session:
-            # No proxy or password from the environment has a say in where this goes.
-            session.trust_env = False
+        url = self._settings.url
+        # No proxy or password from the environment has a say in where this goes.
+        with session_along(self._route) as session:
             try:
                 with session.post(
-                    self._settings.url,
+                    url,
                     data=message.body.encode(),
                     headers=headers,
                     timeout=self._timeout,
@@ -59,7 +63,11 @@ class Webhook:
                     stream=True,
                 ) as answer:
                     code = answer.status_code
-            except requests.RequestException as error:
-                raise NotDeliveredError(f"no answer ({type(error).__name__})") from error
+            except (requests.RequestException, PoolError, OSError) as error:
+                failure = examined_failure(error, url, self._route)
+                raise NotDeliveredError(failure.says, failure=failure) from error
+        if code == _PROXY_AUTHENTICATION_REQUIRED and self._route.proxy_address:
+            failure = refused_by_proxy(self._route.proxy_address)
+            raise NotDeliveredError(failure.says, failure=failure)
         if not 200 <= code < 300:
             raise NotDeliveredError(f"answered with {code}", hopeless=code == requests.codes.gone)

@@ -1,61 +1,62 @@
-"""How does one permission-provider call become its answer?
+"""The answer to one permission-provider call.
 
 The body's questions are read one by one, decided from one revision of the access model, and answered in their places. A
 question that cannot be understood is answered with an ``error`` and costs its neighbours nothing.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
-from app.access.decide import Asked, Decision, DecisionPolicy, decide
+from app.access.decide import Decision, DecisionPolicy, PermissionRequest, Rule, decide
 from app.access.explain import explain
 from app.access.view import AccessView
+from app.clock import epoch_ms
 from app.contract.errors import InvalidArgument, Unavailable
-from app.contract.permission_call import Question as AskedQuestion
-from app.contract.permission_call import QuestionError, parse_question, requests_of
+from app.contract.permission_call import Question, QuestionError, parse_question, requests_of
 
-ViewLoader = Callable[[Sequence[Asked]], AccessView]
+ViewLoader = Callable[[Sequence[PermissionRequest]], AccessView]
 """Loads what the revision in force says about these questions."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class ProviderObserver(Protocol):
     """Is told of every call that was answered."""
 
-    def answered(self, decisions_allowed: int, decisions_denied: int, errors: int, seconds: float) -> None:
-        """One call: how its questions came out (``errors``: could not be understood), and how long it took."""
+    def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
+        """One call: how many of its questions were allowed, denied by which rule, and could not be understood, and how
+        long it took."""
         ...
 
 
 @dataclass(slots=True)
-class Answer:
+class PermissionAnswer:
     """The results of one call, in the order of its questions, and how many there are of each sort."""
 
     results: list[dict[str, object]]
     allowed: int = 0
-    denied: int = 0
+    denied: dict[Rule, int] = field(default_factory=dict)
+    """By the rule that did it."""
     errors: int = 0
+    signature: str | None = None
+    """Over the results, for an answer that goes to a browser."""
 
-    def add(self, question: AskedQuestion, decision: Decision) -> dict[str, object]:
+    def add(self, question: Question, decision: Decision) -> dict[str, object]:
         """Puts the decision in its place, and gives the result for what else is to be said."""
         result = _echo(question)
         result["hasAccess"] = decision.has_access
         if decision.has_access:
             self.allowed += 1
         else:
-            self.denied += 1
+            self.denied[decision.rule] = self.denied.get(decision.rule, 0) + 1
         if decision.access_role is not None:
             result["accessRole"] = decision.access_role.value
         if decision.expires_at is not None:
-            result["expiresAt"] = (decision.expires_at - _EPOCH) // _MILLISECOND
+            result["expiresAt"] = epoch_ms(decision.expires_at)
         self.results.append(result)
         return result
 
-    def add_error(self, item: AskedQuestion | QuestionError) -> None:
+    def add_error(self, item: Question | QuestionError) -> None:
         """Puts what was wrong with a question in its place."""
         result = _echo(item)
         result["hasAccess"] = False
@@ -65,10 +66,18 @@ class Answer:
 
     def envelope(self) -> dict[str, object]:
         """The body of the answer."""
-        return {"data": self.results, "success": True, "statusCode": 200, "message": "Permissions decided."}
+        body: dict[str, object] = {
+            "data": self.results,
+            "success": True,
+            "statusCode": 200,
+            "message": "Permissions decided.",
+        }
+        if self.signature is not None:
+            body["signature"] = self.signature
+        return body
 
 
-def read_questions(body: object, max_requests: int) -> list[AskedQuestion | QuestionError]:
+def read_questions(body: object, max_requests: int) -> list[Question | QuestionError]:
     """The questions of a decoded body. Raises ``InvalidArgument`` when there are too many or none can be read."""
     requests = requests_of(body)
     if len(requests) > max_requests:
@@ -77,17 +86,17 @@ def read_questions(body: object, max_requests: int) -> list[AskedQuestion | Ques
 
 
 def answer_questions(
-    asked: Sequence[AskedQuestion | QuestionError], load: ViewLoader, now: datetime, policy: DecisionPolicy
-) -> Answer:
+    asked: Sequence[Question | QuestionError], load: ViewLoader, now: datetime, policy: DecisionPolicy
+) -> PermissionAnswer:
     """Decides what was asked at the moment ``now``.
 
     Raises ``Unavailable`` while the directory was never read: an empty model would deny everybody, and the caller would
     keep that for an answer. So it is told to try again, and shuts everybody out by itself until then.
     """
     view = _load(asked, load)
-    answer = Answer([])
+    answer = PermissionAnswer([])
     for item in asked:
-        if type(item) is AskedQuestion:
+        if type(item) is Question:
             answer.add(item, decide(view, item, now, policy))
         else:
             answer.add_error(item)
@@ -95,11 +104,11 @@ def answer_questions(
 
 
 def explain_questions(
-    asked: Sequence[AskedQuestion | QuestionError], load: ViewLoader, now: datetime, policy: DecisionPolicy
-) -> Answer:
+    asked: Sequence[Question | QuestionError], load: ViewLoader, now: datetime, policy: DecisionPolicy
+) -> PermissionAnswer:
     """The same with the reasons: each result that was understood also has ``reason`` and ``path``."""
     view = _load(asked, load)
-    answer = Answer([])
+    answer = PermissionAnswer([])
     for item in asked:
         if isinstance(item, QuestionError):
             answer.add_error(item)
@@ -111,14 +120,14 @@ def explain_questions(
     return answer
 
 
-def _load(asked: Sequence[AskedQuestion | QuestionError], load: ViewLoader) -> AccessView:
-    view = load([item for item in asked if type(item) is AskedQuestion])
+def _load(asked: Sequence[Question | QuestionError], load: ViewLoader) -> AccessView:
+    view = load([item for item in asked if type(item) is Question])
     if view.revision == 0:
         raise Unavailable("the directory was not read yet; try again")
     return view
 
 
-def _echo(item: AskedQuestion | QuestionError) -> dict[str, object]:
+def _echo(item: Question | QuestionError) -> dict[str, object]:
     return {
         "userId": item.user_id,
         "resourceId": item.resource_id,

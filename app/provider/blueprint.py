@@ -1,4 +1,4 @@
-"""Where does the backend ask, who may ask, and what does it get when it cannot be answered?
+"""The routes of the permission provider: where the backend asks, who may ask, and what comes when nothing can be said.
 
 ``POST`` on the configured path is the permission-provider call; ``POST /permissions/explain`` takes the same body from
 operators and gives reasons too. What is no answer is an error envelope with a code that is not 2xx, which the caller
@@ -9,18 +9,18 @@ Errors are raised; the app that carries the blueprint turns them into envelopes 
 """
 
 from collections.abc import Callable
-from datetime import datetime
 from time import perf_counter
 
 from flask import Blueprint, Response, request
 
+from app.clock import Clock
 from app.contract.permission_call import Question, QuestionError
-from app.edge.body import read_json
+from app.edge.body import ANONYMOUS_BYTES, read_json
 from app.edge.json import json_response
 from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet, require_bearer
 from app.provider.answer import (
-    Answer,
+    PermissionAnswer,
     ProviderObserver,
     ViewLoader,
     answer_questions,
@@ -28,9 +28,7 @@ from app.provider.answer import (
     read_questions,
 )
 from app.provider.settings import EXPLAIN_PATH, ProviderSettings
-
-Clock = Callable[[], datetime]
-"""Gives the time: aware, UTC."""
+from app.provider.signing import Sign
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 _PREFLIGHT_SECONDS = "600"
@@ -46,17 +44,21 @@ def provider_blueprint(
     observer: ProviderObserver | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
     failures: FailedCredentials | None = None,
+    sign: Sign | None = None,
 ) -> Blueprint:
     """The two routes.
 
     ``load_view`` loads what decisions need, ``load_view_with_names`` what their reasons show besides. ``require_admin``
-    lets an operator's request pass, or raises. ``failures`` counts wrong tokens.
+    lets an operator's request pass, or raises. ``failures`` counts wrong tokens. ``sign`` signs what goes to a browser.
     """
     blueprint = Blueprint("provider", __name__)
     policy = settings.policy
+    origins = frozenset(settings.browser_origins)
     tokens = TokenSet((token.get_secret_value() for token in settings.auth_tokens), failures)
 
-    def read() -> list[Question | QuestionError]:
+    anonymous_bytes = min(max_body_bytes, ANONYMOUS_BYTES) if settings.allow_anonymous else max_body_bytes
+
+    def read(max_body_bytes: int) -> list[Question | QuestionError]:
         # A value that nobody can store is an error of the question that it stands in, and of no other.
         return read_questions(read_json(request, max_bytes=max_body_bytes, odd_values=True), settings.max_requests)
 
@@ -64,32 +66,34 @@ def provider_blueprint(
         began = perf_counter()
         if not settings.allow_anonymous:
             require_bearer(request, tokens)
-        asked = read()
-        return _respond(answer_questions(asked, load_view, clock(), policy), observer, began)
+        asked = read(anonymous_bytes)
+        answer = answer_questions(asked, load_view, clock(), policy)
+        if sign is not None and request.headers.get("Origin", "") in origins:
+            answer.signature = sign(answer.results)
+        return _respond(answer, observer, began)
 
     def explain() -> Response:
         require_admin()
-        asked = read()
+        asked = read(max_body_bytes)
         answer = explain_questions(asked, load_view_with_names, clock(), policy)
         return json_response(answer.envelope())
 
     blueprint.add_url_rule(settings.path, "check", check, methods=["POST"], provide_automatic_options=False)
     blueprint.add_url_rule(EXPLAIN_PATH, "explain", explain, methods=["POST"])
     if settings.browser_origins:
-        _let_browsers_in(blueprint, settings)
+        _let_browsers_in(blueprint, settings.path, origins)
     return blueprint
 
 
-def _respond(answer: Answer, observer: ProviderObserver | None, began: float) -> Response:
+def _respond(answer: PermissionAnswer, observer: ProviderObserver | None, began: float) -> Response:
     response = json_response(answer.envelope())
     if observer is not None:
         observer.answered(answer.allowed, answer.denied, answer.errors, perf_counter() - began)
     return response
 
 
-def _let_browsers_in(blueprint: Blueprint, settings: ProviderSettings) -> None:
-    """Answers preflights of the configured origins, and lets their pages read the answers, errors included."""
-    origins = frozenset(settings.browser_origins)
+def _let_browsers_in(blueprint: Blueprint, path: str, origins: frozenset[str]) -> None:
+    """Answers preflights of these origins, and lets their pages read the answers, errors included."""
 
     def preflight() -> Response:
         response = Response(status=204)
@@ -99,11 +103,11 @@ def _let_browsers_in(blueprint: Blueprint, settings: ProviderSettings) -> None:
             response.headers["Access-Control-Max-Age"] = _PREFLIGHT_SECONDS
         return response
 
-    blueprint.add_url_rule(settings.path, "preflight", preflight, methods=["OPTIONS"], provide_automatic_options=False)
+    blueprint.add_url_rule(path, "preflight", preflight, methods=["OPTIONS"], provide_automatic_options=False)
 
     @blueprint.after_request
     def _allow(response: Response) -> Response:
-        if request.url_rule is not None and request.url_rule.rule == settings.path:
+        if request.url_rule is not None and request.url_rule.rule == path:
             response.headers.add("Vary", "Origin")
             origin = request.headers.get("Origin", "")
             if origin in origins:

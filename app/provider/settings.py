@@ -1,4 +1,4 @@
-"""How may the permission provider be set up?"""
+"""The settings of the permission provider."""
 
 import re
 from typing import Annotated, Literal
@@ -68,6 +68,9 @@ class ProviderSettings(BaseModel):
     """Questions in one call, at most."""
     browser_origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = ()
     """For development only: origins of web pages that may call from the browser."""
+    signature_timeout: Annotated[float, Field(ge=0, le=30)] = 2.0
+    """Seconds that the backend's Generate Signature may take for an answer to one of ``browser_origins``, which then
+    carries ``signature``; 0: such answers are not signed."""
 
     @property
     def policy(self) -> DecisionPolicy:

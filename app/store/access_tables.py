@@ -150,6 +150,21 @@ class ContextGrantRow(StoreTable, table=True):
     expires_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
+class FormerPayloadRow(StoreTable, table=True):
+    """Fields that a record had before the directory changed or removed it; see ``app.model.former``."""
+
+    __tablename__ = "former_payload"
+    __table_args__ = (KEYED,)
+
+    kind: str = Field(primary_key=True)
+    """organization, user, group, folder or document."""
+    organization_id: str = Field(primary_key=True)
+    """Empty for organizations themselves and for users."""
+    item_id: str = Field(primary_key=True)
+    digest: str = Field(primary_key=True)
+    payload: str
+
+
 class RevisionRow(StoreTable, table=True):
     """Every revision that the access model went through; the highest one is in force. No row: never read yet."""
 

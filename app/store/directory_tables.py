@@ -27,6 +27,10 @@ class DirectorySourceRow(StoreTable, table=True):
     """The number of the read whose records are kept; 0: never read well."""
     records: int = Field(default=0, sa_type=BigInteger)
     """How many records are kept."""
+    malformed: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
+    """How many records of the last read could not be understood."""
+    dangling: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
+    """How many of the kept records refer to something that nobody gives, as of the last merge."""
     last_verdict: str = ""
     """complete, partial, failed; empty before the first read."""
     last_reason: str = ""

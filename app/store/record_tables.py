@@ -1,4 +1,4 @@
-"""How does a record stand in its table of the access model, and how is it read back?
+"""The row codecs: how a record stands in its table of the access model, and how it is read back.
 
 One ``KindTable`` per kind of record, in the order in which references point: whatever a record refers to is of a kind
 before its own (or of its own: folders in folders).
@@ -6,7 +6,7 @@ before its own (or of its own: folders in folders).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from hashlib import blake2b
 from typing import Any, cast
 
@@ -28,6 +28,7 @@ from app.access.records import (
     Record,
     User,
 )
+from app.clock import epoch_ms, from_epoch_ms
 from app.store.access_tables import (
     ContextGrantRow,
     DocumentRow,
@@ -39,9 +40,6 @@ from app.store.access_tables import (
     OrganizationRow,
     UserRow,
 )
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 Values = tuple[object, ...]
 """The values of one row, in the order of the table's columns."""
@@ -78,21 +76,12 @@ class KindTable:
         return tuple(column.name for column in self.table.columns)
 
 
-def ms_from_time(time: datetime) -> int:
-    """Epoch milliseconds of an aware time, rounded down."""
-    return (time - _EPOCH) // _MILLISECOND
-
-
-def _time_from_ms(ms: int) -> datetime:
-    return _EPOCH + _MILLISECOND * ms
-
-
 def _ms(time: datetime | None) -> int | None:
-    return None if time is None else ms_from_time(time)
+    return None if time is None else epoch_ms(time)
 
 
 def _time(ms: int | None) -> datetime | None:
-    return None if ms is None else _time_from_ms(ms)
+    return None if ms is None else from_epoch_ms(ms)
 
 
 def payload_and_digest(fields: Mapping[str, object]) -> tuple[str, str]:

@@ -18,10 +18,22 @@ What it should be, or was last accepted as, stands in the same columns everywher
 Columns that do not apply to a kind are empty. Times are epoch milliseconds, UTC.
 """
 
-from sqlalchemy import BigInteger, Index, text
+from sqlalchemy import BigInteger, Index, false, text
 from sqlmodel import Field
 
 from app.store.base import StoreTable
+
+ITEM_KINDS = (
+    "organization",
+    "folder",
+    "document",
+    "group",
+    "organizationUser",
+    "folderUser",
+    "documentUser",
+    "groupMember",
+)
+"""What an item can be."""
 
 
 class LedgerRow(StoreTable, table=True):
@@ -39,6 +51,10 @@ class LedgerRow(StoreTable, table=True):
     created_at: int = Field(sa_type=BigInteger)
     verified_at: int | None = Field(default=None, sa_type=BigInteger)
     """When a whole verify last ended; none yet: the next run begins with one."""
+    looked_at: int | None = Field(default=None, sa_type=BigInteger)
+    """When the backend was last read back, as a whole or in part."""
+    findings: str = Field(default="{}", sa_column_kwargs={"server_default": "{}"})
+    """What that found, as JSON: missing, changed, adopted, … → how many items."""
 
 
 class LedgerItemRow(StoreTable, table=True):
@@ -99,6 +115,7 @@ class ItemFailureRow(StoreTable, table=True):
     """How often writing (``add``, ``update``) or deleting an item failed in a row, and when to try again."""
 
     __tablename__ = "item_failure"
+    __table_args__ = (Index(None, "ledger_id", "kind", "parked"),)
 
     ledger_id: int = Field(primary_key=True)
     kind: str = Field(primary_key=True)
@@ -112,10 +129,12 @@ class ItemFailureRow(StoreTable, table=True):
     retry_at: int = Field(sa_type=BigInteger)
     parked: bool = False
     message: str
+    failing_since: int | None = Field(default=None, sa_type=BigInteger)
+    """When the first of these failures happened; None: before that was written down."""
 
 
-class UntoldItemRow(StoreTable, table=True):
-    """What the backend was not told for want of an operation; see ``app.store.untold``."""
+class UnsupportedItemRow(StoreTable, table=True):
+    """What the backend was not told for want of an operation; see ``app.ledger.unsupported``."""
 
     __tablename__ = "untold_item"
 
@@ -127,6 +146,23 @@ class UntoldItemRow(StoreTable, table=True):
     organization_id: str = Field(primary_key=True)
     container_id: str = Field(primary_key=True)
     item_id: str = Field(primary_key=True)
+
+
+class DiscardedItemRow(StoreTable, table=True):
+    """A delete that was held and that somebody discarded; see ``app.plan.discards``."""
+
+    __tablename__ = "discarded_item"
+
+    ledger_id: int = Field(primary_key=True)
+    kind: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    container_id: str = Field(primary_key=True)
+    item_id: str = Field(primary_key=True)
+    fingerprint: str
+    """What the delete would have done; another one is due."""
+    run_id: str
+    message: str
+    """When, by whom and why, in one sentence."""
 
 
 class PlanRow(StoreTable, table=True):
@@ -182,8 +218,15 @@ class PlanItemRow(StoreTable, table=True):
     """Which record brought it about, in one short sentence."""
     covered_by: int | None = Field(default=None, sa_type=BigInteger)
     """The ordinal of the delete in whose call this delete is contained."""
+    in_force: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """Of an add of what the ledger does not know at all: the access type in force there (of an organization: for what
+    is in it). Should the thing be there already, it is told all that it is to be."""
+    was: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """Of an update of what the ledger is certain of: what it knew when planned, as JSON with accessRole, accessType,
+    disabled, parentId and, where the fields differ, ``fields`` (null: not known). Otherwise empty."""
     status: str = "planned"
-    """planned, done, failed, held (limits), waiting (grace, or a pause after a failure), parked, skipped, cancelled."""
+    """planned, done, failed, held (limits), discarded (was held, and somebody said no), waiting (grace, or a pause
+    after a failure), parked, skipped, cancelled."""
     message: str = ""
 
 
@@ -201,6 +244,10 @@ class RunRow(StoreTable, table=True):
     dry_run: bool = False
     verify: bool = False
     allow_deletes: bool = False
+    retry: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
+    """Whether what waits after a failure, or is parked, is tried now."""
+    kinds: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
+    """Of which kinds, as a JSON list; empty: all."""
     organization_ids: str = "[]"
     user_ids: str = "[]"
     ledger_id: int | None = None
@@ -215,8 +262,22 @@ class RunRow(StoreTable, table=True):
     """Until when held deletes can be approved."""
     approved_at: int | None = Field(default=None, sa_type=BigInteger)
     """When someone let the held deletes go; the run is then queued again for exactly those."""
+    held_at: int | None = Field(default=None, sa_type=BigInteger)
+    """When it ended for the first time, with deletes that wait for somebody's word."""
+    resumed_at: int | None = Field(default=None, sa_type=BigInteger)
+    """When what was approved was begun; ``started_at`` stays as it was."""
+    decision: str | None = None
+    """What somebody said about it: approved, discarded (both of held deletes), cancelled."""
+    decided_at: int | None = Field(default=None, sa_type=BigInteger)
+    decided_by: str | None = None
+    """Who said so, as far as it is known: the user of the command line, or which admin token."""
+    decision_reason: str | None = None
     cancel_requested: bool = False
     worker: str | None = None
+    interrupted: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
+    """Whether what ended it had nothing to do with it: another try goes on from there."""
+    continued_by: str | None = None
+    """The run that went on from there."""
     error: str | None = None
     counts: str = "{}"
     """JSON: kind → action → {planned, done, failed, held, …}, kept up to date with every settled call."""
@@ -224,6 +285,15 @@ class RunRow(StoreTable, table=True):
     """Write calls that were sent."""
     report: str = "{}"
     """JSON: what an operator should know: sources, problems, what could not be told to the backend, what is foreign."""
+
+
+class RunTallyRow(StoreTable, table=True):
+    """How many runs ever ended in a status; runs themselves are forgotten after a while."""
+
+    __tablename__ = "run_tally"
+
+    status: str = Field(primary_key=True)
+    runs: int = Field(sa_type=BigInteger)
 
 
 class RunKeyRow(StoreTable, table=True):

@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic.alias_generators import to_camel
 from sqlalchemy import Engine, insert
 from sqlmodel import SQLModel
 
-from app.access.decide import DecisionPolicy, Question
+from app.access.ancestry import Ancestry, ancestry_of
+from app.access.decide import Check, DecisionPolicy
 from app.access.records import (
-    RECORD_TYPES,
     AccessRole,
     AccessType,
     ContextGrant,
@@ -30,15 +30,14 @@ from app.access.records import (
     User,
 )
 from app.access.view import AccessView
-from app.access.way import Way, way_up
 from app.database.engine import open_engine, reading, writing
+from app.model.view.loader import load_view
 from app.store import access_tables as tables
-from app.store.access_loading import load_view
 from app.store.base import METADATA
 from tests.tables import make_tables
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-OF_KIND = {record_type.kind: record_type for record_type in RECORD_TYPES}
+OF_KIND = {record_type.kind: record_type for record_type in get_args(Record)}
 CASTS: Mapping[str, Callable[[Any], object]] = {
     "access_role": AccessRole,
     "access_type": AccessType,
@@ -85,8 +84,8 @@ class MemoryView:
     def folder(self, organization_id: str, folder_id: str) -> Folder | None:
         return self._records.get((Folder.kind, organization_id, folder_id))  # type: ignore[return-value] # by its key
 
-    def way_up(self, organization_id: str, folder_id: str) -> Way:
-        return way_up(lambda above: self.folder(organization_id, above), folder_id)
+    def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
+        return ancestry_of(lambda above: self.folder(organization_id, above), folder_id)
 
     def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
         return True
@@ -209,7 +208,7 @@ class SqlDirectory:
                 insert(tables.RevisionRow), [{"revision": self._revision, "created_at": 0, "changes": "{}"}]
             )
 
-    def view(self, questions: Sequence[Question], policy: DecisionPolicy, *, names: bool = False) -> AccessView:
+    def view(self, questions: Sequence[Check], policy: DecisionPolicy, *, names: bool = False) -> AccessView:
         with reading(self.engine) as connection:
             return load_view(connection, questions, policy=policy, names=names)
 

@@ -1,4 +1,7 @@
-"""``decide`` against a second evaluation, written straight from the rules and sharing no code with it."""
+"""``decide`` against a second evaluation, written straight from the rules and sharing no code with it.
+
+The rules are ``app/access/README.md``, "The decision".
+"""
 
 import random
 from collections import Counter
@@ -10,7 +13,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.access.decide import DecisionPolicy, Question, Rule, decide, judge
+from app.access.decide import Check, DecisionPolicy, Rule, decide, judge
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -152,11 +155,11 @@ class Company:
             expires_at=self.end(),
         )
 
-    def question(self) -> Question:
+    def question(self) -> Check:
         lot = self.lot
         resource_type = lot.choice(["organization", "folder", "document", "context", "context"])
         ids = {"organization": ["acme", "acme", "zeta"], "folder": FOLDERS}.get(resource_type, DOCUMENTS)
-        return Question(
+        return Check(
             user_id=lot.choice(USERS) if self.chance(0.97) else "nobody",
             type=resource_type,
             resource_id=lot.choice(ids) if self.chance(0.95) else "nothing",
@@ -199,7 +202,7 @@ class Rulebook:
         ]
         return found[0] if found else None
 
-    def verdict(self, question: Question) -> Verdict:
+    def verdict(self, question: Check) -> Verdict:
         organization = self.one(Organization, organization_id=question.organization_id)
         user = self.one(User, user_id=question.user_id)
         if not organization or organization.disabled or not user or user.disabled:
@@ -220,11 +223,11 @@ class Rulebook:
     def active(self, record: Any) -> bool:
         return record is not None and (record.expires_at is None or record.expires_at > NOW)
 
-    def by_membership(self, question: Question) -> Verdict:
+    def by_membership(self, question: Check) -> Verdict:
         membership = self.one(Membership, organization_id=question.organization_id, user_id=question.user_id)
         return Verdict(True, membership.access_role, membership.expires_at) if self.active(membership) else DENY
 
-    def groups(self, question: Question) -> set[str]:
+    def groups(self, question: Check) -> set[str]:
         members = [
             record
             for record in self.records
@@ -237,7 +240,7 @@ class Rulebook:
                     groups.add(member.organization_user_group_id)
         return groups
 
-    def way(self, question: Question) -> list[Any] | None:
+    def ancestry(self, question: Check) -> list[Any] | None:
         """The resource and all folders above; None when anything about it is unknown."""
         organization_id = question.organization_id
         levels: list[Any] = []
@@ -260,8 +263,8 @@ class Rulebook:
             above = folder.parent_folder_id
         return levels
 
-    def resource(self, question: Question, organization: Organization) -> Verdict:
-        levels = self.way(question)
+    def resource(self, question: Check, organization: Organization) -> Verdict:
+        levels = self.ancestry(question)
         if levels is None:
             return DENY
         groups = self.groups(question)
@@ -295,7 +298,7 @@ class Rulebook:
             return Verdict(True, self.policy.public_role, None)
         return member
 
-    def context(self, question: Question, organization: Organization) -> Verdict:
+    def context(self, question: Check, organization: Organization) -> Verdict:
         document = self.resource(question, organization)
         if not question.context or not document.allowed:
             return DENY
@@ -319,7 +322,7 @@ class Rulebook:
         return Verdict(True, document.role, None if min(ends) == FOREVER else min(ends))
 
 
-def answers(view: Any, questions: list[Question], policy: DecisionPolicy) -> Mapping[int, Verdict]:
+def answers(view: Any, questions: list[Check], policy: DecisionPolicy) -> Mapping[int, Verdict]:
     decisions = [decide(view, question, NOW, policy) for question in questions]
     return {
         number: Verdict(decision.has_access, decision.access_role, decision.expires_at)
@@ -327,7 +330,7 @@ def answers(view: Any, questions: list[Question], policy: DecisionPolicy) -> Map
     }
 
 
-def by_the_book(records: list[Record], questions: list[Question], policy: DecisionPolicy) -> Mapping[int, Verdict]:
+def by_the_book(records: list[Record], questions: list[Check], policy: DecisionPolicy) -> Mapping[int, Verdict]:
     book = Rulebook(records, policy)
     return {number: book.verdict(question) for number, question in enumerate(questions)}
 
@@ -336,7 +339,7 @@ numbers = st.integers(0, 2**32)
 fixtures_may_stay = [HealthCheck.function_scoped_fixture]
 
 
-def drawn(number: int) -> tuple[list[Record], list[Question], DecisionPolicy]:
+def drawn(number: int) -> tuple[list[Record], list[Check], DecisionPolicy]:
     company = Company(number)
     return company.records(), [company.question() for _ in range(20)], company.policy()
 

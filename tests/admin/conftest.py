@@ -17,7 +17,7 @@ from app.database.engine import open_engine
 from app.edge.errors import install_error_handlers
 from app.edge.request_id import install_request_ids
 from app.edge.tokens import TokenSet
-from app.store.runs import Runs
+from app.runs.lifecycle import Runs
 from app.store.schema import METADATA
 from tests.tables import make_tables
 
@@ -56,7 +56,7 @@ def admin(database_url: str, tmp_path: Path) -> Iterator[Admin]:
     tokens = TokenSet([TOKEN, "another"])
     app.register_blueprint(resync_blueprint(runs, tokens))
     app.register_blueprint(health_blueprint({"first": _check("first", broken), "second": _check("second", broken)}))
-    app.register_blueprint(metrics_blueprint(lambda: (b"up 1\n", "text/plain"), tokens))
+    app.register_blueprint(metrics_blueprint(lambda _accept: (b"up 1\n", "text/plain"), tokens))
     yield Admin(app, engine, runs, broken)
     engine.dispose()
 

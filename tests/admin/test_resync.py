@@ -1,18 +1,21 @@
 """Starting, watching and deciding about runs over HTTP."""
 
+import json
+from hashlib import sha256
 from typing import Any
 
 import pytest
 from sqlalchemy import insert
 
 from app.admin.openapi import document
-from app.store.runs import RunRequest, RunStatus
+from app.logs import LogSettings, configure_logs
+from app.runs.lifecycle import MAX_QUEUED, RunRequest, RunStatus
 from app.store.sync_tables import PlanItemRow, PlanRow
 from tests.admin.conftest import Admin
 
 PLAN = PlanRow.__table__
 ITEM = PlanItemRow.__table__
-UNKNOWN = "not a field of this request; it knows organizationIds, userIds, dryRun, verify, allowDeletes"
+UNKNOWN = "not a field of this request; it knows organizationIds, userIds, dryRun, verify, allowDeletes, retry, kinds"
 
 
 def with_plan(admin: Admin, run_id: str, statuses: list[str], end: RunStatus) -> None:
@@ -33,10 +36,18 @@ def with_plan(admin: Admin, run_id: str, statuses: list[str], end: RunStatus) ->
             ],
         )  # fmt: skip
     now = admin.runs.clock()
-    admin.runs.move(run_id, RunStatus.READING, started_at=now)
-    admin.runs.move(run_id, RunStatus.PLANNING, revision=1)
+    admin.runs.move(run_id, RunStatus.QUEUED, RunStatus.READING, started_at=now)
+    admin.runs.move(run_id, RunStatus.READING, RunStatus.PLANNING, revision=1)
     admin.runs.move(
-        run_id, end, plan_id="p1", finished_at=now, held_until=now, counts={"document": {"delete": {"held": 2}}}
+        run_id,
+        RunStatus.PLANNING,
+        end,
+        plan_id="p1",
+        ledger_id=1,
+        finished_at=now,
+        held_at=now,
+        held_until=now,
+        counts={"document": {"delete": {"held": 2}}},
     )
 
 
@@ -68,6 +79,16 @@ def test_start_queues_a_run_and_says_where_to_look(admin: Admin) -> None:
     assert shown["started"] is shown["finished"] is shown["error"] is None
 
 
+def test_start_ties_the_request_to_its_run_in_the_log(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(LogSettings(format="json"))
+    answer = admin.client.post("/resync", json={})
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    (asked,) = [line for line in lines if line["event"] == "run_asked_for"]
+    assert asked["run_id"] == answer.get_json()["runId"]
+    assert asked["status"] == "queued"
+    assert asked["request_id"] == answer.headers["x-request-id"]
+
+
 @pytest.mark.parametrize("arguments", [{}, {"json": {}}, {"json": {"userIds": None}}])
 def test_start_without_wishes_means_everything(admin: Admin, arguments: dict[str, Any]) -> None:
     answer = admin.client.post("/resync", **arguments)
@@ -92,6 +113,26 @@ def test_start_gives_the_same_run_for_the_same_idempotency_key(admin: Admin) -> 
         400,
         "FAILED_PRECONDITION",
     )
+
+
+def test_start_refuses_more_than_a_hundred_waiting_runs_and_still_gives_those_that_wait(admin: Admin) -> None:
+    def ask(number: int, **headers: str) -> Any:
+        return admin.client.post("/resync", json={"userIds": [f"u{number}"]}, headers=headers)
+
+    waiting = [ask(number) for number in range(MAX_QUEUED)]
+    assert {response.status_code for response in waiting} == {202}
+    refused = ask(MAX_QUEUED)
+    code, status, message = error(refused)
+    assert (code, status) == (429, "RESOURCE_EXHAUSTED")
+    assert message.startswith("100 runs are queued already: wait until")
+    assert int(refused.headers["Retry-After"]) > 0
+    again = ask(7)
+    assert (again.status_code, again.get_json()["runId"]) == (202, waiting[7].get_json()["runId"])
+    assert admin.runs.enqueue(RunRequest(trigger="schedule"))[1], "what is due is not refused"
+    admin.runs.cancel(waiting[3].get_json()["runId"])
+    assert ask(MAX_QUEUED, **{"Idempotency-Key": "k"}).status_code == 202
+    assert ask(MAX_QUEUED, **{"Idempotency-Key": "k"}).status_code == 202
+    assert ask(MAX_QUEUED + 1).status_code == 429
 
 
 @pytest.mark.parametrize(
@@ -163,7 +204,7 @@ def test_changes_come_by_page_and_by_status(admin: Admin) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("status=odd", "status: must be one of planned, done, failed, held, waiting, parked, skipped, cancelled"),
+        ("status=odd", "status: must be one of planned, done, failed, held, discarded, waiting, "),
         ("kind=odd", "kind: must be one of"),
         ("pageSize=0", "pageSize: must be a number from 1 to 1000"),
         ("pageSize=99999999999", "pageSize: must be"),
@@ -190,8 +231,29 @@ def test_approve_queues_a_held_run_again(admin: Admin) -> None:
     run_id = admin.client.post("/resync", json={}).get_json()["runId"]
     assert error(admin.client.post(f"/resync/{run_id}/approve"))[:2] == (400, "FAILED_PRECONDITION")
     with_plan(admin, run_id, ["held", "held"], RunStatus.HELD)
-    answer = admin.client.post(f"/resync/{run_id}/approve")
+    for body, message in (
+        ({"why": "x"}, "body.why: not a field of this request; it knows reason"),
+        ({"reason": "x" * 1001}, "body.reason: "),
+        ([], "the body must be a JSON object"),
+    ):
+        refused = error(admin.client.post(f"/resync/{run_id}/approve", json=body))
+        assert refused[:2] == (400, "INVALID_ARGUMENT")
+        assert refused[2].startswith(message)
+    answer = admin.client.post(f"/resync/{run_id}/approve", json={"reason": "they left"})
     assert (answer.status_code, answer.get_json()["status"]) == (202, "queued")
+    noon = "2026-11-20T12:00:00.000Z"
+    token = admin.client.environ_base["HTTP_AUTHORIZATION"].removeprefix("Bearer ")
+    shown = admin.client.get(f"/resync/{run_id}").get_json()
+    assert shown["heldAt"] == noon
+    assert shown["decision"] == {
+        "decision": "approved",
+        "at": noon,
+        "by": f"admin token {sha256(token.encode()).hexdigest()[:8]}",
+        "reason": "they left",
+    }
+    too_late = error(admin.client.post(f"/resync/{run_id}/approve"))[2]
+    assert "approved on 2026-11-20 12:00 UTC by admin token" in too_late
+    assert token not in str(shown) + too_late
 
 
 def test_cancel_ends_a_queued_run_and_drops_what_is_held(admin: Admin) -> None:
@@ -201,9 +263,25 @@ def test_cancel_ends_a_queued_run_and_drops_what_is_held(admin: Admin) -> None:
     held, _ = admin.runs.enqueue(RunRequest(trigger="command"))
     with_plan(admin, held.run_id, ["held"], RunStatus.HELD)
     assert admin.client.post(f"/resync/{held.run_id}/cancel").get_json()["status"] == "cancelled"
-    assert admin.runs.changes(held.run_id)[0].status == "cancelled"
+    assert admin.runs.changes(held.run_id)[0].status == "discarded"
 
 
 def test_unknown_methods_and_paths_answer_in_the_envelope(admin: Admin) -> None:
     assert error(admin.client.get("/resync"))[0] == 405
     assert error(admin.client.post("/resync/x/odd"))[:2] == (404, "NOT_FOUND")
+
+
+def test_retry_is_part_of_what_makes_a_run(admin: Admin) -> None:
+    def ask(**body: Any) -> Any:
+        return admin.client.post("/resync", json=body)
+
+    plain = ask().get_json()["runId"]
+    retried = ask(retry=True, kinds=["groupMember"], organizationIds=["acme"])
+    assert retried.status_code == 202, retried.get_json()
+    run_id = retried.get_json()["runId"]
+    assert ask(retry=True, kinds=["groupMember"], organizationIds=["acme"]).get_json()["runId"] == run_id
+    assert (admin.runs.get(run_id).retry, admin.runs.get(run_id).kinds) == (True, ("groupMember",))
+    assert len({plain, run_id, ask(retry=True).get_json()["runId"]}) == 3
+    assert admin.client.get(f"/resync/{run_id}").get_json()["continuedBy"] is None
+    for wrong in ({"kinds": ["groupMember"]}, {"retry": True, "kinds": []}, {"retry": True, "kinds": ["x"]}):
+        assert error(ask(**wrong))[:2] == (400, "INVALID_ARGUMENT")

@@ -14,7 +14,7 @@ import yaml
 
 from tests.e2e.conftest import HOST, Usher, free_port, serving
 
-TOKEN, ADMIN_TOKEN = "ask-me", "rule-me"
+TOKEN, ADMIN_TOKEN = "ask-me-for-tests", "rule-me-for-tests"
 READ_TIMEOUT = 3
 DIRECTORY = {
     "organizations": [{"organizationId": "acme", "organizationName": "Acme"}],

@@ -31,16 +31,16 @@ from sqlalchemy import text
 from app.access.records import Document, Membership, Organization, User
 from app.admin.settings import AdminSettings
 from app.backend.app import create_backend
-from app.backend.outgoing import open_session
+from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
 from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.contract.operations import by_name
 from app.database.engine import open_engine, writing
 from app.database.migrations import upgrade
+from app.model.refresh.problems import ProblemList
+from app.model.refresh.refresh import Refresh
 from app.provider.settings import ProviderSettings
 from app.settings import Settings
-from app.store.refresh import Refresh
-from app.store.refresh_problems import ProblemList
 from app.web import create_app
 
 SLOWEST = 10.0

@@ -129,7 +129,7 @@ def test_bombs_of_json_are_refused_soon(service: Target) -> None:
     for name, body in BOMBS.items():
         began = time.monotonic()
         answer = requests.post(service.url + service.path, data=body, headers=service.json_headers, timeout=30)
-        assert answer.status_code == 400, (name, answer.text)
+        assert answer.status_code in {400, 413}, (name, answer.text)
         assert len(answer.content) < 1000
         assert time.monotonic() - began < 5, name
     assert service.memory() - before < 200 * MB

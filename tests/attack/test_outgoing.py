@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import requests
 
-from app.backend import outgoing
-from app.backend.outgoing import is_public_address, names_private_host, open_session
-from app.backend.provider_call import Provider, ask
+from app.backend.permissions.provider_call import Provider, ask
+from app.backend.security import outgoing
+from app.backend.security.outgoing import is_public_address, names_private_host, open_session
 from app.contract.permission_call import Question
 
 QUESTION = Question("ada", "document", "plan", "acme")
@@ -41,7 +41,8 @@ def answering(talk: Callable[[socket.socket], None]) -> Iterator[tuple[int, list
 
 
 def asked(port: int, *, tries: int = 1) -> tuple[object, float]:
-    provider = Provider(url=f"http://127.0.0.1:{port}/x", auth_token="t", timeout=TIMEOUT, tries=tries, pause=0)
+    url = f"http://127.0.0.1:{port}/x"
+    provider = Provider(url=url, auth_token="t", timeout=TIMEOUT, tries=tries, pause=0, deadline=60)
     began = time.monotonic()
     with open_session(allow_private=True) as session:
         verdicts = ask(provider, [QUESTION], session, time.sleep)

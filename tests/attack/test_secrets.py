@@ -21,7 +21,7 @@ from tests.e2e.conftest import HOST, free_port, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240), pytest.mark.xdist_group("attack")]
 
-PROVIDER, ADMIN, KEY = "prvdr-7Hq2-token", "admn-9Xw4-token", "key-of-the-vault-3Zk8-secret"
+PROVIDER, ADMIN, KEY = "prvdr-7Hq2-token", "admin-9Xw4-token", "key-of-the-vault-3Zk8-secret"
 PASSWORD, GUESS, MISPLACED = "pssw-5Rt6-word", "gss-1Lm0-wrong", "mspl-8Yv3-placed"
 
 
@@ -42,7 +42,7 @@ class Stage:
     def command(self, *arguments: str, config: str = "usher.yaml", **environment: str) -> str:
         """Runs to its end; what it said on standard output."""
         ended = subprocess.run(
-            [sys.executable, "-m", "app", *arguments, "--config", config],
+            [sys.executable, "-P", "-m", "app", *arguments, "--config", config],
             cwd=self.folder,
             env=self._environment(environment),
             capture_output=True,
@@ -59,7 +59,7 @@ class Stage:
         log = self.folder / f"{len(self.running)}-{arguments[0]}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "app", *arguments, "--config", config],
+                [sys.executable, "-P", "-m", "app", *arguments, "--config", config],
                 cwd=self.folder,
                 env=self._environment({}),
                 stdout=output,

@@ -98,8 +98,11 @@ def test_who_does_not_read_its_answer_keeps_no_thread(service: Target) -> None:
             peer.settimeout(20)
             peer.connect(("127.0.0.1", service.port))
             peer.sendall(text)
-        time.sleep(2)
-        assert max(service.ask() for _ in range(20)) < 1.0
+        # Six answers take a busy machine some time; a thread that one of them kept would be kept for longer.
+        until = time.monotonic() + 30
+        while (slowest := max(service.ask() for _ in range(20))) >= 1.0 and time.monotonic() < until:
+            time.sleep(1)
+        assert slowest < 1.0
 
 
 def test_a_flood_of_connections_lets_others_in(service: Target) -> None:

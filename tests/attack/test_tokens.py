@@ -15,6 +15,8 @@ from tests.e2e.conftest import HOST, Usher, free_port, serving, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120), pytest.mark.xdist_group("attack")]
 
+OLD, NEW = "the-token-of-old", "the-token-of-now"
+
 
 def ask(url: str, token: str) -> requests.Response:
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
@@ -34,7 +36,7 @@ def test_guessing_is_slowed_down_and_shuts_nobody_out(service: Target) -> None:
 def test_tokens_are_exchanged_while_calls_go_on(tmp_path: Path, arguments: list[str]) -> None:
     port = free_port()
     tokens = tmp_path / "tokens"
-    tokens.write_text("old\n")
+    tokens.write_text(f"{OLD}\n")
     config = write_service(
         tmp_path,
         port,
@@ -45,7 +47,7 @@ def test_tokens_are_exchanged_while_calls_go_on(tmp_path: Path, arguments: list[
     assert Usher(tmp_path, "directory", "refresh", "--config", config).process.wait(60) == 0
     usher = Usher(tmp_path, *arguments, "--config", config)
     url = f"http://{HOST}:{port}"
-    in_use, answered, failed, done = ["old"], [0], [], threading.Event()
+    in_use, answered, failed, done = [OLD], [0], [], threading.Event()
 
     def call() -> None:
         with requests.Session() as session:
@@ -65,7 +67,7 @@ def test_tokens_are_exchanged_while_calls_go_on(tmp_path: Path, arguments: list[
         serving(usher, url)
         for caller in callers:
             caller.start()
-        for given, accepted, refused in (("old\nnew\n", "new", "never"), ("new\n", "new", "old")):
+        for given, accepted, refused in ((f"{OLD}\n{NEW}\n", NEW, "never"), (f"{NEW}\n", NEW, OLD)):
             tokens.write_text(given)
             usher.process.send_signal(signal.SIGHUP)
 
@@ -73,13 +75,13 @@ def test_tokens_are_exchanged_while_calls_go_on(tmp_path: Path, arguments: list[
                 return ask(url, accepted).status_code == 200 and ask(url, refused).status_code in {401, 429}
 
             wait_for("the exchange", exchanged, 20)
-            in_use[0] = "new"
+            in_use[0] = NEW
             time.sleep(1)
         tokens.unlink()
         usher.process.send_signal(signal.SIGHUP)
         wait_for("the complaint", lambda: "cannot be read again" in usher.complained(), 10)
         time.sleep(1)
-        assert ask(url, "new").status_code == 200
+        assert ask(url, NEW).status_code == 200
     finally:
         done.set()
         for caller in callers:

@@ -14,10 +14,10 @@ from flask import Flask
 from werkzeug.test import TestResponse
 
 from app.backend.app import create_backend
-from app.backend.outgoing import open_session
-from app.backend.planner import teach_planner
 from app.backend.schema import METADATA
+from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
+from app.backend.storage.sqlite_statistics import ensure_statistics
 from app.contract.operations import by_name
 from app.database.engine import open_engine
 from tests.conftest import DATABASES, empty_postgres_database
@@ -98,7 +98,7 @@ class World:
         )
         self.engine = open_engine(database_url)
         make_tables(self.engine, METADATA)
-        teach_planner(self.engine)
+        ensure_statistics(self.engine, METADATA)
         self.app = self.another_node()
         self._numbers = itertools.count(1)
 

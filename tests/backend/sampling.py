@@ -9,12 +9,12 @@ import yaml
 from sqlalchemy import select
 
 from app.backend.app import backend_of
-from app.backend.judgments.imports import import_judgments
 from app.backend.judgments.record import parse_judgment
 from app.backend.schema import DOCUMENT_MIGRATION
 from app.contract.operation import AnyOperation, AuthLevel
 
 from .conftest import Caller, World
+from .judgment_imports import import_judgments
 
 _FILE: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "samples.yaml").read_text())
 SAMPLES: dict[str, dict[str, Any]] = _FILE["operations"]
@@ -67,7 +67,7 @@ class Actor:
         backend = backend_of(self.world.app)
         parsed = [parse_judgment(record) for record in records]
         now = int(self.world.clock().timestamp() * 1000)
-        list(import_judgments(self.world.engine, backend.judgments.embedder, self.names["apiKey"], parsed, now))
+        list(import_judgments(self.world.engine, backend.embedder, self.names["apiKey"], parsed, now))
 
     def _wait_for_migrations(self) -> None:
         """Nothing is to move while a test looks."""

@@ -10,16 +10,20 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, select
 
 from app.backend.app import backend_of
-from app.backend.dispatch import install_operations
+from app.backend.embedders.hashing import HashingEmbedder
 from app.backend.handlers import all_handlers
-from app.backend.registry import Registry
+from app.backend.http.dispatch import install_operations
+from app.backend.http.registry import Registry
+from app.backend.judgments.index import JudgmentIndexes
+from app.backend.judgments.search import JudgmentSearch
 from app.backend.schema import METADATA
 from app.contract.operation import AuthLevel
 from app.contract.operations import OPERATIONS, by_name
+from app.edge.body import ANONYMOUS_BYTES
 
 from .conftest import Caller, World, error_of
 
-BUILT = sorted(all_handlers().names)
+BUILT = sorted(all_handlers(JudgmentSearch(HashingEmbedder(), JudgmentIndexes(0))).names)
 WITH_FIELDS = [name for name in BUILT if by_name(name).request.model_fields and by_name(name).auth is AuthLevel.K]
 
 
@@ -90,6 +94,20 @@ def test_bodies_beyond_the_limit_are_refused(tenant: Caller, world: World) -> No
 
     assert response.status_code == 413
     assert error_of(response)[0] == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("path", ["/v1/auth/token/get", "/v2/workspace/create"])
+def test_who_has_not_said_who_they_are_sends_little(world: World, path: str) -> None:
+    for size, code in ((ANONYMOUS_BYTES, 400), (ANONYMOUS_BYTES + 1, 413)):
+        response = world.anonymous.send(path, b'{"data":"' + b"x" * (size - 11) + b'"}')
+        assert (response.status_code, error_of(response)[0]) == (code, "INVALID_ARGUMENT")
+
+
+def test_more_values_than_any_sound_body_has_are_refused_before_they_are_parsed(tenant: Caller) -> None:
+    response = tenant.send("/v1/users/add", b'{"data":[' + b"{}," * 1_000_000 + b"{}]}")
+
+    assert response.status_code == 413
+    assert "too many values" in error_of(response)[1]
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])

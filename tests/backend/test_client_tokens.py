@@ -13,7 +13,7 @@ from sqlalchemy import select
 from werkzeug.serving import make_server
 
 from app.backend.schema import SIGNING_KEY
-from app.backend.signed import canonical_json
+from app.backend.tokens.jwt import canonical_json
 
 from .conftest import NOON, Caller, World, WorldMaker
 
@@ -128,7 +128,7 @@ def test_reset_stops_the_auth_token_at_once_and_changes_the_key(world: World) ->
         assert refused == (400, "INVALID_ARGUMENT", "data.authToken: the auth token is not found")
     after = world.anonymous("generate_token", apiKey=key, authToken=new, userId="ada")["token"]
     assert jwt.get_unverified_header(before)["kid"] != jwt.get_unverified_header(after)["kid"]
-    # What was signed before goes on for the rest of its 48 hours, so nobody is signed out in the middle of his work.
+    # What was signed before goes on for the rest of its 48 hours, so nobody is signed out in the middle of their work.
     assert checked(owner, before)["sub"] == checked(owner, after)["sub"] == "ada"
     world.clock.move_on(hours=48)
     assert [one["kid"] for one in keys_of(owner)] == [jwt.get_unverified_header(after)["kid"]]
@@ -163,7 +163,7 @@ def test_private_keys_are_stored_encrypted(world: World, tenant: Caller) -> None
 def world_vault_open(world: World, row: Any) -> str:
     import random
 
-    from app.backend.vault import open_vault
+    from app.backend.security.vault import open_vault
 
     vault = open_vault(world.settings, random.SystemRandom())
     return vault.stored.open(row.private_sealed, f"signing key {row.api_key_id} {row.key_id}")

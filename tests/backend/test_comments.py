@@ -253,7 +253,7 @@ def test_reactions_come_and_go_with_a_comment(acme: Caller) -> None:
     assert react({"icon": "eyes", "from": BOB}) == ["eyes"]
     assert react() == []
     assert actions(acme) == ["comment.reaction_add"] * 3 + ["comment.reaction_delete"] * 3 + ["comment_annotation.add"]
-    # Whoever reacts tells the comment's author, but not himself.
+    # Whoever reacts tells the comment's author, but not themselves.
     assert notified(acme, "ada") == ["comment.reaction_add"] * 2
 
     begin(acme, "u", commentData=[comment("c1", reactions=[{"reactionId": "r", "icon": "+1", "from": BOB}])])

@@ -11,11 +11,11 @@ from pydantic import SecretStr
 
 from app.client.client import BackendClient, WorkspaceCredentials
 from app.client.settings import BackendSettings
-from app.client.wsgi import WsgiAdapter
 from app.contract.errors import Status
 from app.contract.openapi import document
 from app.contract.operation import AnyOperation, AuthLevel
 from app.contract.operations import OPERATIONS
+from tests.wsgi import WsgiAdapter
 
 from .conftest import World, error_of
 from .sampling import SAMPLES, Actor

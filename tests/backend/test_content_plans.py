@@ -7,23 +7,23 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event, insert, text
 
-from app.backend.call import Scope
-from app.backend.document_data import move_some
-from app.backend.editor_data_store import (
+from app.backend.document_migrations.document_data import move_some
+from app.backend.editor.deletion import (
     delete_editor_data_of_documents,
     delete_editor_data_of_organizations,
 )
-from app.backend.judgments.embedder import open_embedder
-from app.backend.judgments.imports import import_judgments
+from app.backend.embedders.opening import open_embedder
 from app.backend.judgments.record import parse_judgment
 from app.backend.judgments.store import (
     delete_judgments_of_documents,
     delete_judgments_of_organizations,
 )
 from app.backend.schema import EDITOR_DATA
+from app.backend.scope import Scope
 from app.database.engine import is_sqlite, writing
 
 from .conftest import Caller, World
+from .judgment_imports import import_judgments
 
 TABLES = ("editor_data", "judgment", "judgment_vector", "judgment_state")
 ROWS = 6000

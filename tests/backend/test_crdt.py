@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.backend import editor_data
+from app.backend.editor import editor_data
 from app.backend.schema import EDITOR_DATA
 
 from .conftest import Caller, World

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import insert, select
 
-from app.backend.document_data import HANGING, NOT_HANGING
+from app.backend.document_migrations.document_data import HANGING, NOT_HANGING
 from app.backend.schema import METADATA
 from app.database.engine import writing
 
@@ -93,3 +93,77 @@ def test_nothing_of_a_deleted_organization_is_left(world: World, full: Caller) -
 
     assert organization_rows(world, "acme") == {}
     assert organization_rows(world, "other") == others
+
+
+def test_nobody_of_a_deleted_organization_is_named_anywhere(world: World) -> None:
+    """Every column of every table is looked through, whatever may be in it."""
+    actor = Actor(world)
+    tenant = actor.tenant
+    tenant("update_advanced_webhook_config", isEnabled=True)
+    tenant("create_advanced_webhook_endpoint", url="https://hooks.example/")
+    for name in ("gone", "kept"):
+        of = {"organizationId": f"org-{name}"}
+        on = of | {"documentId": f"doc-{name}"}
+        people = [f"{who}-{name}" for who in ("author", "reader", "judge", "added", "member", "granted", "removed")]
+        author, reader, judge, added, member, granted, removed = people
+        tenant("add_organizations", organizations=[of | {"organizationName": f"name-{name}"}])
+        tenant("add_folder", **of, folders=[{"folderId": f"folder-{name}"}])
+        tenant("add_users", **on, users=[{"userId": one, "email": f"{one}@x.example"} for one in people])
+        tenant("add_users", **of, users=[{"userId": one} for one in (author, removed)])
+        tenant("delete_users", **of, userIds=[removed])
+        tenant("add_groups", **of, organizationUserGroups=[{"groupId": f"group-{name}"}])
+        tenant("add_users_to_groups", **of, organizationUserGroupId=f"group-{name}", userIds=[member])
+        resource = {"type": "folder", "id": f"folder-{name}", **of}
+        tenant("add_permissions", user={"userId": granted}, permissions={"resources": [resource]})
+        wrote = {
+            "commentText": "x",
+            "from": {"userId": author},
+            "reactions": [{"icon": "+1", "from": {"userId": reader}}],
+        }
+        threads = [
+            {
+                "annotationId": f"t{number}",
+                "type": "suggestion",
+                "assignedTo": {"userId": judge},
+                "commentData": [wrote],
+            }
+            for number in range(2)
+        ]
+        tenant("add_comment_annotations", **on, commentAnnotations=threads)
+        tenant(
+            "update_comment_annotations",
+            **on,
+            annotationIds=["t0"],
+            updatedData={"status": "accepted"},
+            actionUser={"userId": judge},
+        )
+        tenant("delete_comment_annotations", **on, annotationIds=["t1"], actionUser={"userId": judge})
+        tenant("add_crdt_data", **on, editorId=f"editor-{name}", data="x", type="text")
+        tenant(
+            "add_notifications",
+            **on,
+            actionUser={"userId": author},
+            displayHeadlineMessageTemplate="x",
+            displayBodyMessage="x",
+            notifyUsers=[{"userId": added}],
+        )
+        tenant("migrate_documents", **on, newDocumentId=f"new-doc-{name}")
+        actor._wait_for_migrations()
+    assert len(naming(world, "gone")) > 15
+    before = naming(world, "kept")
+
+    tenant("delete_organizations", organizationIds=["org-gone"])
+
+    assert naming(world, "gone") == {}
+    assert naming(world, "kept") == before
+
+
+def naming(world: World, name: str) -> dict[str, int]:
+    """How many rows of each table hold an id that ends in this name, anywhere."""
+    found: dict[str, int] = {}
+    with world.engine.connect() as connection:
+        for table in METADATA.sorted_tables:
+            for row in connection.execute(select(table)):
+                if any(f"-{name}" in str(value) for value in row):
+                    found[table.name] = found.get(table.name, 0) + 1
+    return found

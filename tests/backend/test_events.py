@@ -6,8 +6,8 @@ from sqlalchemy import Connection
 
 import app.backend
 from app.backend import app as backend_app
-from app.backend.call import Call
 from app.backend.events import PRODUCED
+from app.backend.http.call import Call
 from app.contract.operations import by_name
 
 from .conftest import Caller, WorldMaker

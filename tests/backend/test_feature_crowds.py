@@ -32,6 +32,6 @@ def test_nobody_loses_what_another_wrote(world: World) -> None:
     with world.engine.connect() as connection:
         stored = connection.exec_driver_sql("SELECT readers FROM notification WHERE notification_id = 'n'").scalar_one()
     assert stored == CALLS + 1
-    # Whoever wrote last tells everybody who was there before him.
+    # Whoever wrote last tells everybody who was there before them.
     counts = [len(tenant("get_notifications", **ORG, userId=f"u{number}")) - 1 for number in range(CALLS)]
     assert sorted(counts) == list(range(CALLS))

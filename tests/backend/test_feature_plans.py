@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Connection, Engine
 
-from app.backend.call import Scope
-from app.backend.features import deletion
+from app.backend.collaboration import deletion
+from app.backend.scope import Scope
 from app.database.engine import is_sqlite, writing
 from tests.bench.features import fill, operations
 

@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.backend.folder_tree import MAX_DEPTH
+from app.backend.resources.folder_tree import MAX_DEPTH
 
 from .conftest import Caller, World
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.backend.importing import Import, ImportFailedError
-from app.backend.judgments.embedder import open_embedder
+from app.backend.collaboration.importing import Import, ImportFailedError
+from app.backend.embedders.opening import open_embedder
 
 from .conftest import Caller, World
 

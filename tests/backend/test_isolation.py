@@ -37,7 +37,7 @@ def test_an_operation_with_the_ids_of_others_shows_and_changes_nothing_of_theirs
     one.prepare(operation)
     if has_data:
         other.prepare(operation)
-    # His own credentials, but all ids are those of the one.
+    # Their own credentials, but all ids are those of the one.
     data = one.data(operation)
     if operation.auth is AuthLevel.BODY:
         data["authToken"] = other.names["authToken"]

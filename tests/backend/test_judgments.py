@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.backend.call import Scope
-from app.backend.document_data import move_some
-from app.backend.judgments.embedder import Embedder, open_embedder
+from app.backend.document_migrations.document_data import move_some
+from app.backend.embedders.embedder import Embedder
+from app.backend.embedders.opening import open_embedder
 from app.backend.judgments.index import JudgmentIndexes
 from app.backend.judgments.record import parse_judgment
 from app.backend.judgments.search import JudgmentSearch, Question
@@ -20,6 +20,7 @@ from app.backend.judgments.store import (
     reembed_judgments,
     write_judgments,
 )
+from app.backend.scope import Scope
 from app.contract.errors import InvalidArgument
 from app.database.engine import open_engine, reading, writing
 

@@ -8,6 +8,7 @@ import yaml
 from werkzeug.test import TestResponse
 
 import app.backend
+from app.backend.editor.editor_data import STATE_BYTES
 from app.contract import limits
 from app.contract.operation import AnyOperation
 from app.contract.operations import OPERATIONS, by_name
@@ -130,6 +131,61 @@ def test_a_page_holds_a_thousand_by_default_and_the_token_leads_to_the_rest(
     assert len({one for page in pages for one in page}) == 1001
 
 
+PAGED = [operation for operation in OPERATIONS if "page_size" in operation.request.model_fields]
+WITH_TOKEN = [
+    (operation, field)
+    for operation in OPERATIONS
+    for field in ("pageToken", "iterator")
+    if field in {one.alias for one in operation.request.model_fields.values()}
+]
+
+
+def test_there_are_operations_with_pages() -> None:
+    assert {"get_organizations", "get_users", "get_activity_logs"} <= {operation.name for operation in PAGED}
+    assert {"get_all_user_data", "list_advanced_webhook_endpoints"} <= {operation.name for operation, _ in WITH_TOKEN}
+
+
+@pytest.mark.parametrize(
+    ("operation", "id_field"), [("get_users", "userId"), ("get_documents", "id"), ("get_activity_logs", "id")]
+)
+def test_who_asks_for_more_than_a_page_holds_gets_a_page_and_a_token(
+    many: Caller, operation: str, id_field: str
+) -> None:
+    token_field = by_name(operation).page_token_field
+    assert token_field is not None
+    pages, token = [], ""
+    for size in (1001, 2**63 - 1):
+        # An empty token is the first page.
+        request = {"organizationId": "acme", "pageSize": size, "pageToken": token}
+        result = many.call(operation, **request).get_json()["result"]
+        pages.append({one[id_field] for one in result["data"]})
+        token = result.get(token_field)
+
+    assert [len(page) for page in pages] == [1000, 1]
+    assert len(set.union(*pages)) == 1001
+    assert not token
+
+
+@pytest.mark.parametrize("operation", PAGED, ids=lambda operation: operation.name)
+def test_a_page_size_has_a_least_value_and_no_greatest(standing: World, operation: AnyOperation) -> None:
+    limit = {"operation": operation.name, "field": "pageSize"}
+    for size in (1, 2, 1000, 1001, 10**9, 10.0):
+        assert call(standing, operation, limit, 0, size).status_code == 200, size
+    for wrong in (0, -1, 1.5, "10", True, [10]):
+        assert is_refused(call(standing, operation, limit, 0, wrong), "pageSize"), wrong
+
+
+@pytest.mark.parametrize(("operation", "field"), WITH_TOKEN, ids=lambda value: getattr(value, "name", value))
+def test_an_empty_token_is_the_first_page(standing: World, operation: AnyOperation, field: str) -> None:
+    actor = Actor(standing)
+    actor.prepare(operation)
+    caller, data = actor.caller(operation), actor.data(operation)
+    first = caller(operation.name, **data)
+    assert caller(operation.name, **data | {field: ""}) == first
+    assert caller(operation.name, **data | {field: None}) == first
+    assert is_refused(caller.call(operation.name, **data | {field: "x"}), field)
+
+
 def test_just_a_page_has_no_token(many: Caller) -> None:
     many("delete_users", organizationId="acme", userIds=["00000"])
     body: Any = many.call("get_users", organizationId="acme").json
@@ -180,7 +236,7 @@ def test_the_docs_tell_the_limits_that_are_ours() -> None:
     numbers = [int(limit.replace(",", "").split("to ")[-1].split()[0]) for _, limit in rows]
     assert numbers == [
         limits.BATCH_ITEMS,
-        limits.IDS_PER_READ,
+        limits.PERMISSION_QUESTIONS,
         limits.PAGE_SIZE_MAX,
         limits.ID_BYTES,
         limits.TEXT_LENGTH,
@@ -191,7 +247,26 @@ def test_the_docs_tell_the_limits_that_are_ours() -> None:
         limits.ENDPOINT_RATE_MAX,
         limits.ENDPOINTS_PER_PAGE_DEFAULT,
         limits.DOMAINS_PER_KEY,
+        limits.API_KEYS_PER_WORKSPACE,
+        limits.METADATA_BYTES // 2**10,
+        limits.METADATA_BYTES_ALTOGETHER // 2**10,
+        limits.EDITOR_DATA_BYTES // 2**20,
+        limits.EDITOR_VALUES,
+        limits.EDITOR_XML_NODES,
+        STATE_BYTES // 2**20,
         strict_json.MAX_DEPTH,
     ]
     assert limits.PAGE_SIZE_DEFAULT == limits.PAGE_SIZE_MAX
     assert f"({throttle.FAILURES} a minute from one address" in text
+
+
+def test_a_workspace_has_at_most_so_many_api_keys(standing: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "API_KEYS_PER_WORKSPACE", 3)
+    owner = standing.workspace(email := "many@keys.example")
+    for kind in ("testing", "production"):
+        owner("create_api_key", ownerEmail=email, type=kind)
+
+    refused = owner.refused("create_api_key", ownerEmail=email, type="testing")
+
+    assert refused == (429, "RESOURCE_EXHAUSTED", "a workspace has at most 3 API keys")
+    assert len(owner("get_workspace")["apiKeyList"]) == 3

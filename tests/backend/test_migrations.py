@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import event, insert, select, update
 
-from app.backend import document_migrations
 from app.backend.app import backend_of
-from app.backend.call import Backend, Scope
-from app.backend.document_data import HANGING, NOT_HANGING, move_some
-from app.backend.document_migrations import LEASE_MS, TRIES, migrate_all, step
+from app.backend.document_migrations import migrating
+from app.backend.document_migrations.document_data import HANGING, NOT_HANGING, move_some
+from app.backend.document_migrations.migrating import LEASE_MS, TRIES, migrate_all, step
+from app.backend.http.call import Backend
 from app.backend.schema import DOCUMENT, DOCUMENT_MIGRATION, METADATA
+from app.backend.scope import Scope
 from app.database.engine import is_sqlite, reading, writing
 
 from .conftest import Caller, World
@@ -78,7 +79,7 @@ def begun(world: World, tenant: Caller) -> str:
     backend = backend_of(world.app)
     with backend.writing() as connection:
         scope = Scope(tenant.ids["api_key"], "acme")
-        return document_migrations.begin(connection, backend, scope, ("old", "new"), now(world))
+        return migrating.begin(connection, backend, scope, ("old", "new"), now(world))
 
 
 def now(world: World) -> int:
@@ -150,7 +151,7 @@ def test_what_comes_meanwhile_moves_too(world: World, documents: Caller) -> None
 
 
 def claimed(backend: Backend, owner: str = "me") -> Any:
-    migration = document_migrations._claim(backend, owner)
+    migration = migrating._claim(backend, owner)
     assert migration is not None
     return migration
 
@@ -187,7 +188,7 @@ def documents_state(world: World, migration_id: str) -> str:
 
 def test_what_is_done_is_forgotten_after_a_month_and_what_failed_is_not(world: World, documents: Caller) -> None:
     done = begun(world, documents)
-    document_migrations.migrate_all(backend_of(world.app))
+    migrating.migrate_all(backend_of(world.app))
     with backend_of(world.app).writing() as connection:
         connection.execute(
             insert(DOCUMENT_MIGRATION).values(
@@ -207,7 +208,7 @@ def test_what_is_done_is_forgotten_after_a_month_and_what_failed_is_not(world: W
         )
 
     def known() -> set[str]:
-        document_migrations.migrate_all(backend_of(world.app))
+        migrating.migrate_all(backend_of(world.app))
         with reading(world.engine) as connection:
             return set(connection.scalars(select(DOCUMENT_MIGRATION.c.migration_id)))
 

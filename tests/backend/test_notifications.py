@@ -159,6 +159,27 @@ def test_a_later_reading_in_one_request_does_not_take_back_what_persists(acme: C
     assert acme("get_notifications", **ORG)[0]["persistReadForUserIds"] == ["bob", "zoe"]
 
 
+def test_a_read_notification_leaves_the_tab_again_when_that_is_asked_for(acme: Caller) -> None:
+    add(acme, "n")
+
+    def staying(*items: dict[str, Any]) -> list[str]:
+        acme("update_notifications", **ORG, notifications=[{"id": "n"} | item for item in items])
+        told: dict[str, Any] = acme("get_notifications", **ORG)[0]
+        assert told["readByUserIds"] == ["bob", "zoe"]
+        users: list[str] = told["persistReadForUserIds"]
+        return users
+
+    both: dict[str, Any] = {"readByUserIds": ["bob", "zoe"]}
+    assert staying(both | {"persistReadForUsers": True}) == ["bob", "zoe"]
+    assert staying({"readByUserIds": ["bob"], "persistReadForUsers": False}) == ["zoe"]
+    # Without a word on it, it stays as it is.
+    assert staying(both) == ["zoe"]
+    assert staying(both | {"persistReadForUsers": None}) == ["zoe"]
+    # Of several words in one request the last counts, as with every other field.
+    assert staying(both | {"persistReadForUsers": True}, both | {"persistReadForUsers": False}) == []
+    assert staying(both | {"persistReadForUsers": False}, both | {"persistReadForUsers": True}) == ["bob", "zoe"]
+
+
 @pytest.mark.parametrize("filters", [{}, {"userId": "bob"}, {"documentId": "d"}, {"userId": "bob", "documentId": "d"}])
 @pytest.mark.parametrize("order", ["asc", "desc"])
 def test_pages_hold_every_notification_once(acme: Caller, world: World, filters: dict[str, str], order: str) -> None:

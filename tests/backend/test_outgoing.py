@@ -1,7 +1,7 @@
 import pytest
 import requests
 
-from app.backend.outgoing import is_public_address, names_private_host, open_session
+from app.backend.security.outgoing import is_public_address, names_private_host, open_session
 
 from .conftest import ScriptedProvider
 

@@ -114,7 +114,7 @@ def test_who_had_access_for_a_time_is_added_for_good(world: World) -> None:
     document = {"type": "document", "id": "roadmap", "organizationId": "acme", "expiresAt": NOON_SECONDS + 60}
     tenant("add_permissions", user={"userId": "dan"}, permissions={"resources": [document]})
     there = {"organizationId": "acme", "documentId": "roadmap"}
-    dan = [{"userId": "dan", "expiresAt": 5, "documentId": "mine"}]
+    dan = [{"userId": "dan", "documentId": "mine"}]
     assert tenant("add_users", **there, users=dan)["dan"]["message"] == "User already exists."
     world.clock.move_on(seconds=60)
     tenant("add_notifications", **there, actionUser={"userId": "ada"}, displayBodyMessage="s3cret")
@@ -391,3 +391,17 @@ def test_a_host_that_leads_inside_is_not_called(tenant: Caller, make_provider: M
 
     assert brief(ask(tenant, userIds=["ada"])["ada"]) == {"acme": "something_went_wrong"}
     assert provider.asked == []
+
+
+def test_many_users_or_many_documents_are_asked_about_at_once(tenant: Caller) -> None:
+    setting(tenant)
+    many = [f"n{number}" for number in range(999)]
+    assert len(ask(tenant, userIds=["ada", *many])) == 1000
+    assert len(ask(tenant, userIds=["ada", "ada"], documentIds=["roadmap", *many])["ada"]["documents"]) == 1000
+    assert len(ask(tenant, userIds=many[:200], documentIds=many[:9])) == 200
+
+    refused = tenant.refused(
+        "get_permissions", organizationId="acme", userIds=many[:300], folderIds=many[:1], documentIds=many[:9]
+    )
+    assert refused[:2] == (400, "INVALID_ARGUMENT")
+    assert refused[2].startswith("data: must ask at most 3000 questions, not 3300")

@@ -1,4 +1,4 @@
-"""Who was taken out is told no more of what is said where he was."""
+"""Who was taken out is told no more of what is said where they were."""
 
 from collections.abc import Callable
 from typing import Any

@@ -45,7 +45,7 @@ class Server:
         )
 
     def wait(self) -> None:
-        for _ in range(200):
+        for _ in range(800):  # a busy machine takes its time
             try:
                 if requests.get(f"{self.url}/healthz", timeout=5).status_code == 200:
                     return

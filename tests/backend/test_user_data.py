@@ -1,9 +1,17 @@
+import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select, text
 
-from app.backend.schema import METADATA
+import app.backend
+from app.backend.schema import METADATA, NOTIFICATION
+from app.bootstrap import BACKEND_MIGRATIONS
+from app.database.engine import open_engine, writing
+from app.database.migrations import upgrade
 
 from .conftest import Caller, World
 from .test_importing import Importer, write_lines
@@ -35,7 +43,7 @@ def importer(world: World) -> Importer:
 
 def test_one_token_leads_through_all_of_it(importer: Importer, tmp_path: Path) -> None:
     records = [
-        # Bob's comments in ada's threads involve her; the one in his own thread does not.
+        # Bob's comments in ada's threads involve her; the one in Bob's own thread does not.
         *(
             {
                 "kind": "comment",
@@ -113,6 +121,71 @@ def test_a_page_may_end_with_a_thread(importer: Importer, tmp_path: Path) -> Non
 
     assert [len(page["comments"]) for page in found] == [100, 100]
     assert {one["annotationId"] for one in found[0]["comments"]} == {"t0"}
+
+
+def test_notifications_that_a_user_caused_involve_them(importer: Importer, tmp_path: Path) -> None:
+    def notification(number: int, **fields: Any) -> dict[str, Any]:
+        return {"kind": "notification", "id": f"n{number:03}", "timestamp": number // 3, **fields}
+
+    records = [
+        # By turns for ada, of what ada did, and both; then some that have nothing to do with ada.
+        *(notification(n, notifyUsers=[ADA], actionUser=BOB) for n in range(0, 240, 3)),
+        *(notification(n, notifyUsers=[BOB], actionUser=ADA) for n in range(1, 240, 3)),
+        *(notification(n, notifyUsers=[ADA], actionUser=ADA) for n in range(2, 240, 3)),
+        *(notification(n, notifyUsers=[BOB], actionUser=BOB) for n in range(240, 250)),
+        *(notification(n, notifyUsers=[BOB]) for n in range(250, 260)),
+    ]
+    importer(write_lines(tmp_path / "data.jsonl", records), create_missing=True)
+
+    found = [[one["id"] for one in page["notifications"]] for page in pages(importer.tenant, "ada")]
+
+    assert [len(page) for page in found] == [100, 100, 40]
+    assert [one for page in found for one in page] == [f"n{number:03}" for number in range(240)]
+
+
+def test_who_caused_a_notification_follows_its_updates(importer: Importer) -> None:
+    tenant = importer.tenant
+    tenant("add_documents", **ORG, documents=[{"documentId": "d"}], createOrganization=True)
+    tenant("add_notifications", **DOC, actionUser=ADA, notificationId="n", notifyUsers=[{"userId": "zoe"}])
+
+    def caused(user: str) -> list[dict[str, Any]]:
+        (data,) = pages(tenant, user)
+        return data["notifications"]
+
+    assert [one["id"] for one in caused("ada")] == ["n"]
+    tenant("update_notifications", **ORG, notifications=[{"id": "n", "displayBodyMessage": "still ada"}])
+    assert [one["displayBodyMessage"] for one in caused("ada")] == ["still ada"]
+    tenant("update_notifications", **ORG, notifications=[{"id": "n", "actionUser": BOB}])
+    assert caused("ada") == []
+    assert [one["id"] for one in caused("bob")] == ["n"]
+
+
+def test_an_older_database_learns_who_caused_its_notifications(database_url: str, tmp_path: Path) -> None:
+    folder = Path(app.backend.__file__).parent / "migrations"
+    old = tmp_path / "migrations"
+    shutil.copytree(folder, old, ignore=lambda _, names: [name for name in names if re.match(r"000[3-9]", name)])
+    engine = open_engine(database_url)
+    upgrade(engine, replace(BACKEND_MIGRATIONS, folder=old))
+    payloads = {
+        "caused": '{"actionUser":{"userId":"a\\"d\\u0001a"},"displayBodyMessage":"x"}',
+        "nobody's": '{"displayBodyMessage":"{\\"actionUser\\":{\\"userId\\":\\"x\\"}}"}',
+    }
+    with writing(engine) as connection:
+        for notification_id, payload in payloads.items():
+            connection.execute(
+                text(
+                    "INSERT INTO notification (api_key_id, organization_id, notification_id, document_id, location_id,"
+                    " readers, payload, created_at, updated_at) VALUES ('k', 'acme', :id, 'd', '', 0, :payload, 1, 1)"
+                ),
+                {"id": notification_id, "payload": payload},
+            )
+
+    upgrade(engine, BACKEND_MIGRATIONS)
+
+    with engine.connect() as connection:
+        found = connection.execute(select(NOTIFICATION.c.notification_id, NOTIFICATION.c.action_user_id))
+        assert {row[0]: row[1] for row in found} == {"caused": 'a"d\x01a', "nobody's": ""}
+    engine.dispose()
 
 
 def test_who_made_nothing_has_nothing(importer: Importer) -> None:

@@ -2,7 +2,11 @@ from typing import Any
 
 import pytest
 
-from .conftest import Caller
+from app.backend.app import backend_of
+from app.backend.document_migrations import migrating
+from app.backend.scope import Scope
+
+from .conftest import NOON, Caller, World
 
 LEVELS: list[dict[str, str]] = [{}, {"folderId": "f"}, {"documentId": "d"}]
 
@@ -262,3 +266,120 @@ def test_both_versions_of_a_path_do_the_same(tenant: Caller) -> None:
     assert answers[0] == answers[1]
     assert answers[0] is not None
     assert answers[0]["result"]["data"][0]["accessRole"] == "viewer"
+
+
+SOON = int(NOON.timestamp()) + 60
+
+
+def expiring(tenant: Caller, **place: str) -> list[dict[str, Any]]:
+    users: list[dict[str, Any]] = tenant("get_users", organizationId="acme", **place)
+    return users
+
+
+@pytest.mark.parametrize("place", LEVELS)
+def test_what_was_read_can_be_added_again_as_it_was(acme: Caller, world: World, place: dict[str, str]) -> None:
+    add(
+        acme,
+        {"userId": "ada", "name": "Ada", "email": "a@acme.example", "accessRole": "viewer", "expiresAt": SOON, "x": 1},
+        {"userId": "bob"},
+        **place,
+    )
+    before = expiring(acme, **place)
+    assert [user.get("expiresAt") for user in before] == [SOON, None]
+
+    # As it comes, elsewhere: nothing that ends becomes permanent on the way.
+    other = world.tenant()
+    other("add_folder", organizationId="acme", folders=[{"folderId": "f"}], createOrganization=True)
+    add(other, *before, **place)
+    assert expiring(other, **place) == before
+
+    acme("update_users", organizationId="acme", users=before, **place)
+    assert expiring(acme, **place) == before
+
+
+@pytest.mark.parametrize("place", LEVELS)
+def test_an_update_moves_the_end_of_an_access(acme: Caller, world: World, place: dict[str, str]) -> None:
+    add(acme, {"userId": "ada", "name": "Ada"}, **place)
+
+    def update(**fields: Any) -> int | None:
+        acme("update_users", organizationId="acme", users=[{"userId": "ada"} | fields], **place)
+        (user,) = expiring(acme, **place)
+        end: int | None = user.get("expiresAt")
+        return end
+
+    assert update(expiresAt=SOON) == SOON
+    # What is not given stays as it was, and so does what is null.
+    assert update(name="Ada L.") == SOON
+    assert update(expiresAt=None) == SOON
+    assert update(expiresAt=SOON + 60.0) == SOON + 60
+    world.clock.move_on(seconds=119)
+    assert at(acme, **place) == ["ada"]
+    world.clock.move_on(seconds=1)
+    assert at(acme, **place) == []
+
+
+@pytest.mark.parametrize("wrong", ["2030-01-01T00:00:00Z", 1.5, -1, True, (SOON + 1) * 1000])
+@pytest.mark.parametrize("operation", ["add_users", "update_users"])
+def test_an_end_that_is_no_epoch_seconds_is_refused(acme: Caller, operation: str, wrong: object) -> None:
+    add(acme, "ada")
+    users = [{"userId": "ada", "expiresAt": wrong}]
+    code, status, message = acme.refused(operation, organizationId="acme", users=users)
+    assert (code, status) == (400, "INVALID_ARGUMENT")
+    assert message.startswith("data.users[0].expiresAt: ")
+
+
+@pytest.mark.parametrize("place", LEVELS)
+def test_access_that_was_added_for_a_time_ends(acme: Caller, world: World, place: dict[str, str]) -> None:
+    acme("update_folder_access", organizationId="acme", folderIds=["f", "g"], accessType="restricted")
+    acme("update_document_access", organizationId="acme", documentIds=["d", "e"], accessType="restricted")
+    acme("add_documents", organizationId="acme", documents=[{"documentId": "open", "accessType": "public"}])
+    add(acme, {"userId": "ada", "accessRole": "viewer", "expiresAt": SOON}, **place)
+
+    def may() -> dict[str, Any]:
+        answer = acme(
+            "get_permissions", organizationId="acme", userIds=["ada"], folderIds=["f"], documentIds=["d", "open"]
+        )["ada"]
+        flat = answer["organization"] | answer["folders"] | answer["documents"]
+        return {name: (one["accessRole"], one.get("expiresAt")) for name, one in flat.items() if "error" not in one}
+
+    # Whoever stands anywhere is known, and what is public is open to all who are known.
+    reached = place.get("folderId") or place.get("documentId") or "acme"
+    assert may()[reached] == ("viewer", SOON)
+    assert may()["open"][0] == "viewer"
+    assert [one["level"] for one in memberships(acme)] == [level_of(place)]
+    told = {"organizationId": "acme", "documentId": "d", "actionUser": {"userId": "bob"}}
+    acme("add_notifications", **told, notificationId="n", notifyUsers=[{"userId": "ada"}], notifyAll=False)
+
+    world.clock.move_on(seconds=60)
+
+    assert may() == {}
+    assert memberships(acme) == []
+    checked = acme("add_notifications", **told, notifyUsers=[{"userId": "ada"}], verifyUserPermissions=True)
+    assert [one["notifiedUsers"] for one in checked.values()] == [0]
+    assert add(acme, {"userId": "ada"}, **place)["ada"]["message"] == "User added."
+    assert may()[reached] == ("editor", None)
+
+
+def memberships(tenant: Caller) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tenant("get_all_user_data", organizationId="acme", userId="ada")["memberships"]
+    return found
+
+
+def level_of(place: dict[str, str]) -> str:
+    return next(iter(place), "organizationId").removesuffix("Id")
+
+
+def test_who_moves_to_a_document_is_not_kept_out_by_access_that_has_ended_there(acme: Caller, world: World) -> None:
+    add(acme, {"userId": "ada", "accessRole": "viewer"}, documentId="d")
+    backend = backend_of(world.app)
+    scope = Scope(acme.ids["api_key"], "acme")
+    with backend.writing() as connection:
+        migration_id = migrating.begin(connection, backend, scope, ("d", "d2"), SOON * 1000)
+    add(acme, {"userId": "ada", "expiresAt": SOON}, {"userId": "bob", "expiresAt": SOON}, documentId="d2")
+    world.clock.move_on(seconds=60)
+
+    migrating.migrate_all(backend)
+
+    state = acme("migrate_documents_status", organizationId="acme", migrationId=migration_id)
+    assert state["status"] == "completed"
+    assert expiring(acme, documentId="d2") == [{"userId": "ada", "accessRole": "viewer"}]

@@ -23,7 +23,7 @@ __all__ = ["any_file_world", "people"]
 
 @dataclass(frozen=True)
 class Backup:
-    """What the README tells operators to do: SQLite's backup, or pg_dump and pg_restore."""
+    """What config/OPERATING.md tells operators to do: SQLite's backup, or pg_dump and pg_restore."""
 
     url: str
     file: Path

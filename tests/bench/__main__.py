@@ -2,7 +2,7 @@
 
 make bench                            # everything at full size
 make bench ARGS="provider --scale 0.1"
-make bench ARGS="sync planning features --postgres postgresql+psycopg://postgres@127.0.0.1/postgres"
+make bench ARGS="provider sync planning features --postgres postgresql+psycopg://postgres@127.0.0.1/postgres"
 """
 
 import argparse
@@ -26,7 +26,7 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
     "provider": (
         "Permission calls of 20 questions, beside a bare Flask route",
         lambda folder, options: bench_provider(
-            folder, scale=options.scale, rounds=options.rounds, seconds=options.seconds
+            folder, scale=options.scale, rounds=options.rounds, seconds=options.seconds, postgres=options.postgres
         ),
     ),
     "sync": (
@@ -62,7 +62,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each side of a comparison")
     parser.add_argument("--seconds", type=float, default=4.0, help="how long a round takes")
     parser.add_argument(
-        "--postgres", metavar="URL", help="measure sync, planning and features on this server, not on SQLite"
+        "--postgres", metavar="URL", help="measure provider, sync, planning and features on this server, not on SQLite"
     )
     parser.add_argument("--json", type=Path, help="write the figures into this file, too")
     options = parser.parse_args()

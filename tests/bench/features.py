@@ -18,8 +18,6 @@ from flask import Flask
 from sqlalchemy import Connection, Engine, Table, insert, text
 
 from app.backend.app import create_backend
-from app.backend.outgoing import open_session
-from app.backend.planner import teach_planner
 from app.backend.schema import (
     ACTIVITY,
     COMMENT,
@@ -34,7 +32,9 @@ from app.backend.schema import (
     THREAD_USER,
     USER_ENTRY,
 )
+from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
+from app.backend.storage.sqlite_statistics import ensure_statistics
 from app.contract.operations import by_name
 from app.database.engine import is_sqlite, open_engine, writing
 from tests.bench.databases import databases
@@ -227,7 +227,7 @@ def _side(database: str, scale: float) -> Side:
     )
     engine = open_engine(database)
     METADATA.create_all(engine)
-    teach_planner(engine)
+    ensure_statistics(engine, METADATA)
     app = create_backend(
         settings, engine, lambda: datetime.now(UTC), random.SystemRandom(), open_session(allow_private=False)
     )
@@ -314,9 +314,10 @@ def _thread_user(number: int, _documents: int, users: int) -> dict[str, object]:
     return {"annotation_id": f"t{number // 2}", "user_id": f"u{(number // 2 * 7919 + number % 2) % users}"}
 
 
-def _notification(number: int, documents: int, _users: int) -> dict[str, object]:
+def _notification(number: int, documents: int, users: int) -> dict[str, object]:
     return {
         "notification_id": f"n{number}",
+        "action_user_id": _user(number, users),
         "document_id": f"d{number % documents}",
         "location_id": f"l{number % 5}",
         "readers": 1,

@@ -21,14 +21,14 @@ import psutil
 from flask import Flask
 
 from app.backend.app import create_backend
-from app.backend.judgments.embedder import open_embedder
-from app.backend.judgments.imports import import_judgments
+from app.backend.embedders.opening import open_embedder
 from app.backend.judgments.record import JudgmentInput, parse_judgment
-from app.backend.outgoing import open_session
 from app.backend.schema import METADATA
+from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
 from app.contract.operations import by_name
 from app.database.engine import open_engine
+from tests.backend.judgment_imports import import_judgments
 
 JUDGMENTS = 100_000
 TARGET_MS = 60.0

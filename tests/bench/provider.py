@@ -1,6 +1,7 @@
 """How fast are permission calls, next to a bare Flask route under the same server?
 
-The service answers calls of 20 questions against 100,000 users, 100,000 documents and 1,000,000 grants on SQLite.
+The service answers calls of 20 questions against 100,000 users, 100,000 documents and 1,000,000 grants, on SQLite or
+PostgreSQL.
 Rounds of the one and the other alternate, so that a noisy machine is noisy for both; the ratio of the medians counts.
 
 The ratio that counts is measured with questions that were never asked before, in the shape of a page load: one user, 20
@@ -19,6 +20,7 @@ from pathlib import Path
 import orjson
 
 from tests.bench.company import Company
+from tests.bench.databases import databases
 from tests.bench.load import Measured, exchange, measure, post
 from tests.bench.processes import USHER, command, free_port, running, write_settings
 
@@ -34,8 +36,15 @@ BODIES_PER_SECOND = 2500
 """More than the service answers, so that no body is sent twice."""
 
 
-def bench_provider(folder: Path, *, scale: float, rounds: int, seconds: float) -> dict[str, object]:
-    """The figures of one comparison; ``scale`` 1 is the full size."""
+def bench_provider(
+    folder: Path, *, scale: float, rounds: int, seconds: float, postgres: str | None = None
+) -> dict[str, object]:
+    """The figures of one comparison; ``scale`` 1 is the full size. On SQLite, or on the server at ``postgres``."""
+    with databases(folder, postgres) as new_database:
+        return _bench(folder, new_database("usher"), scale=scale, rounds=rounds, seconds=seconds)
+
+
+def _bench(folder: Path, database_url: str, *, scale: float, rounds: int, seconds: float) -> dict[str, object]:
     company = Company(
         users=int(100_000 * scale),
         folders=int(10_000 * scale),
@@ -47,12 +56,13 @@ def bench_provider(folder: Path, *, scale: float, rounds: int, seconds: float) -
     settings = write_settings(
         folder,
         {
-            "database_url": f"sqlite:///{folder}/usher.db",
+            "database_url": database_url,
             "server": {"port": port, "workers": 1, "threads": THREADS},
             "provider": {"auth_tokens": [TOKEN]},
             "directory": {"sources": [{"type": "file", "path": str(folder / "directory.jsonl")}]},
         },
     )
+    command(["db", "upgrade", "--config", str(settings)], folder)
     start = time.perf_counter()
     command(["directory", "refresh", "--config", str(settings)], folder)
     loaded = time.perf_counter() - start

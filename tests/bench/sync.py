@@ -22,17 +22,18 @@ import requests
 from requests.adapters import HTTPAdapter
 from sqlalchemy import text
 
-from app.bootstrap import Application, open_store, utc_now
+from app.bootstrap import Application, open_store
 from app.client.client import BackendClient
+from app.clock import utc_now
 from app.contract.operations import OPERATIONS
 from app.database.engine import open_engine, reading
+from app.runs.engine import SyncEngine
+from app.runs.lifecycle import Run, RunRequest
 from app.settings import Settings, load_settings
-from app.store.runs import Run, RunRequest
-from app.sync.engine import SyncEngine
-from app.sync.progress import QuietProgress
 from tests.bench.company import Company
 from tests.bench.databases import databases
 from tests.bench.processes import USHER, command, free_port, running, write_settings
+from tests.progress import QuietProgress
 
 TARGET = 0.6
 WRITES = {path: operation.name for operation in OPERATIONS if not operation.is_read for path in operation.paths}

@@ -9,13 +9,12 @@ import pytest
 from pydantic import SecretStr
 
 from app.backend.app import create_backend
-from app.backend.outgoing import open_session
 from app.backend.schema import METADATA
+from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
 from app.client.client import BackendClient, WorkspaceCredentials
 from app.client.errors import BackendRefused, CredentialsRefused, InvalidRequest, OperationMissing
 from app.client.items import item_ids, item_results
-from app.client.wsgi import WsgiAdapter
 from app.contract import operations
 from app.contract.errors import Status
 from app.contract.folders import DeleteFolderRequest
@@ -25,6 +24,7 @@ from app.contract.users import AddUsersRequest, DeleteUsersRequest, GetUsersRequ
 from app.contract.workspace import CreateWorkspaceRequest
 from app.database.engine import open_engine
 from tests.tables import make_tables
+from tests.wsgi import WsgiAdapter
 
 BASE = "http://backend.internal"
 

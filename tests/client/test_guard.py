@@ -23,6 +23,7 @@ def allowed(times: int) -> Callable[[], bool]:
     return may_send
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("code", "error"), [(500, OutcomeUnknown), (429, RateLimited)])
 def test_guard_ends_a_call_between_its_tries(
     client: BackendClient, server: Any, script: Any, code: int, error: type[Exception]
@@ -34,6 +35,7 @@ def test_guard_ends_a_call_between_its_tries(
     assert len(server.received) == 2
 
 
+@pytest.mark.process
 def test_guard_lets_nothing_out_and_is_lifted_again(client: BackendClient, server: Any, script: Any) -> None:
     server.will(script.succeeds([]))
     with client.guarded(allowed(0)), pytest.raises(NotReached):

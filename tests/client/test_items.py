@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.client.items import ItemResult, item_ids, item_results, readable_items
+from app.client.items import ItemAnswer, item_ids, item_results, readable_items
 from app.contract import operations
-from app.contract.base import ItemResult as WireItem
+from app.contract.base import ItemResult
 from app.contract.operation import AnyOperation
 
 REQUESTS = [
@@ -31,32 +31,32 @@ def test_item_ids_of_a_request(operation: AnyOperation, data: dict[str, object],
 @pytest.mark.parametrize(
     ("item", "expected"),
     [
-        ({"success": True, "message": "User added."}, ItemResult(True, "User added.")),
-        ({"success": True, "message": "Document does not exist"}, ItemResult(True, "Document does not exist")),
-        ({"success": False, "message": "User does not exist."}, ItemResult(False, "User does not exist.", "not-found")),
-        ({"success": False, "message": "Folder not found"}, ItemResult(False, "Folder not found", "not-found")),
+        ({"success": True, "message": "User added."}, ItemAnswer(True, "User added.")),
+        ({"success": True, "message": "Document does not exist"}, ItemAnswer(True, "Document does not exist")),
+        ({"success": False, "message": "User does not exist."}, ItemAnswer(False, "User does not exist.", "not-found")),
+        ({"success": False, "message": "Folder not found"}, ItemAnswer(False, "Folder not found", "not-found")),
         (
             {"success": False, "message": "Group already exists."},
-            ItemResult(False, "Group already exists.", "already-exists"),
+            ItemAnswer(False, "Group already exists.", "already-exists"),
         ),
-        ({"success": False, "code": "ALREADY_EXISTS"}, ItemResult(False, "", "already-exists")),
-        ({"success": False, "code": "internal", "message": "not found"}, ItemResult(False, "not found", "internal")),
-        ({"success": False, "message": "unknown error"}, ItemResult(False, "unknown error")),
-        ({"success": False}, ItemResult(False)),
+        ({"success": False, "code": "ALREADY_EXISTS"}, ItemAnswer(False, "", "already-exists")),
+        ({"success": False, "code": "internal", "message": "not found"}, ItemAnswer(False, "not found", "internal")),
+        ({"success": False, "message": "unknown error"}, ItemAnswer(False, "unknown error")),
+        ({"success": False}, ItemAnswer(False)),
     ],
 )
-def test_item_results_read_codes_and_messages(item: dict[str, object], expected: ItemResult) -> None:
-    assert item_results({"x": WireItem.from_wire(item)}, ["x"]) == {"x": expected}
+def test_item_results_read_codes_and_messages(item: dict[str, object], expected: ItemAnswer) -> None:
+    assert item_results({"x": ItemResult.from_wire(item)}, ["x"]) == {"x": expected}
 
 
 def test_item_results_say_what_is_already_so() -> None:
-    assert ItemResult(False, code="already-exists").already_exists
-    assert ItemResult(False, code="not-found").does_not_exist
-    assert not ItemResult(False, code="internal").already_exists
+    assert ItemAnswer(False, code="already-exists").already_exists
+    assert ItemAnswer(False, code="not-found").does_not_exist
+    assert not ItemAnswer(False, code="internal").already_exists
 
 
 def test_item_results_keep_the_order_asked_for() -> None:
-    answered = {name: WireItem(success=True) for name in "cab"}
+    answered = {name: ItemResult(success=True) for name in "cab"}
     assert list(item_results(answered, ["a", "b", "z", "c"])) == ["a", "b", "z", "c"]
 
 

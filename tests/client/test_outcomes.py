@@ -32,6 +32,8 @@ from app.contract.organizations import AddOrganizationsRequest
 from app.contract.users import AddUsersRequest, DeleteUsersRequest, GetUsersRequest
 from app.contract.workspace import CreateWorkspaceRequest
 
+pytestmark = pytest.mark.process
+
 ADD = AddUsersRequest.from_wire({"organizationId": "acme", "users": [{"userId": "ada"}, {"userId": "bob"}]})
 DONE = {"ada": {"success": True, "id": "ada", "message": "User added."}, "bob": {"success": False, "message": "no"}}
 MISSING_FOLDER = DeleteFolderRequest(organization_id="acme", folder_id="x")
@@ -375,7 +377,7 @@ def test_operation_that_makes_something_new_is_not_repeated(server: SERVER, clie
 
 
 def test_refused_connection_is_tried_six_times(connect: Any, free_port: int, fake_time: Any, watching: Any) -> None:
-    with pytest.raises(NotReached, match=f"no connection to the backend at http://127.0.0.1:{free_port} ") as caught:
+    with pytest.raises(NotReached, match=f"nobody listens at 127.0.0.1:{free_port} ") as caught:
         connect(f"http://127.0.0.1:{free_port}").add_users(ADD)
     assert caught.value.tries == 6
     assert caught.value.__cause__ is not None
@@ -551,8 +553,7 @@ def test_threads_share_the_limit_of_calls_in_flight(server: SERVER, connect: Any
     for thread in threads:
         thread.join()
     assert most == 3
-    assert client.requests_sent == 15
-    assert client.requests_by_operation() == {"add_users": 15}
+    assert len(server.received) == 15
 
 
 # --- Secrets ---

@@ -9,11 +9,13 @@ from app.client.settings import BackendSettings
 def test_settings_have_the_documented_keys_and_defaults() -> None:
     settings = BackendSettings()
     assert set(BackendSettings.model_fields) == {
-        "base_url", "api_key", "auth_token", "header_prefix", "timeout", "max_in_flight", "batch_size", "operations"
+        "base_url", "api_key", "auth_token", "header_prefix", "ca_file", "proxy", "timeout", "max_in_flight",
+        "batch_size", "operations"
     }  # fmt: skip
-    assert settings.model_dump(exclude={"api_key", "auth_token"}) == {
+    assert settings.model_dump(exclude={"api_key", "auth_token", "proxy"}) == {
         "base_url": "http://127.0.0.1:8090",
         "header_prefix": "x-service-",
+        "ca_file": "",
         "timeout": 30,
         "max_in_flight": 8,
         "batch_size": 200,

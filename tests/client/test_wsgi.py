@@ -7,9 +7,9 @@ from flask import Flask, Response, request
 
 from app.client.client import BackendClient
 from app.client.errors import OperationMissing, OutcomeUnknown
-from app.client.wsgi import WsgiAdapter
 from app.contract import operations
 from app.contract.users import AddUsersRequest, GetUsersRequest
+from tests.wsgi import WsgiAdapter
 
 ADD = AddUsersRequest.from_wire({"organizationId": "ácme/☃", "users": [{"userId": "ada", "plan": "gold"}]})
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from app.bootstrap import STORE_MIGRATIONS, utc_now
+from app.bootstrap import STORE_MIGRATIONS
 from app.cli import usher
+from app.clock import utc_now
 from app.database.engine import open_engine
 from app.database.migrations import upgrade
 from app.directory.file import FileSource
 from app.edge.gunicorn import wait_until_ready
-from app.sync.reading import refresh
+from app.runs.reading import refresh
 
 DIRECTORY = """\
 organizations:
@@ -53,7 +54,7 @@ Usher = Callable[..., Result]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder in which the command runs, free of the caller's environment."""
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("USHER_")]:
+    for name in [name for name in os.environ if name.startswith("USHER_") or name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
     return tmp_path
 
@@ -103,7 +104,7 @@ def backend_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     arguments = ["backend", "serve", "--port", str(port), "--config", "usher.yaml"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "app", *arguments], cwd=folder, env=environment, stdout=log, stderr=log
+            [sys.executable, "-P", "-m", "app", *arguments], cwd=folder, env=environment, stdout=log, stderr=log
         )
     try:
         url = f"http://127.0.0.1:{port}"

@@ -65,6 +65,55 @@ def test_refresh_takes_an_empty_source_only_on_someones_word(usher_read: Usher, 
     assert usher_read("check", "ada", "organization", "acme").exit_code == 4
 
 
+def moved(folder: Path, content: str) -> None:
+    """The only source gets another path, and with it another name."""
+    (folder / "other.yaml").write_text(content)
+    (folder / "usher.yaml").write_text((folder / "usher.yaml").read_text().replace("directory.yaml", "other.yaml"))
+
+
+def test_an_empty_file_in_the_place_of_the_only_source_denies_nobody(usher_read: Usher, folder: Path) -> None:
+    moved(folder, "")
+    checked = usher_read("directory", "check")
+    assert checked.exit_code == 1
+    first = "source other.yaml: is read for the first time and is empty, while 10 records of other sources are in force"
+    assert first in checked.stderr
+    assert "source directory.yaml: is no longer among directory.sources" in checked.stderr
+    refreshed = usher_read("directory", "refresh")
+    assert refreshed.exit_code == 1
+    assert "usher directory forget directory.yaml takes it away" in refreshed.stderr
+    assert refreshed.stdout.splitlines()[-1] == "revision 1: nothing changed"
+    assert usher_read("check", "ada", "organization", "acme").exit_code == 0
+
+
+def test_what_a_source_gave_goes_with_forget(usher_read: Usher, folder: Path) -> None:
+    moved(folder, DIRECTORY.replace("  - {organizationId: acme, userId: ada}\n", ""))
+    configured = usher_read("directory", "forget", "other.yaml")
+    assert (configured.exit_code, configured.stderr) == (
+        1,
+        "error: the source 'other.yaml' is configured: take it out of directory.sources first\n",
+    )
+    assert usher_read("directory", "refresh").exit_code == 0
+    assert usher_read("check", "ada", "organization", "acme").exit_code == 0
+    assert usher_read("directory", "check").exit_code == 1
+    gone = usher_read("directory", "forget", "directory.yaml")
+    assert (gone.exit_code, gone.stdout) == (0, "revision 2: membership +0 ~0 -1\n")
+    assert usher_read("check", "ada", "organization", "acme").exit_code == 4
+    assert usher_read("directory", "check").exit_code == 0
+    again = usher_read("directory", "forget", "directory.yaml")
+    assert (again.exit_code, again.stderr.splitlines()[0]) == (
+        1,
+        "error: nothing is in force of a source called 'directory.yaml'; no longer configured: none",
+    )
+
+
+def test_check_warns_of_a_directory_that_lets_nobody_in(usher_in: Usher, folder: Path) -> None:
+    (folder / "directory.yaml").write_text("")
+    result = usher_in("directory", "check")
+    assert result.exit_code == 1
+    assert "source directory.yaml: is empty: it lets nobody in; see whether its export ran to the end" in result.stderr
+    assert not (folder / "usher.db").exists()
+
+
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
 def test_export_is_read_back_as_it_was(usher_read: Usher, folder: Path, name: str) -> None:
     assert usher_read("directory", "export", name).exit_code == 0
@@ -73,6 +122,7 @@ def test_export_is_read_back_as_it_was(usher_read: Usher, folder: Path, name: st
     kinds = [json.loads(line)["kind"] for line in lines]
     assert len(kinds) == 10
     (folder / "usher.yaml").write_text((folder / "usher.yaml").read_text().replace("directory.yaml", name))
+    (folder / "usher.db").unlink()
     assert usher_read("directory", "check").exit_code == 0
     assert not list(folder.glob("*.part"))
 
@@ -83,7 +133,7 @@ def test_export_is_read_back_as_it_was(usher_read: Usher, folder: Path, name: st
         ("no/such/folder.jsonl", "No such file or directory"),
         ("no/such/folder.jsonl.gz", "No such file or directory"),
         ("directory.yaml/in-a-file.jsonl", "Not a directory"),
-        ("x" * 300, "File name too long"),
+        ("x" * 300 + ".jsonl", "File name too long"),
     ],
 )
 def test_export_into_nowhere_is_one_line_that_names_what_was_given(usher_read: Usher, name: str, problem: str) -> None:
@@ -132,8 +182,95 @@ def test_check_explains_and_speaks_json(usher_read: Usher) -> None:
     assert [record["kind"] for record in answer["path"]] == ["document", "organization", "membership"]
 
 
+def test_check_tells_times_as_all_commands_do(usher_read: Usher) -> None:
+    asked = ["check", "cleo", "document", "roadmap", "--organization", "acme", "--at", "2030-01-01T11:59:00Z"]
+    answer = json.loads(usher_read(*asked, "--explain", "--json").stdout)
+    ends = "2030-01-01T12:00:00.000Z"
+    assert answer["expiresAt"] == ends
+    assert [record["expiresAt"] for record in answer["path"] if "expiresAt" in record] == [ends]
+    assert f"expiresAt {ends}" in usher_read(*asked, "--explain").stdout
+
+
 def test_check_shows_no_control_characters(usher_read: Usher) -> None:
     result = usher_read("check", "\x1b[31mada\u202e", "document", "handbook", "--organization", "acme")
     assert result.exit_code == 4
     assert "\x1b" not in result.output
     assert "\u202e" not in result.output
+
+
+def broken(folder: Path) -> None:
+    many = "".join(f"  - {{organizationId: acme, userId: u{number}, expiresAt: soon}}\n" for number in range(345))
+    text = DIRECTORY.replace("grants:\n", "  - {organizationId: acme, documentId: x, documentNam: X}\ngrants:\n", 1)
+    (folder / "directory.yaml").write_text(text.replace("memberships:\n", f"memberships:\n{many}"))
+
+
+def test_one_mistake_that_stands_everywhere_does_not_hide_another(usher_in: Usher, folder: Path) -> None:
+    broken(folder)
+    result = usher_in("directory", "check")
+    assert result.exit_code == 1
+    told = result.stderr.splitlines()
+    assert len(told) < 6
+    assert (
+        "malformed, 345 times: expiresAt: 'soon' is not an ISO 8601 time (at directory.yaml:memberships[0],"
+        " directory.yaml:memberships[1], directory.yaml:memberships[2] and 342 more)"
+    ) in told
+    assert (
+        "malformed: directory.yaml:documents[2]: 'documentNam': is no field of a document; did you mean documentName?"
+    ) in told
+    fewer = usher_in("directory", "check", "--limit", "1").stderr.splitlines()
+    assert fewer[-1] == "… and 1 other sorts of problem"
+
+
+@pytest.mark.parametrize("command", ["check", "refresh"])
+def test_check_and_refresh_speak_json(usher_in: Usher, folder: Path, command: str) -> None:
+    broken(folder)
+    result = usher_in("directory", command, "--json")
+    report = json.loads(result.stdout)
+    assert report["problemCounts"] == {"malformed": 346}
+    assert [group["count"] for group in report["problemGroups"]] == [345, 1]
+    assert report["sources"][0]["verdict"] == "partial"
+    assert report.get("suspicions", []) == []
+
+
+def test_check_remarks_on_what_hardly_anybody_means(usher_in: Usher, folder: Path) -> None:
+    (folder / "directory.yaml").write_text(
+        DIRECTORY.replace(
+            "users:\n",
+            "users:\n"
+            "  - {userId: Ada, name: Ada, email: ADA@acme.example}\n"
+            "  - {userId: 'dan ', name: Dan, email: not an address}\n",
+        ).replace("documentName: Handbook", f"documentName: {'x' * 10_001}")
+    )
+    result = usher_in("directory", "check")
+    assert result.exit_code == 0
+    told = result.stderr.splitlines()
+    limit = "a backend takes at most 10,000 and refuses more"
+    for remark in (
+        "remark: directory.yaml:users[1]: the id 'dan ' begins or ends with a blank",
+        "remark: directory.yaml:users[1]: email: 'not an address' is no e-mail address",
+        f"remark: directory.yaml:documents[0]: documentName: has 10,001 characters; {limit}",
+        "remark: directory.yaml:users[2]: the user ids 'Ada' and 'ada' differ only in case: they are two users",
+        "remark: directory.yaml:users[2]: email: 'ada@acme.example' belongs to the users 'Ada', 'ada'",
+    ):
+        assert remark in told, told
+
+
+def test_export_writes_over_nothing_and_says_what_it_writes(usher_read: Usher, folder: Path) -> None:
+    wrong = usher_read("directory", "export", "out.csv")
+    assert (wrong.exit_code, wrong.stderr) == (
+        1,
+        "error: out.csv: JSON Lines are written; the name must end in .jsonl, .jsonl.gz or .ndjson\n",
+    )
+    (folder / "out.jsonl").write_text("mine")
+    kept = usher_read("directory", "export", "out.jsonl")
+    assert (kept.exit_code, kept.stderr) == (1, "error: out.jsonl: is there already; --force replaces it\n")
+    assert (folder / "out.jsonl").read_text() == "mine"
+    assert usher_read("directory", "export", "out.jsonl", "--force").exit_code == 0
+    assert len((folder / "out.jsonl").read_text().splitlines()) == 10
+
+
+def test_a_source_that_is_a_folder_is_named_as_that(usher_in: Usher, folder: Path) -> None:
+    (folder / "directory.yaml").unlink()
+    (folder / "directory.yaml").mkdir()
+    result = usher_in("directory", "check")
+    assert result.stdout.splitlines()[0].endswith("is a folder; name the file in it")

@@ -3,6 +3,11 @@
 import json
 from pathlib import Path
 
+import click
+import pytest
+
+from app.commands.doctor import _show
+from app.doctor.finding import problem
 from tests.commands.conftest import Usher
 
 
@@ -23,9 +28,10 @@ def test_doctor_prints_a_line_for_each_thing_and_ends_with_1(usher_read: Usher) 
     ]
 
 
+@pytest.mark.process
 def test_doctor_ends_with_0_when_nothing_is_in_the_way(usher_with_backend: Usher, folder: Path) -> None:
     with (folder / "usher.yaml").open("a") as settings:
-        settings.write("provider: {auth_tokens: [ask]}\n")
+        settings.write("provider: {auth_tokens: [ask-me-for-tests]}\n")
     assert usher_with_backend("sync").exit_code == 0
     found = usher_with_backend("doctor", "--json")
     told = json.loads(found.stdout)
@@ -62,3 +68,18 @@ def test_runs_tell_what_needs_attention(usher_read: Usher, folder: Path) -> None
     found = usher_read("runs")
     assert found.exit_code == 0
     assert "source directory.yaml cannot be read: " in found.stderr
+
+
+@pytest.mark.parametrize("columns", [80, 60, 200])
+def test_lines_end_between_words(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.commands.doctor.on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    says = "the backend at https://backend.acme.example:8443 is not there, and nobody at all knows why that is"
+    advice = "see that it runs, and that backend.base_url is the address of the one that is meant by all of this"
+    _show(problem("backend", says, advice))
+    shown = click.unstyle(capsys.readouterr().out).splitlines()
+    words = " ".join(shown).split()
+    assert words == ["✗", "backend", *says.split(), "→", *advice.split()]
+    assert max(map(len, shown)) <= columns

@@ -1,5 +1,8 @@
 """What every command has in common."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from app.cli import usher
+from app.cli import HELPS, usher
 from tests.commands.conftest import Usher
 
 
@@ -25,7 +28,7 @@ def commands(command: click.Command, name: tuple[str, ...] = ()) -> Iterator[tup
 EVERY = list(commands(usher))
 NAMED = [
     "demo", "serve", "worker", "backend serve", "backend deliver", "plan", "sync", "runs", "approve", "discard",
-    "check", "directory check", "directory refresh", "directory export", "db upgrade",
+    "db backup", "check", "directory check", "directory refresh", "directory export", "db upgrade",
     "backend bootstrap", "config show",
 ]  # fmt: skip
 
@@ -75,7 +78,8 @@ def test_wrong_usage_ends_with_code_2(usher_in: Usher, arguments: list[str]) -> 
 def test_wrong_settings_end_in_one_line(usher_in: Usher, folder: Path, name: str) -> None:
     (folder / "usher.yaml").write_text("provder: {}\n")
     arguments = {
-        "approve": ["x"], "discard": ["x"], "check": ["a", "organization", "b"], "directory export": ["out"],
+        "approve": ["x"], "discard": ["x"], "check": ["a", "organization", "b"], "directory export": ["out.jsonl"],
+        "db backup": ["out"],
         "backend bootstrap": ["--email", "a@b.example"],
     }.get(name, [])  # fmt: skip
     result = usher_in(*name.split(), *arguments)
@@ -117,7 +121,9 @@ def test_verbose_shows_the_traceback_of_an_error(usher_in: Usher, folder: Path) 
 
 @pytest.mark.parametrize("command", [["plan"], ["sync"], ["worker"], ["serve", "--with-worker"]])
 def test_commands_that_need_the_backend_say_what_is_missing(usher_in: Usher, folder: Path, command: list[str]) -> None:
-    (folder / "usher.yaml").write_text("provider: {auth_tokens: [t]}\ndatabase_url: sqlite:///usher.db\n")
+    (folder / "usher.yaml").write_text(
+        "provider: {auth_tokens: [ask-me-for-tests]}\ndatabase_url: sqlite:///usher.db\n"
+    )
     result = usher_in(*command)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("error: backend.api_key and backend.auth_token are empty: ")
@@ -131,6 +137,27 @@ def test_serve_refuses_to_let_anyone_ask_by_accident(usher_in: Usher) -> None:
     assert result.stderr.count("\n") == 1
 
 
+def test_serve_refuses_tokens_that_could_be_guessed(usher_in: Usher, folder: Path) -> None:
+    (folder / "usher.yaml").write_text(
+        "provider: {auth_tokens: [sixteen-letters-, 15-letters-long]}\nadmin: {tokens: [x]}\n"
+    )
+    result = usher_in("serve")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: provider.auth_tokens[1] and admin.tokens[0] are shorter than 16 characters")
+    assert result.stderr.count("\n") == 1
+    assert "15-letters-long" not in result.stderr
+
+
+def test_config_show_keeps_the_path_of_a_webhook_to_itself(usher_in: Usher, folder: Path) -> None:
+    (folder / "usher.yaml").write_text(
+        "notifications: {webhook: {url: 'https://hooks.example:8443/services/TOPSECRET?x=TOPSECRET', secret: "
+        f"{'whsec_' + 'c2VjcmV0' * 4}}}}}"
+    )
+    shown = usher_in("config", "show")
+    assert "TOPSECRET" not in shown.output
+    assert '"https://hooks.example:8443/********"' in shown.stdout
+
+
 def test_config_show_prints_every_setting_with_its_origin(usher_in: Usher, folder: Path) -> None:
     (folder / "usher.yaml").write_text(
         "database_url: postgresql://u:TOPSECRET@h/n\nbackend: {api_key: TOPSECRET}\nadmin: {tokens: [TOPSECRET]}\n"
@@ -142,3 +169,47 @@ def test_config_show_prints_every_setting_with_its_origin(usher_in: Usher, folde
     assert ["database_url", "postgresql://u:********@h/n", "usher.yaml:1"] in rows
     assert ["backend.api_key", "********", "usher.yaml:2"] in rows
     assert ["backend.timeout", "30", "default"] in rows
+
+
+def test_a_setting_that_is_missing_for_want_of_a_file_says_so(folder: Path) -> None:
+    (folder / "usher.yaml").write_text("backend: {api_key: k, auth_token: t}\n")
+    found = CliRunner().invoke(usher, ["provider", "register", "--url", "https://x.example/permissions/check"])
+    assert found.exit_code == 1
+    [line] = found.stderr.splitlines()
+    assert line.startswith("error: backend.api_key and backend.auth_token are empty")
+    assert line.endswith("; no settings file was read: name yours with --config or USHER_CONFIG")
+
+    named = CliRunner().invoke(usher, ["plan", "--config", "usher.yaml"])
+    assert named.exit_code == 1
+    assert "directory.sources is empty" in named.stderr
+    assert "no settings file was read" not in named.stderr
+
+
+def test_list_of_commands_says_of_each_what_it_says_itself() -> None:
+    context = click.Context(usher)
+    said = {name: usher.get_command(context, name) for name in usher.list_commands(context)}
+    assert {name: command.get_short_help_str(200) for name, command in said.items() if command} == HELPS
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_waits_for_nothing_that_it_does_not_need(argument: str) -> None:
+    asked = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "app", argument], capture_output=True, text=True, check=True
+    )
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in asked.stderr.splitlines()}
+    assert "click" in imported
+    slow = {"sqlalchemy", "sqlmodel", "pydantic", "flask", "requests", "rich", "structlog", "gunicorn", "alembic"}
+    assert imported & slow == set()
+
+
+@pytest.mark.process
+def test_completion_names_commands_without_importing_them() -> None:
+    environment = {"_USHER_COMPLETE": "bash_complete", "COMP_WORDS": "usher di", "COMP_CWORD": "1"}
+    script = "import sys; from app.cli import main; sys.argv = ['usher']\ntry: main()\nfinally: print(*sys.modules)"
+    asked = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    *names, modules = asked.stdout.splitlines()
+    assert names == ["plain,discard", "plain,directory"]
+    assert "sqlalchemy" not in modules.split()

@@ -1,12 +1,22 @@
 """Plans, syncs and approvals against the self-hosted backend, by their exit codes and what they print."""
 
+import contextlib
+import getpass
 import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 from sqlalchemy import text
 
+from app.apply.applier import Applier
+from app.commands.sync import report_lines
 from app.database.engine import open_engine
 from tests.commands.conftest import DIRECTORY, Usher
 
@@ -52,6 +62,7 @@ def test_sync_applies_a_stored_plan_and_refuses_it_when_the_world_moved_on(
     assert usher_with_backend("directory", "refresh").exit_code == 0
     late = usher_with_backend("sync", "--plan", plan_id)
     assert (late.exit_code, late.stdout) == (1, "")
+    assert lines(usher_with_backend("runs"))[0].split("\t")[1] == "cancelled", "nothing to attend to"
     assert "Traceback" not in late.stderr
     assert late.stderr.splitlines()[-1].startswith("error: ")
     fresh = json.loads(usher_with_backend("plan", "--json").stdout)["planId"]
@@ -148,13 +159,21 @@ def held_run(usher_with_backend: Usher, folder: Path) -> str:
 
 
 def test_approve_lets_held_deletes_go(usher_with_backend: Usher, held_run: str) -> None:
-    approved = usher_with_backend("approve", held_run)
+    approved = usher_with_backend("approve", held_run, "--reason", "they left")
     assert approved.exit_code == 0, approved.output
     assert "4 held deletes were approved" in approved.stdout
     assert usher_with_backend("plan").exit_code == 0
     again = usher_with_backend("approve", held_run)
     assert again.exit_code == 1
-    assert again.stderr == "error: only a held run can be approved; this one is done\n"
+    assert again.stderr.startswith("error: only a held run can be approved; this one is done, approved on ")
+    user = getpass.getuser()
+    assert again.stderr.endswith(f" UTC by {user} (command line) (they left)\n")
+    run = json.loads(usher_with_backend("runs", held_run, "--json").stdout)
+    assert run["started"] <= run["heldAt"] <= run["decision"]["at"] <= run["resumed"]
+    assert re.search(
+        rf"held on .* UTC, approved on .* UTC by {user} \(command line\) \(they left\)",
+        usher_with_backend("runs", held_run).stdout,
+    )
 
 
 def test_plan_of_held_deletes_alone_is_no_change(usher_with_backend: Usher, held_run: str) -> None:
@@ -187,11 +206,33 @@ def test_plan_of_parked_items_alone_is_no_change(usher_with_backend: Usher, fold
     assert usher_with_backend("sync").exit_code == 3
 
 
-def test_discard_drops_them_and_the_next_run_holds_them_again(usher_with_backend: Usher, held_run: str) -> None:
-    dropped = usher_with_backend("discard", held_run)
-    assert (dropped.exit_code, dropped.stdout) == (0, f"the 4 held deletes of run {held_run} are dropped\n")
-    assert usher_with_backend("sync").exit_code == 3
-    assert usher_with_backend("sync", "--allow-deletes").exit_code == 0
+def test_discard_holds_until_somebody_allows_the_deletes(usher_with_backend: Usher, held_run: str) -> None:
+    dropped = usher_with_backend("discard", held_run, "--reason", "on leave")
+    assert dropped.exit_code == 0
+    assert dropped.stdout.startswith("4 held deletes are dropped, and left alone from now on; ")
+    shown = usher_with_backend("runs", held_run)
+    assert shown.stdout.count("\tdiscarded\t") == 4
+    assert "cancelled: 4 discarded (0 calls)" in shown.stdout
+    assert "error" not in shown.stderr
+    again = usher_with_backend("sync")
+    assert (again.exit_code, "done: 4 discarded (0 calls)" in again.stdout) == (0, True), again.output
+    plan = usher_with_backend("plan")
+    assert (plan.exit_code, lines(plan)[-2]) == (0, "nothing to do now; 4 left alone, as was decided")
+    allowed = usher_with_backend("sync", "--allow-deletes")
+    assert (allowed.exit_code, "done: 4 done" in allowed.stdout) == (0, True), allowed.output
+
+
+def test_runs_says_of_a_plan_what_it_planned_and_held(usher_with_backend: Usher, held_run: str, folder: Path) -> None:
+    directory = folder / "directory.yaml"
+    directory.write_text(directory.read_text().replace("name: U0", "name: Una"))
+    planned = json.loads(usher_with_backend("plan", "--json").stdout)
+    shown = usher_with_backend("runs", planned["runId"])
+    words = "1 to update; 4 held back by the limits"
+    assert f"planned only: {words}" in lines(shown), shown.output
+    assert f"usher sync --plan {planned['planId']} applies it, while nothing else has moved on" in lines(shown)
+    assert "nothing to do" not in shown.stdout
+    assert words in lines(usher_with_backend("runs"))[0].split("\t")
+    assert held_run in usher_with_backend("runs").stdout
 
 
 def test_runs_shows_one_run_with_its_items(usher_with_backend: Usher, held_run: str) -> None:
@@ -248,7 +289,7 @@ def test_source_that_is_not_read_well_is_told_once(usher_with_backend: Usher, fo
     assert usher_with_backend("sync").exit_code == 0
     (folder / "directory.yaml").unlink()
     failed = usher_with_backend(command)
-    assert failed.exit_code == 0, failed.output
+    assert failed.exit_code == 1, failed.output
     assert [line for line in failed.stderr.splitlines() if "directory.yaml" in line] == [
         "source directory.yaml could not be read: No such file or directory"
     ]
@@ -261,10 +302,11 @@ def test_source_that_is_not_read_well_is_told_once(usher_with_backend: Usher, fo
     assert "source directory.yaml was read in part: 1 malformed record(s)" in lines(usher_with_backend("runs", last))
 
 
-def test_retry_parked_says_how_many(usher_with_backend: Usher) -> None:
-    result = usher_with_backend("sync", "--retry-parked")
-    assert result.exit_code == 0
-    assert "0 parked items will be tried again" in result.stderr
+def test_retry_says_how_many(usher_with_backend: Usher) -> None:
+    result = usher_with_backend("sync", "--retry", "--kind", "document", "--organization", "acme")
+    assert result.exit_code == 0, result.output
+    assert "0 items that wait for the next try and 0 parked items will be tried now" in result.stderr
+    assert usher_with_backend("sync", "--kind", "document").exit_code == 2
 
 
 def test_bootstrap_says_what_the_backend_objects_to(usher_in: Usher, folder: Path, backend_url: str) -> None:
@@ -272,3 +314,247 @@ def test_bootstrap_says_what_the_backend_objects_to(usher_in: Usher, folder: Pat
     result = usher_in("backend", "bootstrap", "--email", "nonsense", config="bare.yaml")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("error: create_workspace: INVALID_ARGUMENT")
+
+
+def test_another_path_for_the_only_source_deletes_nothing(usher_with_backend: Usher, folder: Path) -> None:
+    assert usher_with_backend("sync").exit_code == 0
+    (folder / "other.yaml").write_text("")
+    settings = (folder / "usher.yaml").read_text()
+    (folder / "usher.yaml").write_text(settings.replace("path: directory.yaml", "path: other.yaml"))
+    planned = usher_with_backend("plan", "--json")
+    assert json.loads(planned.stdout)["changes"] == []
+    assert usher_with_backend("check", "ada", "organization", "acme").exit_code == 0
+    usher_with_backend("sync")
+    assert usher_with_backend("check", "ada", "organization", "acme").exit_code == 0
+    (folder / "other.yaml").write_text(DIRECTORY.replace("  - {organizationId: acme, userId: ada}\n", ""))
+    told = usher_with_backend("sync")
+    assert told.exit_code == 0
+    assert "source directory.yaml: is no longer among directory.sources" in told.stderr
+    assert usher_with_backend("directory", "forget", "directory.yaml").exit_code == 0
+    plan = json.loads(usher_with_backend("plan", "--json").stdout)
+    assert [(change["action"], change["kind"], change["id"]) for change in plan["changes"]] == [
+        ("delete", "organizationUser", "ada")
+    ]
+
+
+def test_plan_lets_nobody_in_and_locks_nobody_out(usher_with_backend: Usher, folder: Path) -> None:
+    assert usher_with_backend("plan").exit_code == 10
+    never = usher_with_backend("check", "ada", "organization", "acme")
+    assert never.stderr == "error: the directory was never read: run usher directory refresh, or a sync\n"
+    assert usher_with_backend("sync").exit_code == 0
+    (folder / "directory.yaml").write_text(DIRECTORY.replace("  - {organizationId: acme, userId: ada}\n", ""))
+    plan = json.loads(usher_with_backend("plan", "--json").stdout)
+    assert [(change["action"], change["id"]) for change in plan["changes"]] == [("delete", "ada")]
+    assert usher_with_backend("check", "ada", "organization", "acme").exit_code == 0
+    assert usher_with_backend("sync", "--plan", plan["planId"]).exit_code == 0
+    assert usher_with_backend("check", "ada", "organization", "acme").exit_code == 4
+
+
+def test_plan_of_another_file_shows_what_would_come_of_it(usher_with_backend: Usher, folder: Path) -> None:
+    assert usher_with_backend("sync").exit_code == 0
+    without_ada = DIRECTORY.replace("  - {organizationId: acme, userId: ada}\n", "")
+    (folder / "next.yaml").write_text(without_ada)
+    for given in ("next.yaml", "directory.yaml=next.yaml"):
+        result = usher_with_backend("plan", "--directory", given, "--json")
+        assert result.exit_code == 10, result.stderr
+        plan = json.loads(result.stdout)
+        assert [(change["action"], change["id"]) for change in plan["changes"]] == [("delete", "ada")]
+        assert plan["report"]["whatIf"] == ["next.yaml"]
+    assert usher_with_backend("check", "ada", "organization", "acme").exit_code == 0
+    assert usher_with_backend("plan").exit_code == 0
+    early = usher_with_backend("sync", "--plan", plan["planId"])
+    assert early.exit_code == 1
+    assert "was made when the directory or the backend stood otherwise" in early.stderr
+    (folder / "directory.yaml").write_text(without_ada)
+    assert usher_with_backend("sync", "--plan", plan["planId"]).exit_code == 0
+
+
+def test_another_file_may_stand_for_all_sources_or_for_one(usher_with_backend: Usher, folder: Path) -> None:
+    (folder / "more.yaml").write_text("memberships:\n  - {organizationId: acme, userId: cleo}\n")
+    settings = (folder / "usher.yaml").read_text()
+    one = "- {type: file, path: directory.yaml}"
+    (folder / "usher.yaml").write_text(settings.replace(one, f"{one}\n    - {{type: file, path: more.yaml}}"))
+    assert usher_with_backend("sync").exit_code == 0
+    (folder / "less.yaml").write_text("memberships:\n  - {organizationId: acme, userId: cleo, accessRole: viewer}\n")
+    shown = json.loads(usher_with_backend("plan", "--directory", "more.yaml=less.yaml", "--json").stdout)
+    assert [(change["action"], change["id"]) for change in shown["changes"]] == [("update", "cleo")]
+    shown = json.loads(usher_with_backend("plan", "--directory", "directory.yaml", "--json").stdout)
+    # By her own grant she stays on a document; deleting her from the organization takes that away in the backend.
+    assert [(change["action"], change["kind"], change["id"]) for change in shown["changes"]] == [
+        ("delete", "organizationUser", "cleo"),
+        ("add", "documentUser", "cleo"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["missing.yaml"], "missing.yaml: No such file or directory"),
+        (["a.yaml", "b.yaml"], "--directory a.yaml: several are given as NAME=FILE, with the names of sources: dir"),
+        (["directory.yaml=a", "directory.yaml=b"], "--directory: directory.yaml is given twice"),
+        ([""], "--directory : not the path of a file"),
+    ],
+)
+def test_another_file_that_cannot_be_planned_ends_in_a_line(
+    usher_with_backend: Usher, given: list[str], says: str
+) -> None:
+    result = usher_with_backend("plan", *[word for one in given for word in ("--directory", one)])
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "sync"])
+def test_exit_code_tells_that_no_source_could_be_read(usher_with_backend: Usher, folder: Path, command: str) -> None:
+    assert usher_with_backend("sync").exit_code == 0
+    (folder / "directory.yaml").unlink()
+    result = usher_with_backend(command)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        "error: no source could be read: what it was worked out from is what they said before"
+    )
+    assert usher_with_backend(command, "--json").exit_code == 1
+
+
+def test_ids_of_runs_may_be_shortened_or_be_latest(usher_with_backend: Usher, held_run: str) -> None:
+    full = usher_with_backend("runs", held_run)
+    for shown in ("latest", held_run[:-3], held_run[:19]):
+        assert usher_with_backend("runs", shown).stdout == full.stdout, shown
+    many = usher_with_backend("runs", held_run[:4])
+    assert (many.exit_code, many.stdout) == (1, "")
+    assert many.stderr.startswith(f"error: more than one run begins with {held_run[:4]}, as {held_run} and ")
+    approved = usher_with_backend("approve", "latest", "--json")
+    assert (approved.exit_code, json.loads(approved.stdout)["runId"]) == (0, held_run)
+
+
+def test_discard_tells_programs_too(usher_with_backend: Usher, held_run: str) -> None:
+    dropped = usher_with_backend("discard", held_run[:20], "--json")
+    assert (dropped.exit_code, json.loads(dropped.stdout)["runId"]) == (0, held_run)
+
+
+def test_stored_plan_may_be_named_by_its_beginning(usher_with_backend: Usher) -> None:
+    plan_id = lines(usher_with_backend("plan"))[-1].split()[-1]
+    assert usher_with_backend("sync", "--plan", "nothing").stderr == (
+        "error: there is no plan nothing of this backend: usher plan makes one\n"
+    )
+    done = usher_with_backend("sync", "--plan", plan_id[:-4])
+    assert done.exit_code == 0, done.output
+
+
+def test_plan_for_nobody_is_an_error_alone(usher_with_backend: Usher) -> None:
+    result = usher_with_backend("plan", "--user", "nobody")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1].endswith("knows user nobody")
+
+
+def test_held_items_are_shown_with_their_reason_and_the_hold_once(usher_with_backend: Usher, held_run: str) -> None:
+    shown = usher_with_backend("runs", held_run).stdout
+    assert "no membership of the organization any more" in shown
+    holds = [line for line in shown.splitlines() if line.startswith("held back: ")]
+    assert len(holds) == 1
+    assert holds[0].startswith("held back: 4 deletes of organizationUser of acme: ")
+
+
+def test_report_of_a_verify_is_readable() -> None:
+    found = {
+        "seen": 1972,
+        "missing": 3,
+        "changed": 0,
+        "adopted": 1550,
+        "undeleted": 0,
+        "foreign": {"document": 121, "folder": 2},
+        "foreignNamed": [f"document acme / doc-{number}" for number in range(100)],
+        "notRead": ["group"],
+    }
+    told = list(report_lines({"verify": found}))
+    assert told[:4] == [
+        "verify: 1,972 items seen in the backend",
+        "verify: 3 of ours not there any more",
+        "verify: 1,550 there already and wanted: ours now",
+        "verify: 123 of somebody else's, which are left alone (121 document, 2 folder)",
+    ]
+    assert told[4] == "verify:   document acme / doc-0"
+    assert told[-2:] == ["verify:   … and 113 more", "verify: the backend does not tell about group"]
+
+
+def test_interrupted_sync_says_how_far_it_was(
+    usher_with_backend: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "directory.yaml").write_text(_with_members(12))
+    wait = Applier._wait_for_answers
+
+    def interrupted(applier: Applier, in_flight: int) -> object:
+        os.kill(os.getpid(), signal.SIGINT)
+        monkeypatch.undo()
+        return wait(applier, in_flight)
+
+    monkeypatch.setattr(Applier, "_wait_for_answers", interrupted)
+    result = usher_with_backend("sync")
+    assert result.exit_code == 130, result.output
+    assert re.fullmatch(
+        r"stopped: [0-9]+ done, [0-9]+ left to the next sync; run [0-9TZ]+-[0-9a-f]+", result.stderr.splitlines()[-1]
+    )
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {}], ids=str)
+def test_terminal_of_eighty_columns_shows_ids_that_can_be_copied_and_colours_where_they_are_wanted(
+    usher_with_backend: Usher, environment: dict[str, str]
+) -> None:
+    for _ in range(2):
+        assert usher_with_backend("plan").exit_code in {0, 10}
+    ids = [line.split("\t")[0] for line in lines(usher_with_backend("runs"))]
+    main, beside = pty.openpty()
+    names = {name: value for name, value in os.environ.items() if not name.startswith(("USHER_", "NO_COLOR"))}
+    with subprocess.Popen(
+        [sys.executable, "-m", "app", "runs", "--config", "usher.yaml"],
+        stdout=beside,
+        stderr=subprocess.DEVNULL,
+        env=names | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"} | environment,
+    ) as process:
+        os.close(beside)
+        shown = b""
+        with contextlib.suppress(OSError):
+            while some := os.read(main, 4096):
+                shown += some
+        assert process.wait(60) == 0
+    os.close(main)
+    text_shown = shown.decode()
+    assert ("\x1b[3" in text_shown) == (not environment), text_shown
+    rows = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in text_shown.splitlines()]
+    assert all(len(row) <= 80 for row in rows)
+    found = [row.split()[0] for row in rows if row.startswith("2")]
+    assert len(found) == len(set(found)) == len(ids)
+    assert all(one.startswith(short) for one, short in zip(ids, found, strict=True))
+
+
+def test_copy_of_the_database_can_be_used(usher_with_backend: Usher, folder: Path) -> None:
+    assert usher_with_backend("sync").exit_code == 0
+    copied = usher_with_backend("db", "backup", "copy.db")
+    assert copied.exit_code == 0, copied.output
+    assert copied.stdout.startswith("copy.db: ")
+    assert (folder / "copy.db").stat().st_mode & 0o777 == 0o600
+    again = usher_with_backend("db", "backup", "copy.db")
+    assert (again.exit_code, again.stderr) == (1, "error: copy.db: File exists\n")
+    before = usher_with_backend("runs").stdout
+    for suffix in ("", "-wal", "-shm"):
+        (folder / f"usher.db{suffix}").unlink(missing_ok=True)
+    (folder / "copy.db").rename(folder / "usher.db")
+    assert usher_with_backend("runs").stdout == before
+    assert usher_with_backend("plan").exit_code == 0
+
+
+def test_postgresql_is_copied_by_its_own_tool(usher_in: Usher, folder: Path) -> None:
+    (folder / "usher.yaml").write_text("database_url: postgresql+psycopg://me@127.0.0.1:1/nothing\n")
+    result = usher_in("db", "backup", "copy.db")
+    assert result.exit_code == 1
+    assert "pg_dump" in result.stderr
+    assert not (folder / "copy.db").exists()
+
+
+def test_settings_and_upgrades_are_told_to_programs(usher_in: Usher) -> None:
+    shown = json.loads(usher_in("config", "show", "--json").stdout)
+    assert shown["database_url"] == {"value": "sqlite:///usher.db", "from": "usher.yaml:1"}
+    assert shown["server.port"] == {"value": 8080, "from": "default"}
+    assert json.loads(usher_in("db", "upgrade", "--json").stdout) == {"upgraded": True}
+    assert json.loads(usher_in("db", "upgrade", "--json").stdout) == {"upgraded": False}

@@ -182,8 +182,8 @@ def wire_names(model):
     ("name", "data", "field", "limit", "complaint"),
     [
         ("get_users", {"organizationId": "a"}, "organizationUserGroupIds", limits.IDS_PER_READ, "items, not 31"),
-        ("get_permissions", {"organizationId": "a", "userIds": []}, "folderIds", 30, "items, not 31"),
-        ("get_permissions", {"organizationId": "a", "userIds": []}, "documentIds", 30, "items, not 31"),
+        ("get_permissions", {"organizationId": "a", "userIds": []}, "folderIds", 1000, "items, not 1001"),
+        ("get_permissions", {"organizationId": "a", "userIds": []}, "documentIds", 1000, "items, not 1001"),
     ],
 )
 def test_further_lists_take_their_limit_and_no_more(name, data, field, limit, complaint):

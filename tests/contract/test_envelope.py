@@ -3,8 +3,8 @@
 import pytest
 
 from app.contract.base import ItemResult
-from app.contract.envelope import FailureEnvelope, SuccessEnvelope, bare, item_failures, success
-from app.contract.errors import Internal, InvalidArgument, error_envelope
+from app.contract.envelope import FailureEnvelope, bare, success
+from app.contract.errors import Internal, error_envelope
 from app.contract.operations import ADD_CRDT_DATA, GET_ACTIVITY_LOGS, GET_USERS, SEARCH_JUDGMENTS
 
 
@@ -20,7 +20,6 @@ def test_success_puts_models_and_token_on_the_wire():
     body = success("ok", {"ada": ItemResult(success=True, id="ada")}, next_page_token="t", token_field="pageToken")
     expected = {"status": "success", "message": "ok", "data": {"ada": {"success": True, "id": "ada"}}, "pageToken": "t"}
     assert body == {"result": expected}
-    assert SuccessEnvelope.model_validate(body).result.page_token == "t"
 
 
 def test_bare_result_has_no_status():
@@ -46,12 +45,3 @@ def test_failure_envelope_reads_item_details():
     parsed = FailureEnvelope.model_validate(error_envelope(error))
     assert parsed.error.details is not None
     assert parsed.error.details["d"].code == "not-found"
-
-
-def test_item_failures_leaves_out_what_cannot_be_read():
-    error = Internal("partly", details={"a": {"success": True}, "b": "what", "c": {"success": "yes"}})
-    assert item_failures(error) == {"a": ItemResult(success=True)}
-
-
-def test_item_failures_of_an_error_without_details_is_empty():
-    assert item_failures(InvalidArgument("no")) == {}

@@ -1,13 +1,24 @@
 """The OpenAPI document: complete, sound in itself, and of one mind with the models."""
 
+import copy
+import functools
+import operator
+import re
+
 import jsonschema_rs
 import pytest
 
-from app.contract.errors import HTTP_CODE, NotFound, error_envelope
+from app.contract.errors import HTTP_CODE, InvalidArgument, NotFound, error_envelope
 from app.contract.headers import HeaderNames
 from app.contract.openapi import document
 from app.contract.operation import AuthLevel
 from app.contract.operations import OPERATIONS, by_name
+
+BEYOND_SCHEMA = re.compile(
+    "must not contain NUL|is not valid text|must be an ISO 8601 time|must not be after end"
+    "|must equal id when type is organization|must ask at most"
+)
+"""Refusals that JSON Schema has no words for."""
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +100,48 @@ def test_document_agrees_with_the_models_about_requests(spec, request_case):
     assert validator(spec, schema).is_valid({"data": case["data"]}) == accepted
 
 
+ODD = [None, [], {}, "", 0, -1, 1.5, 10**6, True, "x", "x" * 600, [None], [[]], [{}], [""], {"x": None}, "\x00"]
+"""What programs send by mistake, or to see what happens."""
+
+
+def places(value, path=()):
+    """The path of everything within `value`."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield (*path, key)
+        yield from places(one, (*path, key))
+
+
+def bent(data):
+    """`data` with something odd in each place in turn, or with nothing there."""
+    for path in places(data):
+        for odd in ODD:
+            changed = copy.deepcopy(data)
+            around = functools.reduce(operator.getitem, path[:-1], changed)
+            around[path[-1]] = odd
+            yield path, changed
+        changed = copy.deepcopy(data)
+        del functools.reduce(operator.getitem, path[:-1], changed)[path[-1]]
+        yield path, changed
+
+
+def test_document_agrees_with_the_models_wherever_something_odd_stands(spec, request_case):
+    name, case = request_case
+    asked = by_name(name)
+    check = validator(spec, spec["paths"][asked.path]["post"]["requestBody"]["content"]["application/json"]["schema"])
+    differ = []
+    for place, data in bent(case["data"]):
+        try:
+            asked.parse({"data": data})
+        except InvalidArgument as error:
+            if check.is_valid({"data": data}) and not BEYOND_SCHEMA.search(error.message):
+                differ.append((place, data, error.message))
+        else:
+            if not check.is_valid({"data": data}):
+                differ.append((place, data, next(check.iter_errors({"data": data})).message))
+    assert differ == []
+
+
 def test_document_agrees_with_sample_answers(spec, answer_case):
     name, body = answer_case
     schema = spec["paths"][by_name(name).path]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
@@ -103,3 +156,13 @@ def test_header_names_carry_the_references_prefix_by_default():
     assert names.auth_token == "x-service-auth-token"
     assert names.workspace_id == "x-service-workspace-id"
     assert names.workspace_auth_token == "x-service-workspace-auth-token"
+
+
+def test_document_tells_that_an_owner_s_address_is_judged(spec):
+    for name in ("create_workspace", "create_api_key"):
+        schema = spec["paths"][by_name(name).path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        checked = jsonschema_rs.Draft202012Validator(
+            {**schema, "components": spec["components"]}, validate_formats=True
+        )
+        assert checked.is_valid({"data": {"ownerEmail": "ada@acme.example", "type": "testing"}})
+        assert not checked.is_valid({"data": {"ownerEmail": "ada", "type": "testing"}})

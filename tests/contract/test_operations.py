@@ -8,7 +8,7 @@ import yaml
 from app.contract import operations
 from app.contract.base import Request
 from app.contract.errors import InvalidArgument, Status
-from app.contract.operation import AuthLevel, Tier, UnreadableAnswerError
+from app.contract.operation import AuthLevel, Tier, UnreadableAnswerError, Verb
 from app.contract.operations import OPERATIONS, by_name, by_path
 
 TABLE = yaml.safe_load((Path(__file__).parent / "data" / "operations.yaml").read_text(encoding="utf-8"))
@@ -159,3 +159,56 @@ def test_operation_without_data_does_not_look_at_what_a_deployment_sends():
     body = {"result": {"status": "success", "message": "ok", "data": {"anything": 1}}}
     assert operations.MOVE_DOCUMENTS.read(body).data is None
     assert operations.DELETE_FOLDER.read(body).data is None
+
+
+@pytest.mark.parametrize(
+    ("name", "verb"),
+    [
+        ("get_users", Verb.READ),
+        ("search_judgments", Verb.READ),
+        ("add_users", Verb.ADD),
+        ("create_workspace", Verb.ADD),
+        ("delete_folder", Verb.DELETE),
+        ("remove_permissions", Verb.DELETE),
+        ("move_documents", Verb.UPDATE),
+        ("disable_organizations", Verb.UPDATE),
+    ],
+)
+def test_verb_is_what_it_does_to_the_things_it_names(name, verb):
+    assert by_name(name).verb is verb
+
+
+def test_counterparts_are_an_add_and_an_update_that_name_each_other():
+    pairs = {op.name: op.counterpart for op in OPERATIONS if op.counterpart is not None}
+    assert pairs
+    for name, counterpart in pairs.items():
+        assert pairs[counterpart] == name
+        assert {by_name(name).verb, by_name(counterpart).verb} == {Verb.ADD, Verb.UPDATE}
+        assert by_name(name).items_field == by_name(counterpart).items_field
+
+
+def test_only_what_makes_something_new_each_time_is_not_repeatable():
+    assert {op.name for op in OPERATIONS if not op.is_repeatable} == {
+        "create_workspace",
+        "create_api_key",
+        "reset_auth_token",
+        "create_advanced_webhook_endpoint",
+        "migrate_documents",
+        "add_comment_annotations",
+        "add_comments",
+        "add_notifications",
+    }
+    assert not any(op.is_read for op in OPERATIONS if not op.is_repeatable)
+
+
+def test_probes_are_requests_without_items():
+    for op in OPERATIONS:
+        if op.probed_by is not None:
+            assert op.probe is None
+            other = by_name(op.probed_by)
+            assert other.tier is Tier.EXTENDED
+            assert other.probed_by is None
+            assert other.empty_request("acme")
+        if op.probe is not None:
+            sent = op.empty_request("acme").to_wire()
+            assert sent == {"organizationId": "acme", **op.probe} | ({op.items_field: []} if op.items_field else {})

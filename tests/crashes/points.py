@@ -24,8 +24,8 @@ from typing import Any
 from sqlalchemy import Engine, text
 
 from app.database.engine import reading
-from app.store.lock import sync_lock
-from app.store.runs import RunStatus
+from app.runs.lifecycle import RunStatus
+from app.runs.lock import sync_lock
 from tests.faults.company import HOME, Company, edit_many, rename_all
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.world import World

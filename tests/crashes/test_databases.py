@@ -20,7 +20,7 @@ from sqlalchemy import event
 from app.bootstrap import STORE_MIGRATIONS
 from app.database.engine import open_engine
 from app.database.migrations import upgrade
-from app.store.runs import RunStatus
+from app.runs.lifecycle import RunStatus
 from tests.faults.company import Company, edit_many, rename_all
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.live import LiveWorld, until

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import text
 
 from app.database.engine import open_engine
-from app.store.lock import sync_lock
+from app.runs.lock import sync_lock
 from tests.conftest import POSTGRES
 
 pytestmark = [

@@ -11,8 +11,8 @@ import pytest
 from app.bootstrap import STORE_MIGRATIONS
 from app.database.engine import open_engine
 from app.database.migrations import upgrade
+from app.runs.reading import refresh
 from app.settings import Settings
-from app.sync.reading import refresh
 from app.web import create_app
 from tests.conftest import POSTGRES
 from tests.crashes.sessions import end_sessions

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.store.runs import RunStatus
+from app.runs.lifecycle import RunStatus
 from tests.conftest import POSTGRES
 from tests.crashes.sessions import HOLDS_LOCK, end_sessions
 from tests.faults.company import Company, rename_all

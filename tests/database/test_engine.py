@@ -1,5 +1,7 @@
 """Transactions mean the same on both databases."""
 
+import os
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,7 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from app.database.engine import DatabaseUrlError, open_engine, parse_url, reading, writing
+from app.database.engine import DatabaseUrlError, DriverMissingError, open_engine, parse_url, reading, writing
+from app.database.private import close_to_others, write_file
+from tests.conftest import POSTGRES
 
 
 @pytest.fixture
@@ -78,8 +82,25 @@ def test_parse_url_names_what_is_wrong(url: str, complaint: str) -> None:
         parse_url(url)
 
 
-def test_parse_url_takes_plain_postgresql_urls() -> None:
-    assert parse_url("postgresql://usher@db/usher").drivername == "postgresql+psycopg"
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg2", "postgresql+psycopg"])
+def test_parse_url_takes_every_way_to_write_a_postgresql_url(scheme: str) -> None:
+    url = parse_url(f"{scheme}://usher@db/usher?sslmode=require")
+    assert url.render_as_string() == "postgresql+psycopg://usher@db/usher?sslmode=require"
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(not POSTGRES, reason="USHER_TEST_POSTGRES names no server")
+def test_a_short_postgres_url_is_used() -> None:
+    engine = open_engine(POSTGRES.replace("postgresql+psycopg://", "postgres://"))
+    with reading(engine) as connection:
+        assert connection.execute(text("SELECT 1")).scalar() == 1
+    engine.dispose()
+
+
+def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(DriverMissingError, match=r"pip install 'usher\[postgres\]'"):
+        open_engine("postgres://usher@db/usher")
 
 
 def test_a_new_file_can_be_opened_by_many_at_once(tmp_path: Path) -> None:
@@ -96,3 +117,37 @@ def test_a_new_file_can_be_opened_by_many_at_once(tmp_path: Path) -> None:
             list(pool.map(use, engines))
         for engine in engines:
             engine.dispose()
+
+
+def test_a_new_database_is_its_owners_alone(tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier"
+    earlier.mkdir(mode=0o755)
+    before = os.umask(0o022)
+    try:
+        engine = open_engine(f"sqlite:///{earlier}/new/folder/u.db")
+        with writing(engine) as connection:
+            connection.execute(text("CREATE TABLE t (x)"))
+            modes = {one.name: one.stat().st_mode & 0o777 for one in (earlier / "new" / "folder").iterdir()}
+        engine.dispose()
+    finally:
+        os.umask(before)
+    assert set(modes) == {"u.db", "u.db-wal", "u.db-shm"}
+    assert set(modes.values()) == {0o600}
+    assert (earlier / "new").stat().st_mode & 0o777 == (earlier / "new" / "folder").stat().st_mode & 0o777 == 0o700
+    assert earlier.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_private_file_is_taken_from_others_and_no_link_is_followed(tmp_path: Path) -> None:
+    file, link, target = tmp_path / "token", tmp_path / "link", tmp_path / "target"
+    file.write_text("an older and longer token")
+    file.chmod(0o644)
+    write_file(file, "new")
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o600)
+    target.write_text("kept")
+    link.symlink_to(target)
+    with pytest.raises(OSError, match="symbolic"):
+        write_file(link, "new")
+    assert target.read_text() == "kept"
+    file.chmod(0o640)
+    close_to_others(file)
+    assert file.stat().st_mode & 0o777 == 0o600

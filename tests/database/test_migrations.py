@@ -2,49 +2,52 @@
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Boolean, Column, Integer, MetaData, Table, func, insert, select
+from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, insert, inspect, select
 
-import app.backend
-import app.store
+import app
 from app.backend.schema import METADATA as BACKEND
+from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.database.engine import open_engine, writing
-from app.database.migrations import SchemaNewerError, pending, upgrade
+from app.database.migrations import Migrations, SchemaNewerError, pending, upgrade
+from app.database.programs import ForeignDatabaseError
 from app.store.schema import METADATA as STORE
 
 OWNERS = [
-    pytest.param(Path(app.store.__file__).parent / "migrations", STORE, id="store"),
-    pytest.param(Path(app.backend.__file__).parent / "migrations", BACKEND, id="backend"),
+    pytest.param(STORE_MIGRATIONS, STORE, id="store"),
+    pytest.param(BACKEND_MIGRATIONS, BACKEND, id="backend"),
 ]
 
 
-@pytest.mark.parametrize(("folder", "metadata"), OWNERS)
-def test_upgrade_from_empty_makes_the_tables_of_the_code(database_url: str, folder: Path, metadata: MetaData) -> None:
+@pytest.mark.parametrize(("migrations", "metadata"), OWNERS)
+def test_upgrade_from_empty_makes_the_tables_of_the_code(
+    database_url: str, migrations: Migrations, metadata: MetaData
+) -> None:
     engine = open_engine(database_url)
-    assert pending(engine, folder)
-    assert upgrade(engine, folder)
-    assert not pending(engine, folder)
-    assert not upgrade(engine, folder)
+    assert pending(engine, migrations)
+    assert upgrade(engine, migrations)
+    assert not pending(engine, migrations)
+    assert not upgrade(engine, migrations)
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        assert compare_metadata(migrations.context(connection), metadata) == []
     engine.dispose()
 
 
-@pytest.mark.parametrize(("folder", "metadata"), OWNERS)
+@pytest.mark.parametrize(("migrations", "metadata"), OWNERS)
 def test_upgrade_from_each_revision_keeps_what_is_there(
-    database_url: str, tmp_path: Path, folder: Path, metadata: MetaData
+    database_url: str, tmp_path: Path, migrations: Migrations, metadata: MetaData
 ) -> None:
-    old = copied(folder, tmp_path)
+    old = copied(migrations, tmp_path)
     engine = open_engine(database_url)
     numbers: list[int] = []
-    for revision in sorted((folder / "versions").glob("*.py")):
-        shutil.copy(revision, old / "versions")
+    for revision in sorted((migrations.folder / "versions").glob("*.py")):
+        shutil.copy(revision, old.folder / "versions")
         assert upgrade(engine, old)
         with writing(engine) as connection:
             # The one table without which neither of them can be.
@@ -52,18 +55,18 @@ def test_upgrade_from_each_revision_keeps_what_is_there(
             connection.execute(insert(table).values(filled(table, len(numbers))))
             numbers.append(len(numbers))
             assert connection.scalar(select(func.count()).select_from(table)) == len(numbers)
-    assert not pending(engine, folder)
+    assert not pending(engine, migrations)
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        assert compare_metadata(migrations.context(connection), metadata) == []
     engine.dispose()
 
 
-def copied(folder: Path, to: Path) -> Path:
-    """The folder without its revisions."""
+def copied(migrations: Migrations, to: Path) -> Migrations:
+    """The same without its revisions."""
     (to / "migrations" / "versions").mkdir(parents=True)
     for name in ("env.py", "script.py.mako"):
-        shutil.copy(folder / name, to / "migrations")
-    return to / "migrations"
+        shutil.copy(migrations.folder / name, to / "migrations")
+    return replace(migrations, folder=to / "migrations")
 
 
 def filled(table: Table, number: int) -> dict[str, object]:
@@ -91,37 +94,115 @@ def test_the_first_revision_stays_as_it_was_published(owner: str, digest: str) -
 
 
 def test_upgrade_by_several_processes_at_once_happens_once(database_url: str) -> None:
-    folder = Path(app.store.__file__).parent / "migrations"
     engines = [open_engine(database_url) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda engine: upgrade(engine, folder), engines))
-    assert not pending(engines[0], folder)
+        list(pool.map(lambda engine: upgrade(engine, STORE_MIGRATIONS), engines))
+    assert not pending(engines[0], STORE_MIGRATIONS)
     for engine in engines:
         engine.dispose()
 
 
 def test_a_database_of_a_newer_version_is_refused(database_url: str) -> None:
-    folder = Path(app.store.__file__).parent / "migrations"
     engine = open_engine(database_url)
-    upgrade(engine, folder)
+    upgrade(engine, STORE_MIGRATIONS)
     with writing(engine) as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        connection.exec_driver_sql("UPDATE usher_version SET version_num = '9999'")
     with pytest.raises(SchemaNewerError, match="newer version"):
-        upgrade(engine, folder)
+        upgrade(engine, STORE_MIGRATIONS)
     engine.dispose()
 
 
 def test_a_failed_upgrade_leaves_nothing_behind(database_url: str, tmp_path: Path) -> None:
-    source = Path(app.store.__file__).parent / "migrations"
-    folder = copied(source, tmp_path)
-    (folder / "versions" / "0001_broken.py").write_text(
+    broken = copied(STORE_MIGRATIONS, tmp_path)
+    (broken.folder / "versions" / "0001_broken.py").write_text(
         'import sqlalchemy as sa\nfrom alembic import op\nrevision = "0001"\ndown_revision = None\n\n\n'
         'def upgrade():\n    op.create_table("half", sa.Column("id", sa.Integer()))\n    raise RuntimeError("broken")\n'
     )
     engine = open_engine(database_url)
     with pytest.raises(RuntimeError, match="broken"):
-        upgrade(engine, folder)
+        upgrade(engine, broken)
     with engine.connect() as connection:
         assert not engine.dialect.has_table(connection, "half")
-    assert pending(engine, source)
+    assert pending(engine, STORE_MIGRATIONS)
+    engine.dispose()
+
+
+def put_into_shared_table(engine: Engine, migrations: Migrations) -> None:
+    """As both programs had it before each had a version table of its own."""
+    own = migrations.program.version_table
+    with writing(engine) as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL,"
+            " CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+        )
+        connection.exec_driver_sql(f"INSERT INTO alembic_version SELECT version_num FROM {own}")
+        connection.exec_driver_sql(f"DROP TABLE {own}")
+
+
+@pytest.mark.parametrize(("migrations", "metadata"), OWNERS)
+def test_a_database_of_the_shared_version_table_is_carried_over(
+    database_url: str, tmp_path: Path, migrations: Migrations, metadata: MetaData
+) -> None:
+    old = copied(migrations, tmp_path)
+    for revision in sorted((migrations.folder / "versions").glob("000[12]_*.py")):
+        shutil.copy(revision, old.folder / "versions")
+    engine = open_engine(database_url)
+    upgrade(engine, old)
+    put_into_shared_table(engine, migrations)
+    assert pending(engine, old)
+    assert upgrade(engine, migrations)
+    assert not pending(engine, migrations)
+    with engine.connect() as connection:
+        assert compare_metadata(migrations.context(connection), metadata) == []
+        assert "alembic_version" not in inspect(connection).get_table_names()
+    engine.dispose()
+
+
+def test_carrying_over_by_several_processes_at_once_happens_once(database_url: str) -> None:
+    engines = [open_engine(database_url) for _ in range(4)]
+    upgrade(engines[0], STORE_MIGRATIONS)
+    put_into_shared_table(engines[0], STORE_MIGRATIONS)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda engine: upgrade(engine, STORE_MIGRATIONS), engines))
+    assert not pending(engines[0], STORE_MIGRATIONS)
+    for engine in engines:
+        engine.dispose()
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared version table", "own version table"])
+@pytest.mark.parametrize(
+    ("owner", "other", "says"),
+    [
+        (STORE_MIGRATIONS, BACKEND_MIGRATIONS, "belongs to Usher itself: give the self-hosted backend one of its own"),
+        (BACKEND_MIGRATIONS, STORE_MIGRATIONS, "belongs to the self-hosted backend: give Usher itself one of its own"),
+    ],
+    ids=["store", "backend"],
+)
+def test_the_other_programs_database_is_refused_and_left_alone(
+    database_url: str, owner: Migrations, other: Migrations, says: str, *, shared: bool
+) -> None:
+    engine = open_engine(database_url)
+    upgrade(engine, owner)
+    if shared:
+        put_into_shared_table(engine, owner)
+    before = inspect(engine).get_table_names()
+    for use in (pending, upgrade):
+        with pytest.raises(ForeignDatabaseError, match=says) as caught:
+            use(engine, other)
+        assert f"({other.program.setting})" in str(caught.value)
+    assert inspect(engine).get_table_names() == before
+    upgrade(engine, owner)
+    assert not pending(engine, owner)
+    engine.dispose()
+
+
+def test_a_database_of_other_software_is_refused(database_url: str) -> None:
+    engine = open_engine(database_url)
+    with writing(engine) as connection:
+        connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+    assert pending(engine, STORE_MIGRATIONS), "an empty table is nobody's"
+    with writing(engine) as connection:
+        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('0001')")
+    with pytest.raises(ForeignDatabaseError, match="holds the tables of other software"):
+        upgrade(engine, STORE_MIGRATIONS)
     engine.dispose()

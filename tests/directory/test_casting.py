@@ -62,8 +62,8 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
-# Names with a blank in front cannot be fields that Usher knows.
-further = st.dictionaries(ids.map(lambda name: f" {name}"), json_values, max_size=3)
+# Such names cannot be fields that Usher knows, nor near one.
+further = st.dictionaries(ids.map(lambda name: f"zzzz {name}"), json_values, max_size=3)
 
 
 def one_of(first: str, second: str) -> st.SearchStrategy[dict[str, str]]:
@@ -185,19 +185,114 @@ def test_record_from_object_keeps_further_fields_where_they_can_travel() -> None
     assert remarks == ()
 
 
-def test_record_from_object_remarks_on_fields_that_are_lost_or_misspelt() -> None:
-    grant = {"kind": "grant", "organizationId": "o", "folderId": "f", "userId": "u", "expireAt": 0, "note": "x"}
-    assert record_from_object(grant)[1] == (
-        "'expireAt' is no field of a grant and is ignored; did you mean expiresAt?",
-        "'note' is no field of a grant and is ignored",
+LEAST: dict[str, dict[str, object]] = {
+    "organization": {"organizationId": "o", "organizationName": "O"},
+    "user": {"userId": "u", "name": "U", "email": "u@o.example"},
+    "membership": {"organizationId": "o", "userId": "u"},
+    "group": {"organizationId": "o", "organizationUserGroupId": "g", "groupName": "G"},
+    "groupMember": {"organizationId": "o", "organizationUserGroupId": "g", "userId": "u"},
+    "folder": {"organizationId": "o", "folderId": "f", "folderName": "F"},
+    "document": {"organizationId": "o", "documentId": "d", "documentName": "D"},
+    "grant": {"organizationId": "o", "documentId": "d", "userId": "u"},
+    "contextGrant": {"organizationId": "o", "userId": "u", "field": "f", "value": "v"},
+}
+"""kind → the fields without which there is no record."""
+
+OWN_FIELDS = [
+    ("organization", "accessType"), ("organization", "disabled"), ("user", "disabled"), ("user", "email"),
+    ("membership", "accessRole"), ("membership", "expiresAt"), ("group", "groupName"),
+    ("groupMember", "memberGroupId"), ("folder", "accessType"), ("folder", "parentFolderId"),
+    ("document", "accessType"), ("document", "folderId"), ("grant", "expiresAt"), ("grant", "accessRole"),
+    ("contextGrant", "expiresAt"), ("contextGrant", "documentId"),
+]  # fmt: skip
+
+
+def misspelt(name: str) -> list[str]:
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return [
+        name.lower(), name.upper(), name[0].upper() + name[1:], snake, snake.replace("_", "-"), f" {name}", f"{name} ",
+        name[:-1], name[1:], name[:3] + name[4:], f"{name}s", name[:2] + "x" + name[2:], "x" + name[1:],
+        name[1] + name[0] + name[2:], name[:-2] + name[-1] + name[-2], name.replace("e", "\u0435", 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name"), OWN_FIELDS)
+def test_a_field_whose_name_is_near_a_known_one_is_malformed(kind: str, name: str) -> None:
+    for wrong in misspelt(name):
+        fields = {"kind": kind, **LEAST[kind], wrong: True}
+        if wrong == name:
+            continue
+        if (
+            LEAST[kind].get(name) is not None
+            and wrong.strip().replace("_", "").replace("-", "").lower() != name.lower()
+        ):
+            # Its right name is there: a list of emails beside the email is a field of its own.
+            assert record_from_object(fields)[1] == ()
+            continue
+        with pytest.raises(MalformedRecordError) as caught:
+            record_from_object(fields)
+        assert str(caught.value).endswith(f"; did you mean {name}?"), wrong
+
+
+@given(st.sampled_from(OWN_FIELDS), st.data())
+def test_no_change_of_one_letter_lets_a_field_pass(own: tuple[str, str], data: st.DataObject) -> None:
+    kind, name = own
+    place = data.draw(st.integers(0, len(name)))
+    letter = data.draw(st.sampled_from("abcdefghijklmnopqrstuvwxyzABCXYZ019_- "))
+    wrong = data.draw(
+        st.sampled_from([
+            name[:place] + letter + name[place:], name[:place] + name[place + 1 :],
+            name[:place] + letter + name[place + 1 :], name[:place] + name[place : place + 2][::-1] + name[place + 2 :],
+        ])
+    )  # fmt: skip
+    fields = {"kind": kind, **{key: value for key, value in LEAST[kind].items() if key != name}}
+    if wrong in KNOWN_NAMES or wrong.startswith("x-"):
+        return
+    with pytest.raises(MalformedRecordError, match=f"did you mean {name}"):
+        record_from_object({**fields, wrong: True})
+
+
+KNOWN_NAMES = {name for fields in LEAST.values() for name in fields} | {name for _, name in OWN_FIELDS} | {"kind"}
+
+
+@pytest.mark.parametrize("kind", ["membership", "groupMember", "grant", "contextGrant"])
+def test_what_only_decides_about_access_has_no_unknown_field(kind: str) -> None:
+    with pytest.raises(MalformedRecordError, match=r"'validUntil': is no field of a .* and would be ignored"):
+        record_from_object({"kind": kind, **LEAST[kind], "validUntil": "2020-01-01"})
+    assert record_from_object({"kind": kind, **LEAST[kind], "x-note": "until she is back"})[1] == ()
+
+
+def test_record_from_object_remarks_on_what_may_be_misspelt_or_misplaced() -> None:
+    folder = {"kind": "folder", **LEAST["folder"], "acesType": "restricted", "disabled": True, "colour": "red"}
+    record, remarks = record_from_object(folder)
+    assert isinstance(record, Folder)
+    assert record.further == {"acesType": "restricted", "disabled": True, "colour": "red"}
+    assert remarks == (
+        "'acesType' is no field that Usher knows; did you mean accessType?",
+        "'disabled' decides nothing about a folder: it travels to the backend like any other field",
     )
-    folder = {"kind": "folder", "organizationId": "o", "folderId": "f", "folderName": "F", "acessType": "restricted"}
-    assert record_from_object(folder)[1] == ("'acessType' is no field that Usher knows; did you mean accessType?",)
 
 
 def test_record_from_object_says_nothing_about_a_field_beside_the_one_it_resembles() -> None:
     user = {"kind": "user", "userId": "a", "name": "A", "names": ["A"], "email": "", "initial": "A", "initials": "AB"}
     assert record_from_object(user)[1] == ()
+    with pytest.raises(MalformedRecordError, match="'UserId': is no field of a user; did you mean userId"):
+        record_from_object({**user, "UserId": "b"})
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"kind": "group_member"}, "; did you mean groupMember?"),
+        ({"kind": "Documents"}, "; did you mean document?"),
+        ({"kind": "xyz"}, ", contextGrant"),
+        ({"Kind": "user"}, "kind: is missing; 'Kind' is not it"),
+    ],
+)
+def test_a_kind_that_is_none_is_named_with_the_nearest(value: dict[str, object], reason: str) -> None:
+    with pytest.raises(MalformedRecordError) as caught:
+        record_from_object(value)
+    assert str(caught.value).endswith(reason)
 
 
 def test_plural_gives_the_lists_of_a_document() -> None:

@@ -68,7 +68,7 @@ def test_what_is_no_readable_file_is_failed(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     for name, reason in {
         "missing.jsonl": "No such file",
-        "folder.jsonl": "is not a regular file",
+        "folder.jsonl": "is a folder; name the file in it",
         "pipe.jsonl": "is not a regular file",
         "x" * 300 + ".jsonl": "File name too long",
     }.items():

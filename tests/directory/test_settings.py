@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 from pydantic import ValidationError
 
@@ -14,8 +12,8 @@ def test_settings_name_sources_after_their_path() -> None:
     assert [source.name for source in sources_from_settings(settings)] == ["a.yaml", "people"]
 
 
-def test_settings_default_to_the_demonstration() -> None:
-    assert [source.path for source in DirectorySettings().sources] == [Path("config/demo/directory.yaml")]
+def test_settings_name_no_source_by_themselves() -> None:
+    assert DirectorySettings().sources == ()
     assert DirectorySettings().grace == 0
 
 

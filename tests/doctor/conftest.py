@@ -17,21 +17,22 @@ from sqlalchemy import Engine
 from werkzeug.serving import make_server
 
 from app.backend.app import create_backend
-from app.backend.outgoing import open_session
+from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
-from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS, utc_now
-from app.client.wsgi import WsgiAdapter
+from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.clock import utc_now
 from app.configuration.loading import Configuration
 from app.contract.operations import by_name
 from app.database.engine import open_engine
 from app.database.migrations import upgrade
 from app.directory.configured import sources_from_settings
-from app.doctor.examination import examine
+from app.doctor.checks import run_checks
 from app.doctor.finding import Finding
+from app.runs.lifecycle import RunRequest, Runs, RunStatus
+from app.runs.reading import refresh
 from app.settings import Settings, load_settings
-from app.store.runs import RunRequest, Runs, RunStatus
-from app.sync.reading import refresh
 from app.web import create_app
+from tests.wsgi import WsgiAdapter
 
 PEOPLE = "".join(
     json.dumps(record) + "\n"
@@ -55,7 +56,7 @@ class DatingAdapter(WsgiAdapter):
 
 @dataclass
 class Installation:
-    """What the doctor looks at; ``settings`` may be changed before he comes."""
+    """What the doctor looks at; ``settings`` may be changed before it comes."""
 
     folder: Path
     backend: Any
@@ -73,7 +74,7 @@ class Installation:
         return load_settings(Path("/dev/null"), environment={}, command_line=self.settings)
 
     def findings(self) -> list[Finding]:
-        return list(examine(self.configuration(), clock=utc_now, transport=self.adapter))
+        return list(run_checks(self.configuration(), clock=utc_now, transport=self.adapter))
 
     def of(self, name: str) -> list[Finding]:
         return [finding for finding in self.findings() if finding.name == name]
@@ -123,8 +124,8 @@ def installation(tmp_path: Path, databases: Path) -> Iterator[Installation]:
     found.people.write_text(PEOPLE)
     found.settings = {
         "database_url": f"sqlite:///{tmp_path}/usher.db",
-        "provider.auth_tokens": ["ask"],
-        "admin.tokens": ["rule"],
+        "provider.auth_tokens": ["ask-me-for-tests"],
+        "admin.tokens": ["rule-me-for-tests"],
         "backend.api_key": api_key,
         "backend.auth_token": token,
         "directory.sources": [{"type": "file", "path": str(found.people), "name": "people"}],
@@ -136,14 +137,14 @@ def installation(tmp_path: Path, databases: Path) -> Iterator[Installation]:
     refresh(engine, sources_from_settings(settings.directory), clock=utc_now)
     runs = Runs(engine, utc_now, Random(1))
     run, _ = runs.enqueue(RunRequest(trigger="schedule"))
-    runs.move(run.run_id, RunStatus.READING, started_at=utc_now())
-    runs.move(run.run_id, RunStatus.PLANNING)
-    runs.move(run.run_id, RunStatus.DONE, finished_at=utc_now())
+    runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=utc_now())
+    runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING)
+    runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=utc_now())
     server = make_server("127.0.0.1", 0, create_app(settings, engine, clock=utc_now, new_id=lambda: "id"))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     found.service_url = f"http://127.0.0.1:{server.server_port}/permissions/check"
-    found.register(found.service_url, "ask")
+    found.register(found.service_url, "ask-me-for-tests")
     yield found
     server.shutdown()
     thread.join()

@@ -60,7 +60,7 @@ class Usher:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "app", *arguments], cwd=folder, env=environment, stdout=out, stderr=err
+                [sys.executable, "-P", "-m", "app", *arguments], cwd=folder, env=environment, stdout=out, stderr=err
             )
 
     def end(self, signal_number: int = signal.SIGTERM, within: float = 40.0) -> int:

@@ -1,4 +1,4 @@
-"""The demonstration as a new user sees it, and what he is invited to try."""
+"""The demonstration as a new user sees it, and what they are invited to try."""
 
 import re
 import signal
@@ -35,7 +35,7 @@ EXPECTED = {
     ("oskar", "document welcome"): ("denied", "–", "–"),
     ("sven", "folder laser"): ("allowed", "editor", "–"),
 }
-"""Worked out by hand from config/demo/directory.yaml and the rules."""
+"""Worked out by hand from config/demo/directory.yaml and ``app/access/README.md``, "The decision"."""
 
 
 def test_demo_once_shows_what_the_backend_was_told_and_ends(start: Start) -> None:
@@ -134,5 +134,6 @@ def test_demo_ends_with_the_log_of_a_child_that_cannot_go_on(start: Start, tmp_p
     demo = start("demo", "--once", "--port", str(free_port()), "--data", str(data))
     assert demo.process.wait(100) == 1
     assert demo.complained().splitlines()[-1].startswith("error: service ended with exit code 1")
-    assert "the database cannot be used: file is not a database" in demo.complained()
+    assert "the database cannot be used: " in demo.complained()
+    assert "usher.db is no SQLite database" in demo.complained()
     assert "Traceback" not in demo.complained()

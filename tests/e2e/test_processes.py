@@ -18,12 +18,16 @@ import requests
 import yaml
 from sqlalchemy import create_engine, make_url, text
 
+from app import __version__
 from app.database.engine import open_engine
-from app.store.lock import sync_lock
-from app.store.runs import Run, RunRequest, Runs, RunStatus
+from app.runs.lifecycle import Run, RunRequest, Runs, RunStatus
+from app.runs.lock import sync_lock
 from app.worker import CONTINUATION
 from tests.conftest import DATABASES, POSTGRES
 from tests.e2e.conftest import HOST, Usher, alive, children_of, free_port, serving, wait_for
+
+WORKER_STARTED = '"program":"worker"'
+"""Stands in the first line of a worker's log."""
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.xdist_group("e2e")]
 
@@ -34,8 +38,8 @@ DIRECTORY = {
     "users": [{"userId": "ada", "name": "Ada", "email": "ada@acme.example"}],
     "memberships": [{"organizationId": "acme", "userId": "ada"}],
 }
-TOKENS = {"provider": {"auth_tokens": ["ask"]}, "admin": {"tokens": ["rule"]}}
-ADMIN = {"Authorization": "Bearer rule"}
+TOKENS = {"provider": {"auth_tokens": ["ask-me-for-tests"]}, "admin": {"tokens": ["rule-me-for-tests"]}}
+ADMIN = {"Authorization": "Bearer rule-me-for-tests"}
 
 
 @contextmanager
@@ -88,7 +92,7 @@ def test_service_answers_and_stops_in_peace(start: Start, tmp_path: Path) -> Non
     assert unread.status_code == 503
     assert unread.json()["checks"]["accessModel"]["state"] == "failed"
     question = {"data": {"requests": [{"userId": "ada", "resource": {"type": "organization", "id": "acme"}}]}}
-    ask = {"Authorization": "Bearer ask"}
+    ask = {"Authorization": "Bearer ask-me-for-tests"}
     assert requests.post(f"{url}/permissions/check", json=question, headers=ask, timeout=5).status_code == 503
     assert start("directory", "refresh", "--config", config).process.wait(30) == 0
     assert requests.get(f"{url}/readyz", timeout=5).status_code == 200
@@ -156,7 +160,10 @@ def _run_that_hangs(start: Start, config: str, database_url: str) -> tuple[Run, 
     run, _ = runs.enqueue(RunRequest(trigger="resync"))
     worker = start("worker", "--config", config)
     # The ledger is new, so the run begins with reading the backend back.
-    wait_for("the run's call", lambda: runs.get(run.run_id).status in {RunStatus.PLANNING, RunStatus.APPLYING})
+    wait_for(
+        "the run's call",
+        lambda: runs.get(run.run_id).status in {RunStatus.VERIFYING, RunStatus.PLANNING, RunStatus.APPLYING},
+    )
     time.sleep(0.5)
     assert worker.process.poll() is None, worker.complained()
     return run, runs, worker
@@ -174,22 +181,98 @@ def _first_running(runs: Runs) -> Run | None:
 def test_service_and_worker_live_and_end_together(start: Start, tmp_path: Path) -> None:
     port, nowhere = free_port(), free_port()
     config = write_settings(
-        tmp_path, f"sqlite:///{tmp_path}/usher.db", server={"port": port, "workers": 1}, backend=backend_at(nowhere)
+        tmp_path,
+        f"sqlite:///{tmp_path}/usher.db",
+        server={"port": port, "workers": 1},
+        backend=backend_at(nowhere),
+        sync={"verify_schedule": "0 3 * * 0"},
     )
     both = start("serve", "--with-worker", "--config", config)
     serving(both, f"http://{HOST}:{port}")
-    wait_for("the worker", lambda: "worker_ready" in both.complained())
+    wait_for("the worker", lambda: WORKER_STARTED in both.complained())
+    ready = next(json.loads(line) for line in both.complained().splitlines() if WORKER_STARTED in line)
+    assert ready["event"] == "started"
+    assert ready["version"] == __version__
+    assert ready["database"] == str((tmp_path / "usher.db").resolve())
+    assert ready["settings"] == str((tmp_path / "usher.yaml").resolve())
+    assert ready["next_run"] > ready["timestamp"]
+    served = next(json.loads(line) for line in both.complained().splitlines() if '"program":"service"' in line)
+    assert {**ready, **served, "program": "worker", "timestamp": ready["timestamp"]} == ready
     processes = children_of(both.process.pid)
     assert both.end() == 0
     assert alive(processes) == []
-    again = start("serve", "--with-worker", "--config", config)
-    wait_for("the worker", lambda: "worker_ready" in again.complained())
-    processes = children_of(again.process.pid)
-    worker = next(pid for pid in processes if "worker" in psutil.Process(pid).cmdline())
-    os.kill(worker, signal.SIGKILL)
-    assert again.process.wait(40) == 1
-    assert again.complained().splitlines()[-1].startswith("error: the worker ended by signal SIGKILL")
+
+
+def test_worker_that_dies_is_started_again_and_the_service_goes_on(start: Start, tmp_path: Path) -> None:
+    port, nowhere = free_port(), free_port()
+    config = write_settings(
+        tmp_path, f"sqlite:///{tmp_path}/usher.db", server={"port": port, "workers": 1}, backend=backend_at(nowhere)
+    )
+    both = start("serve", "--with-worker", "--config", config)
+
+    def worker() -> int | None:
+        running = alive(children_of(both.process.pid))
+        return next((pid for pid in running if "worker" in psutil.Process(pid).cmdline()), None)
+
+    serving(both, f"http://{HOST}:{port}")
+    for times in (1, 2):
+        wait_for("the worker", lambda times=times: both.complained().count(WORKER_STARTED) == times)
+        killed = worker()
+        assert killed is not None
+        os.kill(killed, signal.SIGKILL)
+        wait_for("word of it", lambda times=times: both.complained().count("process_ended") == times)
+        assert requests.get(f"http://{HOST}:{port}/healthz", timeout=5).ok
+    wait_for("the third one", lambda: both.complained().count(WORKER_STARTED) == 3)
+    said = [json.loads(line) for line in both.complained().splitlines() if "process_ended" in line]
+    assert [(line["how"], line["again_in"]) for line in said] == [
+        ("by signal SIGKILL", 1.0),
+        ("by signal SIGKILL", 2.0),
+    ]
+    processes = children_of(both.process.pid)
+    assert both.end() == 0
     assert alive(processes) == []
+
+
+def test_worker_that_cannot_start_at_all_ends_the_service_with_the_reason(start: Start, tmp_path: Path) -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        config = write_settings(
+            tmp_path,
+            f"sqlite:///{tmp_path}/usher.db",
+            server={"port": free_port(), "workers": 1},
+            backend=backend_at(free_port()),
+            metrics={"worker_port": taken.getsockname()[1]},
+        )
+        both = start("serve", "--with-worker", "--config", config)
+        assert both.process.wait(60) == 1
+    assert "error: metrics.worker_port: cannot listen on" in both.complained()
+    assert both.complained().splitlines()[-1].startswith("error: the worker ended with exit code 1")
+
+
+def test_worker_shows_its_counters_at_a_port_of_its_own(start: Start, tmp_path: Path) -> None:
+    port, nowhere = free_port(), free_port()
+    config = write_settings(
+        tmp_path,
+        f"sqlite:///{tmp_path}/usher.db",
+        backend=backend_at(nowhere, timeout=1),
+        metrics={"worker_port": port},
+    )
+    worker = start("worker", "--config", config)
+    wait_for("the worker", lambda: WORKER_STARTED in worker.complained())
+    runs_in(f"sqlite:///{tmp_path}/usher.db").enqueue(RunRequest(trigger="resync"))
+
+    def shown() -> requests.Response:
+        return requests.get(f"http://{HOST}:{port}/metrics", timeout=5)
+
+    wait_for("a call to be counted", lambda: 'outcome="failed"' in shown().text, within=60)
+    assert "usher_build_info" in shown().text
+    # Who connects and says nothing keeps nobody else waiting.
+    with socket.create_connection((HOST, port)):
+        answer = shown()
+    assert "Werkzeug" not in answer.headers.get("Server", "")
+    processes = children_of(worker.process.pid)
+    assert worker.end() == 0
+    assert alive(processes) == []
+    assert "Traceback" not in worker.complained()
 
 
 def test_children_end_when_their_parent_is_killed(start: Start, tmp_path: Path) -> None:
@@ -199,7 +282,7 @@ def test_children_end_when_their_parent_is_killed(start: Start, tmp_path: Path) 
     )
     both = start("serve", "--with-worker", "--config", config)
     serving(both, f"http://{HOST}:{port}")
-    wait_for("the worker", lambda: "worker_ready" in both.complained())
+    wait_for("the worker", lambda: WORKER_STARTED in both.complained())
     processes = children_of(both.process.pid)
     assert len(processes) >= 2
     both.process.kill()
@@ -220,7 +303,7 @@ def test_service_says_so_while_its_database_is_away_and_recovers(
     question = {"data": {"requests": [{"userId": "ada", "resource": {"type": "organization", "id": "acme"}}]}}
 
     def codes() -> tuple[int, int, int]:
-        ask = {"Authorization": "Bearer ask"}
+        ask = {"Authorization": "Bearer ask-me-for-tests"}
         return (
             requests.get(f"{url}/readyz", timeout=20).status_code,
             requests.post(f"{url}/permissions/check", json=question, headers=ask, timeout=20).status_code,
@@ -243,14 +326,14 @@ def test_service_says_so_while_its_database_is_away_and_recovers(
 
 @pytest.mark.parametrize("database_url", DATABASES[1:], indirect=True)
 @pytest.mark.parametrize("command", [("serve",), ("worker",), ("runs",)])
-def test_commands_refuse_a_postgresql_schema_that_is_behind(
+def test_commands_refuse_a_postgresql_database_without_tables(
     start: Start, tmp_path: Path, database_url: str, command: tuple[str, ...]
 ) -> None:
     config = write_settings(tmp_path, database_url, backend=backend_at(free_port()))
     behind = start(*command, "--config", config)
     assert behind.process.wait(60) == 1
     assert behind.complained().splitlines()[-1] == (
-        "error: the database's schema is older than this version: stop everything and run usher db upgrade"
+        "error: the database is empty: run usher db upgrade, which makes its tables"
     )
 
 
@@ -263,7 +346,7 @@ def test_a_command_waits_until_the_other_run_has_ended(start: Start, tmp_path: P
     waiting = start("plan", "--config", config)
     wait_for("the word", lambda: "another process is synchronizing" in waiting.complained())
     assert waiting.process.poll() is None
-    assert waiting.end(signal.SIGINT) == 1
+    assert waiting.end(signal.SIGINT) == 130
     assert "Traceback" not in waiting.complained()
     again = start("plan", "--config", config)
     wait_for("the word", lambda: "another process is synchronizing" in again.complained())

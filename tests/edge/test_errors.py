@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 from werkzeug.exceptions import Gone, ServiceUnavailable
 
 from app.contract.errors import AlreadyExists, InvalidArgument, Unauthenticated
-from app.edge.errors import TooManyRequests, log_fields
+from app.database.trouble import log_fields
+from app.edge.errors import TooManyRequests
 
 Fails = Callable[[Exception], None]
 

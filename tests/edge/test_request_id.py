@@ -1,6 +1,7 @@
 """Request ids and the line per request."""
 
 from collections.abc import Callable
+from hashlib import sha256
 
 import pytest
 import structlog
@@ -48,6 +49,7 @@ def test_access_line_tells_how_the_request_ended(app: Flask) -> None:
         app.test_client().post("/echo?token=secret", json={"a": 1})
     (line,) = lines
     assert line.pop("duration_ms") >= 0
+    assert (line.pop("address"), line.pop("user_agent")[:8]) == ("127.0.0.1", "Werkzeug")
     assert line == {
         "event": "request",
         "log_level": "info",
@@ -79,3 +81,17 @@ def test_every_answer_is_protected(app: Flask) -> None:
     for path in ("/healthz", "/nowhere"):
         headers = app.test_client().get(path).headers
         assert (headers["X-Content-Type-Options"], headers["Cache-Control"]) == ("nosniff", "no-store")
+
+
+def test_the_line_of_a_request_says_who_asked_and_shows_no_token(app: Flask) -> None:
+    headers = {"Authorization": "Bearer a-token-of-twenty-letters", "User-Agent": "curl/8\u00e9" + "x" * 300}
+    with capture_logs() as logs:
+        app.test_client().get("/nowhere", headers=headers, environ_base={"REMOTE_ADDR": "192.0.2.7"})
+        app.test_client().get("/nowhere", environ_overrides={"HTTP_USER_AGENT": ""})
+    first, second = (line for line in logs if line["event"] == "request")
+    assert first["address"] == "192.0.2.7"
+    assert first["user_agent"].startswith("curl/8")
+    assert len(first["user_agent"]) < 300
+    assert first["fingerprint"] == sha256(b"a-token-of-twenty-letters").hexdigest()[:8]
+    assert "a-token" not in str(logs)
+    assert {"user_agent", "fingerprint"} & second.keys() == set()

@@ -1,4 +1,7 @@
-"""A company drawn and edited at random, and what the backend should then hold by a plain reading of the rules."""
+"""A company drawn and edited at random, and what the backend should then hold by a plain reading of the rules.
+
+The rules are ``app/plan/README.md``, "Desired".
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace

@@ -31,7 +31,7 @@ from app.contract.operations import by_path
 from app.database.engine import open_engine, reading
 from app.database.migrations import upgrade
 from app.directory.casting import object_from_record
-from app.store.runs import Run, RunRequest
+from app.runs.lifecycle import Run, RunRequest
 from tests.faults.clock import START
 from tests.faults.company import Company
 from tests.faults.layer import Fault, _item_names
@@ -193,7 +193,7 @@ class LiveWorld(World):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
         with (self.folder / f"worker-{number}.log").open("wb") as log:
             worker = subprocess.Popen(
-                [sys.executable, "-m", "app", "worker", "--config", str(self.write_settings())],
+                [sys.executable, "-P", "-m", "app", "worker", "--config", str(self.write_settings())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -208,7 +208,7 @@ class LiveWorld(World):
     def enqueue(self, **request: Any) -> Run:
         self.runs_begun += 1
         self.time.sleep(1)
-        run, _created = self.runs.enqueue(RunRequest(trigger="resync", **request))
+        run, _created = self.runs.enqueue(RunRequest(trigger="resync", **{"allow_deletes": True, **request}))
         return run
 
     def ended(self, run: Run, within: float = 60) -> Run:

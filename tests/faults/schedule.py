@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from app.store.runs import Run, RunStatus
+from app.runs.lifecycle import Run, RunStatus
 from tests.faults.company import EDITS, Company
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.layer import OUTAGES, SILENT, Fault, Weather

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from sqlalchemy import Engine, select
 
 from app.backend.app import create_backend
-from app.backend.outgoing import open_session
+from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
 from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.client.client import BackendClient
@@ -23,15 +23,16 @@ from app.contract.operations import by_name
 from app.database.engine import open_engine, reading
 from app.database.migrations import upgrade
 from app.directory.settings import DirectorySettings
-from app.store.lock import sync_lock
-from app.store.runs import Run, RunRequest, Runs
+from app.plan.settings import LimitSettings
+from app.runs.engine import SyncEngine
+from app.runs.lifecycle import Run, RunRequest, Runs
+from app.runs.lock import sync_lock
+from app.runs.settings import SyncSettings
 from app.store.sync_tables import LedgerItemRow
-from app.sync.engine import SyncEngine
-from app.sync.progress import QuietProgress
-from app.sync.settings import LimitSettings, SyncSettings
 from tests.faults.clock import SimulatedTime
 from tests.faults.company import HOME, Company, Held
 from tests.faults.layer import FaultLayer
+from tests.progress import QuietProgress
 
 NO_LIMITS = LimitSettings(delete_count=1_000_000, delete_percent=100)
 
@@ -50,6 +51,8 @@ class World:
     batch_size: int
     max_in_flight: int
     runs_begun: int
+    allow_deletes = True
+    """Whether deletes go through unasked, those of organizations included."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -123,6 +126,7 @@ class World:
 
     def sync(self, **request: Any) -> Run:
         """One run from request to end."""
+        request = {"allow_deletes": self.allow_deletes, **request}
         self.runs_begun += 1
         self.layer.begin_run()
         run, _created = self.runs.enqueue(RunRequest(trigger="command", **request))
@@ -201,7 +205,7 @@ class World:
             )
 
     def change_something(self, random: Random) -> None:
-        """Someone changes or removes something of ours behind our back; he makes nothing new."""
+        """Someone changes or removes something of ours behind our back; they make nothing new."""
         held = self.held()
         change = random.choice(
             (

@@ -20,10 +20,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
-from app.database.engine import open_engine
-from app.store.runs import Run, RunRequest, Runs, RunStatus
+from app.database.engine import open_engine, writing
+from app.ledger.ledger import open_ledger
+from app.runs.lifecycle import Run, RunRequest, Runs, RunStatus
 from app.store.schema import METADATA
 from tests.tables import make_tables
 
@@ -67,10 +68,11 @@ class Past:
         """A run of everything, from now to now."""
         run, created = self.runs.enqueue(RunRequest(trigger="schedule"))
         assert created
-        self.runs.move(run.run_id, RunStatus.READING, started_at=self.time())
+        self.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=self.time())
+        before = RunStatus.READING
         if status is not RunStatus.FAILED:
-            self.runs.move(run.run_id, RunStatus.PLANNING)
-        return self.runs.move(run.run_id, status, finished_at=self.time(), **values)
+            before = self.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING).status
+        return self.runs.move(run.run_id, before, status, finished_at=self.time(), **values)
 
     def held(self, deletes: int, kind: str = "document", organization: str = "acme") -> Run:
         reason = f"{deletes} deletes, the limit is 2"
@@ -81,6 +83,29 @@ class Past:
             report={"held": [hold]},
             held_until=self.time() + timedelta(days=7),
         )
+
+    def failing(self, *items: str, parked: bool = False) -> None:
+        """Documents that the backend refuses from now on; those that were refused before are not any more."""
+        ledger = open_ledger(self.runs.engine, "https://backend.example", "key", self.time)
+        with writing(self.runs.engine) as connection:
+            connection.execute(text("DELETE FROM item_failure"))
+            for item in items:
+                connection.execute(
+                    text(
+                        """
+                        INSERT INTO item_failure (ledger_id, kind, organization_id, container_id, item_id, deleting,
+                            fingerprint, failures, retry_at, parked, message, failing_since)
+                        VALUES (:ledger_id, 'document', 'acme', '', :item, FALSE, '', 10, 0, :parked, 'too long',
+                            :since)
+                        """
+                    ),
+                    {
+                        "ledger_id": ledger.ledger_id,
+                        "item": item,
+                        "parked": parked,
+                        "since": round(self.time().timestamp() * 1000),
+                    },
+                )
 
 
 @pytest.fixture

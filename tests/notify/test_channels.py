@@ -101,9 +101,9 @@ def test_webhook_counts_as_delivered_by_a_2xx_alone(receiver: Receiver, code: in
 def test_webhook_that_nobody_answers_fails_in_time(mail_server: MailServer, closed_port: int) -> None:
     mail_server.silent = True  # accepts, and says nothing
     began = real_time.monotonic()
-    with pytest.raises(NotDeliveredError, match="ReadTimeout"):
+    with pytest.raises(NotDeliveredError, match="no answer within the time allowed"):
         webhook(f"http://127.0.0.1:{mail_server.port}/", timeout=0.3).send(message())
-    with pytest.raises(NotDeliveredError, match="ConnectionError"):
+    with pytest.raises(NotDeliveredError, match=f"nobody listens at 127.0.0.1:{closed_port}"):
         webhook(f"http://127.0.0.1:{closed_port}/").send(message())
     assert real_time.monotonic() - began < 5
 
@@ -140,7 +140,7 @@ def test_mail_never_falls_back_to_the_clear(mail_server: MailServer, certificate
 
 
 def test_mail_is_not_handed_to_a_server_that_cannot_be_trusted(mail_server: MailServer, certificate: Path) -> None:
-    with pytest.raises(NotDeliveredError, match="SSLCertVerificationError"):
+    with pytest.raises(NotDeliveredError, match="is not trusted: self-signed certificate"):
         mail(mail_server, certificate, ca_file="").send(message())
     assert mail_server.delivered == []
 

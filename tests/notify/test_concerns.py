@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import Engine
 
 from app.database.engine import reading
-from app.store.runs import RunRequest, RunStatus
-from app.store.standing import failed_run, held_runs, last_began
-from app.sync.schedule import first_due_after
+from app.runs.lifecycle import RunRequest, RunStatus
+from app.runs.schedule import first_due_after
+from app.runs.status import failed_run, held_runs, last_began
 from tests.notify.conftest import NOON, Past, Time
 
 NOON_MS = round(NOON.timestamp() * 1000)
@@ -34,9 +34,9 @@ def test_held_is_what_the_last_run_of_everything_held_and_narrower_ones_since(
 ) -> None:
     def narrowed(organization: str) -> str:
         run, _ = past.runs.enqueue(RunRequest(trigger="command", organization_ids=(organization,)))
-        past.runs.move(run.run_id, RunStatus.READING, started_at=time())
-        past.runs.move(run.run_id, RunStatus.PLANNING)
-        past.runs.move(run.run_id, RunStatus.HELD, finished_at=time())
+        past.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=time())
+        past.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING)
+        past.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.HELD, finished_at=time())
         return run.run_id
 
     def held() -> list[str]:

@@ -17,14 +17,16 @@ from app.access.records import User
 from app.bootstrap import look_for_concerns
 from app.database.engine import open_engine
 from app.directory.source import End, Found, Reading, Verdict
+from app.ledger.ledger import open_ledger
 from app.notify.channel import Channel, NotDeliveredError
 from app.notify.configured import channels_from_settings
 from app.notify.message import Message
 from app.notify.settings import NotificationSettings
 from app.notify.watch import Watch
+from app.runs.heartbeat import Heartbeat
+from app.runs.lifecycle import RunRequest, RunStatus
+from app.runs.reading import forget, refresh
 from app.settings import Settings
-from app.store.runs import RunRequest, RunStatus
-from app.sync.reading import refresh
 from tests.notify.conftest import Past, Receiver, Time
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes 123").decode()
@@ -182,13 +184,133 @@ def test_nothing_is_missed_without_a_schedule_or_when_nobody_asks(
     assert kept.told() == []
 
 
+@pytest.mark.parametrize(("parked", "cause"), [(False, "failing"), (True, "parked")])
+def test_refused_items_are_told_once_when_they_double_and_when_they_are_over(
+    make_watch: MakeWatch, kept: Kept, past: Past, time: Time, *, parked: bool, cause: str
+) -> None:
+    watch = make_watch(kept)
+    first = time()
+    steps: list[tuple[int, list[tuple[str, str]]]] = [
+        (1, [("began", cause)]),
+        (1, []),
+        (2, [("changed", cause)]),
+        (3, []),
+        (0, [("over", cause)]),
+    ]
+    for number, (items, expected) in enumerate(steps):
+        kept.got.clear()
+        past.failing(*[f"doc{n}" for n in range(items)], parked=parked)
+        watch.tick()
+        assert kept.told() == expected, number
+        if number == 0:
+            data = kept.got[0].content["data"]
+            assert data["since"] == f"{first:%Y-%m-%dT%H:%M:%SZ}"
+            assert data["count"] == 1
+            assert data["summary"].endswith(", as document acme / doc0: too long")
+        time.go_on(minutes=15)
+
+
+def test_failures_of_another_backend_concern_nobody(
+    make_watch: MakeWatch, kept: Kept, past: Past, engine: Engine, time: Time
+) -> None:
+    past.failing("doc1")
+    other = open_ledger(engine, "https://another.example", "key", time)
+    past.ended(RunStatus.DONE, ledger_id=other.ledger_id)
+    make_watch(kept).tick()
+    assert kept.told() == []
+
+
+def test_run_that_does_nothing_but_fail_is_a_failure_until_something_is_done(
+    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+) -> None:
+    watch = make_watch(kept)
+    refused = {"document": {"add": {"planned": 120, "failed": 120}}}
+    resting = {"document": {"add": {"planned": 120, "waiting": 120}}}
+    in_part = {"document": {"add": {"planned": 120, "failed": 119, "done": 1}}}
+    steps: list[tuple[dict[str, dict[str, dict[str, int]]], list[tuple[str, str]]]] = [
+        (in_part, []),
+        (refused, [("began", "failed")]),
+        (resting, []),
+        (refused, []),
+        (in_part, [("over", "failed")]),
+    ]
+    for number, (counts, expected) in enumerate(steps):
+        kept.got.clear()
+        run = past.ended(RunStatus.PARTIAL, counts=counts)
+        watch.tick()
+        assert kept.told() == expected, number
+        if number == 1:
+            data = kept.got[0].content["data"]
+            assert data["summary"] == "the last run did nothing but fail: 120 items failed and none was done"
+            assert data["runId"] == run.run_id
+        time.go_on(minutes=15)
+
+
+def _beating(engine: Engine, time: Time, name: str) -> Heartbeat:
+    stop = threading.Event()
+    return Heartbeat(engine=engine, worker_id=name, name=name, leads=lambda: False, clock=time, stop=stop)
+
+
+def test_dead_worker_is_told_within_minutes_and_is_over_when_another_lives(
+    make_watch: MakeWatch, kept: Kept, engine: Engine, time: Time
+) -> None:
+    watch = make_watch(kept)
+    first, second = (_beating(engine, time, name) for name in ("node:1", "node:2"))
+    first.beat()
+    time.go_on(seconds=179)
+    watch.tick()
+    assert kept.told() == []
+    time.go_on(seconds=1)
+    watch.tick()
+    watch.tick()
+    assert kept.told() == [("began", "worker")]
+    data = kept.got[0].content["data"]
+    assert data["summary"] == "no worker lives: the last one, node:1, gave no sign of life since 2026-11-20 12:00 UTC"
+    second.beat()
+    watch.tick()
+    assert kept.told()[1:] == [("over", "worker")]
+
+
+def test_worker_that_was_told_to_stop_is_not_dead(
+    make_watch: MakeWatch, kept: Kept, engine: Engine, time: Time
+) -> None:
+    heartbeat = _beating(engine, time, "node:1")
+    heartbeat.stop.set()
+    heartbeat.run()
+    heartbeat.beat()
+    heartbeat.end()
+    time.go_on(minutes=30)
+    make_watch(kept).tick()
+    assert kept.told() == []
+
+
+def test_workers_that_die_one_after_the_other_are_told_though_one_lives(
+    make_watch: MakeWatch, kept: Kept, engine: Engine, time: Time
+) -> None:
+    watch = make_watch(kept)
+    living = _beating(engine, time, "node:9")
+    for number in range(1, 4):
+        assert kept.told() == []
+        _beating(engine, time, f"node:{number}").beat()
+        time.go_on(minutes=4)
+        living.beat()
+        watch.tick()
+    assert kept.told() == [("began", "worker")]
+    assert kept.got[0].content["data"]["summary"] == (
+        "workers die one after the other: 3 within an hour, node:3 the last"
+    )
+    time.go_on(hours=1)
+    living.beat()
+    watch.tick()
+    assert kept.told()[1:] == [("over", "worker")]
+
+
 class Given:
     """A source with one record and a verdict."""
 
-    name = "people"
-
-    def __init__(self, verdict: Verdict, reason: str = "") -> None:
+    def __init__(self, verdict: Verdict, reason: str = "", name: str = "people") -> None:
         self.end = End(verdict, reason)
+        self.name = name
 
     def read(self) -> Reading:
         yield Found(User(user_id="ada", name="Ada", email="ada@acme.example"), "people:1")
@@ -216,6 +338,24 @@ def test_source_is_told_by_name_when_it_fails_is_partial_and_is_well_again(
     assert kept.told() == [("began", "source"), ("changed", "source"), ("over", "source")]
     assert {message.content["data"]["about"] for message in kept.got} == {"people"}
     assert kept.got[0].content["data"]["since"] == "2026-11-20T12:01:00Z"
+
+
+def test_source_that_left_the_configuration_is_told_until_it_is_forgotten(
+    make_watch: MakeWatch, kept: Kept, engine: Engine, time: Time
+) -> None:
+    watch = make_watch(kept)
+    for name in ("people", "renamed"):
+        time.go_on(minutes=1)
+        refresh(engine, [Given(Verdict.COMPLETE, name=name)], clock=time)
+        watch.tick()
+    assert kept.told() == [("began", "source")]
+    data = kept.got[0].content["data"]
+    assert data["about"] == "people"
+    assert data["summary"] == "source people is no longer among directory.sources; of its records 1 is still in force"
+    assert data["advice"].startswith("usher directory forget people takes them away")
+    forget(engine, "people", [], clock=time)
+    watch.tick()
+    assert kept.told() == [("began", "source"), ("over", "source")]
 
 
 def test_message_is_tried_again_with_growing_pauses_and_then_given_up(

@@ -11,9 +11,51 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook as Receiving
 
+from app.bootstrap import STORE_MIGRATIONS
+from app.database.engine import open_engine, writing
+from app.database.migrations import upgrade
+from app.runs.workers import WorkerState, beat
 from tests.notify.conftest import Receiver
 
 SECRET = "whsec_QSBzZWNyZXQgb2YgdGhpcnR5LXR3byBieXRlcyAxMjM="
+
+
+@pytest.mark.e2e
+def test_service_tells_that_no_worker_lives(receiver: Receiver, tmp_path: Path, closed_port: int) -> None:
+    (tmp_path / "usher.yaml").write_text(
+        "database_url: sqlite:///usher.db\n"
+        "provider: {auth_tokens: [ask-me-for-tests]}\n"
+        "directory: {sources: [{type: file, path: nowhere.jsonl, name: people}]}\n"
+        f"server: {{port: {closed_port}, workers: 1}}\n"
+        f"notifications: {{webhook: {{url: '{receiver.url}', secret: '{SECRET}'}}}}\n"
+    )
+    engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
+    upgrade(engine, STORE_MIGRATIONS)
+    with writing(engine) as connection:
+        beat(connection, WorkerState(worker_id="1", name="node:1", started_at=0, seen_at=0, leads=True))
+    engine.dispose()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
+    with (tmp_path / "log").open("wb") as log:
+        service = subprocess.Popen(
+            [sys.executable, "-m", "app", "serve", "--config", "usher.yaml"],
+            cwd=tmp_path,
+            env=environment | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while not receiver.posted and time.monotonic() < deadline:
+            assert service.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(40) == 0
+    finally:
+        service.kill()
+        service.wait()
+    told = Receiving(SECRET).verify(receiver.posted[0].body, receiver.posted[0].headers)
+    assert told["data"]["cause"] == "worker"
+    assert told["data"]["summary"].startswith("no worker lives: the last one, node:1, gave no sign of life since 1970")
 
 
 @pytest.mark.e2e
@@ -28,7 +70,7 @@ def test_worker_tells_of_a_source_that_cannot_be_read(receiver: Receiver, tmp_pa
     environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
     with (tmp_path / "log").open("wb") as log:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "app", "worker", "--config", "usher.yaml"],
+            [sys.executable, "-P", "-m", "app", "worker", "--config", "usher.yaml"],
             cwd=tmp_path,
             env=environment | {"PYTHONPATH": str(Path(__file__).parents[2])},
             stdout=log,

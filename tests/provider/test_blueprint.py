@@ -1,6 +1,6 @@
 """The permission-provider call over HTTP, on a real database."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
@@ -12,13 +12,15 @@ from flask.testing import FlaskClient
 from sqlalchemy import Engine, insert, text
 from werkzeug.test import TestResponse
 
+from app.access.decide import Rule
 from app.contract.errors import Unauthenticated
 from app.database.engine import open_engine, writing
+from app.edge.body import ANONYMOUS_BYTES
 from app.edge.errors import install_error_handlers
+from app.model.view.loader import AccessViewLoader
 from app.provider.blueprint import provider_blueprint
 from app.provider.settings import ProviderSettings
 from app.store import access_tables as tables
-from app.store.access_loading import AccessViewLoader
 from app.store.base import METADATA
 from tests.tables import make_tables
 
@@ -59,9 +61,10 @@ class Service:
         if request.headers.get("Authorization") != "Bearer admin":
             raise Unauthenticated("admins only")
 
-    def answered(self, decisions_allowed: int, decisions_denied: int, errors: int, seconds: float) -> None:
+    def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
         assert seconds >= 0
-        self.calls.append((decisions_allowed, decisions_denied, errors))
+        assert all(rule.denies for rule in denied)
+        self.calls.append((allowed, sum(denied.values()), errors))
 
 
 @pytest.fixture
@@ -192,6 +195,12 @@ def test_check_refuses_other_tokens(service: Service, token: str | None) -> None
 
 def test_check_asks_for_no_token_where_anybody_may_call(service: Service) -> None:
     assert ask(service.client(allow_anonymous=True), ASKED, token=None).status_code == 200
+
+
+def test_who_asks_without_a_token_sends_little(service: Service) -> None:
+    body = b'{"data": {"requests": ["' + b"x" * (ANONYMOUS_BYTES - 10) + b'"]}}'
+    response = service.client(allow_anonymous=True).post(URL, data=body, content_type="application/json")
+    error_of(response, 413, "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from app.database.engine import open_engine, reading
 from app.database.migrations import upgrade
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
-from app.store.access_model import model_counts
-from app.sync.reading import RefreshReport, refresh
+from app.model.contents import model_counts
+from app.runs.reading import RefreshReport, refresh
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

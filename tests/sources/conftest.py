@@ -18,11 +18,12 @@ from pydantic import SecretStr
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
 from app.directory.source import Source
+from app.plan.settings import LimitSettings
 from app.provider.settings import ProviderSettings
+from app.runs.engine import SyncEngine
+from app.runs.lifecycle import Run
+from app.runs.settings import SyncSettings
 from app.settings import Settings
-from app.store.runs import Run
-from app.sync.engine import SyncEngine
-from app.sync.settings import LimitSettings, SyncSettings
 from app.web import create_app
 from tests.faults.company import Company
 from tests.faults.world import World, memory_folder
@@ -32,6 +33,8 @@ LIMITS = LimitSettings(delete_count=50, delete_percent=20)
 
 class FileWorld(World):
     """The world of the fault tests, with a directory in files, limits, and the service in front."""
+
+    allow_deletes = False
 
     sources: Sequence[Source]
     directory: DirectorySettings

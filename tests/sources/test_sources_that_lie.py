@@ -11,11 +11,11 @@ import pytest
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
 from app.directory.source import End, Reading, Verdict
-from app.store.lock import sync_lock
-from app.store.runs import RunRequest, Runs
-from app.sync.progress import QuietProgress
-from app.sync.reading import refresh
-from app.sync.settings import LimitSettings
+from app.plan.settings import LimitSettings
+from app.runs.lifecycle import RunRequest, Runs
+from app.runs.lock import sync_lock
+from app.runs.reading import refresh
+from tests.progress import QuietProgress
 from tests.sources.conftest import FileWorld, People, ended, run_of
 
 Lie = Callable[[People], None]
@@ -280,7 +280,7 @@ def test_ids_in_another_case_are_others_and_held(world: FileWorld, people: Peopl
     assert (world.may("u39"), world.may("U39")) == (False, True)
     people.users = [user.lower() for user in people.users]
     people.write()
-    # Forty came and forty go again: they are ours, but that many nobody deletes by himself.
+    # Forty came and forty go again: they are ours, but that many nobody deletes unasked.
     assert ended(world) == "held"
     assert (world.may("u39"), world.may("U39")) == (True, False)
     assert ended(world, allow_deletes=True) == "done"

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app.database.engine import open_engine
-from app.store.runs import Runs
+from app.runs.lifecycle import Runs
 from app.store.schema import METADATA
 from tests.tables import make_tables
 

@@ -11,12 +11,12 @@ import structlog
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
+from app.apply.progress import Progress
 from app.database.engine import open_engine
-from app.store.lock import SyncLock, sync_lock
-from app.store.runs import Run, RunRequest, Runs, RunStatus
-from app.sync.progress import Progress
-from app.sync.schedule import trigger_of
-from app.worker import Timetable, Worker, forget_old_runs, scheduled_run, scheduler_for
+from app.runs.lifecycle import Run, RunRequest, Runs, RunStatus
+from app.runs.lock import SyncLock, sync_lock
+from app.runs.schedule import trigger_of
+from app.worker import MAX_CONTINUATIONS, Timetable, Worker, forget_old_runs, scheduled_run, scheduler_for
 from tests.worker.conftest import Time
 
 Execute = Callable[[str, SyncLock, Progress, Event], Run]
@@ -27,11 +27,19 @@ def done(runs: Runs) -> Execute:
 
     def execute(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
         assert lock.held()
-        runs.move(run_id, RunStatus.READING, started_at=runs.clock())
-        runs.move(run_id, RunStatus.PLANNING)
-        return runs.move(run_id, RunStatus.DONE, finished_at=runs.clock())
+        runs.move(run_id, RunStatus.QUEUED, RunStatus.READING, started_at=runs.clock())
+        runs.move(run_id, RunStatus.READING, RunStatus.PLANNING)
+        return runs.move(run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=runs.clock())
 
     return execute
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def die(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+    raise Killed
 
 
 @pytest.fixture
@@ -62,7 +70,7 @@ def test_tick_leaves_the_queue_to_whoever_holds_the_lock(worker: Worker, runs: R
 def test_tick_ends_runs_whose_process_died(worker: Worker, runs: Runs, time: Time) -> None:
     worker.tick()
     run, _ = runs.enqueue(RunRequest(trigger="resync"))
-    runs.move(run.run_id, RunStatus.READING, worker="gone:1")
+    runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, worker="gone:1")
     worker.tick()
     assert runs.get(run.run_id).status is RunStatus.READING  # it has just looked
     time.go_on(seconds=11)
@@ -79,7 +87,7 @@ def test_tick_tells_that_a_run_of_its_own_lost_its_database(
     execute = worker.execute
 
     def lose_the_database(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
-        runs.move(run_id, RunStatus.READING, worker="this:1")
+        runs.move(run_id, RunStatus.QUEUED, RunStatus.READING, worker="this:1")
         with engine.connect() as connection:
             connection.execute(text("SELECT 1 FROM nowhere"))
         return execute(run_id, lock, progress, stop)
@@ -97,20 +105,49 @@ def test_tick_tells_that_a_run_of_its_own_lost_its_database(
     assert "process" not in error
 
 
-def test_tick_continues_once_what_a_dead_process_left(worker: Worker, runs: Runs, time: Time) -> None:
+def test_tick_continues_what_a_dead_process_left_and_what_died_in_that(worker: Worker, runs: Runs, time: Time) -> None:
     worker.tick()
-    run, _ = runs.enqueue(RunRequest(trigger="resync", organization_ids=("acme",), verify=True))
-    runs.move(run.run_id, RunStatus.READING, worker="gone:1")
-    time.go_on(seconds=11)
-    assert worker.tick() == 1
-    follower = runs.recent()[0]
-    assert (follower.trigger, follower.organization_ids, follower.verify) == ("continuation", ("acme",), True)
-    # The one that goes on dies, too: whoever executes it may be brought down by it.
-    again, _ = runs.enqueue(RunRequest(trigger="continuation"))
-    runs.move(again.run_id, RunStatus.READING, worker="gone:2")
+    wanted = RunRequest(
+        trigger="resync", organization_ids=("acme",), verify=True, retry=True, kinds=("document", "folder")
+    )
+    run, _ = runs.enqueue(wanted)
+    worker.execute = die
+    for _ in range(MAX_CONTINUATIONS):
+        runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, worker="gone:1")
+        time.go_on(seconds=11)
+        with pytest.raises(Killed):
+            worker.tick()
+        worker.lock.release()
+        ended = runs.get(run.run_id)
+        assert (ended.status, ended.interrupted) == (RunStatus.FAILED, True)
+        assert ended.continued_by is not None
+        run = runs.get(ended.continued_by)
+        assert run.trigger == "continuation"
+        assert (run.organization_ids, run.verify) == (("acme",), True)
+        assert (run.retry, run.kinds) == (True, ("document", "folder"))
+    # One that brings down whoever executes it does not go on for ever.
+    runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, worker="gone:9")
     time.go_on(seconds=11)
     assert worker.tick() == 0
     assert runs.next_queued() is None
+    assert runs.get(run.run_id).continued_by is None
+
+
+def test_tick_continues_at_once_what_lost_its_connection(worker: Worker, runs: Runs, time: Time) -> None:
+    execute = worker.execute
+
+    def cut(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        worker.execute = execute
+        runs.move(run_id, RunStatus.QUEUED, RunStatus.READING)
+        values = {"interrupted": True, "error": "the connection was cut", "finished_at": time()}
+        return runs.move(run_id, RunStatus.READING, RunStatus.FAILED, **values)
+
+    worker.execute = cut
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    assert worker.tick() == 2
+    follower = runs.get(run.run_id).continued_by
+    assert follower is not None
+    assert runs.get(follower).status is RunStatus.DONE
 
 
 def test_tick_takes_no_further_run_once_it_is_told_to_stop(worker: Worker, runs: Runs, time: Time) -> None:
@@ -234,5 +271,6 @@ def test_a_database_that_is_away_is_one_line_in_the_log(worker: Worker, tmp_path
         worker.stop.set()
         thread.join(5)
     assert lines[0]["event"] == "queue_unreadable"
-    assert (lines[0]["problem"], lines[0]["reason"]) == ("OperationalError", "unable to open database file")
+    assert lines[0]["problem"] == "OperationalError"
+    assert lines[0]["reason"].endswith("folder.db is a directory (unable to open database file)")
     assert "exc_info" not in lines[0]

@@ -1,4 +1,4 @@
-"""What does a process remember of an API key's judgments, so that a search reads all of them in milliseconds?
+"""A process's memory of an API key's judgments, by which a search reads all of them in milliseconds.
 
 The fields that judgments are filtered by, as columns of numbers, and the vectors, as one matrix per embedding type. A
 search compares with every vector: approximate indexes lose results. Before each search the database is asked what was
@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
-from app.backend.judgments.embedder import DIMENSIONS, Vectors
+from app.backend.embedders.embedder import DIMENSIONS, Vectors
 from app.backend.judgments.store import from_bytes
-from app.backend.schema import JUDGMENT, JUDGMENT_STATE, JUDGMENT_VECTOR
+from app.backend.judgments.tables import JUDGMENT, JUDGMENT_STATE, JUDGMENT_VECTOR
 from app.contract.judgments import EmbeddingType
 
 CODED = ("organization_id", "document_id", "decision", "judge_type", "content_type", "reviewer_id", "embedder")

@@ -1,4 +1,4 @@
-"""What does a judgment say of itself when it comes in, and how is it told again?"""
+"""A judgment's record, as it comes in and as it is told again."""
 
 from collections.abc import Mapping
 from typing import Annotated

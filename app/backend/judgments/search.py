@@ -1,4 +1,4 @@
-"""Which judgments answer a question?
+"""The search for judgments: which of them answer a question?
 
 By meaning: all in scope that pass the filters, ranked by similarity. By metadata: the newest of them. By thread: those
 of one comment thread, oldest first. All of them are looked at, every time.
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, select
 
-from app.backend import json_sets
-from app.backend.judgments.embedder import Embedder
+from app.backend.embedders.embedder import Embedder
 from app.backend.judgments.index import JudgmentIndexes, Mask, Snapshot
-from app.backend.schema import JUDGMENT
+from app.backend.judgments.tables import JUDGMENT
+from app.backend.storage import json_sets
 from app.contract.errors import Unavailable
 from app.contract.judgments import EmbeddingType, JudgmentFilters, SearchScope, moment_ms
 

@@ -1,4 +1,4 @@
-"""How are judgments written, moved and deleted so that every process that remembers them notices?
+"""Judgments written, moved and deleted so that every process that remembers them notices.
 
 See `tables` for how: numbers that only grow, and a generation for deletions.
 """
@@ -11,12 +11,11 @@ import numpy as np
 from sqlalchemy import ColumnElement, Connection, Engine, bindparam, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from app.backend import json_sets
-from app.backend.call import Scope
-from app.backend.containers import within
-from app.backend.judgments.embedder import Embedder, Vectors
+from app.backend.embedders.embedder import Embedder, Vectors
 from app.backend.judgments.record import JudgmentInput, review_text
-from app.backend.schema import JUDGMENT, JUDGMENT_STATE, JUDGMENT_VECTOR
+from app.backend.judgments.tables import JUDGMENT, JUDGMENT_STATE, JUDGMENT_VECTOR
+from app.backend.scope import Scope, within
+from app.backend.storage import json_sets
 from app.contract.judgments import EmbeddingType
 from app.database.engine import is_sqlite, reading, writing
 

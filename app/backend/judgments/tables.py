@@ -7,7 +7,7 @@ up to a number has only the greater ones to read. What is deleted leaves no numb
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.backend.base import BackendTable
+from app.backend.storage.base import METADATA, BackendTable
 
 _CLUSTERED = {"sqlite_with_rowid": False}
 
@@ -63,3 +63,8 @@ class JudgmentStateRow(BackendTable, table=True):
     last_seq: int = Field(sa_type=BigInteger)
     generation: int = Field(sa_type=BigInteger)
     """Grows whenever something is deleted: what was remembered has to be read anew."""
+
+
+JUDGMENT = METADATA.tables[JudgmentRow.__tablename__]
+JUDGMENT_VECTOR = METADATA.tables[JudgmentVectorRow.__tablename__]
+JUDGMENT_STATE = METADATA.tables[JudgmentStateRow.__tablename__]

@@ -1,14 +1,14 @@
-"""How are an API key's webhooks configured, and what becomes of a change?"""
+"""The configuration of an API key's webhooks, and what becomes of a change."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
-from app.backend import json_sets
-from app.backend.schema import ADVANCED_WEBHOOK_CONFIG, WEBHOOK_CONFIG
-from app.backend.vault import Vault
+from app.backend.security.vault import Vault
+from app.backend.storage import json_sets
 from app.backend.webhooks.payload import Wrapping
+from app.backend.webhooks.tables import ADVANCED_WEBHOOK_CONFIG, WEBHOOK_CONFIG
 
 DEFAULT_TRIGGERS = {
     "comment_annotation.add": True,

@@ -1,8 +1,8 @@
-"""How do messages reach their receivers?
+"""The delivery of messages to their receivers.
 
-Any number of workers, on any number of nodes, take lanes in turn. To one target messages go one after the other, in the
-order of the events as long as none fails; a failure ends the turn, so that a receiver that is down does not hold up the
-others. An attempt is recorded as soon as it is over; what a crash leaves unrecorded is sent again under its id.
+Any number of workers, on any number of nodes, take queues in turn. To one target messages go one after the other, in
+the order of the events as long as none fails; a failure ends the turn, so that a receiver that is down does not hold up
+the others. An attempt is recorded as soon as it is over; what a crash leaves unrecorded is sent again under its id.
 """
 
 import random
@@ -15,21 +15,24 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from app.backend.call import Clock, Sleep, new_id
-from app.backend.dispatch import one_writer
-from app.backend.vault import Vault
-from app.backend.webhooks import lanes
+from app.backend.http.call import Clock, Sleep
+from app.backend.http.dispatch import one_writer
+from app.backend.ids import new_id
+from app.backend.security.vault import Vault
+from app.backend.webhooks import queues
 from app.backend.webhooks.disabling import disable_endpoint
 from app.backend.webhooks.encryption import PublicKeyError
 from app.backend.webhooks.endpoints import FAILING, GONE
-from app.backend.webhooks.lanes import Due, Lane, Tried
+from app.backend.webhooks.queues import Due, Queue, Tried
 from app.backend.webhooks.schedule import fails_for_days, next_attempt, pause
 from app.backend.webhooks.sender import Outcome, Send
 from app.backend.webhooks.targets import Target, load_target
+from app.backend.webhooks.turns import Turns
 from app.database.engine import reading, writing
+from app.database.trouble import cause_of
 
 TURN_MS = 10_000
-"""After so long the next lane has its turn."""
+"""After so long the next queue has its turn."""
 KEPT_MS = 30 * 24 * 3600 * 1000
 """How long messages, deliveries and attempts are kept."""
 POLL_S = 0.5
@@ -65,56 +68,90 @@ class Worker:
     sleep: Sleep
     entropy: random.Random
     send: Send
+    turns: Turns = field(default_factory=Turns)
+    """Shared by the workers of a process."""
     _tidied_at: int = field(default=0, init=False)
 
     def run(self, stop: Event) -> None:
         """Works until `stop` is set; what is being sent then is finished first."""
-        log = structlog.stdlib.get_logger(__name__)
+        while not stop.is_set():
+            with self.turns.looking:
+                queue = self._next_queue(stop)
+            if queue is not None:
+                try:
+                    self._work(queue, stop)
+                except Exception as error:  # noqa: BLE001 - the queue's lease runs out, then it is tried again
+                    self._tell(error)
+
+    def take_turn(self, stop: Event) -> bool:
+        """Sends what is due in one queue. False when none is."""
+        queue = self._claim()
+        if queue is not None:
+            self._work(queue, stop)
+        return queue is not None
+
+    def _next_queue(self, stop: Event) -> Queue | None:
+        """Waits until something is due; None when it is told to stop."""
         wait = POLL_S
         while not stop.is_set():
             try:
-                if self.take_turn(stop) or self.tidy():
+                self.turns.over.clear()
+                queue = self._claim()
+                if queue is not None:
+                    return queue
+                if self.tidy():
                     continue
                 wait = POLL_S
-            except DBAPIError as error:
+                # What is due may be of an API key that has all the turns it may have.
+                self.turns.over.wait(wait)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next look must come
                 wait = min(2 * wait, _LONGEST_WAIT_S)
-                log.warning("webhook_delivery_waits_for_database", problem=type(error.orig).__name__)
-            except Exception:
-                # The lane's lease runs out, then it is tried again; all the others must not wait for that.
-                log.exception("webhook_delivery_failed")
-            stop.wait(wait)
+                self._tell(error)
+                stop.wait(wait)
+        return None
 
-    def take_turn(self, stop: Event) -> bool:
-        """Sends what is due in one lane. False when none is."""
-        now = self._now()
-        lane = lanes.claim(self.engine, new_id(self.entropy), now)
-        if lane is None:
-            return False
-        turn = _Turn(now, lane.failures, lane.delivered_at)
-        while not stop.is_set() and self._step(lane, turn):
-            if self._now() - now > TURN_MS:
-                break
-        self._release(lane, turn)
-        return True
+    def _tell(self, error: Exception) -> None:
+        log = structlog.stdlib.get_logger(__name__)
+        if isinstance(error, DBAPIError):
+            log.warning(
+                "webhook_delivery_waits_for_database", problem=type(error.orig).__name__, reason=cause_of(error)
+            )
+        else:
+            log.error("webhook_delivery_failed", exc_info=error)
+
+    def _claim(self) -> Queue | None:
+        queue = queues.claim(self.engine, new_id(self.entropy), self._now(), self.turns.choose)
+        if queue is not None:
+            self.turns.begin(queue.api_key_id)
+        return queue
+
+    def _work(self, queue: Queue, stop: Event) -> None:
+        with self.turns.of(queue.api_key_id):
+            now = self._now()
+            turn = _Turn(now, queue.failures, queue.delivered_at)
+            while not stop.is_set() and self._step(queue, turn):
+                if self._now() - now > TURN_MS:
+                    break
+            self._release(queue, turn)
 
     def tidy(self) -> bool:
         """Now and then deletes old messages. Whether there may be more to delete."""
         now = self._now()
         if now - self._tidied_at < _TIDY_EVERY_MS:
             return False
-        if lanes.forget(self.engine, now - KEPT_MS) > 0:
+        if queues.forget(self.engine, now - KEPT_MS) > 0:
             return True
         self._tidied_at = now
         return False
 
-    def _step(self, lane: Lane, turn: _Turn) -> bool:
+    def _step(self, queue: Queue, turn: _Turn) -> bool:
         """One delivery. Whether to go on."""
         now = self._now()
-        if lane.leased_until - now < _SPARE_MS:
+        if queue.leased_until - now < _SPARE_MS:
             return False
         with reading(self.engine) as connection:
-            target = load_target(connection, self.vault, lane)
-            due = lanes.next_due(connection, lane, now)
+            target = load_target(connection, self.vault, queue)
+            due = queues.next_due(connection, queue, now)
         if target is None or due is None:
             return False
         self._keep_pace(turn, target)
@@ -126,11 +163,11 @@ class Worker:
             turn.not_before = ended + _WINDOW_MS
         if not tried.outcome.problem:
             turn.failures, turn.delivered_at = 0, ended
-            self._record(lambda connection: lanes.record_success(connection, lane, due, tried))
+            self._record(lambda connection: queues.record_success(connection, queue, due, tried))
             return True
         turn.failures += 1
         turn.not_before = max(turn.not_before, ended + pause(turn.failures))
-        self._fail(lane, turn, due, target, tried)
+        self._fail(queue, turn, due, target, tried)
         return False
 
     def _keep_pace(self, turn: _Turn, target: Target) -> None:
@@ -150,7 +187,7 @@ class Worker:
             return Outcome("publicKey is not usable")
         return self.send(target.url, headers, body)
 
-    def _fail(self, lane: Lane, turn: _Turn, due: Due, target: Target, tried: Tried) -> None:
+    def _fail(self, queue: Queue, turn: _Turn, due: Due, target: Target, tried: Tried) -> None:
         """Records a failure, and disables an endpoint for the last one."""
         now = self._now()
         first = tried.at if due.first_failed_at is None else due.first_failed_at
@@ -163,7 +200,7 @@ class Worker:
         log = structlog.stdlib.get_logger(__name__)
         log.warning(
             "webhook_failed" if next_at is None else "webhook_will_be_retried",
-            target=lane.target,
+            target=queue.target,
             message=due.message_id,
             attempt=due.attempts + 1,
             problem=tried.outcome.problem,
@@ -171,8 +208,8 @@ class Worker:
 
         def record(connection: Connection) -> None:
             if reason:
-                self._disable(connection, lane, reason, now)
-            lanes.record_failure(connection, lane, due, tried, next_at=next_at, first_failed_at=first)
+                self._disable(connection, queue, reason, now)
+            queues.record_failure(connection, queue, due, tried, next_at=next_at, first_failed_at=first)
 
         self._record(record)
 
@@ -189,21 +226,21 @@ class Worker:
         with writing(self.engine) as connection:
             record(connection)
 
-    def _disable(self, connection: Connection, lane: Lane, reason: str, now: int) -> None:
-        one_writer(connection, lane.api_key_id)
-        disable_endpoint(connection, lane.api_key_id, lane.target, reason=reason, now=now, entropy=self.entropy)
+    def _disable(self, connection: Connection, queue: Queue, reason: str, now: int) -> None:
+        one_writer(connection, queue.api_key_id)
+        disable_endpoint(connection, queue.api_key_id, queue.target, reason=reason, now=now, entropy=self.entropy)
 
-    def _release(self, lane: Lane, turn: _Turn) -> None:
+    def _release(self, queue: Queue, turn: _Turn) -> None:
         with writing(self.engine) as connection:
-            if lanes.hold(connection, lane):
-                lanes.release(
+            if queues.hold(connection, queue):
+                queues.release(
                     connection,
-                    lane,
-                    # It goes to the end of the queue of lanes.
+                    queue,
+                    # It goes to the end of the queue of queues.
                     not_before=max(turn.not_before, self._now()),
                     failures=turn.failures,
                     delivered_at=turn.delivered_at,
-                    parked=load_target(connection, self.vault, lane) is None,
+                    parked=load_target(connection, self.vault, queue) is None,
                 )
 
     def _now(self) -> int:
@@ -221,10 +258,14 @@ def run_workers(make: Callable[[], Worker], number: int, stop: Event) -> None:
 
 def start_workers(make: Callable[[], Worker], number: int, stop: Event) -> list[Thread]:
     """The same, without waiting."""
+    workers = [make() for _ in range(number)]
+    turns = Turns(number)
+    for worker in workers:
+        worker.turns = turns
     threads = [
         # A daemon: whoever ends the process without setting `stop` is not held up.
-        Thread(target=make().run, args=(stop,), name=f"webhooks-{index}", daemon=True)
-        for index in range(number)
+        Thread(target=worker.run, args=(stop,), name=f"webhooks-{index}", daemon=True)
+        for index, worker in enumerate(workers)
     ]
     for thread in threads:
         thread.start()

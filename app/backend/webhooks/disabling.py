@@ -1,13 +1,13 @@
-"""What happens when this server stops sending to an endpoint?"""
+"""The disabling of an endpoint that this server stops sending to."""
 
 import random
 
 import structlog
 from sqlalchemy import Connection, update
 
-from app.backend.schema import WEBHOOK_ENDPOINT
 from app.backend.webhooks.endpoints import load_endpoints
 from app.backend.webhooks.outbox import Outgoing, post
+from app.backend.webhooks.tables import WEBHOOK_ENDPOINT
 
 DISABLED_TYPE = "webhook_endpoint.disabled"
 """The type of the message that tells the other endpoints. It is on no channel."""

@@ -1,4 +1,4 @@
-"""How is a body made unreadable for everybody but the receiver?
+"""The encryption of bodies, which the receiver alone can read.
 
 As a JWE in its compact form (RFC 7516), which libraries of every language open: the body by AES-256-GCM, its key,
 made for this one body, by RSA-OAEP with SHA-256 for the receiver's public key.

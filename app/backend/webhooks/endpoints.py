@@ -1,4 +1,4 @@
-"""How are endpoints of advanced webhooks stored and told, and which events do they want?"""
+"""Endpoints of advanced webhooks as they are stored and told, and the events that they want."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, tuple_, update
 
-from app.backend import json_sets
-from app.backend.schema import WEBHOOK_ENDPOINT
-from app.backend.vault import Vault
+from app.backend.security.vault import Vault
+from app.backend.storage import json_sets
 from app.backend.webhooks.payload import iso_time
+from app.backend.webhooks.tables import WEBHOOK_ENDPOINT
 
 LIMIT = 250
 """Endpoints of one API key: an event is written once for each."""

@@ -1,15 +1,15 @@
-"""How does a message get on its way? Written with its deliveries, in the transaction of what it tells about."""
+"""The outbox: messages written with their deliveries, in the transaction of what they tell about."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from app.backend import json_sets
-from app.backend.call import new_id
-from app.backend.schema import WEBHOOK_DELIVERY, WEBHOOK_LANE, WEBHOOK_MESSAGE
+from app.backend.ids import new_id
+from app.backend.storage import json_sets
+from app.backend.webhooks.tables import WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY, WEBHOOK_MESSAGE, WEBHOOK_QUEUE
 from app.database.engine import is_sqlite
 
 
@@ -20,6 +20,8 @@ class Outgoing:
     type: str
     payload: Mapping[str, object]
     targets: Sequence[str]
+    organization_id: str = ""
+    """Where it happened; empty for what is of no organization."""
 
 
 def post(
@@ -35,6 +37,7 @@ def post(
             {
                 "api_key_id": api_key_id,
                 "message_id": message_id,
+                "organization_id": message.organization_id,
                 "type": message.type,
                 "payload": json_sets.dump(message.payload),
                 "created_at": now,
@@ -61,17 +64,29 @@ def post(
     wake(connection, api_key_id, {target for _, message in rows for target in message.targets}, now)
 
 
+def forget_messages(connection: Connection, api_key_id: str, organization_ids: Collection[str]) -> None:
+    """Deletes the messages of these organizations, whether or not they were sent."""
+    message = WEBHOOK_MESSAGE.c
+    of_them = (message.api_key_id == api_key_id) & message.organization_id.in_(
+        json_sets.texts(connection, organization_ids)
+    )
+    gone = select(message.message_id).where(of_them)
+    for table in (WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY):
+        connection.execute(delete(table).where(table.c.api_key_id == api_key_id, table.c.message_id.in_(gone)))
+    connection.execute(delete(WEBHOOK_MESSAGE).where(of_them))
+
+
 def wake(connection: Connection, api_key_id: str, targets: set[str], now: int) -> None:
-    """Lets a worker look into the lanes of these targets."""
+    """Lets a worker look into the queues of these targets."""
     if not targets:
         return
     dialect = sqlite if is_sqlite(connection) else postgresql
-    statement = dialect.insert(WEBHOOK_LANE)
+    statement = dialect.insert(WEBHOOK_QUEUE)
     statement = statement.on_conflict_do_update(
         index_elements=["api_key_id", "target"],
         set_={"due_at": statement.excluded.due_at},
-        # A worker that settles the lane meanwhile is waited for even when there is nothing to change.
-        where=WEBHOOK_LANE.c.due_at.is_(None) | (WEBHOOK_LANE.c.due_at > statement.excluded.due_at),
+        # A worker that settles the queue meanwhile is waited for even when there is nothing to change.
+        where=WEBHOOK_QUEUE.c.due_at.is_(None) | (WEBHOOK_QUEUE.c.due_at > statement.excluded.due_at),
     )
     rows = [
         {

@@ -1,4 +1,4 @@
-"""When is a delivery tried again, and when is it given up?"""
+"""The schedule of tries: when is a delivery tried again, and when is it given up?"""
 
 import random
 from datetime import timedelta

@@ -1,14 +1,13 @@
-"""What comes of one call to a receiver?"""
+"""One call to a receiver, and what comes of it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.cookiejar import DefaultCookiePolicy
 from time import monotonic
 
 import requests
 from urllib3.exceptions import HTTPError
 
-from app.backend.outgoing import at_most, open_session
+from app.backend.security.outgoing import at_most, open_session
 
 _ALWAYS = {
     "Content-Type": "application/json",
@@ -43,8 +42,6 @@ Send = Callable[[str, Mapping[str, str], bytes], Outcome]
 def open_sender(*, allow_private: bool, timeout: float) -> Send:
     """A sender for one thread. `timeout` (seconds) is for a call as a whole."""
     session = open_session(allow_private=allow_private)
-    # Receivers are strangers to each other.
-    session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     def send(url: str, headers: Mapping[str, str], body: bytes) -> Outcome:
         started = monotonic()

@@ -1,4 +1,4 @@
-"""How does a receiver know that a webhook comes from here? By a signature after the Standard Webhooks specification."""
+"""The signature of a webhook, after the Standard Webhooks specification: it comes from here."""
 
 import base64
 import random

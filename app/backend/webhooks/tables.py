@@ -1,14 +1,14 @@
 """Webhooks: how they are configured, and what is on its way.
 
 A message is one event; a delivery is a message that has to reach one target; an attempt is one try to do so. A target
-is an endpoint's id, or one of the two addresses of basic webhooks. All that one target is to get goes through its lane,
-in which one worker at a time works. Times are epoch milliseconds, secrets are encrypted (``*_sealed``).
+is an endpoint's id, or one of the two addresses of basic webhooks. All that one target is to get goes through its
+queue, in which one worker at a time works. Times are epoch milliseconds, secrets are encrypted (``*_sealed``).
 """
 
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.backend.base import BackendTable
+from app.backend.storage.base import METADATA, BackendTable
 
 
 class WebhookConfigRow(BackendTable, table=True):
@@ -68,10 +68,15 @@ class WebhookMessageRow(BackendTable, table=True):
     """One event. ``payload`` is the JSON object from which each target's body is made when it is sent."""
 
     __tablename__ = "webhook_message"
-    __table_args__ = (Index("ix_webhook_message_time", "created_at"),)
+    __table_args__ = (
+        Index("ix_webhook_message_time", "created_at"),
+        Index("ix_webhook_message_organization", "api_key_id", "organization_id"),
+    )
 
     api_key_id: str = Field(primary_key=True)
     message_id: str = Field(primary_key=True)
+    organization_id: str = ""
+    """Where it happened; empty for what is of no organization."""
     type: str
     payload: str
     created_at: int = Field(sa_type=BigInteger)
@@ -111,7 +116,7 @@ class WebhookAttemptRow(BackendTable, table=True):
     problem: str = ""
 
 
-class WebhookLaneRow(BackendTable, table=True):
+class WebhookQueueRow(BackendTable, table=True):
     """The way to one target. A worker may take it when ``due_at`` and ``not_before`` have both come."""
 
     __tablename__ = "webhook_lane"
@@ -129,3 +134,12 @@ class WebhookLaneRow(BackendTable, table=True):
     """Failed attempts since the last one that went well."""
     delivered_at: int = Field(default=0, sa_type=BigInteger)
     """When something last got through."""
+
+
+WEBHOOK_CONFIG = METADATA.tables[WebhookConfigRow.__tablename__]
+ADVANCED_WEBHOOK_CONFIG = METADATA.tables[AdvancedWebhookConfigRow.__tablename__]
+WEBHOOK_ENDPOINT = METADATA.tables[WebhookEndpointRow.__tablename__]
+WEBHOOK_MESSAGE = METADATA.tables[WebhookMessageRow.__tablename__]
+WEBHOOK_DELIVERY = METADATA.tables[WebhookDeliveryRow.__tablename__]
+WEBHOOK_ATTEMPT = METADATA.tables[WebhookAttemptRow.__tablename__]
+WEBHOOK_QUEUE = METADATA.tables[WebhookQueueRow.__tablename__]

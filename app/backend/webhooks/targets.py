@@ -1,4 +1,4 @@
-"""Where does a delivery go now, and what is sent there?
+"""Targets: where does a delivery go now, and what is sent there?
 
 Asked anew before each attempt: whoever changes a URL, a key or a switch means what is under way, too.
 """
@@ -11,11 +11,11 @@ from datetime import datetime
 import orjson
 from sqlalchemy import Connection
 
-from app.backend.vault import Vault
+from app.backend.security.vault import Vault
 from app.backend.webhooks.config import PROCESSED, RAW, advanced_config, basic_config
 from app.backend.webhooks.endpoints import load_endpoint, open_secret
-from app.backend.webhooks.lanes import Due, Lane
 from app.backend.webhooks.payload import Form, Wrapping, body_of
+from app.backend.webhooks.queues import Due, Queue
 from app.backend.webhooks.signing import naming_headers, signed_headers
 
 
@@ -43,17 +43,17 @@ class Target:
         return headers | ({"Authorization": f"Bearer {self.auth_token}"} if self.auth_token else {}), body
 
 
-def load_target(connection: Connection, vault: Vault, lane: Lane) -> Target | None:
-    """The target of a lane; None while nothing is to be sent there."""
-    if lane.target in {RAW, PROCESSED}:
-        basic = basic_config(connection, vault, lane.api_key_id)
-        if not basic.in_use or not basic.url(lane.target):
+def load_target(connection: Connection, vault: Vault, queue: Queue) -> Target | None:
+    """The target of a queue; None while nothing is to be sent there."""
+    if queue.target in {RAW, PROCESSED}:
+        basic = basic_config(connection, vault, queue.api_key_id)
+        if not basic.in_use or not basic.url(queue.target):
             return None
-        form: Form = "raw" if lane.target == RAW else "processed"
-        return Target(basic.url(lane.target), form, basic.wrapping, auth_token=basic.auth_token)
-    advanced = advanced_config(connection, lane.api_key_id)
-    endpoint = load_endpoint(connection, lane.api_key_id, lane.target)
+        form: Form = "raw" if queue.target == RAW else "processed"
+        return Target(basic.url(queue.target), form, basic.wrapping, auth_token=basic.auth_token)
+    advanced = advanced_config(connection, queue.api_key_id)
+    endpoint = load_endpoint(connection, queue.api_key_id, queue.target)
     if advanced is None or not advanced.is_enabled or endpoint is None or endpoint.disabled:
         return None
-    secret = open_secret(vault, lane.api_key_id, endpoint)
+    secret = open_secret(vault, queue.api_key_id, endpoint)
     return Target(endpoint.url, "raw", advanced.wrapping, secret=secret, rate_limit=endpoint.rate_limit)

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import select
 
 from app.backend.schema import WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY
-from app.backend.vault import open_vault
+from app.backend.security.vault import open_vault
 from app.backend.webhooks.delivery import Worker
 from app.backend.webhooks.sender import open_sender
 from tests.backend.conftest import Caller, StoppedClock, World, WorldMaker

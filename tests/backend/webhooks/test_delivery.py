@@ -11,8 +11,14 @@ import svix.webhooks
 from sqlalchemy import select, text, update
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from app.backend.schema import ADVANCED_WEBHOOK_CONFIG, WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY, WEBHOOK_LANE, WEBHOOK_MESSAGE
-from app.backend.webhooks import lanes
+from app.backend.schema import (
+    ADVANCED_WEBHOOK_CONFIG,
+    WEBHOOK_ATTEMPT,
+    WEBHOOK_DELIVERY,
+    WEBHOOK_MESSAGE,
+    WEBHOOK_QUEUE,
+)
+from app.backend.webhooks import queues
 from app.backend.webhooks.sender import Outcome
 from app.database.engine import writing
 from tests.backend.conftest import StoppedClock
@@ -288,7 +294,7 @@ def test_the_rate_limit_holds_by_the_receivers_clock(post: Post, receiver: Recei
     worker = post.worker(clock=now, sleep=time.sleep)
     with writing(post.world.engine) as connection:
         connection.execute(update(WEBHOOK_DELIVERY).values(due_at=0))
-        connection.execute(update(WEBHOOK_LANE).values(due_at=0, not_before=0))
+        connection.execute(update(WEBHOOK_QUEUE).values(due_at=0, not_before=0))
     assert worker.take_turn(NEVER)
 
     assert len(at) == 12
@@ -315,7 +321,7 @@ def test_a_crash_between_sending_and_recording_repeats_the_same_message(
 
     post.work()
     assert len(receiver.got) == 1, "the lease still runs"
-    post.clock.move_on(seconds=lanes.LEASE_MS / 1000 + 1)
+    post.clock.move_on(seconds=queues.LEASE_MS / 1000 + 1)
     post.work()
 
     assert len(receiver.got) == 2
@@ -328,7 +334,7 @@ def test_a_worker_that_lost_its_lease_leaves_the_next_one_alone(post: Post, rece
     real = post.worker().send
 
     def send_for_ever(*arguments: Any) -> Outcome:
-        post.clock.move_on(seconds=lanes.LEASE_MS / 1000 + 1)
+        post.clock.move_on(seconds=queues.LEASE_MS / 1000 + 1)
         post.work()
         return real(*arguments)
 
@@ -337,8 +343,8 @@ def test_a_worker_that_lost_its_lease_leaves_the_next_one_alone(post: Post, rece
     assert len(set(receiver.ids)) == 1
     assert post.states() == [("delivered", 1)]
     with post.world.engine.connect() as connection:
-        (lane,) = connection.execute(select(WEBHOOK_LANE)).all()
-    assert (lane.holder, lane.due_at) == ("", None)
+        (queue,) = connection.execute(select(WEBHOOK_QUEUE)).all()
+    assert (queue.holder, queue.due_at) == ("", None)
 
 
 def test_workers_side_by_side_send_everything_once(post: Post, make_receiver: Callable[[], Receiver]) -> None:
@@ -437,7 +443,7 @@ def test_what_is_being_sent_is_finished_at_the_end(post: Post, receiver: Receive
     assert len(receiver.got) == 1
     assert sorted(post.states()) == [("delivered", 1)] + [("waiting", 0)] * 9
     receiver.on_request = lambda _: None
-    # The lane was given back.
+    # The queue was given back.
     post.work()
     assert len(receiver.got) == len(set(receiver.ids)) == 10
 

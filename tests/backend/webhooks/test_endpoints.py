@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.backend.schema import WEBHOOK_DELIVERY, WEBHOOK_ENDPOINT, WEBHOOK_LANE
+from app.backend.schema import WEBHOOK_DELIVERY, WEBHOOK_ENDPOINT, WEBHOOK_QUEUE
 from tests.backend.conftest import Caller, World
 
 from .conftest import Post
@@ -194,7 +194,14 @@ def test_endpoints_are_listed_by_page_in_both_directions(world: World) -> None:
     assert [one["id"] for one in page(pages[0]["iterator"])["endpoints"]] == made[3:6]
 
 
-@pytest.mark.parametrize("iterator", ["", "x", "+", "+1", "+a.b", "-.e", "+1234567890123456.e", "+٣.e"])
+def test_an_empty_iterator_is_the_first_page(standing: World) -> None:
+    tenant = standing.tenant()
+    tenant("update_advanced_webhook_config", isEnabled=True)
+    made = tenant("create_advanced_webhook_endpoint", url="https://receiver.example/hooks")["id"]
+    assert [one["id"] for one in tenant("list_advanced_webhook_endpoints", iterator="")["endpoints"]] == [made]
+
+
+@pytest.mark.parametrize("iterator", ["x", "+", "+1", "+a.b", "-.e", "+1234567890123456.e", "+٣.e"])
 def test_other_iterators_are_refused(standing: World, iterator: str) -> None:
     tenant = standing.tenant()
     tenant("update_advanced_webhook_config", isEnabled=True)
@@ -204,7 +211,7 @@ def test_other_iterators_are_refused(standing: World, iterator: str) -> None:
 
 
 def test_there_is_an_end_of_endpoints(standing: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.backend.handlers.advanced_webhooks.LIMIT", 2)
+    monkeypatch.setattr("app.backend.webhooks.advanced_webhook_handlers.LIMIT", 2)
     tenant = standing.tenant()
     tenant("update_advanced_webhook_config", isEnabled=True)
     for _ in range(2):
@@ -219,7 +226,7 @@ def test_a_deleted_endpoint_leaves_nothing_to_send(post: Post, closed_port: str)
     post.work()
     post.tenant("delete_advanced_webhook_endpoint", endpointId=endpoint_id)
     with post.world.engine.connect() as connection:
-        assert connection.execute(select(WEBHOOK_LANE)).all() == []
+        assert connection.execute(select(WEBHOOK_QUEUE)).all() == []
         assert connection.execute(select(WEBHOOK_DELIVERY)).all() == []
 
 

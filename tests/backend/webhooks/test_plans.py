@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event, insert, text
 
-from app.backend.planner import teach_planner
 from app.backend.schema import (
     ADVANCED_WEBHOOK_CONFIG,
+    METADATA,
     WEBHOOK_ATTEMPT,
     WEBHOOK_CONFIG,
     WEBHOOK_DELIVERY,
     WEBHOOK_ENDPOINT,
-    WEBHOOK_LANE,
     WEBHOOK_MESSAGE,
+    WEBHOOK_QUEUE,
 )
-from app.backend.webhooks import lanes
+from app.backend.storage.sqlite_statistics import ensure_statistics
+from app.backend.webhooks import queues
 from app.database.engine import is_sqlite, writing
 
 from .conftest import DOCUMENT, Post, Receiver
@@ -27,7 +28,7 @@ TABLES = (
     WEBHOOK_CONFIG,
     ADVANCED_WEBHOOK_CONFIG,
     WEBHOOK_ENDPOINT,
-    WEBHOOK_LANE,
+    WEBHOOK_QUEUE,
     WEBHOOK_MESSAGE,
     WEBHOOK_DELIVERY,
     WEBHOOK_ATTEMPT,
@@ -54,7 +55,7 @@ def fill(post: Post, target: str, *, by_hand: bool) -> None:
     key, now = post.tenant.ids["api_key"], int(post.clock.now.timestamp() * 1000)
     others = [f"other{number}" for number in range(OTHERS)]
     endpoint = {"endpoint_id": "ep_1", "url": "u", "disabled": False, "disabled_reason": "", "secret_sealed": "s"}
-    lane = {"target": "ep_1", "due_at": None, "not_before": now, "holder": "", "failures": 0, "delivered_at": now}
+    queue = {"target": "ep_1", "due_at": None, "not_before": now, "holder": "", "failures": 0, "delivered_at": now}
     past = [{"api_key_id": key, "message_id": f"m{number}"} for number in range(PAST)]
     done = {"number": 0, "state": "delivered", "due_at": None, "attempts": 1}
     with writing(post.world.engine) as connection:
@@ -81,7 +82,7 @@ def fill(post: Post, target: str, *, by_hand: bool) -> None:
             WEBHOOK_ENDPOINT,
             [{"api_key_id": other, "created_at": now, "updated_at": now} | endpoint for other in others],
         )
-        put(WEBHOOK_LANE, [{"api_key_id": other} | lane for other in others])
+        put(WEBHOOK_QUEUE, [{"api_key_id": other} | queue for other in others])
         put(WEBHOOK_MESSAGE, [one | {"type": "t", "payload": "{}", "created_at": now} for one in past])
         put(WEBHOOK_DELIVERY, [one | {"target": target} | done for one in past])
         put(
@@ -89,7 +90,7 @@ def fill(post: Post, target: str, *, by_hand: bool) -> None:
             [one | {"target": target, "number": 1, "attempted_at": now, "duration_ms": 5} for one in past],
         )
     if by_hand and is_sqlite(post.world.engine):
-        teach_planner(post.world.engine)
+        ensure_statistics(post.world.engine, METADATA)
         post.world.engine.dispose()
         return
     with post.world.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -118,7 +119,7 @@ def test_every_statement_goes_through_an_index(post: Post, receiver: Receiver, b
         post.begin_thread("t2")
         post.work()
         post.tenant("delete_advanced_webhook_endpoint", endpointId=endpoint_id)
-        assert lanes.forget(post.world.engine, int(post.clock.now.timestamp() * 1000) + 1) > 0
+        assert queues.forget(post.world.engine, int(post.clock.now.timestamp() * 1000) + 1) > 0
 
     assert len({statement for statement, _ in statements}) > 25
     with post.world.engine.connect() as connection:

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from app.backend.outgoing import at_most, open_session
+from app.backend.security.outgoing import at_most, open_session
 from app.backend.webhooks.sender import open_sender
 
 from .conftest import Receiver

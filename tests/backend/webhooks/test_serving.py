@@ -14,7 +14,7 @@ import pytest
 import requests
 from sqlalchemy import select
 
-from app.backend.schema import METADATA, WEBHOOK_DELIVERY, WEBHOOK_LANE
+from app.backend.schema import METADATA, WEBHOOK_DELIVERY, WEBHOOK_QUEUE
 from app.database.engine import open_engine, reading
 from tests.backend.test_serve import Server, tenant_headers
 from tests.backend.test_serve import post as call
@@ -91,11 +91,11 @@ def states(settings: dict[str, object]) -> list[str]:
 
 
 def is_idle(settings: dict[str, object]) -> bool:
-    """Whether everything was delivered and nobody holds a lane."""
+    """Whether everything was delivered and nobody holds a queue."""
     engine = open_engine(str(settings["database_url"]))
     with reading(engine) as connection:
-        held = list(connection.scalars(select(WEBHOOK_LANE.c.holder).where(WEBHOOK_LANE.c.due_at.is_not(None))))
-        held += connection.scalars(select(WEBHOOK_LANE.c.holder).where(WEBHOOK_LANE.c.holder != ""))
+        held = list(connection.scalars(select(WEBHOOK_QUEUE.c.holder).where(WEBHOOK_QUEUE.c.due_at.is_not(None))))
+        held += connection.scalars(select(WEBHOOK_QUEUE.c.holder).where(WEBHOOK_QUEUE.c.holder != ""))
     engine.dispose()
     return held == []
 
@@ -113,7 +113,7 @@ def test_one_process_of_the_server_delivers_and_another_one_takes_over(
     server = serve(settings)
     customer = Customer(server, receiver.url)
     customer.begin_thread()
-    # Killed any sooner, it would leave the lane to its lease.
+    # Killed any sooner, it would leave the queue to its lease.
     wait_for(lambda: is_idle(settings))
     assert len(receiver.got) == 1
 

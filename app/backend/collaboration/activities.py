@@ -1,0 +1,115 @@
+"""Activity records: stored, told, and made from events."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, delete, insert, select
+
+from app.backend.collaboration.tables import ACTIVITY
+from app.backend.events import Event, Occasion
+from app.backend.ids import new_ids
+from app.backend.scope import Scope, within
+from app.backend.storage import json_sets
+from app.backend.storage.paging import among
+from app.contract.activities import ActivityInput
+
+Writable = dict[str, object]
+"""A row to be written, by column."""
+
+COLUMNS = (
+    ACTIVITY.c.activity_id,
+    ACTIVITY.c.document_id,
+    ACTIVITY.c.target_entity_id,
+    ACTIVITY.c.feature_type,
+    ACTIVITY.c.action_type,
+    ACTIVITY.c.payload,
+    ACTIVITY.c.happened_at,
+)
+
+
+def stored(scope: Scope) -> Select[Any]:
+    """The activities of an organization, with the columns that `to_wire` needs."""
+    return select(*COLUMNS).where(within(ACTIVITY, scope))
+
+
+def row_of_input(scope: Scope, document_id: str, activity_id: str, given: ActivityInput, now: int) -> Writable:
+    """An activity as it was written. What happened without a timestamp happened `now`."""
+    payload = given.unknown_fields() | {"actionUser": given.action_user.to_wire()}
+    for name, value in (
+        ("displayMessageTemplate", given.display_message_template),
+        ("displayMessageTemplateData", given.display_message_template_data),
+        ("metadata", given.metadata),
+    ):
+        if value is not None:
+            payload[name] = value
+    return {
+        "api_key_id": scope.api_key_id,
+        "organization_id": scope.organization_id,
+        "activity_id": activity_id,
+        "document_id": document_id,
+        "target_entity_id": given.target_entity_id or "",
+        "user_id": given.action_user.user_id,
+        "feature_type": given.feature_type,
+        "action_type": given.action_type,
+        "payload": json_sets.dump(payload),
+        "happened_at": now if given.timestamp is None else given.timestamp,
+    }
+
+
+def write_activities(connection: Connection, scope: Scope, rows: Sequence[Writable]) -> None:
+    """Writes activities of one organization; those whose id exists take its place."""
+    if not rows:
+        return
+    ids = [str(row["activity_id"]) for row in rows]
+    connection.execute(delete(ACTIVITY).where(within(ACTIVITY, scope), among(connection, ACTIVITY.c.activity_id, ids)))
+    connection.execute(insert(ACTIVITY), list(rows))
+
+
+def record_activities(connection: Connection, occasion: Occasion, events: Sequence[Event]) -> None:
+    """An event sink: an activity record for each event."""
+    ids = new_ids(occasion.entropy, len(events))
+    connection.execute(insert(ACTIVITY), [_row_of_event(occasion, *pair) for pair in zip(events, ids, strict=True)])
+
+
+def to_wire(row: Row[Any], scope: Scope) -> dict[str, object]:
+    """An activity as Get Activity Logs tells it."""
+    payload = json_sets.load_object(row.payload)
+    metadata = payload.get("metadata")
+    wire: dict[str, object] = {
+        **payload,
+        "id": row.activity_id,
+        "featureType": row.feature_type,
+        "actionType": row.action_type,
+        "metadata": (metadata if isinstance(metadata, dict) else {})
+        | {"apiKey": scope.api_key_id, "documentId": row.document_id, "organizationId": scope.organization_id},
+        "timestamp": row.happened_at,
+    }
+    if row.target_entity_id:
+        wire["targetEntityId"] = row.target_entity_id
+    return wire
+
+
+def _row_of_event(occasion: Occasion, event: Event, activity_id: str) -> Writable:
+    data: dict[str, object] = {"actionUser": dict(event.action_user)}
+    for name, part in (("comment", event.comment), ("reaction", event.reaction)):
+        if part is not None:
+            data[f"{name}Id"] = part[f"{name}Id"]
+    if event.changes:
+        data["changes"] = dict(event.changes)
+    payload = {
+        "actionUser": dict(event.action_user),
+        "displayMessageTemplate": event.kind.template,
+        "displayMessageTemplateData": data,
+    }
+    return {
+        "api_key_id": occasion.api_key_id,
+        "organization_id": event.organization_id,
+        "activity_id": activity_id,
+        "document_id": event.document_id,
+        "target_entity_id": event.target_id,
+        "user_id": event.action_user_id,
+        "feature_type": event.kind.feature_type,
+        "action_type": event.type,
+        "payload": json_sets.dump(payload),
+        "happened_at": occasion.now,
+    }

@@ -1,0 +1,74 @@
+"""Activity logs: read by page, add."""
+
+from sqlalchemy import Connection
+
+from app.backend.collaboration import activities
+from app.backend.collaboration.tables import ACTIVITY
+from app.backend.http.call import Call, Reply
+from app.backend.http.registry import Registry
+from app.backend.http.results import Results, done
+from app.backend.ids import new_ids
+from app.backend.resources.containers import require_document
+from app.backend.scope import Scope
+from app.backend.storage.paging import Page, among, page_rows
+from app.contract import operations
+from app.contract.activities import AddActivitiesRequest, GetActivityLogsRequest
+
+
+def register(registry: Registry) -> None:
+    registry.add(operations.GET_ACTIVITY_LOGS, get_activity_logs)
+    registry.add(operations.ADD_ACTIVITIES, add_activities)
+
+
+def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    page = Page(
+        (ACTIVITY.c.happened_at, ACTIVITY.c.activity_id),
+        call.position(request.page_token),
+        page_rows(request.page_size),
+        request.order or "desc",
+    )
+    query = activities.stored(scope)
+    narrow = False
+    for column, value in (
+        (ACTIVITY.c.document_id, request.document_id),
+        (ACTIVITY.c.target_entity_id, request.target_entity_id),
+        (ACTIVITY.c.user_id, request.user_id),
+    ):
+        if value is not None:
+            query, narrow = query.where(column == value), True
+    if request.activity_ids is not None:
+        query, narrow = query.where(among(connection, ACTIVITY.c.activity_id, request.activity_ids)), True
+    lists = [
+        (column, list(dict.fromkeys(values)))
+        for column, values in (
+            (ACTIVITY.c.action_type, request.action_types),
+            (ACTIVITY.c.feature_type, request.feature_types),
+        )
+        if values is not None
+    ]
+    # Nothing else leads to few rows: then each wanted value's own stretch of the index does.
+    leading = None if narrow or not lists else lists.pop(0)
+    for column, values in lists:
+        query = query.where(among(connection, column, values))
+    found = page.of(query) if leading is None else page.of_any(connection, query, *leading)
+    rows, more = page.cut(connection.execute(found).all())
+    token = call.next_page_token(page.position(rows[-1])) if more else None
+    return Reply("Activities retrieved successfully.", [activities.to_wire(row, scope) for row in rows], token)
+
+
+def add_activities(call: Call[AddActivitiesRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    require_document(connection, scope, request.document_id)
+    # Of two with one id the last stands, as it would had it come in a request of its own.
+    ids = new_ids(call.backend.entropy, len(request.activities))
+    given = {activity.id or made: activity for activity, made in zip(request.activities, ids, strict=True)}
+    rows = [
+        activities.row_of_input(scope, request.document_id, activity_id, activity, call.now)
+        for activity_id, activity in given.items()
+    ]
+    activities.write_activities(connection, scope, rows)
+    results: Results = {activity_id: done(activity_id, "Activity added.") for activity_id in given}
+    return Reply("Activities added.", results)

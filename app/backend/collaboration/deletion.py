@@ -1,0 +1,73 @@
+"""The deletion of feature data, with what it hangs on.
+
+Data of a document goes with the document, of an organization with the organization. What a user made stays when they
+are removed: it is a part of the documents' history, and tells under their id who made it. What was addressed to them
+goes.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import Connection, Table, delete, select
+
+from app.backend.collaboration.tables import (
+    ACTIVITY,
+    COMMENT,
+    COMMENT_ANNOTATION,
+    NOTIFICATION,
+    NOTIFICATION_USER,
+    REACTION,
+    RECORDING,
+    THREAD_USER,
+)
+from app.backend.resources.tables import REMOVED_USER
+from app.backend.scope import Scope, within
+from app.backend.storage.paging import among
+
+OF_DOCUMENT: tuple[Table, ...] = (
+    COMMENT_ANNOTATION,
+    REACTION,
+    RECORDING,
+    NOTIFICATION,
+    NOTIFICATION_USER,
+    ACTIVITY,
+)
+"""The tables whose rows name a document (`document_id`). Comments and who takes part in threads hang on threads."""
+
+_OF_ORGANIZATION: tuple[Table, ...] = (COMMENT, THREAD_USER, REMOVED_USER, *OF_DOCUMENT)
+
+
+def delete_of_documents(connection: Connection, scope: Scope, document_ids: Sequence[str]) -> None:
+    """Deletes the feature data of these documents."""
+    if not document_ids:
+        return
+    for table, parent, key in (
+        (COMMENT, COMMENT_ANNOTATION, "annotation_id"),
+        (THREAD_USER, COMMENT_ANNOTATION, "annotation_id"),
+        (NOTIFICATION_USER, NOTIFICATION, "notification_id"),
+    ):
+        gone = select(parent.c[key]).where(within(parent, scope), among(connection, parent.c.document_id, document_ids))
+        connection.execute(delete(table).where(within(table, scope), table.c[key].in_(gone)))
+    for table in OF_DOCUMENT:
+        if table is not NOTIFICATION_USER:
+            connection.execute(
+                delete(table).where(within(table, scope), among(connection, table.c.document_id, document_ids))
+            )
+
+
+def delete_of_organizations(connection: Connection, api_key_id: str, organization_ids: Iterable[str]) -> None:
+    """Deletes the feature data of these organizations."""
+    ids = list(organization_ids)
+    for table in _OF_ORGANIZATION:
+        connection.execute(
+            delete(table).where(table.c.api_key_id == api_key_id, among(connection, table.c.organization_id, ids))
+        )
+
+
+def delete_of_users(
+    connection: Connection, scope: Scope, user_ids: Iterable[str], document_id: str | None = None
+) -> None:
+    """Takes away what was addressed to these users: in the organization, or about one document of it."""
+    which = within(NOTIFICATION_USER, scope) & among(connection, NOTIFICATION_USER.c.user_id, user_ids)
+    if document_id is not None:
+        which &= NOTIFICATION_USER.c.document_id == document_id
+    connection.execute(delete(NOTIFICATION_USER).where(which))

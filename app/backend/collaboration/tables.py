@@ -1,0 +1,189 @@
+"""Feature data, per API key and organization.
+
+``payload`` holds, as JSON, what is told but not searched by; what stands in a column is not in it. An id that is absent
+is the empty string, times are epoch milliseconds. Each way in which a page is read has an index that ends in the order
+of the page. The rows that carry text are not clustered on SQLite (as other tables are), because a text can be long.
+"""
+
+from sqlalchemy import BigInteger, Index
+from sqlmodel import Field
+
+from app.backend.storage.base import METADATA, BackendTable
+
+_CLUSTERED = {"sqlite_with_rowid": False}
+_SCOPE = ("api_key_id", "organization_id")
+
+
+class CommentAnnotationRow(BackendTable, table=True):
+    """A thread. ``comment_bytes`` is the length of its comments' payloads together, so that a page of threads knows
+    what it will weigh before it reads them.
+    """
+
+    __tablename__ = "comment_annotation"
+    __table_args__ = (
+        Index("ix_comment_annotation_time", *_SCOPE, "created_at", "annotation_id"),
+        Index("ix_comment_annotation_document", *_SCOPE, "document_id", "created_at", "annotation_id"),
+        Index("ix_comment_annotation_location", *_SCOPE, "location_id", "created_at", "annotation_id"),
+    )
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    annotation_id: str = Field(primary_key=True)
+    document_id: str
+    location_id: str = ""
+    type: str
+    """``comment`` or ``suggestion``."""
+    assigned_to: str = ""
+    """The id of the user to whom it is assigned."""
+    comment_bytes: int = Field(default=0, sa_type=BigInteger)
+    payload: str
+    created_at: int = Field(sa_type=BigInteger)
+    updated_at: int = Field(sa_type=BigInteger)
+
+
+class CommentRow(BackendTable, table=True):
+    """``number`` keeps the order of comments that were written in the same moment."""
+
+    __tablename__ = "comment"
+    __table_args__ = (
+        Index("ix_comment_order", *_SCOPE, "annotation_id", "created_at", "number", "comment_id"),
+        Index("ix_comment_author", *_SCOPE, "annotation_id", "author_id"),
+    )
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    annotation_id: str = Field(primary_key=True)
+    comment_id: str = Field(primary_key=True)
+    author_id: str
+    number: int = Field(sa_type=BigInteger)
+    payload: str
+    created_at: int = Field(sa_type=BigInteger)
+    updated_at: int = Field(sa_type=BigInteger)
+
+
+class ThreadUserRow(BackendTable, table=True):
+    """A user who takes part in a thread: they wrote in it, or it is assigned to them."""
+
+    __tablename__ = "thread_user"
+    __table_args__ = (Index("ix_thread_user_annotation", *_SCOPE, "annotation_id"), _CLUSTERED)
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    user_id: str = Field(primary_key=True)
+    annotation_id: str = Field(primary_key=True)
+
+
+class ReactionRow(BackendTable, table=True):
+    """``annotation_id`` and ``comment_id`` tell to which comment it belongs, if to any."""
+
+    __tablename__ = "reaction"
+    __table_args__ = (
+        Index("ix_reaction_user", *_SCOPE, "user_id", "created_at", "reaction_id"),
+        Index("ix_reaction_document", *_SCOPE, "document_id"),
+        Index("ix_reaction_comment", *_SCOPE, "annotation_id", "comment_id"),
+    )
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    reaction_id: str = Field(primary_key=True)
+    document_id: str
+    annotation_id: str = ""
+    comment_id: str = ""
+    user_id: str
+    payload: str
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class RecordingRow(BackendTable, table=True):
+    __tablename__ = "recording"
+    __table_args__ = (
+        Index("ix_recording_user", *_SCOPE, "user_id", "created_at", "recording_id"),
+        Index("ix_recording_document", *_SCOPE, "document_id"),
+    )
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    recording_id: str = Field(primary_key=True)
+    document_id: str
+    user_id: str
+    payload: str
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class NotificationRow(BackendTable, table=True):
+    """``readers`` counts the users who have read it, so that a page knows how long its lists of readers are."""
+
+    __tablename__ = "notification"
+    __table_args__ = (
+        Index("ix_notification_time", *_SCOPE, "created_at", "notification_id"),
+        Index("ix_notification_document", *_SCOPE, "document_id", "created_at", "notification_id"),
+        Index("ix_notification_location", *_SCOPE, "location_id", "created_at", "notification_id"),
+        Index("ix_notification_action_user", *_SCOPE, "action_user_id", "created_at", "notification_id"),
+    )
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    notification_id: str = Field(primary_key=True)
+    document_id: str
+    location_id: str = ""
+    action_user_id: str = ""
+    """Who did what it tells of: the payload's ``actionUser``."""
+    readers: int = Field(default=0, sa_type=BigInteger)
+    payload: str
+    created_at: int = Field(sa_type=BigInteger)
+    updated_at: int = Field(sa_type=BigInteger)
+
+
+class NotificationUserRow(BackendTable, table=True):
+    """A user whom a notification is for, and whether they have read it. ``created_at`` is the notification's."""
+
+    __tablename__ = "notification_user"
+    __table_args__ = (
+        Index("ix_notification_user_time", *_SCOPE, "user_id", "created_at", "notification_id"),
+        Index("ix_notification_user_document", *_SCOPE, "user_id", "document_id", "created_at", "notification_id"),
+        _CLUSTERED,
+    )
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    notification_id: str = Field(primary_key=True)
+    user_id: str = Field(primary_key=True)
+    document_id: str
+    created_at: int = Field(sa_type=BigInteger)
+    read_at: int | None = Field(default=None, sa_type=BigInteger)
+    """None: unread."""
+    persists: bool = False
+    """Whether it stays in the For You tab although it was read."""
+
+
+class ActivityRow(BackendTable, table=True):
+    __tablename__ = "activity"
+    __table_args__ = (
+        Index("ix_activity_time", *_SCOPE, "happened_at", "activity_id"),
+        Index("ix_activity_document", *_SCOPE, "document_id", "happened_at", "activity_id"),
+        Index("ix_activity_target", *_SCOPE, "target_entity_id", "happened_at", "activity_id"),
+        Index("ix_activity_user", *_SCOPE, "user_id", "happened_at", "activity_id"),
+        Index("ix_activity_feature", *_SCOPE, "feature_type", "happened_at", "activity_id"),
+        Index("ix_activity_action", *_SCOPE, "action_type", "happened_at", "activity_id"),
+    )
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    activity_id: str = Field(primary_key=True)
+    document_id: str
+    target_entity_id: str = ""
+    user_id: str = ""
+    feature_type: str
+    action_type: str
+    payload: str
+    happened_at: int = Field(sa_type=BigInteger)
+
+
+COMMENT_ANNOTATION = METADATA.tables[CommentAnnotationRow.__tablename__]
+COMMENT = METADATA.tables[CommentRow.__tablename__]
+THREAD_USER = METADATA.tables[ThreadUserRow.__tablename__]
+REACTION = METADATA.tables[ReactionRow.__tablename__]
+RECORDING = METADATA.tables[RecordingRow.__tablename__]
+NOTIFICATION = METADATA.tables[NotificationRow.__tablename__]
+NOTIFICATION_USER = METADATA.tables[NotificationUserRow.__tablename__]
+ACTIVITY = METADATA.tables[ActivityRow.__tablename__]

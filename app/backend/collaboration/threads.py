@@ -1,0 +1,195 @@
+"""Comment threads as they are stored and told, and those who take part."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, literal, select, union, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from app.backend.collaboration.tables import COMMENT, COMMENT_ANNOTATION, REACTION, THREAD_USER
+from app.backend.scope import Scope, within
+from app.backend.storage import json_sets
+from app.backend.storage.paging import among
+from app.contract import limits
+from app.contract.comments import CommentAnnotationInput, CommentAnnotationUpdate
+from app.contract.errors import InvalidArgument
+from app.database.engine import is_sqlite
+
+NO_ANNOTATION = "Annotation does not exist."
+Writable = dict[str, object]
+"""A row to be written, by column."""
+
+_TABLE = COMMENT_ANNOTATION.c
+COLUMNS = (
+    _TABLE.annotation_id,
+    _TABLE.document_id,
+    _TABLE.location_id,
+    _TABLE.type,
+    _TABLE.assigned_to,
+    _TABLE.comment_bytes,
+    _TABLE.payload,
+    _TABLE.created_at,
+    _TABLE.updated_at,
+)
+
+
+@dataclass(slots=True)
+class Thread:
+    """A thread, without its comments. `payload` has the fields by their wire names, those included that nobody
+    declared.
+    """
+
+    annotation_id: str
+    document_id: str
+    type: str = "comment"
+    location_id: str = ""
+    assigned_to: str = ""
+    comment_bytes: int = 0
+    payload: dict[str, object] = field(default_factory=dict)
+    created_at: int = 0
+    updated_at: int = 0
+
+    def take(self, given: CommentAnnotationInput | CommentAnnotationUpdate, place: str) -> None:
+        """Takes over the fields that were given; `place` is where they stand in the request."""
+        self.payload |= given.unknown_fields()
+        for name in ("location", "status", "priority", "context", "visibility"):
+            value = getattr(given, name)
+            if value is not None:
+                self.payload[name] = value
+        if given.location is not None:
+            self.location_id = _location_id(given.location, place)
+        if given.type is not None:
+            self.type = given.type
+        if given.assigned_to is not None:
+            self.assigned_to = given.assigned_to.user_id
+            self.payload["assignedTo"] = given.assigned_to.to_wire()
+
+    def to_wire(self, scope: Scope) -> dict[str, object]:
+        return {
+            **self.payload,
+            "annotationId": self.annotation_id,
+            "organizationId": scope.organization_id,
+            "documentId": self.document_id,
+            "type": self.type,
+            "createdAt": self.created_at,
+            "lastUpdated": self.updated_at,
+        }
+
+
+def stored(scope: Scope) -> Select[Any]:
+    """The threads of an organization, with the columns that `from_row` needs."""
+    return select(*COLUMNS).where(within(COMMENT_ANNOTATION, scope))
+
+
+def from_row(row: Row[Any]) -> Thread:
+    return Thread(**{**row._mapping, "payload": json_sets.load_object(row.payload)})  # noqa: SLF001 - public, for all its underscore
+
+
+def load_threads(
+    connection: Connection, scope: Scope, annotation_ids: Iterable[str], document_id: str | None = None
+) -> dict[str, Thread]:
+    """Those of the threads that are there (and lie in this document), by id."""
+    query = stored(scope).where(among(connection, _TABLE.annotation_id, annotation_ids))
+    if document_id is not None:
+        query = query.where(_TABLE.document_id == document_id)
+    return {row.annotation_id: from_row(row) for row in connection.execute(query)}
+
+
+def insert_threads(connection: Connection, scope: Scope, threads: Iterable[Thread]) -> None:
+    rows = [_row(scope, thread) for thread in threads]
+    if rows:
+        connection.execute(insert(COMMENT_ANNOTATION), rows)
+
+
+def save_threads(connection: Connection, scope: Scope, threads: Iterable[Thread]) -> None:
+    """Writes what may change in threads that are there."""
+    changing = ("location_id", "type", "assigned_to", "comment_bytes", "payload", "updated_at")
+    rows = [
+        {"key": row["annotation_id"]} | {column: row[column] for column in changing}
+        for row in (_row(scope, thread) for thread in threads)
+    ]
+    if rows:
+        statement = update(COMMENT_ANNOTATION).where(
+            within(COMMENT_ANNOTATION, scope), _TABLE.annotation_id == bindparam("key")
+        )
+        connection.execute(statement, rows)
+
+
+def delete_threads(connection: Connection, scope: Scope, annotation_ids: Sequence[str]) -> None:
+    """Deletes threads with all that is in them."""
+    for table in (REACTION, COMMENT, THREAD_USER, COMMENT_ANNOTATION):
+        connection.execute(
+            delete(table).where(within(table, scope), among(connection, table.c.annotation_id, annotation_ids))
+        )
+
+
+def take_part(connection: Connection, scope: Scope, pairs: Iterable[tuple[str, str]]) -> None:
+    """Notes that users take part in threads; `pairs` are of thread and user."""
+    rows = [
+        {
+            "api_key_id": scope.api_key_id,
+            "organization_id": scope.organization_id,
+            "annotation_id": annotation_id,
+            "user_id": user_id,
+        }
+        for annotation_id, user_id in dict.fromkeys(pairs)
+        if user_id
+    ]
+    if rows:
+        dialect = sqlite if is_sqlite(connection) else postgresql
+        connection.execute(dialect.insert(THREAD_USER).on_conflict_do_nothing(), rows)
+
+
+def recount_users(connection: Connection, scope: Scope, annotation_ids: Sequence[str]) -> None:
+    """Finds out anew who takes part in these threads: after a comment went, or changed its author, or a thread its
+    assignee.
+    """
+    if not annotation_ids:
+        return
+    connection.execute(
+        delete(THREAD_USER).where(
+            within(THREAD_USER, scope), among(connection, THREAD_USER.c.annotation_id, annotation_ids)
+        )
+    )
+    authors = select(
+        COMMENT.c.api_key_id, COMMENT.c.organization_id, COMMENT.c.author_id, COMMENT.c.annotation_id
+    ).where(within(COMMENT, scope), among(connection, COMMENT.c.annotation_id, annotation_ids))
+    assignees = select(_TABLE.api_key_id, _TABLE.organization_id, _TABLE.assigned_to, _TABLE.annotation_id).where(
+        within(COMMENT_ANNOTATION, scope),
+        among(connection, _TABLE.annotation_id, annotation_ids),
+        _TABLE.assigned_to != literal(""),
+    )
+    columns = ["api_key_id", "organization_id", "user_id", "annotation_id"]
+    connection.execute(insert(THREAD_USER).from_select(columns, union(authors, assignees)))
+
+
+def changes(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, object]:
+    """What became of each field that differs: `{"from": …, "to": …}`; times aside."""
+    names = [name for name in after if name != "lastUpdated" and before.get(name) != after[name]]
+    return {name: {"from": before.get(name), "to": after[name]} for name in names}
+
+
+def _row(scope: Scope, thread: Thread) -> Writable:
+    return {
+        "api_key_id": scope.api_key_id,
+        "organization_id": scope.organization_id,
+        "annotation_id": thread.annotation_id,
+        "document_id": thread.document_id,
+        "location_id": thread.location_id,
+        "type": thread.type,
+        "assigned_to": thread.assigned_to,
+        "comment_bytes": thread.comment_bytes,
+        "payload": json_sets.dump(thread.payload),
+        "created_at": thread.created_at,
+        "updated_at": thread.updated_at,
+    }
+
+
+def _location_id(location: Mapping[str, object], place: str) -> str:
+    """The `id` of a location, by which threads can be found; empty for one without."""
+    value = location.get("id")
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    if len(text.encode()) > limits.ID_BYTES:
+        raise InvalidArgument(f"{place}.location.id: must be at most {limits.ID_BYTES} bytes long in UTF-8")
+    return text

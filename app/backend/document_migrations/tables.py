@@ -1,0 +1,36 @@
+"""Documents on their way to another id."""
+
+from sqlalchemy import BigInteger, Index
+from sqlmodel import Field
+
+from app.backend.storage.base import METADATA, BackendTable
+
+
+class DocumentMigrationRow(BackendTable, table=True):
+    """One migration, and who works on it until when. ``open`` is true until it has ended either way."""
+
+    __tablename__ = "document_migration"
+    __table_args__ = (
+        Index("ix_document_migration_open", "open", "lease_until"),
+        Index("ix_document_migration_ended", "status", "updated_at"),
+        Index("ix_document_migration_from", "api_key_id", "organization_id", "document_id"),
+        Index("ix_document_migration_to", "api_key_id", "organization_id", "new_document_id"),
+    )
+
+    api_key_id: str = Field(primary_key=True)
+    migration_id: str = Field(primary_key=True)
+    organization_id: str
+    document_id: str
+    new_document_id: str
+    status: str
+    """``pending``, ``in_progress``, ``completed`` or ``failed``."""
+    open: bool
+    lease_owner: str = ""
+    lease_until: int = Field(default=0, sa_type=BigInteger)
+    tries: int = 0
+    """How often somebody took it up without getting any further."""
+    created_at: int = Field(sa_type=BigInteger)
+    updated_at: int = Field(sa_type=BigInteger)
+
+
+DOCUMENT_MIGRATION = METADATA.tables[DocumentMigrationRow.__tablename__]

@@ -1,0 +1,1 @@
+"""Editor data: one Yjs document per editor."""

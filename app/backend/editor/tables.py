@@ -1,0 +1,28 @@
+"""Editor data, per API key: one Yjs document per editor.
+
+The rows of these tables are not clustered on SQLite (as others are): a document can be megabytes long.
+"""
+
+from sqlalchemy import BigInteger
+from sqlmodel import Field
+
+from app.backend.storage.base import METADATA, BackendTable
+
+
+class EditorDataRow(BackendTable, table=True):
+    __tablename__ = "editor_data"
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    document_id: str = Field(primary_key=True)
+    editor_id: str = Field(primary_key=True)
+    type: str
+    """``text``, ``map``, ``array`` or ``xml``."""
+    content_key: str
+    state: bytes
+    """The whole document as one Yjs update, format 1."""
+    created_at: int = Field(sa_type=BigInteger)
+    updated_at: int = Field(sa_type=BigInteger)
+
+
+EDITOR_DATA = METADATA.tables[EditorDataRow.__tablename__]

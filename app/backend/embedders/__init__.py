@@ -1,0 +1,1 @@
+"""Embedders: how texts become vectors that can be compared."""

@@ -1,0 +1,1 @@
+"""A call's way from the route to its handler and back."""

@@ -1,0 +1,115 @@
+"""A call of an operation: what a handler gets, and what it gives back."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from threading import Lock
+from typing import Generic, TypeVar
+
+import requests
+from sqlalchemy import Connection, Engine
+
+from app.backend.contents import Contents
+from app.backend.embedders.embedder import Embedder
+from app.backend.events import Event, EventSink, Occasion
+from app.backend.http.background import Background
+from app.backend.http.locks import StripedLocks
+from app.backend.http.page_tokens import PageTokens
+from app.backend.http.provider_gate import ProviderGate
+from app.backend.security.vault import Vault
+from app.backend.settings import SelfHostedBackendSettings
+from app.contract.base import Request
+from app.database.engine import is_sqlite, writing
+
+RequestT = TypeVar("RequestT", bound=Request)
+
+Clock = Callable[[], datetime]
+"""Returns the time, aware and in UTC."""
+Sleep = Callable[[float], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """What every handler may use. `entropy` makes ids and secrets: a `SystemRandom` outside of tests."""
+
+    settings: SelfHostedBackendSettings
+    engine: Engine
+    clock: Clock
+    entropy: random.Random
+    session: requests.Session
+    sleep: Sleep
+    vault: Vault
+    page_tokens: PageTokens
+    embedder: Embedder
+    providers: ProviderGate
+    sinks: tuple[EventSink, ...] = ()
+    """Who writes what follows from events, in this order."""
+    contents: Contents = field(default_factory=Contents)
+    """What is forgotten with documents, organizations and users."""
+    background: Background = field(default_factory=Background, repr=False)
+    """For work that no request waits for."""
+    locks: StripedLocks = field(default_factory=StripedLocks, repr=False)
+    _turn: Lock = field(default_factory=Lock, repr=False)
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A write transaction.
+
+        SQLite has one writer at a time and lets the others look again after ever longer naps. The threads of this
+        process queue up instead, so that the next one goes on at once.
+        """
+        if is_sqlite(self.engine):
+            with self._turn, writing(self.engine) as connection:
+                yield connection
+        else:
+            with writing(self.engine) as connection:
+                yield connection
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who calls, as far as their credentials prove it; an id that they do not prove is empty."""
+
+    api_key_id: str = ""
+    workspace_id: str = ""
+    address: str = ""
+    """The network address that the call comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[RequestT]):
+    """One call of an operation, authenticated and parsed."""
+
+    operation: str
+    request: RequestT
+    principal: Principal
+    backend: Backend
+    now: int
+    """When it came, in epoch milliseconds."""
+
+    def emit(self, connection: Connection, events: Sequence[Event]) -> None:
+        """Hands the events of this request to every sink of the backend, in the transaction in which they happen."""
+        if events:
+            occasion = Occasion(self.principal.api_key_id, self.now, self.backend.entropy, self.backend.vault)
+            for sink in self.backend.sinks:
+                sink(connection, occasion, events)
+
+    def position(self, page_token: str | None) -> list[str] | None:
+        """The key after which the page begins; None for the first page."""
+        tokens = self.backend.page_tokens
+        return tokens.position(self.operation, self.principal.api_key_id, self.request, page_token)
+
+    def next_page_token(self, position: list[str]) -> str:
+        """The token of the page after the row with this key."""
+        return self.backend.page_tokens.issue(self.operation, self.principal.api_key_id, self.request, position)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A success. `data` is made of plain JSON types or the contract's models."""
+
+    message: str
+    data: object = None
+    next_page_token: str | None = None

@@ -1,0 +1,113 @@
+"""The routes of all operations, each with its handler.
+
+Every operation of the contract's table gets a route for each of its paths, POST only. A route authenticates as the
+table says, parses by the table's request model, runs the handler and wraps its reply as the table says. There is no
+server in which an operation lacks its handler.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from flask import Flask, Response, request
+from sqlalchemy import Connection, func, select
+
+from app.backend.http.auth import WrongBodyCredentialsError, authenticate, shown_credentials
+from app.backend.http.call import Backend, Call, Principal, Reply, RequestT
+from app.backend.http.registry import Handler, Registry
+from app.contract.errors import PermissionDenied
+from app.contract.operation import AnyOperation, AuthLevel
+from app.contract.operations import OPERATIONS
+from app.database.engine import is_sqlite, reading
+from app.edge.body import ANONYMOUS_BYTES, read_json
+from app.edge.errors import TooManyRequests
+from app.edge.json import json_response
+from app.edge.throttle import FailedCredentials
+
+View = Callable[[], Response]
+
+
+def install_operations(app: Flask, backend: Backend, registry: Registry) -> None:
+    """Adds the routes of all operations to `app`."""
+    odd = registry.names ^ {operation.name for operation in OPERATIONS}
+    if odd:
+        raise ValueError(f"an operation and a handler belong together: {', '.join(sorted(odd))}")
+    failures = FailedCredentials()
+    for operation in OPERATIONS:
+        view = _view(operation, registry[operation.name], backend, failures)
+        for path in operation.paths:
+            app.add_url_rule(path, f"{operation.name} {path}", view, methods=["POST"], provide_automatic_options=False)
+
+
+def _view(operation: AnyOperation, handler: Handler, backend: Backend, failures: FailedCredentials) -> View:
+    max_bytes = backend.settings.max_body_bytes
+    if not _shows_credentials(operation):
+        max_bytes = min(max_bytes, ANONYMOUS_BYTES)
+
+    def answer() -> Response:
+        principal = _principal(operation, backend, failures)
+        parsed = operation.parse(read_json(request, max_bytes=max_bytes))
+        now = int(backend.clock().timestamp() * 1000)
+        try:
+            reply = _run(operation, handler, Call(operation.name, parsed, principal, backend, now))
+        except WrongBodyCredentialsError:
+            _count_failure(failures)
+            raise
+        return json_response(operation.respond(reply.message, reply.data, next_page_token=reply.next_page_token))
+
+    return answer
+
+
+def _shows_credentials(operation: AnyOperation) -> bool:
+    """In its headers, so that they are judged before the body is read."""
+    return operation.auth in {AuthLevel.K, AuthLevel.W}
+
+
+def _principal(operation: AnyOperation, backend: Backend, failures: FailedCredentials) -> Principal:
+    if not _shows_credentials(operation):
+        return Principal(address=request.remote_addr or "")
+    shown = shown_credentials(operation.auth, request.headers.get, backend.settings.header_prefixes)
+    # A transaction of its own: whoever shows wrong credentials must not hold up writers.
+    try:
+        with reading(backend.engine) as connection:
+            return authenticate(connection, backend.vault, operation.auth, shown)
+    except PermissionDenied:
+        _count_failure(failures)
+        raise
+
+
+def _count_failure(failures: FailedCredentials) -> None:
+    """Raises `TooManyRequests` when an address has shown too many wrong credentials."""
+    if seconds := failures.failed(request.remote_addr or ""):
+        raise TooManyRequests("too many wrong credentials from this address", retry_after=seconds) from None
+
+
+def _run(operation: AnyOperation, handler: Handler, call: Call) -> Reply:  # type: ignore[type-arg]  # any request
+    if handler.on_its_own is not None:
+        return handler.on_its_own(call)
+    assert handler.in_transaction is not None  # noqa: S101 - one of the two is set
+    if handler.check is not None:
+        handler.check(call)
+    if operation.is_read:
+        with reading(call.backend.engine) as connection:
+            return handler.in_transaction(call, connection)
+    with writing_alone(call) as connection:
+        return handler.in_transaction(call, connection)
+
+
+@contextmanager
+def writing_alone(call: Call[RequestT], api_key_id: str = "") -> Iterator[Connection]:
+    """A write transaction in which nobody else writes for this API key; without one, for the caller's API key or
+    workspace.
+    """
+    with call.backend.writing() as connection:
+        one_writer(connection, api_key_id or call.principal.api_key_id or call.principal.workspace_id)
+        yield connection
+
+
+def one_writer(connection: Connection, name: str) -> None:
+    """Waits until this transaction is the only one that writes for `name`; until it ends.
+
+    What it reads from here on cannot change under it. SQLite has one writer at a time anyway.
+    """
+    if not is_sqlite(connection):
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))

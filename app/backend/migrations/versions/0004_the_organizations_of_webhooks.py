@@ -1,0 +1,32 @@
+"""The organizations of webhooks
+
+Revision: 0004, after 0003.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+_FROM_PAYLOAD = {
+    "sqlite": "json_extract(payload, '$.raw.organizationId')",
+    "postgresql": "(payload::json #>> '{raw,organizationId}')",
+}
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("webhook_message", schema=None) as batch_op:
+        batch_op.add_column(sa.Column("organization_id", sa.String(), nullable=False, server_default=""))
+    value = _FROM_PAYLOAD[op.get_bind().dialect.name]
+    op.execute(f"UPDATE webhook_message SET organization_id = {value} WHERE {value} IS NOT NULL")  # noqa: S608 - no input
+    with op.batch_alter_table("webhook_message", schema=None) as batch_op:
+        batch_op.create_index("ix_webhook_message_organization", ["api_key_id", "organization_id"], unique=False)
+
+
+def downgrade() -> None:
+    with op.batch_alter_table("webhook_message", schema=None) as batch_op:
+        batch_op.drop_index("ix_webhook_message_organization")
+        batch_op.drop_column("organization_id")

@@ -1,0 +1,218 @@
+"""The view of access that the backend's own data gives.
+
+The port that `access.decide` reads from, over the backend's tables: an organization entry is a membership, a folder
+or document entry is a grant to that user. Groups let nobody in here, and there are no context grants. Loaded for one
+batch of questions about one organization, in a fixed number of statements.
+"""
+
+# ruff: noqa: ARG002 - the port names arguments that a view of one organization has no use for
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Self
+
+from sqlalchemy import Connection, Row, select, union_all
+
+from app.access.ancestry import Ancestry, ancestry_of
+from app.access.records import (
+    AccessRole,
+    AccessType,
+    ContextGrant,
+    Document,
+    Folder,
+    Grant,
+    GroupMember,
+    Level,
+    Membership,
+    Organization,
+    User,
+)
+from app.backend.resources.tables import DOCUMENT, FOLDER, ORGANIZATION, USER_ENTRY
+from app.backend.resources.user_entries import in_force
+from app.backend.scope import Scope, within
+from app.backend.storage import json_sets
+
+
+@dataclass(slots=True)
+class OwnDataView:
+    """An `AccessView` of one organization of one API key."""
+
+    revision: int = 0
+    """The backend's data has none: it changes with every call."""
+    organizations: dict[str, Organization] = field(default_factory=dict)
+    users: set[str] = field(default_factory=set)
+    memberships: dict[str, Membership] = field(default_factory=dict)
+    folders: dict[str, Folder] = field(default_factory=dict)
+    access_types: dict[str, str] = field(default_factory=dict)
+    """The access type in force of each folder that was loaded."""
+    documents: dict[str, Document] = field(default_factory=dict)
+    disabled_documents: set[str] = field(default_factory=set)
+    """Those of the documents that let nobody in."""
+    grants_by_place: dict[tuple[str, str, str], Grant] = field(default_factory=dict)
+
+    @classmethod
+    def load(
+        cls,
+        connection: Connection,
+        scope: Scope,
+        *,
+        user_ids: Iterable[str],
+        folder_ids: Iterable[str],
+        document_ids: Iterable[str],
+        default_access_type: str,
+        now: int,
+    ) -> Self:
+        """What the questions of these users about these folders and documents need at this moment (epoch ms)."""
+        view = cls()
+        view._load_organization(connection, scope, default_access_type)
+        view._load_documents(connection, scope, document_ids)
+        in_folders = {document.folder_id for document in view.documents.values() if document.folder_id is not None}
+        view._load_folders(connection, scope, {*folder_ids, *in_folders})
+        view._load_entries(connection, scope, list(user_ids), now)
+        return view
+
+    def organization(self, organization_id: str) -> Organization | None:
+        return self.organizations.get(organization_id)
+
+    def user(self, user_id: str) -> User | None:
+        if user_id not in self.users:
+            return None
+        return User(user_id=user_id, name="", email="")
+
+    def membership(self, organization_id: str, user_id: str) -> Membership | None:
+        return self.memberships.get(user_id)
+
+    def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
+        return ancestry_of(self.folders.get, folder_id)
+
+    def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
+        return bool(self.grants_by_place)
+
+    def document(self, organization_id: str, document_id: str) -> Document | None:
+        return self.documents.get(document_id)
+
+    def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
+        grant = self.grants_by_place.get((level, resource_id, user_id))
+        return () if grant is None else (grant,)
+
+    def context_grants(self, organization_id: str, user_id: str) -> Sequence[ContextGrant]:
+        return ()
+
+    def group_path(self, organization_id: str, user_id: str, group_id: str) -> Sequence[GroupMember]:
+        return ()
+
+    def access_type_of_folder(self, folder_id: str) -> str:
+        """The access type in force on a folder that was loaded."""
+        return self.access_types[folder_id]
+
+    def access_type_of_document(self, document_id: str) -> str:
+        """The access type in force on a document that was loaded."""
+        document = self.documents[document_id]
+        if document.access_type is not None:
+            return document.access_type.value
+        if document.folder_id is not None and document.folder_id in self.access_types:
+            return self.access_types[document.folder_id]
+        return next(iter(self.organizations.values())).access_type.value
+
+    def _load_organization(self, connection: Connection, scope: Scope, default_access_type: str) -> None:
+        disabled = connection.scalar(select(ORGANIZATION.c.disabled).where(within(ORGANIZATION, scope)))
+        if disabled is not None:
+            self.organizations[scope.organization_id] = Organization(
+                organization_id=scope.organization_id,
+                organization_name=scope.organization_id,
+                access_type=AccessType(default_access_type),
+                disabled=disabled,
+            )
+
+    def _load_documents(self, connection: Connection, scope: Scope, document_ids: Iterable[str]) -> None:
+        query = select(
+            DOCUMENT.c.document_id, DOCUMENT.c.folder_id, DOCUMENT.c.own_access_type, DOCUMENT.c.payload
+        ).where(within(DOCUMENT, scope), DOCUMENT.c.document_id.in_(json_sets.texts(connection, document_ids)))
+        for row in connection.execute(query):
+            if '"disabled"' in row.payload and json_sets.load_object(row.payload).get("disabled") is True:
+                self.disabled_documents.add(row.document_id)
+            self.documents[row.document_id] = Document(
+                organization_id=scope.organization_id,
+                document_id=row.document_id,
+                document_name=row.document_id,
+                folder_id=row.folder_id or None,
+                access_type=_access_type(row.own_access_type),
+            )
+
+    def _load_folders(self, connection: Connection, scope: Scope, folder_ids: Iterable[str]) -> None:
+        wanted = set(folder_ids)
+        while wanted:  # twice at most: the folders, then all above them
+            query = select(
+                FOLDER.c.folder_id,
+                FOLDER.c.parent_folder_id,
+                FOLDER.c.ancestors,
+                FOLDER.c.own_access_type,
+                FOLDER.c.access_type,
+            ).where(within(FOLDER, scope), FOLDER.c.folder_id.in_(json_sets.texts(connection, wanted)))
+            above: set[str] = set()
+            for row in connection.execute(query):
+                self.access_types[row.folder_id] = row.access_type
+                self.folders[row.folder_id] = Folder(
+                    organization_id=scope.organization_id,
+                    folder_id=row.folder_id,
+                    folder_name=row.folder_id,
+                    parent_folder_id=row.parent_folder_id or None,
+                    access_type=_access_type(row.own_access_type),
+                )
+                above.update(json_sets.load_list(row.ancestors))
+            wanted = above - self.folders.keys()
+
+    def _load_entries(self, connection: Connection, scope: Scope, user_ids: list[str], now: int) -> None:
+        whose = USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
+        # A user is known who stands anywhere under this API key, in another organization too.
+        known = (
+            select(USER_ENTRY.c.user_id)
+            .distinct()
+            .where(USER_ENTRY.c.api_key_id == scope.api_key_id, whose, in_force(now))
+        )
+        self.users.update(connection.scalars(known))
+        entries = select(
+            USER_ENTRY.c.level,
+            USER_ENTRY.c.container_id,
+            USER_ENTRY.c.user_id,
+            USER_ENTRY.c.access_role,
+            USER_ENTRY.c.expires_at,
+        ).where(within(USER_ENTRY, scope), whose)
+        # One look-up by the whole primary key for each user and level; an OR would read through the organization.
+        containers: tuple[tuple[str, Iterable[str]], ...] = (
+            ("organization", [""]),
+            ("folder", self.folders),
+            ("document", self.documents),
+        )
+        query = union_all(
+            *(
+                entries.where(
+                    USER_ENTRY.c.level == level, USER_ENTRY.c.container_id.in_(json_sets.texts(connection, ids))
+                )
+                for level, ids in containers
+            )
+        )
+        for row in connection.execute(query):
+            self._keep_entry(scope, row)
+
+    def _keep_entry(self, scope: Scope, row: Row[str, str, str, str, int | None]) -> None:
+        level, container_id, user_id, role, expires_at = row
+        until = None if expires_at is None else datetime.fromtimestamp(expires_at / 1000, UTC)
+        if level == "organization":
+            self.memberships[user_id] = Membership(
+                organization_id=scope.organization_id, user_id=user_id, access_role=AccessRole(role), expires_at=until
+            )
+            return
+        self.grants_by_place[level, container_id, user_id] = Grant(
+            organization_id=scope.organization_id,
+            folder_id=container_id if level == "folder" else None,
+            document_id=container_id if level == "document" else None,
+            user_id=user_id,
+            access_role=AccessRole(role),
+            expires_at=until,
+        )
+
+
+def _access_type(stored: str | None) -> AccessType | None:
+    return None if stored is None else AccessType(stored)

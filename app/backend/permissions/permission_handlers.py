@@ -1,0 +1,217 @@
+"""Permissions: give and take them, and tell what users may do.
+
+A permission is an entry of the user on the resource, with a role and perhaps an end. What users may do is answered by
+`access_check`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from sqlalchemy import Connection, delete, select
+
+from app.backend.http.call import Call, Reply
+from app.backend.http.registry import Registry
+from app.backend.permissions.access_check import Judged, judge, key_of
+from app.backend.permissions.own_data_view import OwnDataView
+from app.backend.permissions.provider_call import Verdict
+from app.backend.resources import user_entries
+from app.backend.resources.containers import (
+    NO_DOCUMENT,
+    NO_FOLDER,
+    NO_ORGANIZATION,
+    existing_documents,
+    existing_folders,
+    organization_exists,
+)
+from app.backend.resources.removed_users import note_removed
+from app.backend.resources.tables import USER_ENTRY
+from app.backend.resources.user_entries import Entry, Place
+from app.backend.scope import Scope, within
+from app.backend.storage import json_sets
+from app.contract import operations
+from app.contract.base import DEFAULT_ACCESS_ROLE
+from app.contract.errors import NotFound
+from app.contract.permission_call import Question
+from app.contract.permissions import (
+    AddPermissionsRequest,
+    GetPermissionsRequest,
+    RemovePermissionsRequest,
+    ResourceGrant,
+    ResourceReference,
+)
+
+ResourceT = TypeVar("ResourceT", bound=ResourceReference)
+
+_MISSING = {"organization": NO_ORGANIZATION, "folder": NO_FOLDER, "document": NO_DOCUMENT}
+
+
+def register(registry: Registry) -> None:
+    registry.add(operations.ADD_PERMISSIONS, add_permissions)
+    registry.add(operations.REMOVE_PERMISSIONS, remove_permissions)
+    registry.add_on_its_own(operations.GET_PERMISSIONS, get_permissions)
+
+
+def add_permissions(call: Call[AddPermissionsRequest], connection: Connection) -> Reply:
+    request = call.request
+    give(connection, call.principal.api_key_id, request.user.user_id, request.permissions.resources, call.now)
+    return Reply("Permissions added successfully.", None)
+
+
+def give(connection: Connection, api_key_id: str, user_id: str, grants: Sequence[ResourceGrant], now: int) -> None:
+    """All of the grants or none. What a user had on a resource before is replaced: role and end are those given now.
+
+    Raises `NotFound` naming the first resource that is not there.
+    """
+    for organization_id, resources in _by_organization(grants):
+        scope = Scope(api_key_id, organization_id)
+        _require(connection, scope, resources)
+        # The last word on a resource counts.
+        wanted = {_place(resource): resource for resource in resources}
+        there = _entries(connection, scope, user_id, wanted)
+        payload = next(iter(there.values())).payload if there else _metadata(connection, scope, user_id)
+        new: list[user_entries.Writable] = []
+        changed: list[user_entries.Writable] = []
+        for place, grant in wanted.items():
+            entry = there.get(place) or Entry(user_id, DEFAULT_ACCESS_ROLE, None, dict(payload))
+            entry.access_role = grant.access_role or DEFAULT_ACCESS_ROLE
+            entry.expires_at = None if grant.expires_at is None else grant.expires_at * 1000
+            (changed if place in there else new).append(user_entries.row(scope, place, entry, now))
+        user_entries.insert_rows(connection, new)
+        user_entries.update_rows(connection, changed)
+
+
+def remove_permissions(call: Call[RemovePermissionsRequest], connection: Connection) -> Reply:
+    """What is not there counts as removed. Entries at other levels stay."""
+    for organization_id, resources in _by_organization(call.request.permissions.resources):
+        scope = Scope(call.principal.api_key_id, organization_id)
+        note_removed(connection, scope, [call.request.user_id])
+        for level, container_ids in _by_level(map(_place, resources)).items():
+            connection.execute(
+                delete(USER_ENTRY).where(
+                    within(USER_ENTRY, scope),
+                    USER_ENTRY.c.level == level,
+                    USER_ENTRY.c.container_id.in_(json_sets.texts(connection, container_ids)),
+                    USER_ENTRY.c.user_id == call.request.user_id,
+                )
+            )
+    return Reply("Permissions removed successfully.", None)
+
+
+def get_permissions(call: Call[GetPermissionsRequest]) -> Reply:
+    request = call.request
+    questions = _questions(request)
+    judged, view = judge(call.backend, Scope(call.principal.api_key_id, request.organization_id), questions, call.now)
+    return Reply("Permissions retrieved successfully.", _to_wire(request.user_ids, questions, judged, view))
+
+
+def _questions(request: GetPermissionsRequest) -> list[Question]:
+    organization_id = request.organization_id
+    resources = [
+        ("organization", organization_id),
+        *(("folder", folder_id) for folder_id in dict.fromkeys(request.folder_ids or ())),
+        *(("document", document_id) for document_id in dict.fromkeys(request.document_ids or ())),
+    ]
+    return [
+        Question(user_id, kind, resource_id, organization_id)  # type: ignore[arg-type]  # one of the three above
+        for user_id in dict.fromkeys(request.user_ids)
+        for kind, resource_id in resources
+    ]
+
+
+def _to_wire(
+    user_ids: Iterable[str],
+    questions: Iterable[Question],
+    judged: Judged,
+    view: OwnDataView,
+) -> dict[str, dict[str, dict[str, object]]]:
+    data: dict[str, dict[str, dict[str, object]]] = {
+        user_id: {"organization": {}, "folders": {}, "documents": {}} for user_id in user_ids
+    }
+    section = {"organization": "organization", "folder": "folders", "document": "documents"}
+    for question in questions:
+        place = data[question.user_id][section[question.type]]
+        place[question.resource_id] = (
+            _permission(question, judged[key_of(question)], view)
+            if key_of(question) in judged
+            else {"error": _MISSING[question.type], "errorCode": "does_not_exist"}
+        )
+    return data
+
+
+def _permission(question: Question, verdict: Verdict | None, view: OwnDataView) -> dict[str, object]:
+    if verdict is None:
+        return {"error": "The permission provider gave no answer.", "errorCode": "something_went_wrong"}
+    if not verdict.has_access:
+        return {"error": "The user has no access.", "errorCode": "permission_denied"}
+    permission: dict[str, object] = {"accessRole": verdict.access_role}
+    if question.type == "folder":
+        permission["accessType"] = view.access_type_of_folder(question.resource_id)
+    elif question.type == "document":
+        permission["accessType"] = view.access_type_of_document(question.resource_id)
+    if verdict.expires_at is not None:
+        # Whole seconds, rounded down: rather a moment too early than too late.
+        permission["expiresAt"] = verdict.expires_at // 1000
+    return permission
+
+
+def _by_organization(
+    resources: Iterable[ResourceT],
+) -> list[tuple[str, list[ResourceT]]]:
+    found: dict[str, list[ResourceT]] = {}
+    for resource in resources:
+        found.setdefault(resource.organization_id or resource.id, []).append(resource)
+    return list(found.items())
+
+
+def _place(resource: ResourceReference) -> Place:
+    if resource.type == "organization":
+        return user_entries.ORGANIZATION_PLACE
+    return Place(resource.type, resource.id)
+
+
+def _by_level(places: Iterable[Place]) -> dict[str, list[str]]:
+    levels: dict[str, list[str]] = {}
+    for place in places:
+        levels.setdefault(place.level, []).append(place.container_id)
+    return levels
+
+
+def _require(connection: Connection, scope: Scope, resources: Iterable[ResourceReference]) -> None:
+    """Raises `NotFound` naming the first resource that is not there."""
+    wanted = _by_level(map(_place, resources))
+    if not organization_exists(connection, scope):
+        raise NotFound(f"{NO_ORGANIZATION} ({scope.organization_id})")
+    folders = wanted.get("folder", [])
+    missing = sorted(set(folders) - existing_folders(connection, scope, folders)) if folders else []
+    if missing:
+        raise NotFound(f"{NO_FOLDER} ({missing[0]})")
+    documents = wanted.get("document", [])
+    missing = sorted(set(documents) - existing_documents(connection, scope, documents)) if documents else []
+    if missing:
+        raise NotFound(f"{NO_DOCUMENT} ({missing[0]})")
+
+
+def _entries(connection: Connection, scope: Scope, user_id: str, places: Iterable[Place]) -> dict[Place, Entry]:
+    """The user's entries at these places."""
+    found: dict[Place, Entry] = {}
+    for level, container_ids in _by_level(places).items():
+        query = select(
+            USER_ENTRY.c.container_id, USER_ENTRY.c.access_role, USER_ENTRY.c.expires_at, USER_ENTRY.c.payload
+        ).where(
+            within(USER_ENTRY, scope),
+            USER_ENTRY.c.level == level,
+            USER_ENTRY.c.container_id.in_(json_sets.texts(connection, container_ids)),
+            USER_ENTRY.c.user_id == user_id,
+        )
+        for row in connection.execute(query):
+            entry = Entry(user_id, row.access_role, row.expires_at, json_sets.load_object(row.payload))
+            found[Place(level, row.container_id)] = entry
+    return found
+
+
+def _metadata(connection: Connection, scope: Scope, user_id: str) -> dict[str, object]:
+    """What some other place of the organization knows about the user: a permission itself says no more than who."""
+    payload = connection.scalar(
+        select(USER_ENTRY.c.payload).where(within(USER_ENTRY, scope), USER_ENTRY.c.user_id == user_id).limit(1)
+    )
+    return {} if payload is None else json_sets.load_object(payload)

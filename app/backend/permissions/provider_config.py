@@ -1,0 +1,92 @@
+"""Where an API key's permission questions go: read and update."""
+
+from typing import NamedTuple
+
+from sqlalchemy import Connection, delete, insert, select
+
+from app.backend.http.call import Backend, Call, Reply
+from app.backend.http.registry import Registry
+from app.backend.permissions.tables import PROVIDER_CONFIG
+from app.backend.security.outgoing import check_token, check_url
+from app.contract import operations
+from app.contract.base import NoParameters
+from app.contract.permissions import UpdatePermissionProviderConfigRequest
+
+_URL_FIELD = "data.permissionProviderConfig.permissionProviderUrl"
+_TOKEN_FIELD = "data.permissionProviderConfig.authToken"  # noqa: S105 - the name of a field
+
+
+def register(registry: Registry) -> None:
+    registry.add(operations.GET_PERMISSION_PROVIDER_CONFIG, get_permission_provider_config)
+    registry.add(operations.UPDATE_PERMISSION_PROVIDER_CONFIG, update_permission_provider_config, check=_check_given)
+
+
+class ProviderConfig(NamedTuple):
+    """What is configured. Never shown as a whole: it holds the token."""
+
+    in_use: bool = False
+    url: str = ""
+    auth_token: str = ""
+
+    def __repr__(self) -> str:
+        return f"<ProviderConfig in_use={self.in_use}>"
+
+
+def stored_config(connection: Connection, backend: Backend, api_key_id: str) -> ProviderConfig:
+    """The configuration of this API key; off and empty before it was ever set."""
+    row = connection.execute(
+        select(PROVIDER_CONFIG.c.in_use, PROVIDER_CONFIG.c.url, PROVIDER_CONFIG.c.token_sealed).where(
+            PROVIDER_CONFIG.c.api_key_id == api_key_id
+        )
+    ).one_or_none()
+    if row is None:
+        return ProviderConfig()
+    token = backend.vault.stored.open(row.token_sealed, _context(api_key_id)) if row.token_sealed else ""
+    return ProviderConfig(row.in_use, row.url, token)
+
+
+def get_permission_provider_config(call: Call[NoParameters], connection: Connection) -> Reply:
+    config = stored_config(connection, call.backend, call.principal.api_key_id)
+    return Reply("Permission provider config retrieved successfully.", _to_wire(config))
+
+
+def update_permission_provider_config(
+    call: Call[UpdatePermissionProviderConfigRequest], connection: Connection
+) -> Reply:
+    request = call.request
+    api_key_id = call.principal.api_key_id
+    config = stored_config(connection, call.backend, api_key_id)
+    if request.use_permission_provider is not None:
+        config = config._replace(in_use=request.use_permission_provider)
+    given = request.permission_provider_config
+    if given is not None and given.permission_provider_url is not None:
+        config = config._replace(url=given.permission_provider_url)
+    if given is not None and given.auth_token is not None:
+        config = config._replace(auth_token=given.auth_token)
+    sealed = call.backend.vault.stored.close(config.auth_token, _context(api_key_id)) if config.auth_token else ""
+    connection.execute(delete(PROVIDER_CONFIG).where(PROVIDER_CONFIG.c.api_key_id == api_key_id))
+    connection.execute(
+        insert(PROVIDER_CONFIG).values(
+            api_key_id=api_key_id, in_use=config.in_use, url=config.url, token_sealed=sealed, updated_at=call.now
+        )
+    )
+    return Reply("Permission provider config updated successfully.", _to_wire(config))
+
+
+def _check_given(call: Call[UpdatePermissionProviderConfigRequest]) -> None:
+    given = call.request.permission_provider_config
+    if given is not None:
+        allow_private = call.backend.settings.allow_private_urls
+        check_url(given.permission_provider_url or "", _URL_FIELD, allow_private=allow_private)
+        check_token(given.auth_token or "", _TOKEN_FIELD)
+
+
+def _context(api_key_id: str) -> str:
+    return f"provider_config {api_key_id}"
+
+
+def _to_wire(config: ProviderConfig) -> dict[str, object]:
+    return {
+        "usePermissionProvider": config.in_use,
+        "permissionProviderConfig": {"permissionProviderUrl": config.url, "authToken": config.auth_token},
+    }

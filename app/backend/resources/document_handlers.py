@@ -1,0 +1,271 @@
+"""Documents: add, read by page, update, move, access type, delete."""
+
+from collections.abc import Iterable
+from typing import get_args
+
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+
+from app.backend.http.call import Call, Reply
+from app.backend.http.registry import Registry
+from app.backend.http.results import TOO_HEAVY, Results, all_failed, by_id, done, failed, grows_too_heavy
+from app.backend.resources.containers import (
+    NO_DOCUMENT,
+    NO_FOLDER,
+    NO_ORGANIZATION,
+    ensure_folder,
+    ensure_organization,
+    existing_documents,
+    folder_exists,
+    organization_exists,
+)
+from app.backend.resources.folder_handlers import stored_parent
+from app.backend.resources.folder_tree import TOP
+from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
+from app.backend.scope import Scope, within
+from app.backend.storage import json_sets
+from app.backend.storage.paging import cut, page_rows
+from app.contract import operations
+from app.contract.base import AccessType
+from app.contract.documents import (
+    AddDocumentsRequest,
+    DeleteDocumentsRequest,
+    DocumentInput,
+    GetDocumentsRequest,
+    MoveDocumentsRequest,
+    UpdateDocumentAccessRequest,
+    UpdateDocumentsRequest,
+)
+from app.contract.errors import NotFound
+from app.contract.folders import ROOT_FOLDER_ID
+
+DocumentRow = Row[str, str, str | None, str, str | None]
+_ACCESS_TYPES = frozenset(get_args(AccessType))
+
+
+def register(registry: Registry) -> None:
+    registry.add(operations.ADD_DOCUMENTS, add_documents)
+    registry.add(operations.GET_DOCUMENTS, get_documents)
+    registry.add(operations.UPDATE_DOCUMENTS, update_documents)
+    registry.add(operations.MOVE_DOCUMENTS, move_documents)
+    registry.add(operations.UPDATE_DOCUMENT_ACCESS, update_document_access)
+    registry.add(operations.DELETE_DOCUMENTS, delete_documents)
+
+
+def add_documents(call: Call[AddDocumentsRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    documents = by_id(request.documents, _id_of)
+    if not documents:
+        return Reply("No documents to add.", {})
+    folder_id = stored_parent(request.folder_id)
+    problem = _make_room(call, connection, scope, folder_id)
+    if problem is not None:
+        return Reply("Documents processed.", all_failed(documents, problem))
+    there = existing_documents(connection, scope, documents)
+    rows = [
+        {
+            "api_key_id": scope.api_key_id,
+            "organization_id": scope.organization_id,
+            "document_id": document_id,
+            "folder_id": folder_id,
+            "own_access_type": _access_type(document),
+            "payload": json_sets.dump(_payload(document)),
+            "created_at": call.now,
+            "updated_at": call.now,
+        }
+        for document_id, document in documents.items()
+        if document_id not in there
+    ]
+    if rows:
+        connection.execute(insert(DOCUMENT), rows)
+    results: Results = {
+        document_id: failed(document_id, "Document already exists.")
+        if document_id in there
+        else done(document_id, "Document added.")
+        for document_id in documents
+    }
+    return Reply("Documents processed.", results)
+
+
+def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    query = select(DOCUMENT.c.document_id, DOCUMENT.c.payload, DOCUMENT.c.own_access_type).where(
+        within(DOCUMENT, scope),
+        DOCUMENT.c.document_id.in_(json_sets.texts(connection, {item.document_id for item in request.documents})),
+    )
+    rows = connection.execute(query).all()
+    payloads = {row.document_id: json_sets.load_object(row.payload) for row in rows}
+    access_types = {row.document_id: row.own_access_type for row in rows}
+    results: Results = {}
+    for document in request.documents:
+        document_id = document.document_id
+        if document_id not in payloads:
+            results[document_id] = failed(document_id, NO_DOCUMENT)
+            continue
+        changed = payloads[document_id] | _payload(document)
+        if grows_too_heavy(payloads[document_id], changed):
+            results[document_id] = failed(document_id, TOO_HEAVY)
+            continue
+        payloads[document_id] = changed
+        access_types[document_id] = _access_type(document) or access_types[document_id]
+        results[document_id] = done(document_id, "Document updated.")
+    if payloads:
+        statement = update(DOCUMENT).where(
+            DOCUMENT.c.api_key_id == scope.api_key_id,
+            DOCUMENT.c.organization_id == scope.organization_id,
+            DOCUMENT.c.document_id == bindparam("key"),
+        )
+        connection.execute(
+            statement,
+            [
+                {
+                    "key": document_id,
+                    "own_access_type": access_types[document_id],
+                    "payload": json_sets.dump(payload),
+                    "updated_at": call.now,
+                }
+                for document_id, payload in payloads.items()
+            ],
+        )
+    return Reply("Documents processed.", results)
+
+
+def get_documents(call: Call[GetDocumentsRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    query = (
+        select(
+            DOCUMENT.c.document_id,
+            DOCUMENT.c.folder_id,
+            DOCUMENT.c.own_access_type,
+            DOCUMENT.c.payload,
+            FOLDER.c.access_type.label("folder_access_type"),
+        )
+        .outerjoin(
+            FOLDER,
+            (FOLDER.c.api_key_id == DOCUMENT.c.api_key_id)
+            & (FOLDER.c.organization_id == DOCUMENT.c.organization_id)
+            & (FOLDER.c.folder_id == DOCUMENT.c.folder_id),
+        )
+        .where(within(DOCUMENT, scope))
+    )
+    if request.document_ids is not None:
+        query = query.where(DOCUMENT.c.document_id.in_(json_sets.texts(connection, request.document_ids)))
+    if request.folder_id is not None:
+        query = query.where(DOCUMENT.c.folder_id == stored_parent(request.folder_id))
+    after = call.position(request.page_token)
+    if after is not None:
+        query = query.where(DOCUMENT.c.document_id > after[0])
+    size = page_rows(request.page_size)
+    page, more = cut(connection.execute(query.order_by(DOCUMENT.c.document_id).limit(size + 1)), size)
+    token = call.next_page_token([page[-1].document_id]) if more else None
+    default = call.backend.settings.default_access_type
+    return Reply("Document(s) retrieved successfully.", [_to_wire(row, default) for row in page], token)
+
+
+def move_documents(call: Call[MoveDocumentsRequest], connection: Connection) -> Reply:
+    """All of them or none: the answer has no place for what became of each."""
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    folder_id = stored_parent(request.folder_id)
+    if folder_id != TOP and not folder_exists(connection, scope, folder_id):
+        raise NotFound(f"data.folderId: {NO_FOLDER}")
+    there = existing_documents(connection, scope, request.document_ids)
+    for number, document_id in enumerate(request.document_ids):
+        if document_id not in there:
+            raise NotFound(f"data.documentIds[{number}]: {NO_DOCUMENT}")
+    _change(connection, scope, there, {"folder_id": folder_id, "updated_at": call.now})
+    return Reply("Document(s) moved.", None)
+
+
+def update_document_access(call: Call[UpdateDocumentAccessRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    wanted = dict.fromkeys(request.document_ids)
+    there = existing_documents(connection, scope, wanted)
+    _change(connection, scope, there, {"own_access_type": request.access_type, "updated_at": call.now})
+    results: Results = {
+        document_id: {"success": True, "accessType": request.access_type, "message": "Document access updated."}
+        if document_id in there
+        else {"success": False, "message": NO_DOCUMENT}
+        for document_id in wanted
+    }
+    return Reply("Document access processed.", results)
+
+
+def delete_documents(call: Call[DeleteDocumentsRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    wanted = dict.fromkeys(request.document_ids)
+    there = existing_documents(connection, scope, wanted)
+    gone = json_sets.texts(connection, there)
+    connection.execute(
+        delete(USER_ENTRY).where(
+            within(USER_ENTRY, scope), USER_ENTRY.c.level == "document", USER_ENTRY.c.container_id.in_(gone)
+        )
+    )
+    call.backend.contents.forget_documents(connection, scope, there)
+    connection.execute(delete(DOCUMENT).where(within(DOCUMENT, scope), DOCUMENT.c.document_id.in_(gone)))
+    results: Results = {
+        document_id: done(document_id, "Deleted Successfully" if document_id in there else "Document does not exist")
+        for document_id in wanted
+    }
+    return Reply("Document(s) deleted successfully.", results)
+
+
+def _make_room(call: Call[AddDocumentsRequest], connection: Connection, scope: Scope, folder_id: str) -> str | None:
+    """Makes the containers that may be made; what is missing and may not be, if anything. Nothing is made in vain."""
+    request = call.request
+    has_organization = organization_exists(connection, scope)
+    if not has_organization and not request.create_organization:
+        return NO_ORGANIZATION
+    lacks_folder = folder_id != TOP and not folder_exists(connection, scope, folder_id)
+    if lacks_folder and not request.create_folder:
+        return NO_FOLDER
+    if not has_organization:
+        ensure_organization(connection, scope, call.now)
+    if lacks_folder:
+        ensure_folder(connection, scope, folder_id, call.backend.settings, call.now)
+    return None
+
+
+def _change(connection: Connection, scope: Scope, document_ids: Iterable[str], values: dict[str, object]) -> None:
+    connection.execute(
+        update(DOCUMENT)
+        .where(within(DOCUMENT, scope), DOCUMENT.c.document_id.in_(json_sets.texts(connection, document_ids)))
+        .values(**values)
+    )
+
+
+def _to_wire(row: DocumentRow, default_access_type: str) -> dict[str, object]:
+    payload = json_sets.load_object(row.payload)
+    return {
+        "documentName": row.document_id,
+        **payload,
+        "id": row.document_id,
+        "accessType": row.own_access_type or row.folder_access_type or default_access_type,
+        "inheritAccessFromParent": row.own_access_type is None,
+        "disabled": payload.get("disabled") is True,
+        "folderId": row.folder_id or ROOT_FOLDER_ID,
+    }
+
+
+def _id_of(document: DocumentInput) -> str:
+    return document.document_id
+
+
+def _access_type(document: DocumentInput) -> str | None:
+    """The document's own access type, if one came along. The contract has another operation for it, but whoever sends
+    `restricted` here must not get something more open.
+    """
+    given = document.unknown_fields().get("accessType")
+    return given if isinstance(given, str) and given in _ACCESS_TYPES else None
+
+
+def _payload(document: DocumentInput) -> dict[str, object]:
+    payload = document.unknown_fields()
+    payload.pop("accessType", None)
+    if document.document_name is not None:
+        payload["documentName"] = document.document_name
+    return payload

@@ -1,0 +1,304 @@
+"""Folders: add (parents in the same batch, in any order), rename and move, access type, read as a tree, delete with
+what is in them.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sqlalchemy import Connection, Row, delete, insert, select
+
+from app.backend.http.call import Call, Reply
+from app.backend.http.registry import Registry
+from app.backend.http.results import TOO_HEAVY, Results, all_failed, by_id, done, failed, grows_too_heavy
+from app.backend.resources.containers import (
+    NO_FOLDER,
+    NO_ORGANIZATION,
+    ensure_organization,
+    folder_exists,
+    new_top_folder,
+    organization_exists,
+)
+from app.backend.resources.folder_tree import MAX_DEPTH, TOP, FolderTree, MoveError
+from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
+from app.backend.scope import Scope, within
+from app.backend.storage import json_sets
+from app.backend.storage.paging import whole
+from app.contract import limits, operations
+from app.contract.errors import NotFound
+from app.contract.folders import (
+    ROOT_FOLDER_ID,
+    AddFolderRequest,
+    DeleteFolderRequest,
+    FolderInput,
+    GetFoldersRequest,
+    UpdateFolderAccessRequest,
+    UpdateFolderRequest,
+)
+
+FolderRow = Row[str, str, str, str | None, str, str, int, int]
+NO_PARENT = "Parent folder does not exist."
+
+
+def register(registry: Registry) -> None:
+    registry.add(operations.ADD_FOLDER, add_folder)
+    registry.add(operations.UPDATE_FOLDER, update_folder)
+    registry.add(operations.UPDATE_FOLDER_ACCESS, update_folder_access)
+    registry.add(operations.GET_FOLDERS, get_folders)
+    registry.add(operations.DELETE_FOLDER, delete_folder)
+
+
+def stored_parent(folder_id: str | None) -> str:
+    """A parent as the database keeps it: the top of the tree is the empty string."""
+    return TOP if folder_id is None or folder_id == ROOT_FOLDER_ID else folder_id
+
+
+def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    folders = by_id(request.folders, _id_of)
+    if not folders:
+        return Reply("No folders to add.", {})
+    if request.create_organization:
+        ensure_organization(connection, scope, call.now)
+    elif not organization_exists(connection, scope):
+        return Reply("Folders processed.", all_failed(folders, NO_ORGANIZATION))
+    parents = {folder_id: stored_parent(folder.parent_folder_id) for folder_id, folder in folders.items()}
+    there = _places(connection, scope, {*folders, *parents.values()} - {TOP})
+    results: Results = {
+        folder_id: failed(folder_id, "Folder already exists.") for folder_id in folders if folder_id in there
+    }
+    rows: list[dict[str, object]] = []
+    if request.create_folder:
+        for parent_id in sorted(set(parents.values()) - {TOP} - there.keys() - folders.keys()):
+            rows.append(new_top_folder(scope, parent_id, call.backend.settings, call.now))
+            there[parent_id] = _Place([], call.backend.settings.default_access_type)
+    for folder_id in _parents_first(folders, parents, there):
+        above = _below(there.get(parents[folder_id]), parents[folder_id], call.backend.settings.default_access_type)
+        if len(above.ancestors) >= MAX_DEPTH:
+            results[folder_id] = failed(folder_id, f"Folders cannot be nested deeper than {MAX_DEPTH} levels.")
+            continue
+        own = folders[folder_id].access_type
+        there[folder_id] = _Place(above.ancestors, own or above.access_type)
+        rows.append(_new_row(call, scope, folders[folder_id], parents[folder_id], there[folder_id]))
+        results[folder_id] = done(folder_id, "Folder added.")
+    if rows:
+        connection.execute(insert(FOLDER), rows)
+    return Reply(
+        "Folders processed.",
+        {folder_id: results.get(folder_id, failed(folder_id, NO_PARENT)) for folder_id in folders},
+    )
+
+
+def update_folder(call: Call[UpdateFolderRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    tree = FolderTree(connection, scope, call.backend.settings.default_access_type)
+    moves = {folder.folder_id for folder in request.folders if folder.parent_folder_id is not None}
+    targets = {stored_parent(folder.parent_folder_id) for folder in request.folders} - {TOP}
+    tree.load({folder.folder_id for folder in request.folders} | targets)
+    if moves:
+        tree.load_below(moves)
+    results: Results = {}
+    for folder in request.folders:
+        folder_id = folder.folder_id
+        node = tree.nodes.get(folder_id)
+        if node is None:
+            results[folder_id] = failed(folder_id, NO_FOLDER)
+            continue
+        if grows_too_heavy(node.payload, node.payload | _payload(folder)):
+            results[folder_id] = failed(folder_id, TOO_HEAVY)
+            continue
+        if folder.parent_folder_id is not None:
+            try:
+                tree.move(folder_id, stored_parent(folder.parent_folder_id))
+            except MoveError as refusal:
+                results[folder_id] = failed(folder_id, str(refusal))
+                continue
+        node.payload |= _payload(folder)
+        results[folder_id] = done(folder_id, "Folder updated.")
+    tree.settle()
+    tree.save(call.now)
+    return Reply("Folders processed.", results)
+
+
+def update_folder_access(call: Call[UpdateFolderAccessRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    wanted = dict.fromkeys(request.folder_ids)
+    tree = FolderTree(connection, scope, call.backend.settings.default_access_type)
+    tree.load(wanted)
+    there = wanted.keys() & tree.nodes.keys()
+    tree.load_below(there)
+    for folder_id in there:
+        tree.nodes[folder_id].own_access_type = None if request.inherit_from_parent else request.access_type
+    tree.settle()
+    tree.save(call.now)
+    results: Results = {
+        folder_id: {
+            "success": True,
+            "accessType": tree.nodes[folder_id].access_type,
+            "message": "Folder access updated.",
+        }
+        if folder_id in there
+        else {"success": False, "message": NO_FOLDER}
+        for folder_id in wanted
+    }
+    return Reply("Folder access processed.", results)
+
+
+def get_folders(call: Call[GetFoldersRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    top = stored_parent(request.folder_id)
+    depth = limits.FOLDER_DEPTH_MAX if request.max_depth is None else request.max_depth
+    rows = whole(_subtree(connection, scope, top, depth), "ask for less by folderId and maxDepth")
+    if top != TOP and not rows:
+        raise NotFound(f"data.folderId: {NO_FOLDER}")
+    return Reply("Folder(s) retrieved successfully.", _nested(rows, scope.organization_id, top, depth))
+
+
+def delete_folder(call: Call[DeleteFolderRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    if not folder_exists(connection, scope, request.folder_id):
+        raise NotFound(f"data.folderId: {NO_FOLDER}")
+    gone = [row.folder_id for row in _subtree(connection, scope, request.folder_id, limits.FOLDER_DEPTH_MAX)]
+    in_gone = json_sets.among(connection, DOCUMENT.c.folder_id, gone)
+    in_it = select(DOCUMENT.c.document_id).where(within(DOCUMENT, scope), in_gone)
+    documents = connection.scalars(in_it).all()
+    # One statement a level: with an OR between them, PostgreSQL would read through all entries of both.
+    for level, ids in (("document", documents), ("folder", gone)):
+        of_level = USER_ENTRY.c.level == level
+        in_them = USER_ENTRY.c.container_id.in_(json_sets.texts(connection, ids))
+        connection.execute(delete(USER_ENTRY).where(within(USER_ENTRY, scope), of_level, in_them))
+    call.backend.contents.forget_documents(connection, scope, documents)
+    connection.execute(delete(DOCUMENT).where(within(DOCUMENT, scope), in_gone))
+    connection.execute(
+        delete(FOLDER).where(within(FOLDER, scope), FOLDER.c.folder_id.in_(json_sets.texts(connection, gone)))
+    )
+    return Reply("Folder deleted.", None)
+
+
+class _Place(NamedTuple):
+    """Where a folder is: what lies above it, the topmost first, and the access type in force there."""
+
+    ancestors: list[str]
+    access_type: str
+
+
+def _places(connection: Connection, scope: Scope, folder_ids: Iterable[str]) -> dict[str, _Place]:
+    query = select(FOLDER.c.folder_id, FOLDER.c.ancestors, FOLDER.c.access_type).where(
+        within(FOLDER, scope), FOLDER.c.folder_id.in_(json_sets.texts(connection, folder_ids))
+    )
+    return {
+        row.folder_id: _Place(json_sets.load_list(row.ancestors), row.access_type) for row in connection.execute(query)
+    }
+
+
+def _below(parent: _Place | None, parent_id: str, default_access_type: str) -> _Place:
+    """The place of a folder under this parent that has no access type of its own."""
+    if parent is None:
+        return _Place([], default_access_type)
+    return _Place([*parent.ancestors, parent_id], parent.access_type)
+
+
+def _parents_first(folders: Iterable[str], parents: dict[str, str], there: dict[str, _Place]) -> Iterable[str]:
+    """Those of the new folders whose way up leads to the top or to a folder that is there, parents before children.
+
+    Reads `there` as it grows: a parent that was refused has no children. Circles and what hangs below a missing
+    parent never come up.
+    """
+    children: dict[str, list[str]] = {}
+    for folder_id in folders:
+        if folder_id not in there:
+            children.setdefault(parents[folder_id], []).append(folder_id)
+    pending = [parent for parent in children if parent == TOP or parent in there]
+    while pending:
+        for folder_id in children.get(pending.pop(), ()):
+            yield folder_id
+            if folder_id in there and folder_id in children:
+                pending.append(folder_id)
+
+
+def _new_row(
+    call: Call[AddFolderRequest], scope: Scope, folder: FolderInput, parent_id: str, place: _Place
+) -> dict[str, object]:
+    return {
+        "api_key_id": scope.api_key_id,
+        "organization_id": scope.organization_id,
+        "folder_id": folder.folder_id,
+        "parent_folder_id": parent_id,
+        "ancestors": json_sets.dump(place.ancestors),
+        "depth": len(place.ancestors),
+        "own_access_type": folder.access_type,
+        "access_type": place.access_type,
+        "payload": json_sets.dump(_payload(folder)),
+        "created_at": call.now,
+        "updated_at": call.now,
+    }
+
+
+def _subtree(connection: Connection, scope: Scope, top: str, depth: int) -> Iterable[FolderRow]:
+    """The folder `top` (all folders at the top of the tree for `TOP`) and what lies at most `depth` levels below."""
+    columns = (
+        FOLDER.c.folder_id,
+        FOLDER.c.parent_folder_id,
+        FOLDER.c.ancestors,
+        FOLDER.c.own_access_type,
+        FOLDER.c.access_type,
+        FOLDER.c.payload,
+        FOLDER.c.created_at,
+        FOLDER.c.updated_at,
+    )
+    if top == TOP:
+        query = select(*columns).where(within(FOLDER, scope), FOLDER.c.depth <= depth)
+        return connection.execute(query.order_by(FOLDER.c.folder_id))
+    start = select(*columns, FOLDER.c.depth).where(within(FOLDER, scope), FOLDER.c.folder_id == top)
+    tree = start.add_columns((FOLDER.c.depth + depth).label("lowest")).cte("tree", recursive=True)
+    children = (
+        select(*columns, FOLDER.c.depth, tree.c.lowest)
+        .join(tree, FOLDER.c.parent_folder_id == tree.c.folder_id)
+        .where(within(FOLDER, scope), FOLDER.c.depth <= tree.c.lowest)
+    )
+    tree = tree.union_all(children)
+    return connection.execute(select(*(tree.c[column.name] for column in columns)).order_by(tree.c.folder_id))
+
+
+def _nested(rows: list[FolderRow], organization_id: str, top: str, depth: int) -> list[dict[str, object]]:
+    """The folders as a forest. Where `depth` cut it off, `subFolders` is left out rather than shown empty."""
+    wires = {row.folder_id: _to_wire(row, organization_id) for row in rows}
+    lowest = len(json_sets.load_list(next(row for row in rows if row.folder_id == top).ancestors)) if top != TOP else 0
+    lowest += depth
+    subfolders: dict[str, list[dict[str, object]]] = {}
+    for row in rows:
+        if len(json_sets.load_list(row.ancestors)) < lowest:
+            wires[row.folder_id]["subFolders"] = subfolders.setdefault(row.folder_id, [])
+        subfolders.setdefault(row.parent_folder_id, []).append(wires[row.folder_id])
+    return subfolders.get(TOP, []) if top == TOP else [wires[top]]
+
+
+def _to_wire(row: FolderRow, organization_id: str) -> dict[str, object]:
+    return {
+        "folderName": row.folder_id,
+        **json_sets.load_object(row.payload),
+        "folderId": row.folder_id,
+        "organizationId": organization_id,
+        "parentFolderId": row.parent_folder_id or ROOT_FOLDER_ID,
+        "ancestors": json_sets.load_list(row.ancestors),
+        "accessType": row.access_type,
+        "inheritAccessFromParent": row.own_access_type is None,
+        "createdAt": row.created_at,
+        "lastUpdated": row.updated_at,
+    }
+
+
+def _id_of(folder: FolderInput) -> str:
+    return folder.folder_id
+
+
+def _payload(folder: FolderInput) -> dict[str, object]:
+    payload = folder.unknown_fields()
+    payload.pop("subFolders", None)
+    if folder.folder_name is not None:
+        payload["folderName"] = folder.folder_name
+    return payload

@@ -1,0 +1,221 @@
+"""The tree of folders: a folder's ancestors, its depth and the access type in force.
+
+All three are stored with every folder, so that reads are cheap. A change loads the folders concerned with everything
+above (to know what they inherit and whether a move would close a circle) and below (to pass the change on), works in
+memory, and saves what came out different; the number of statements does not depend on the number of folders.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, Row, and_, bindparam, select, update
+
+from app.backend.resources.tables import FOLDER
+from app.backend.scope import Scope, within
+from app.backend.storage import json_sets
+
+MAX_DEPTH = 100
+"""Levels of folders. A deeper tree could not be written as nested JSON."""
+
+TOP = ""
+"""The parent of folders at the top of the tree."""
+
+_COLUMNS = (
+    FOLDER.c.folder_id,
+    FOLDER.c.parent_folder_id,
+    FOLDER.c.ancestors,
+    FOLDER.c.own_access_type,
+    FOLDER.c.access_type,
+    FOLDER.c.payload,
+)
+
+
+class MoveError(ValueError):
+    """A folder cannot be moved there; the text says why."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One folder. `ancestors` has the topmost first."""
+
+    folder_id: str
+    parent_id: str
+    ancestors: list[str]
+    own_access_type: str | None
+    access_type: str
+    payload: dict[str, object] = field(default_factory=dict)
+
+    def stored(self) -> tuple[object, ...]:
+        return (self.parent_id, tuple(self.ancestors), self.own_access_type, self.access_type, self.payload.copy())
+
+
+class FolderTree:
+    """The part of an organization's tree that one call is about."""
+
+    def __init__(self, connection: Connection, scope: Scope, default_access_type: str) -> None:
+        self._connection = connection
+        self._scope = scope
+        self._default = default_access_type
+        self._before: dict[str, tuple[object, ...]] = {}
+        self._heights: _Heights | None = None
+        self.nodes: dict[str, Node] = {}
+
+    def load(self, folder_ids: Iterable[str]) -> None:
+        """Loads these folders, as far as there are any, with all folders above them."""
+        wanted = set(folder_ids) - self.nodes.keys()
+        while wanted:  # twice at most: the folders, then their ancestors
+            query = select(*_COLUMNS).where(
+                within(FOLDER, self._scope), FOLDER.c.folder_id.in_(json_sets.texts(self._connection, wanted))
+            )
+            found = [self._keep(row) for row in self._connection.execute(query)]
+            wanted = {ancestor for node in found for ancestor in node.ancestors} - self.nodes.keys()
+
+    def load_below(self, folder_ids: Iterable[str]) -> None:
+        """Loads everything below these folders."""
+        tops = json_sets.texts(self._connection, folder_ids)
+        below = (
+            select(*_COLUMNS)
+            .where(within(FOLDER, self._scope), FOLDER.c.parent_folder_id.in_(tops))
+            .cte("below", recursive=True)
+        )
+        children = select(*_COLUMNS).join(below, FOLDER.c.parent_folder_id == below.c.folder_id)
+        # UNION, not UNION ALL: one folder named and another above it named would bring everything twice.
+        below = below.union(children.where(within(FOLDER, self._scope)))
+        for row in self._connection.execute(select(below)):
+            if row.folder_id not in self.nodes:
+                self._keep(row)
+
+    def move(self, folder_id: str, parent_id: str) -> None:
+        """Hangs a folder, with what was loaded below it, under another parent. Raises `MoveError`."""
+        node = self.nodes[folder_id]
+        if parent_id == node.parent_id:
+            return
+        if parent_id != TOP and parent_id not in self.nodes:
+            raise MoveError("Parent folder does not exist.")
+        above = self._way_up(parent_id)
+        if folder_id in above:
+            raise MoveError("A folder cannot be moved into itself or a folder below it.")
+        if self._heights is None:
+            self._heights = _Heights(self.nodes)
+        if len(above) + self._heights.of(folder_id) > MAX_DEPTH:
+            raise MoveError(f"Folders cannot be nested deeper than {MAX_DEPTH} levels.")
+        self._heights.move(node, parent_id)
+        node.parent_id = parent_id
+
+    def settle(self) -> None:
+        """Works out anew what follows from the tree, for every folder that was loaded, parents first."""
+        children = _children(self.nodes)
+        pending = [node for node in self.nodes.values() if node.parent_id not in self.nodes]
+        while pending:
+            node = pending.pop()
+            parent = self.nodes.get(node.parent_id)
+            if parent is not None:
+                node.ancestors = [*parent.ancestors, parent.folder_id]
+                inherited = parent.access_type
+            else:
+                node.ancestors = []
+                inherited = self._default
+            node.access_type = node.own_access_type or inherited
+            pending.extend(children.get(node.folder_id, ()))
+
+    def save(self, now: int) -> None:
+        """Writes the folders that came out different."""
+        changed = [node for node in self.nodes.values() if node.stored() != self._before[node.folder_id]]
+        if not changed:
+            return
+        statement = update(FOLDER).where(
+            and_(
+                FOLDER.c.api_key_id == self._scope.api_key_id,
+                FOLDER.c.organization_id == self._scope.organization_id,
+                FOLDER.c.folder_id == bindparam("key"),
+            )
+        )
+        self._connection.execute(
+            statement,
+            [
+                {
+                    "key": node.folder_id,
+                    "parent_folder_id": node.parent_id,
+                    "ancestors": json_sets.dump(node.ancestors),
+                    "depth": len(node.ancestors),
+                    "own_access_type": node.own_access_type,
+                    "access_type": node.access_type,
+                    "payload": json_sets.dump(node.payload),
+                    "updated_at": now,
+                }
+                for node in changed
+            ],
+        )
+
+    def _keep(self, row: Row[str, str, str, str | None, str, str]) -> Node:
+        ancestors: list[str] = json_sets.load_list(row.ancestors)
+        node = Node(
+            row.folder_id,
+            row.parent_folder_id,
+            ancestors,
+            row.own_access_type,
+            row.access_type,
+            json_sets.load_object(row.payload),
+        )
+        self.nodes[node.folder_id] = node
+        self._before[node.folder_id] = node.stored()
+        return node
+
+    def _way_up(self, folder_id: str) -> list[str]:
+        """The folder and all above it, as the tree stands now in memory."""
+        way: list[str] = []
+        while folder_id != TOP:
+            way.append(folder_id)
+            folder_id = self.nodes[folder_id].parent_id
+        return way
+
+
+class _Heights:
+    """How many levels each folder has from itself to the lowest below it, 1 without subfolders, kept up to date through
+    moves: a move costs as many steps as the tree is deep, however many folders there are.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self._nodes = nodes
+        self._height: dict[str, int] = {}
+        self._of_children: dict[str, Counter[int]] = {}
+        children = _children(nodes)
+        downwards = [node for node in nodes.values() if node.parent_id not in nodes]
+        for node in downwards:
+            downwards.extend(children.get(node.folder_id, ()))
+        for node in reversed(downwards):
+            self._height[node.folder_id] = self._tallest(node.folder_id)
+            self._of_children.setdefault(node.parent_id, Counter())[self._height[node.folder_id]] += 1
+
+    def of(self, folder_id: str) -> int:
+        return self._height[folder_id]
+
+    def move(self, node: Node, parent_id: str) -> None:
+        """The folder is about to leave its parent for another one."""
+        height = self._height[node.folder_id]
+        self._change(node.parent_id, height, 0)
+        self._change(parent_id, 0, height)
+
+    def _change(self, folder_id: str, before: int, after: int) -> None:
+        """A child of the folder was as high as `before` and now is as `after`; 0 for none."""
+        while folder_id in self._nodes and before != after:
+            heights = self._of_children.setdefault(folder_id, Counter())
+            if before:
+                heights[before] -= 1
+            if after:
+                heights[after] += 1
+            before, after = self._height[folder_id], self._tallest(folder_id)
+            self._height[folder_id] = after
+            folder_id = self._nodes[folder_id].parent_id
+
+    def _tallest(self, folder_id: str) -> int:
+        heights = self._of_children.get(folder_id, Counter())
+        return 1 + max((height for height, number in heights.items() if number), default=0)
+
+
+def _children(nodes: Mapping[str, Node]) -> dict[str, list[Node]]:
+    children: dict[str, list[Node]] = {}
+    for node in nodes.values():
+        children.setdefault(node.parent_id, []).append(node)
+    return children

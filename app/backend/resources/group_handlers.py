@@ -1,0 +1,144 @@
+"""Organization user groups: add groups, add users to one, take users out of one."""
+
+from sqlalchemy import Connection, delete, insert, select
+
+from app.backend.http.call import Call, Reply
+from app.backend.http.registry import Registry
+from app.backend.http.results import Results, all_failed, by_id, done, failed
+from app.backend.resources.containers import NO_ORGANIZATION, ensure_organization, organization_exists
+from app.backend.resources.removed_users import note_removed
+from app.backend.resources.tables import GROUP_MEMBER, USER_GROUP
+from app.backend.scope import Scope, within
+from app.backend.storage import json_sets
+from app.contract import operations
+from app.contract.groups import AddGroupsRequest, AddUsersToGroupsRequest, DeleteUsersFromGroupsRequest, GroupInput
+
+
+def register(registry: Registry) -> None:
+    registry.add(operations.ADD_GROUPS, add_groups)
+    registry.add(operations.ADD_USERS_TO_GROUPS, add_users_to_groups)
+    registry.add(operations.DELETE_USERS_FROM_GROUPS, delete_users_from_groups)
+
+
+def add_groups(call: Call[AddGroupsRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    groups = by_id(request.organization_user_groups, _id_of)
+    if not groups:
+        return Reply("No groups to add.", {})
+    if request.create_organization:
+        ensure_organization(connection, scope, call.now)
+    elif not organization_exists(connection, scope):
+        return Reply("Groups processed.", all_failed(groups, NO_ORGANIZATION))
+    query = select(USER_GROUP.c.group_id).where(
+        within(USER_GROUP, scope), USER_GROUP.c.group_id.in_(json_sets.texts(connection, groups))
+    )
+    there = set(connection.scalars(query))
+    rows = [
+        _row(scope, group_id, group.unknown_fields() | _name(group), call.now)
+        for group_id, group in groups.items()
+        if group_id not in there
+    ]
+    if rows:
+        connection.execute(insert(USER_GROUP), rows)
+    results: Results = {
+        group_id: failed(group_id, "Group already exists.") if group_id in there else done(group_id, "Group added.")
+        for group_id in groups
+    }
+    return Reply("Groups processed.", results)
+
+
+def add_users_to_groups(call: Call[AddUsersToGroupsRequest], connection: Connection) -> Reply:
+    """Someone who is in the group already stays in it: that is what was asked for."""
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    group_id = request.organization_user_group_id
+    wanted = dict.fromkeys(request.user_ids)
+    if not wanted:
+        return Reply("No users to add.", {})
+    if not organization_exists(connection, scope):
+        return Reply("Users processed.", {user_id: _failed(group_id, NO_ORGANIZATION) for user_id in wanted})
+    if not _group_exists(connection, scope, group_id):
+        connection.execute(insert(USER_GROUP), [_row(scope, group_id, {}, call.now)])
+    there = _members(connection, scope, group_id, list(wanted))
+    rows = [
+        {
+            "api_key_id": scope.api_key_id,
+            "organization_id": scope.organization_id,
+            "group_id": group_id,
+            "user_id": user_id,
+            "created_at": call.now,
+        }
+        for user_id in wanted
+        if user_id not in there
+    ]
+    if rows:
+        connection.execute(insert(GROUP_MEMBER), rows)
+    results: Results = {
+        user_id: _done(group_id, "User is in the group already." if user_id in there else "User added to the group.")
+        for user_id in wanted
+    }
+    return Reply("Users added to the group.", results)
+
+
+def delete_users_from_groups(call: Call[DeleteUsersFromGroupsRequest], connection: Connection) -> Reply:
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    group_id = request.organization_user_group_id
+    there = _members(connection, scope, group_id, request.user_ids)
+    connection.execute(
+        delete(GROUP_MEMBER).where(
+            within(GROUP_MEMBER, scope),
+            GROUP_MEMBER.c.group_id == group_id,
+            GROUP_MEMBER.c.user_id.in_(json_sets.texts(connection, there)),
+        )
+    )
+    note_removed(connection, scope, there)
+    named = dict.fromkeys(sorted(there) if request.user_ids is None else request.user_ids)
+    results: Results = {
+        user_id: _done(group_id, "User removed from the group.")
+        if user_id in there
+        else _failed(group_id, "User does not exist in the group.")
+        for user_id in named
+    }
+    return Reply("Users removed from the group.", results)
+
+
+def _group_exists(connection: Connection, scope: Scope, group_id: str) -> bool:
+    query = select(USER_GROUP.c.group_id).where(within(USER_GROUP, scope), USER_GROUP.c.group_id == group_id)
+    return connection.scalar(query) is not None
+
+
+def _members(connection: Connection, scope: Scope, group_id: str, user_ids: list[str] | None) -> set[str]:
+    """Those of the users who are in the group; all of its members without a list."""
+    query = select(GROUP_MEMBER.c.user_id).where(within(GROUP_MEMBER, scope), GROUP_MEMBER.c.group_id == group_id)
+    if user_ids is not None:
+        query = query.where(GROUP_MEMBER.c.user_id.in_(json_sets.texts(connection, user_ids)))
+    return set(connection.scalars(query))
+
+
+def _row(scope: Scope, group_id: str, payload: dict[str, object], now: int) -> dict[str, object]:
+    return {
+        "api_key_id": scope.api_key_id,
+        "organization_id": scope.organization_id,
+        "group_id": group_id,
+        "payload": json_sets.dump(payload),
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+def _id_of(group: GroupInput) -> str:
+    return group.group_id
+
+
+def _name(group: GroupInput) -> dict[str, object]:
+    return {} if group.group_name is None else {"groupName": group.group_name}
+
+
+def _done(group_id: str, message: str) -> dict[str, object]:
+    return {"success": True, "organizationUserGroupId": group_id, "message": message}
+
+
+def _failed(group_id: str, message: str) -> dict[str, object]:
+    return {"success": False, "organizationUserGroupId": group_id, "message": message}

@@ -1,0 +1,129 @@
+"""Organizations and what is in them, per API key.
+
+Every primary key begins with the API key: two of them never meet. An id that may be absent is stored as the empty
+string (no real id is empty). ``payload`` holds the descriptive fields as JSON, those included that the contract does
+not know. Times are epoch milliseconds, UTC. On SQLite the rows live in their primary key's index (``WITHOUT ROWID``),
+so that reading a range needs no second look-up.
+"""
+
+from sqlalchemy import BigInteger, Index
+from sqlmodel import Field
+
+from app.backend.storage.base import METADATA, BackendTable
+
+_CLUSTERED = {"sqlite_with_rowid": False}
+
+
+class OrganizationRow(BackendTable, table=True):
+    __tablename__ = "organization"
+    __table_args__ = (_CLUSTERED,)
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    disabled: bool
+    payload: str
+    created_at: int = Field(sa_type=BigInteger)
+    updated_at: int = Field(sa_type=BigInteger)
+
+
+class FolderRow(BackendTable, table=True):
+    """``ancestors`` is a JSON list of folder ids, the topmost first; it, ``depth`` and ``access_type`` follow from
+    the tree above.
+    """
+
+    __tablename__ = "folder"
+    __table_args__ = (Index(None, "api_key_id", "organization_id", "parent_folder_id"), _CLUSTERED)
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    folder_id: str = Field(primary_key=True)
+    parent_folder_id: str = ""
+    ancestors: str
+    depth: int
+    own_access_type: str | None = None
+    """None: inherited."""
+    access_type: str
+    """The one in force."""
+    payload: str
+    created_at: int = Field(sa_type=BigInteger)
+    updated_at: int = Field(sa_type=BigInteger)
+
+
+class DocumentRow(BackendTable, table=True):
+    __tablename__ = "document"
+    __table_args__ = (Index(None, "api_key_id", "organization_id", "folder_id", "document_id"), _CLUSTERED)
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    document_id: str = Field(primary_key=True)
+    folder_id: str = ""
+    own_access_type: str | None = None
+    """None: inherited from the folder."""
+    payload: str
+    created_at: int = Field(sa_type=BigInteger)
+    updated_at: int = Field(sa_type=BigInteger)
+
+
+class UserEntryRow(BackendTable, table=True):
+    """A user at one level: on the organization (``container_id`` empty), a folder or a document."""
+
+    __tablename__ = "user_entry"
+    __table_args__ = (
+        Index(None, "api_key_id", "user_id", "organization_id", "level", "container_id"),
+        _CLUSTERED,
+    )
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    level: str = Field(primary_key=True)
+    """``organization``, ``folder`` or ``document``."""
+    container_id: str = Field(primary_key=True)
+    user_id: str = Field(primary_key=True)
+    access_role: str
+    expires_at: int | None = Field(default=None, sa_type=BigInteger)
+    payload: str
+    created_at: int = Field(sa_type=BigInteger)
+    updated_at: int = Field(sa_type=BigInteger)
+
+
+class UserGroupRow(BackendTable, table=True):
+    __tablename__ = "user_group"
+    __table_args__ = (_CLUSTERED,)
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    group_id: str = Field(primary_key=True)
+    payload: str
+    created_at: int = Field(sa_type=BigInteger)
+    updated_at: int = Field(sa_type=BigInteger)
+
+
+class GroupMemberRow(BackendTable, table=True):
+    __tablename__ = "group_member"
+    __table_args__ = (Index(None, "api_key_id", "organization_id", "user_id"), _CLUSTERED)
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    group_id: str = Field(primary_key=True)
+    user_id: str = Field(primary_key=True)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class RemovedUserRow(BackendTable, table=True):
+    """A user who was taken out of something in the organization, and not added to the organization itself since."""
+
+    __tablename__ = "removed_user"
+    __table_args__ = (_CLUSTERED,)
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    user_id: str = Field(primary_key=True)
+
+
+ORGANIZATION = METADATA.tables[OrganizationRow.__tablename__]
+FOLDER = METADATA.tables[FolderRow.__tablename__]
+DOCUMENT = METADATA.tables[DocumentRow.__tablename__]
+USER_ENTRY = METADATA.tables[UserEntryRow.__tablename__]
+USER_GROUP = METADATA.tables[UserGroupRow.__tablename__]
+GROUP_MEMBER = METADATA.tables[GroupMemberRow.__tablename__]
+REMOVED_USER = METADATA.tables[RemovedUserRow.__tablename__]

@@ -1,0 +1,139 @@
+"""Users' entries: where does a user stand, and how is that stored?
+
+A user has an entry per level: on the organization, on a folder, on a document. Entries know nothing of each other;
+each carries its own metadata and role.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, delete, insert, or_, select, update
+
+from app.backend.resources.tables import USER_ENTRY
+from app.backend.scope import Scope, within
+from app.backend.storage import json_sets
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One level: `container_id` names the folder or document and is empty for the organization."""
+
+    level: str
+    container_id: str
+
+
+ORGANIZATION_PLACE = Place("organization", "")
+
+Writable = dict[str, object]
+"""A row to be written, by column."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """An entry as it is loaded, to be changed and saved."""
+
+    user_id: str
+    access_role: str
+    expires_at: int | None
+    payload: dict[str, object] = field(default_factory=dict)
+
+
+def at(scope: Scope, place: Place) -> ColumnElement[bool]:
+    """The entries that stand at this place."""
+    return and_(
+        within(USER_ENTRY, scope),
+        USER_ENTRY.c.level == place.level,
+        USER_ENTRY.c.container_id == place.container_id,
+    )
+
+
+def in_force(now: int) -> ColumnElement[bool]:
+    """The entries whose time is not over."""
+    return or_(USER_ENTRY.c.expires_at.is_(None), USER_ENTRY.c.expires_at > now)
+
+
+def drop_expired(connection: Connection, scope: Scope, place: Place, user_ids: Iterable[str], now: int) -> None:
+    """Makes room for users whose time at this place is over."""
+    whose = USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
+    connection.execute(delete(USER_ENTRY).where(at(scope, place), whose, USER_ENTRY.c.expires_at <= now))
+
+
+def drop_all_expired(connection: Connection, scope: Scope, place: Place, now: int) -> None:
+    """Makes room for whoever comes to this place from elsewhere."""
+    connection.execute(delete(USER_ENTRY).where(at(scope, place), USER_ENTRY.c.expires_at <= now))
+
+
+def existing(connection: Connection, scope: Scope, place: Place, user_ids: Iterable[str]) -> set[str]:
+    """Those of the users who have an entry at this place."""
+    query = select(USER_ENTRY.c.user_id).where(
+        at(scope, place), USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
+    )
+    return set(connection.scalars(query))
+
+
+def load(connection: Connection, scope: Scope, place: Place, user_ids: Iterable[str], now: int) -> dict[str, Entry]:
+    """The users' entries at this place whose time is not over, by user."""
+    query = select(USER_ENTRY.c.user_id, USER_ENTRY.c.access_role, USER_ENTRY.c.expires_at, USER_ENTRY.c.payload).where(
+        at(scope, place), in_force(now), USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
+    )
+    return {
+        row.user_id: Entry(row.user_id, row.access_role, row.expires_at, json_sets.load_object(row.payload))
+        for row in connection.execute(query)
+    }
+
+
+def row(scope: Scope, place: Place, entry: Entry, now: int) -> Writable:
+    """A new entry as a row."""
+    return {
+        "api_key_id": scope.api_key_id,
+        "organization_id": scope.organization_id,
+        "level": place.level,
+        "container_id": place.container_id,
+        "user_id": entry.user_id,
+        "access_role": entry.access_role,
+        "expires_at": entry.expires_at,
+        "payload": json_sets.dump(entry.payload),
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+def insert_rows(connection: Connection, rows: list[Writable]) -> None:
+    if rows:
+        connection.execute(insert(USER_ENTRY), rows)
+
+
+def update_rows(connection: Connection, rows: list[Writable]) -> None:
+    """Writes role, expiry and payload of entries that exist; `rows` are as `row` makes them."""
+    if not rows:
+        return
+    keys = ("api_key_id", "organization_id", "level", "container_id", "user_id")
+    statement = update(USER_ENTRY).where(*(USER_ENTRY.c[key] == bindparam(f"key_{key}") for key in keys))
+    connection.execute(
+        statement,
+        [
+            {f"key_{key}": values[key] for key in keys}
+            | {column: values[column] for column in ("access_role", "expires_at", "payload", "updated_at")}
+            for values in rows
+        ],
+    )
+
+
+def to_wire(
+    user_id: str, access_role: str | None, expires_at: int | None, payload: Mapping[str, object]
+) -> dict[str, object]:
+    """An entry as Get Users tells it: the user's metadata as it came, the id and the role.
+
+    `expiresAt` is in epoch seconds and comes only where access was given for a time.
+    """
+    wire = {**payload, "userId": user_id}
+    if access_role is not None:
+        wire["accessRole"] = access_role
+    if expires_at is not None:
+        wire["expiresAt"] = expires_at // 1000
+    return wire
+
+
+def row_to_wire(found: Row[str, str, str, int | None, str]) -> dict[str, object]:
+    """The same for a row that has the columns of an entry."""
+    return to_wire(found.user_id, found.access_role, found.expires_at, json_sets.load_object(found.payload))

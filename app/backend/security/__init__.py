@@ -1,0 +1,1 @@
+"""Secrets, credentials, and where this server may call out to."""

@@ -1,0 +1,1 @@
+"""What every room's tables and statements rest on."""

@@ -1,0 +1,1 @@
+"""Tokens for clients, signatures, and the keys with which others check them."""

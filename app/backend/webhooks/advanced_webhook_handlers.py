@@ -1,0 +1,190 @@
+"""Advanced webhooks: their config, and endpoints."""
+
+from typing import Any, Literal
+
+from sqlalchemy import Connection
+
+from app.backend.http.call import Call, Reply
+from app.backend.http.registry import Registry
+from app.backend.ids import new_id
+from app.backend.security.outgoing import check_url
+from app.backend.webhooks import queues
+from app.backend.webhooks.basic_webhook_handlers import check_public_key
+from app.backend.webhooks.config import AdvancedConfig, advanced_config, store_advanced_config
+from app.backend.webhooks.endpoints import (
+    LIMIT,
+    Endpoint,
+    count_endpoints,
+    delete_endpoint,
+    has_uid,
+    load_endpoint,
+    open_secret,
+    page_of_endpoints,
+    save_endpoint,
+    seal_secret,
+)
+from app.backend.webhooks.outbox import wake
+from app.backend.webhooks.signing import new_secret
+from app.contract import limits, operations
+from app.contract.advanced_webhooks import (
+    CreateEndpointRequest,
+    DeleteEndpointRequest,
+    GetEndpointSecretRequest,
+    ListEndpointsRequest,
+    UpdateAdvancedWebhookConfigRequest,
+    UpdateEndpointRequest,
+)
+from app.contract.base import NoParameters
+from app.contract.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
+
+_DISABLED = "advanced webhooks are not enabled: update their config with isEnabled true first"
+_CONFIG = ("is_enabled", "encrypt_data", "encode_data", "public_key", "enable_data_protection")
+_ENDPOINT = ("url", "description", "filter_types", "channels", "disabled", "rate_limit", "uid", "metadata")
+
+
+def register(registry: Registry) -> None:
+    registry.add(operations.GET_ADVANCED_WEBHOOK_CONFIG, get_config)
+    registry.add(operations.UPDATE_ADVANCED_WEBHOOK_CONFIG, update_config, check=_check_key)
+    registry.add(operations.CREATE_ADVANCED_WEBHOOK_ENDPOINT, create_endpoint, check=_check_url)
+    registry.add(operations.LIST_ADVANCED_WEBHOOK_ENDPOINTS, list_endpoints)
+    registry.add(operations.UPDATE_ADVANCED_WEBHOOK_ENDPOINT, update_endpoint, check=_check_url)
+    registry.add(operations.DELETE_ADVANCED_WEBHOOK_ENDPOINT, remove_endpoint)
+    registry.add(operations.GET_ADVANCED_WEBHOOK_ENDPOINT_SECRET, get_secret)
+
+
+def get_config(call: Call[NoParameters], connection: Connection) -> Reply:
+    config = advanced_config(connection, call.principal.api_key_id) or AdvancedConfig()
+    return Reply("Advanced webhook config retrieved successfully.", config.to_wire())
+
+
+def update_config(call: Call[UpdateAdvancedWebhookConfigRequest], connection: Connection) -> Reply:
+    request, api_key_id = call.request, call.principal.api_key_id
+    stored = advanced_config(connection, api_key_id)
+    if stored is None and not request.is_enabled:
+        raise FailedPrecondition("advanced webhooks were never enabled: the first update needs isEnabled true")
+    config = (stored or AdvancedConfig()).merged(_given(request, _CONFIG))
+    if config.encrypt_data and not config.public_key:
+        raise InvalidArgument("data.publicKey: encryptData needs one")
+    store_advanced_config(connection, api_key_id, config, call.now)
+    if config.is_enabled:
+        # What waited while they were off goes on.
+        wake(connection, api_key_id, queues.waiting_targets(connection, api_key_id), call.now)
+    return Reply("Advanced webhook config updated successfully.", config.to_wire())
+
+
+def create_endpoint(call: Call[CreateEndpointRequest], connection: Connection) -> Reply:
+    request, backend, api_key_id = call.request, call.backend, call.principal.api_key_id
+    _require_enabled(connection, api_key_id)
+    _require_free_uid(connection, api_key_id, request.uid, "")
+    if count_endpoints(connection, api_key_id) >= LIMIT:
+        raise ResourceExhausted(f"an API key has at most {LIMIT} webhook endpoints")
+    endpoint_id = f"ep_{new_id(backend.entropy)}"
+    secret = seal_secret(backend.vault, api_key_id, endpoint_id, new_secret(backend.entropy))
+    endpoint = Endpoint(
+        endpoint_id=endpoint_id,
+        secret_sealed=secret,
+        created_at=call.now,
+        updated_at=call.now,
+        **_given(request, _ENDPOINT),
+    )
+    save_endpoint(connection, api_key_id, endpoint)
+    return Reply("Advanced webhook endpoint created successfully.", endpoint.to_wire())
+
+
+def list_endpoints(call: Call[ListEndpointsRequest], connection: Connection) -> Reply:
+    _require_enabled(connection, call.principal.api_key_id)
+    limit = call.request.limit or limits.ENDPOINTS_PER_PAGE_DEFAULT
+    direction, position = _place(call.request.iterator)
+    # One more than asked for tells whether there are any.
+    found = page_of_endpoints(connection, call.principal.api_key_id, position, limit + 1, backwards=direction == "-")
+    more, page = len(found) > limit, found[:limit]
+    if direction == "-":
+        page.reverse()
+    data: dict[str, object] = {
+        "endpoints": [endpoint.to_wire() for endpoint in page],
+        "iterator": _iterator("+", page[-1]) if page else None,
+        "prevIterator": _iterator("-", page[0]) if page and position is not None else None,
+        "done": not more,
+    }
+    return Reply("Advanced webhook endpoints retrieved successfully.", data)
+
+
+def update_endpoint(call: Call[UpdateEndpointRequest], connection: Connection) -> Reply:
+    request, api_key_id = call.request, call.principal.api_key_id
+    endpoint = _existing(connection, api_key_id, request.endpoint_id)
+    _require_free_uid(connection, api_key_id, request.uid, endpoint.endpoint_id)
+    was_disabled = endpoint.disabled
+    for name, value in _given(request, _ENDPOINT).items():
+        setattr(endpoint, name, value)
+    if request.disabled is not None:
+        endpoint.disabled_reason = ""
+    endpoint.updated_at = call.now
+    save_endpoint(connection, api_key_id, endpoint)
+    if was_disabled and not endpoint.disabled:
+        queues.begin_anew(connection, api_key_id, endpoint.endpoint_id)
+        # What waited while it was disabled goes on.
+        wake(connection, api_key_id, {endpoint.endpoint_id}, call.now)
+    return Reply("Advanced webhook endpoint updated successfully.", endpoint.to_wire())
+
+
+def remove_endpoint(call: Call[DeleteEndpointRequest], connection: Connection) -> Reply:
+    endpoint = _existing(connection, call.principal.api_key_id, call.request.endpoint_id)
+    queues.remove_queue(connection, call.principal.api_key_id, endpoint.endpoint_id)
+    delete_endpoint(connection, call.principal.api_key_id, endpoint.endpoint_id)
+    return Reply(
+        "Advanced webhook endpoint deleted successfully.", {"endpointId": endpoint.endpoint_id, "deleted": True}
+    )
+
+
+def get_secret(call: Call[GetEndpointSecretRequest], connection: Connection) -> Reply:
+    endpoint = _existing(connection, call.principal.api_key_id, call.request.endpoint_id)
+    secret = open_secret(call.backend.vault, call.principal.api_key_id, endpoint)
+    return Reply(
+        "Advanced webhook endpoint secret retrieved successfully.",
+        {"endpointId": endpoint.endpoint_id, "secret": secret},
+    )
+
+
+def _check_key(call: Call[UpdateAdvancedWebhookConfigRequest]) -> None:
+    check_public_key(call.request.public_key or "", "data.publicKey")
+
+
+def _check_url(call: Call[CreateEndpointRequest] | Call[UpdateEndpointRequest]) -> None:
+    check_url(call.request.url or "", "data.url", allow_private=call.backend.settings.allow_private_urls)
+
+
+def _require_enabled(connection: Connection, api_key_id: str) -> None:
+    config = advanced_config(connection, api_key_id)
+    if config is None or not config.is_enabled:
+        raise FailedPrecondition(_DISABLED)
+
+
+def _existing(connection: Connection, api_key_id: str, endpoint_id: str) -> Endpoint:
+    _require_enabled(connection, api_key_id)
+    endpoint = load_endpoint(connection, api_key_id, endpoint_id)
+    if endpoint is None:
+        raise NotFound("data.endpointId: webhook endpoint does not exist")
+    return endpoint
+
+
+def _require_free_uid(connection: Connection, api_key_id: str, uid: str | None, own_id: str) -> None:
+    if uid is not None and has_uid(connection, api_key_id, uid) not in {None, own_id}:
+        raise AlreadyExists("data.uid: another webhook endpoint has it")
+
+
+def _given(request: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(request, name) for name in names if name in request.model_fields_set}
+
+
+def _iterator(direction: Literal["+", "-"], endpoint: Endpoint) -> str:
+    return f"{direction}{endpoint.created_at}.{endpoint.endpoint_id}"
+
+
+def _place(iterator: str | None) -> tuple[str, tuple[int, str] | None]:
+    """The direction to go, and the endpoint to go from."""
+    if not iterator:
+        return "+", None
+    moment, point, endpoint_id = iterator[1:].partition(".")
+    if iterator[:1] not in {"+", "-"} or not (moment.isascii() and moment.isdigit() and len(moment) <= 15 and point):
+        raise InvalidArgument("data.iterator: is not an iterator of this list")
+    return iterator[0], (int(moment), endpoint_id)

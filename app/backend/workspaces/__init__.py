@@ -1,0 +1,1 @@
+"""Workspaces: their owners, API keys, domains and email configuration."""

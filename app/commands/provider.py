@@ -1,0 +1,94 @@
+"""``usher provider``: what the backend is told about the permission provider."""
+
+from pathlib import Path
+
+import click
+
+from app.bootstrap import MissingSettingError, require_backend
+from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
+from app.provider.settings import ProviderSettings
+from app.registration import Registration, check_url, is_accepted, register
+from app.screen import note, on_terminal, say, show_json
+from app.text import printable
+
+_TOKENS = {
+    "accepted": "with a token that is accepted",
+    "unknown": "with a token that is none of provider.auth_tokens",
+    "none": "without a token",
+}
+
+
+@click.group(cls=UsherGroup)
+def provider() -> None:
+    """Let the backend ask this service who may see what."""
+
+
+@provider.command("register")
+@click.option(
+    "--url", required=True, metavar="URL", help="Where the backend reaches the service: https, and provider.path."
+)
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Holds the token to register, one of provider.auth_tokens; without it the first of them.",
+)
+@click.option("--any-path", is_flag=True, help="A proxy in between turns the URL's path into provider.path.")
+@click.option("--plain-http", is_flag=True, help="Allow http: the way to the service is safe without TLS.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_invocation
+def register_(
+    invocation: Invocation, url: str, token_file: Path | None, *, any_path: bool, plain_http: bool, as_json: bool
+) -> None:
+    """Register this service in the backend.
+
+    Sets the URL and the token in the backend at backend.base_url, and switches its permission provider on. Prints what
+    was there before, and what is there now; the token is not shown.
+    """
+    from app.client.client import BackendClient  # noqa: PLC0415 - it takes long to load, and a usage error needs none
+
+    settings = invocation.settings()
+    require_backend(settings)
+    check_url(url, settings.provider.path, any_path=any_path, plain_http=plain_http)
+    token = _token(settings.provider, token_file)
+    with BackendClient(settings.backend) as client:
+        found = register(client, url, token, settings.provider.auth_tokens)
+    if as_json:
+        before = None if found.before is None else found.before.to_wire()
+        show_json({"before": before, "after": found.after.to_wire(), "changed": found.changed})
+        return
+    say(f"before: {_told(found.before)}")
+    say(f"now: {_told(found.after)}")
+    if on_terminal():
+        note("usher doctor asks the service as the backend does, and tells whether it answers.")
+
+
+def _token(settings: ProviderSettings, file: Path | None) -> str:
+    """The token to register. Raises ``CommandError`` for one that the service would refuse."""
+    if file is None:
+        if settings.auth_tokens:
+            return settings.auth_tokens[0].get_secret_value()
+        if settings.allow_anonymous:
+            return ""
+        raise MissingSettingError("provider.auth_tokens is empty: set a token there, which the backend is to show")
+    try:
+        token = file.read_text("utf-8").strip()
+    except UnicodeDecodeError:
+        raise CommandError(f"--token-file {file}: is not a text file") from None
+    if not token or len(token.splitlines()) != 1:
+        raise CommandError(f"--token-file {file}: must hold one token, on one line")
+    if not settings.allow_anonymous and not is_accepted(token, settings.auth_tokens):
+        raise CommandError(
+            f"--token-file {file}: the token is none of provider.auth_tokens, so the service would refuse the backend:"
+            " accept it there first"
+        )
+    return token
+
+
+def _told(registration: Registration | None) -> str:
+    if registration is None:
+        return "the backend does not tell"
+    if not registration.url:
+        return "the backend asks nobody"
+    asks = "asks" if registration.in_use else "would ask, but its permission provider is switched off:"
+    return printable(f"the backend {asks} {registration.url}, {_TOKENS[registration.token]}")

@@ -1,0 +1,42 @@
+"""The programs that keep tables in a database, and by which tables one sees whose a database is."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One that has a database of its own."""
+
+    name: str
+    version_table: str
+    """Where it keeps which of its revisions a database has."""
+    first_table: str
+    """One that its first revision makes, and no other program does."""
+    setting: str
+    """The setting that names its database."""
+
+
+USHER = Program(
+    name="Usher itself", version_table="usher_version", first_table="access_revision", setting="database_url"
+)
+SELF_HOSTED_BACKEND = Program(
+    name="the self-hosted backend",
+    version_table="backend_version",
+    first_table="workspace_attempt",
+    setting="self_hosted_backend.database_url",
+)
+
+SHARED_VERSION_TABLE = "alembic_version"
+"""Where both kept it before each had a table of its own; other software does, too."""
+
+
+class ForeignDatabaseError(RuntimeError):
+    """The database is somebody else's; the text is one line that says whose, and which setting to mend."""
+
+
+def owner_of(tables: Collection[str]) -> Program | None:
+    """Whose a database with these tables is; None when it is nobody's of ours."""
+    programs = (USHER, SELF_HOSTED_BACKEND)
+    told = next((program for program in programs if program.version_table in tables), None)
+    return told or next((program for program in programs if program.first_table in tables), None)

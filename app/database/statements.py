@@ -1,0 +1,87 @@
+"""One SQL text for both databases.
+
+A statement is a constant text with a few words in it that each database spells its own way:
+
+====================  ==========================================================================================
+``@list(name)``       a query for the texts, as ``value``, in the JSON list that the parameter ``name`` holds
+``@numbers(name)``    the same for whole numbers: ``p.ordinal IN (@numbers(ordinals))``
+``@json(expression)``  the expression, a text, as a JSON string
+``@minute(expression)``  the expression, epoch milliseconds, as people read it: ``2026-11-20 12:00 UTC``
+``@keyed``            ends the definition of a temporary table: clustered by its key, gone with the transaction
+``@by(index)``          after a table: find its rows by this index (SQLite, which keeps no statistics and may prefer
+                      the primary key for being there; PostgreSQL chooses for itself)
+``@bytes``            after an expression in ORDER BY: compare byte by byte, whatever the database's locale is
+====================  ==========================================================================================
+
+Parts of a text that differ from call to call stand as ``{name}`` and are filled in from constants of the same module,
+never from data: data travels in parameters alone.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Connection, CursorResult, TextClause, text
+
+from app.database.engine import is_sqlite
+
+_WORD = re.compile(
+    r"@(?:list\((?P<list>\w+)\)|numbers\((?P<numbers>\w+)\)|json\((?P<json>[\w.]+)\)|minute\((?P<minute>[^()]*(?:\([^()]*\)[^()]*)*)\)"
+    r"|by\((?P<by>\w+)\)|(?P<keyed>keyed)\b|(?P<bytes>bytes)\b)"
+)
+
+
+def statement(connection: Connection, template: str, **parts: str) -> TextClause:
+    """The template in the spelling of the connection's database, its ``{name}`` parts filled in."""
+    return _spelled(template, tuple(parts.items()), sqlite=is_sqlite(connection))[0]
+
+
+def run(
+    connection: Connection, template: str, parameters: Mapping[str, object] | None = None, /, **parts: str
+) -> CursorResult[*tuple[Any, ...]]:
+    """Executes the template with its parameters; those that the text does not mention are left out."""
+    clause, wanted = _spelled(template, tuple(parts.items()), sqlite=is_sqlite(connection))
+    return connection.execute(clause, {name: (parameters or {})[name] for name in wanted})
+
+
+def json_list(values: Iterable[int | str]) -> str:
+    """The value of a parameter that ``@list`` or ``@numbers`` takes apart: however many there are, it is one statement
+    with one parameter."""
+    return json.dumps(list(values), ensure_ascii=False)
+
+
+@lru_cache(maxsize=1024)
+def _spelled(template: str, parts: tuple[tuple[str, str], ...], *, sqlite: bool) -> tuple[TextClause, tuple[str, ...]]:
+    """The statement, and the names of its parameters. There are as many as the modules have constants."""
+    for name, part in parts:
+        template = template.replace("{" + name + "}", part)
+    clause = text(_WORD.sub(_spell_sqlite if sqlite else _spell_postgresql, template))
+    return clause, tuple(clause.compile().params)
+
+
+def _spell_sqlite(word: re.Match[str]) -> str:
+    if name := word["list"] or word["numbers"]:
+        return f"SELECT value FROM json_each(:{name})"  # noqa: S608 - a name out of a constant template
+    if expression := word["json"]:
+        return f"json_quote({expression})"
+    if expression := word["minute"]:
+        return f"strftime('%Y-%m-%d %H:%M', ({expression}) / 1000, 'unixepoch') || ' UTC'"
+    if index := word["by"]:
+        return f"INDEXED BY {index}"
+    return "WITHOUT ROWID" if word["keyed"] else ""
+
+
+def _spell_postgresql(word: re.Match[str]) -> str:
+    if name := word["list"]:
+        return f"SELECT value FROM jsonb_array_elements_text(CAST(:{name} AS JSONB)) AS listed (value)"  # noqa: S608 - as above
+    if name := word["numbers"]:
+        return f"SELECT CAST(jsonb_array_elements_text(CAST(:{name} AS JSONB)) AS BIGINT)"
+    if expression := word["json"]:
+        return f"CAST(to_json(CAST({expression} AS TEXT)) AS TEXT)"
+    if expression := word["minute"]:
+        return f"to_char(to_timestamp(({expression}) / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') || ' UTC'"
+    if word["by"]:
+        return ""
+    return "ON COMMIT DROP" if word["keyed"] else 'COLLATE "C"'

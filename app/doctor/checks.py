@@ -1,0 +1,79 @@
+"""All checks in their order, from the inside out: settings, database, directory, runs, backend."""
+
+from collections.abc import Mapping
+from random import Random, SystemRandom
+from types import MappingProxyType
+
+from requests.adapters import BaseAdapter
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.bootstrap import NO_SOURCES, STORE_MIGRATIONS, look_for_concerns
+from app.clock import Clock
+from app.configuration.loading import Configuration
+from app.database.engine import reading
+from app.directory.configured import sources_from_settings
+from app.doctor.backend import look_at_backend
+from app.doctor.channels import try_channels
+from app.doctor.database import kept_records, look_at_directory, look_at_runs, look_at_schema, open_database, unusable
+from app.doctor.finding import Findings, State, problem
+from app.doctor.settings_check import look_at_settings
+from app.doctor.sources import look_at_sources
+from app.model.contents import SourceState
+from app.notify.configured import channels_from_settings
+from app.settings import Settings
+
+
+def run_checks(
+    found: Configuration[Settings],
+    *,
+    clock: Clock,
+    notify: bool = False,
+    random: Random | None = None,
+    transport: BaseAdapter | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Findings:
+    """Everything, one after the other, each as soon as it is known. Changes nothing; where one thing is missing, what
+    builds on it is left out. ``notify``: send a test message along each channel. ``transport`` replaces the network to
+    the backend. ``environment`` is looked at for proxies."""
+    settings = found.settings
+    yield from look_at_settings(found, environment)
+    engine, finding = open_database(settings.database_url)
+    yield finding
+    kept: dict[str, SourceState] = {}
+    if engine is not None:
+        try:
+            schema = look_at_schema(engine, STORE_MIGRATIONS)
+            yield schema
+            if schema.state is State.OK:
+                kept = _kept(engine)
+                yield from _look_inside(engine, settings, clock)
+        except SQLAlchemyError as error:
+            yield unusable(error)
+        finally:
+            engine.dispose()
+    if settings.directory.sources:
+        yield from look_at_sources(sources_from_settings(settings.directory), kept)
+    else:
+        wrong, _, advice = NO_SOURCES.partition(": ")
+        yield problem("directory", f"{wrong}: nobody would be let in", advice)
+    yield from look_at_backend(settings, clock=clock, transport=transport)
+    if notify:
+        numbers = random or SystemRandom()
+        channels = channels_from_settings(settings.notifications, clock=clock)
+        yield from try_channels(channels, clock=clock, new_id=lambda: f"msg_{numbers.getrandbits(96):024x}")
+
+
+def _kept(engine: Engine) -> dict[str, SourceState]:
+    with reading(engine) as connection:
+        return kept_records(connection)
+
+
+def _look_inside(engine: Engine, settings: Settings, clock: Clock) -> Findings:
+    now = clock()
+    with reading(engine) as connection:
+        found = look_for_concerns(settings)(connection, now)
+        directory = list(look_at_directory(connection, now, settings.directory.max_age))
+        runs = list(look_at_runs(connection, found))
+    yield from directory
+    yield from runs

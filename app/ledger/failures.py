@@ -1,0 +1,234 @@
+# ruff: noqa: S608 - SQL is put together from constants of this module alone; data travels in parameters.
+"""Failures: items that could not be brought about, how often, and when they are tried again.
+
+The rules: ``app/ledger/README.md``, "Failures".
+
+An item that fails rests for a while before another run tries it, each time longer; after ``PARKED_AFTER`` failures in a
+row it is parked until what it should be changes, or someone says retry. Failures
+to write and to delete an item are counted apart.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from sqlalchemy import Connection, Engine, select, text
+
+from app.database.engine import reading
+from app.database.statements import json_list, run
+from app.ledger.ledger import FINGERPRINT
+from app.store.sync_tables import ItemFailureRow
+
+PARKED_AFTER = 10
+FIRST_PAUSE_MS = 60_000
+LONGEST_PAUSE_MS = 6 * 3600 * 1000
+
+_TRIED = FINGERPRINT.replace("{row}", "p")
+_FAILURE = ItemFailureRow.__table__  # type: ignore[attr-defined]  # SQLModel does not declare it
+
+
+def pause_ms(failures: int, random: Random) -> int:
+    """How long an item rests after so many failures: doubling, with jitter so that many do not come back at once."""
+    pause: int = min(FIRST_PAUSE_MS << min(failures - 1, 20), LONGEST_PAUSE_MS)
+    return round(pause * random.uniform(0.8, 1.2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An item that could not be brought about."""
+
+    kind: str
+    organization_id: str
+    container_id: str
+    item_id: str
+    deleting: bool
+    failures: int
+    retry_at: int
+    parked: bool
+    message: str
+
+
+def any_failures(connection: Connection, ledger_id: int) -> bool:
+    """Whether anything is remembered as failed."""
+    query = select(_FAILURE.c.failures).where(_FAILURE.c.ledger_id == ledger_id).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def failures(engine: Engine, ledger_id: int, *, parked_only: bool = False, limit: int = 100) -> list[Failure]:
+    """What failed, the most stubborn first."""
+    query = select(*[_FAILURE.c[name] for name in Failure.__dataclass_fields__]).where(
+        _FAILURE.c.ledger_id == ledger_id
+    )
+    if parked_only:
+        query = query.where(_FAILURE.c.parked)
+    query = query.order_by(_FAILURE.c.failures.desc(), _FAILURE.c.kind, _FAILURE.c.item_id).limit(limit)
+    with reading(engine) as connection:
+        return [Failure(**row._asdict()) for row in connection.execute(query)]
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Items of one kind that could not be brought about, and are tried again or given up."""
+
+    kind: str
+    parked: bool
+    items: int
+    since: int | None
+    """When the first of them failed first, in epoch milliseconds; None: nobody knows."""
+
+
+def failing_now(connection: Connection, ledger_id: int) -> list[Failing]:
+    """How many items of each kind fail or are parked, in a fixed order."""
+    rows = connection.execute(
+        text(
+            """
+            SELECT kind, parked, COUNT(*) AS items, MIN(failing_since) AS since FROM item_failure
+            WHERE ledger_id = :ledger_id GROUP BY kind, parked ORDER BY kind, parked
+            """
+        ),
+        {"ledger_id": ledger_id},
+    )
+    return [Failing(row.kind, bool(row.parked), row.items, row.since) for row in rows]
+
+
+def most_stubborn(connection: Connection, ledger_id: int, *, parked: bool) -> Failure | None:
+    """The item that failed most often, of those that are parked or of the others."""
+    query = (
+        select(*[_FAILURE.c[name] for name in Failure.__dataclass_fields__])
+        .where(_FAILURE.c.ledger_id == ledger_id, _FAILURE.c.parked == parked)
+        .order_by(_FAILURE.c.failures.desc(), _FAILURE.c.kind, _FAILURE.c.organization_id, _FAILURE.c.item_id)
+        .limit(1)
+    )
+    row = connection.execute(query).first()
+    return None if row is None else Failure(**row._asdict())
+
+
+def forget_settled(connection: Connection, ledger_id: int, plan_id: str) -> int:
+    """Forgets the failures of what needs not be brought about any more, as the plan of everything says; how many."""
+    return connection.execute(
+        text(
+            """
+            DELETE FROM item_failure WHERE ledger_id = :ledger_id AND NOT EXISTS (
+                SELECT 1 FROM plan_item p WHERE p.plan_id = :plan_id AND p.kind = item_failure.kind
+                AND p.organization_id = item_failure.organization_id AND p.container_id = item_failure.container_id
+                AND p.item_id = item_failure.item_id AND (p.action = 'delete') = item_failure.deleting)
+            """
+        ),
+        {"ledger_id": ledger_id, "plan_id": plan_id},
+    ).rowcount
+
+
+def note_failures(
+    connection: Connection,
+    *,
+    ledger_id: int,
+    plan_id: str,
+    messages: Mapping[int, str],
+    now_ms: int,
+    random: Random,
+) -> None:
+    """Counts one more failure for each of the plan's items, given with its message by ordinal."""
+    if not messages:
+        return
+    rows = run(
+        connection,
+        f"""
+        SELECT p.ordinal, p.kind, p.organization_id, p.container_id, p.item_id, p.action = 'delete' AS deleting,
+               {_TRIED} AS fingerprint,
+               CASE WHEN f.fingerprint = {_TRIED} THEN f.failures ELSE 0 END AS before,
+               CASE WHEN f.fingerprint = {_TRIED} THEN f.failing_since END AS since
+        FROM plan_item p
+        LEFT JOIN item_failure f ON f.ledger_id = :ledger_id AND f.kind = p.kind
+            AND f.organization_id = p.organization_id AND f.container_id = p.container_id
+            AND f.item_id = p.item_id AND f.deleting = (p.action = 'delete')
+        WHERE p.plan_id = :plan_id AND p.ordinal IN (@numbers(ordinals))
+        """,
+        {"ledger_id": ledger_id, "plan_id": plan_id, "ordinals": json_list(messages)},
+    ).all()
+    # Two operations on one thing count as one failure: the last message stands.
+    counted = {
+        (row.kind, row.organization_id, row.container_id, row.item_id, bool(row.deleting)): {
+            "ledger_id": ledger_id,
+            "kind": row.kind,
+            "organization_id": row.organization_id,
+            "container_id": row.container_id,
+            "item_id": row.item_id,
+            "deleting": bool(row.deleting),
+            "fingerprint": row.fingerprint,
+            "failures": row.before + 1,
+            "retry_at": now_ms + pause_ms(row.before + 1, random),
+            "parked": row.before + 1 >= PARKED_AFTER,
+            "message": messages[row.ordinal],
+            "failing_since": now_ms if row.since is None else row.since,
+        }
+        for row in rows
+    }
+    if not counted:
+        return
+    connection.execute(
+        text(
+            """
+            INSERT INTO item_failure (ledger_id, kind, organization_id, container_id, item_id, deleting, fingerprint,
+                                      failures, retry_at, parked, message, failing_since)
+            VALUES (:ledger_id, :kind, :organization_id, :container_id, :item_id, :deleting, :fingerprint,
+                    :failures, :retry_at, :parked, :message, :failing_since)
+            ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id, deleting) DO UPDATE
+            SET fingerprint = excluded.fingerprint, failures = excluded.failures, retry_at = excluded.retry_at,
+                parked = excluded.parked, message = excluded.message, failing_since = excluded.failing_since
+            """
+        ),
+        list(counted.values()),
+    )
+
+
+_TAKEN_UP = """
+    ledger_id = :ledger_id AND (parked OR retry_at > :now) AND {of_kinds} AND EXISTS (
+        SELECT 1 FROM plan_item p WHERE p.plan_id = :plan_id AND p.kind = item_failure.kind
+        AND p.organization_id = item_failure.organization_id AND p.container_id = item_failure.container_id
+        AND p.item_id = item_failure.item_id AND p.status = 'planned' AND p.covered_by IS NULL
+        AND (p.action = 'delete') = item_failure.deleting
+    )
+"""
+
+
+def take_up_again(
+    connection: Connection, *, ledger_id: int, plan_id: str, now_ms: int, kinds: Sequence[str], forget: bool
+) -> tuple[int, int]:
+    """How many items that wait, and how many that are parked, the plan sends all the same; of these kinds, or of all.
+
+    ``forget``: their failures are counted anew.
+    """
+    listed = ", ".join(f"'{kind}'" for kind in kinds if kind.isalpha())
+    condition = _TAKEN_UP.replace("{of_kinds}", f"kind IN ({listed})" if listed else "TRUE")
+    parameters = {"ledger_id": ledger_id, "plan_id": plan_id, "now": now_ms}
+    rows = connection.execute(
+        text(f"SELECT parked, count(*) AS items FROM item_failure WHERE {condition} GROUP BY parked"), parameters
+    )
+    found = {bool(row.parked): row.items for row in rows}
+    if found and forget:
+        connection.execute(text(f"DELETE FROM item_failure WHERE {condition}"), parameters)
+    return found.get(False, 0), found.get(True, 0)
+
+
+def forget_failures(connection: Connection, *, ledger_id: int, plan_id: str, ordinals: Sequence[int]) -> None:
+    """The items succeeded. One of whose operations another one failed or is still to come keeps its count."""
+    run(
+        connection,
+        """
+        DELETE FROM item_failure
+        WHERE (ledger_id, kind, organization_id, container_id, item_id, deleting) IN (
+            SELECT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id,
+                   p.action = 'delete'
+            FROM plan_item p
+            WHERE p.plan_id = :plan_id AND p.ordinal IN (@numbers(ordinals))
+            AND NOT EXISTS (
+                SELECT 1 FROM plan_item o WHERE o.plan_id = p.plan_id AND o.kind = p.kind
+                AND o.organization_id = p.organization_id AND o.container_id = p.container_id
+                AND o.item_id = p.item_id AND o.ordinal <> p.ordinal
+                AND (o.action = 'delete') = (p.action = 'delete')
+                AND o.status IN ('planned', 'failed', 'waiting', 'parked')
+            )
+        )
+        """,
+        {"ledger_id": ledger_id, "plan_id": plan_id, "ordinals": json_list(ordinals)},
+    )

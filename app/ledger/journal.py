@@ -1,0 +1,158 @@
+# ruff: noqa: S608 - SQL is put together from constants of this project alone; data travels in parameters.
+"""The journal of calls: which were sent, and which of them was never answered.
+
+The rules: ``app/ledger/README.md``, "The journal".
+
+A call is written down before it is sent and settled in the transaction that takes in its answer. What is left unsettled
+when no run is going was in flight when a process died: ``recover`` marks its items as unconfirmed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine, select, text
+
+from app.database.engine import is_sqlite, writing
+from app.database.statements import json_list, run
+from app.ledger.outcomes import DOUBT_ON_CONFLICT, DOUBTFUL
+from app.store.sync_tables import CallRow
+
+_CALL = CallRow.__table__  # type: ignore[attr-defined]  # SQLModel does not declare it
+
+
+_WRITE_DOWN = text(
+    """
+    INSERT INTO call (call_id, run_id, plan_id, ledger_id, operation, ordinals, sent_at)
+    VALUES (:call_id, :run_id, :plan_id, :ledger_id, :operation, :ordinals, :sent_at)
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalledCall:
+    """A call that is about to be sent."""
+
+    call_id: int
+    operation: str
+    ordinals: Sequence[int]
+
+
+def last_call_id(connection: Connection) -> int:
+    """The highest id in the journal; whoever holds the synchronization's lock counts on from there."""
+    last: int = connection.execute(text("SELECT COALESCE(MAX(call_id), 0) FROM call")).scalar_one()
+    return last
+
+
+def journal_calls(
+    connection: Connection, *, run_id: str, plan_id: str, ledger_id: int, calls: Sequence[JournalledCall], now_ms: int
+) -> None:
+    """Writes down calls that are about to be sent."""
+    if calls:
+        connection.execute(
+            _WRITE_DOWN,
+            [
+                {
+                    "call_id": call.call_id,
+                    "run_id": run_id,
+                    "plan_id": plan_id,
+                    "ledger_id": ledger_id,
+                    "operation": call.operation,
+                    "ordinals": json_list(call.ordinals),
+                    "sent_at": now_ms,
+                }
+                for call in calls
+            ],
+        )
+
+
+def settle_calls(connection: Connection, call_ids: Sequence[int], *, now_ms: int) -> set[int]:
+    """Marks calls as answered; those that nobody else had settled before."""
+    if not call_ids:
+        return set()
+    rows = run(
+        connection,
+        """
+        UPDATE call SET settled_at = :now WHERE call_id IN (@numbers(call_ids)) AND settled_at IS NULL
+        RETURNING call_id
+        """,
+        {"now": now_ms, "call_ids": json_list(call_ids)},
+    )
+    return set(rows.scalars())
+
+
+def recover(engine: Engine, ledger_id: int, *, now_ms: int) -> int:
+    """Settles the calls that were in flight when a process died; how many there were.
+
+    Their items become unconfirmed in the ledger, an add as an item of its own; of one whose fields alone were told,
+    only its fields: so the next plan sends again exactly what
+    is still due. Sending the very same calls again would be wrong, because the directory may have moved on since: a
+    delete that nobody wants any more would destroy what is now wanted. Only for a caller that holds the
+    synchronization's lock.
+    """
+    with writing(engine) as connection:
+        pending = select(_CALL.c.call_id).where(_CALL.c.ledger_id == ledger_id, _CALL.c.settled_at.is_(None))
+        count = len(connection.execute(pending).all())
+        if count:
+            in_flight = _in_flight_sql(connection)
+            parameters = {"ledger_id": ledger_id, "now": now_ms}
+            connection.execute(text(f"{in_flight} {_CONTENT_BECOMES_UNKNOWN}"), parameters)
+            connection.execute(text(f"{in_flight} {_ADDS_BECOME_UNCERTAIN}"), parameters)
+            connection.execute(text(f"{in_flight} {_DELETES_BECOME_UNCERTAIN}"), parameters)
+            connection.execute(text(_LEDGER_MOVES_ON), parameters)
+            connection.execute(text(_SETTLE_ALL), parameters)
+        return count
+
+
+def _in_flight_sql(connection: Connection) -> str:
+    """A common table expression ``flown`` of the plan items that travelled in unsettled calls."""
+    if is_sqlite(connection):
+        ordinals, value = "json_each(c.ordinals) AS o", "o.value"
+    else:
+        ordinals, value = "jsonb_array_elements_text(CAST(c.ordinals AS jsonb)) AS o(value)", "o.value::bigint"
+    return f"""
+        WITH flown AS (
+            SELECT p.* FROM call c CROSS JOIN {ordinals}
+            JOIN plan_item p ON p.plan_id = c.plan_id AND p.ordinal = {value}
+            WHERE c.ledger_id = :ledger_id AND c.settled_at IS NULL AND p.status = 'planned'
+        )
+    """
+
+
+_OF_CONTENT_ALONE = "operation IN ('update_organizations', 'update_documents', 'update_users')"
+"""Updates that say nothing of where a thing is. A move in flight leaves both places possible, so it is not one."""
+
+# That it is there, and where, is as confirmed as it was: it is to be updated once more, and not told all that it is.
+_CONTENT_BECOMES_UNKNOWN = f"""
+    UPDATE ledger_item SET digest = '?'
+    WHERE certain AND (ledger_id, kind, organization_id, container_id, item_id) IN (
+        SELECT CAST(:ledger_id AS INTEGER), kind, organization_id, container_id, item_id
+        FROM flown WHERE {_OF_CONTENT_ALONE}
+    )
+"""
+
+_ADDS_BECOME_UNCERTAIN = f"""
+    INSERT INTO ledger_item (ledger_id, kind, organization_id, container_id, item_id, digest, parent_id, access_type,
+                             access_role, disabled, certain, gone_at)
+    SELECT DISTINCT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id, {DOUBTFUL}
+    FROM flown p WHERE p.action <> 'delete' AND NOT (p.{_OF_CONTENT_ALONE} AND EXISTS (
+        SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind = p.kind
+        AND l.organization_id = p.organization_id AND l.container_id = p.container_id AND l.item_id = p.item_id
+        AND l.certain
+    ))
+    {DOUBT_ON_CONFLICT}
+"""
+
+_DELETES_BECOME_UNCERTAIN = """
+    UPDATE ledger_item SET certain = FALSE
+    WHERE (ledger_id, kind, organization_id, container_id, item_id) IN (
+        SELECT CAST(:ledger_id AS INTEGER), kind, organization_id, container_id, item_id
+        FROM flown WHERE action = 'delete'
+        UNION
+        SELECT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id
+        FROM flown JOIN plan_item p ON p.plan_id = flown.plan_id AND p.covered_by = flown.ordinal
+    )
+"""
+
+_LEDGER_MOVES_ON = "UPDATE ledger SET ledger_revision = ledger_revision + 1 WHERE ledger_id = :ledger_id"
+
+_SETTLE_ALL = "UPDATE call SET settled_at = :now WHERE ledger_id = :ledger_id AND settled_at IS NULL"

@@ -1,0 +1,132 @@
+"""A candidate: the database as it would be after another reading of the directory, for one process alone.
+
+The rules: ``app/runs/README.md``, "Dry runs and candidates".
+
+Whoever only wants to know what a run would do must not change what is answered meanwhile. So the reading goes into
+temporary tables of one connection, under the names of the lasting tables that it would change: on that connection, and
+nowhere else, they stand in front of them. Everything that reads and plans works on a candidate as it does on the
+database itself, and all of it is gone with the connection. What has no temporary table is the database's own, so that a
+plan that is made from a candidate is stored like any other.
+
+Only tables that would change are copied, each at the moment at which its first row would be written.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, event, select, text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from app.database.engine import WRITE, is_sqlite, open_engine
+from app.model.refresh.replace import REVISION, STATE, revision_in_force
+from app.model.refresh.staging import SOURCE
+from app.store.base import METADATA
+from app.store.sync_tables import DeletedItemRow, LedgerItemRow, LedgerRow, ObservedItemRow
+
+_LEDGER_TABLES: Sequence[Table] = [
+    METADATA.tables[str(row.__tablename__)] for row in (LedgerRow, LedgerItemRow, DeletedItemRow, ObservedItemRow)
+]
+
+World = tuple[int, int]
+"""The generation of the sources' records, and the revision of the access model."""
+
+
+@contextmanager
+def candidate_of(engine: Engine) -> Iterator[Engine]:
+    """An engine whose only connection sees the database and, in front of it, what is shadowed there.
+
+    It must not be asked for two connections at the same time. A connection that breaks is not replaced: the next one
+    would see the database as it is. Raises ``OperationalError`` then.
+    """
+    single = open_engine(engine.url.render_as_string(hide_password=False), single=True)
+    connected: list[bool] = []
+
+    @event.listens_for(single, "connect")
+    def _stand_in_front(connection: Any, _entry: object) -> None:
+        if connected:
+            raise OperationalError("", None, Exception("the connection that held the candidate was lost"))
+        connected.append(True)
+        if is_sqlite(single):
+            connection.execute("PRAGMA temp.cache_size=-32768").close()
+        else:
+            # Whatever the path says: a server may be set up to look at temporary tables last.
+            connection.execute("SELECT set_config('search_path', 'pg_temp, ' || current_setting('search_path'), false)")
+            connection.commit()
+
+    try:
+        with transaction(single) as connection:
+            for table in (SOURCE, STATE, REVISION):
+                shadow(connection, table)
+        yield single
+    finally:
+        single.dispose()
+
+
+@contextmanager
+def transaction(engine: Engine) -> Iterator[Connection]:
+    """One that sees a single state of the database, and writes to temporary tables alone: it keeps nobody waiting."""
+    options: dict[str, object] = {WRITE: False} if is_sqlite(engine) else {"isolation_level": "REPEATABLE READ"}
+    with engine.connect().execution_options(**options) as connection, connection.begin():
+        yield connection
+
+
+def shadow_ledger(engine: Engine) -> None:
+    """What a verify finds out is for the candidate alone as well: nothing becomes ours because of a plan."""
+    with transaction(engine) as connection:
+        for table in _LEDGER_TABLES:
+            shadow(connection, table)
+
+
+def shadow(connection: Connection, table: Table) -> None:
+    """Puts a temporary copy of the table in front of it, unless there is one."""
+    home = _home(connection, table)
+    if home is None:
+        return
+    definition = str(CreateTable(table).compile(dialect=connection.dialect)).strip()
+    connection.exec_driver_sql(definition.replace("CREATE TABLE", "CREATE TEMPORARY TABLE", 1))
+    names = ", ".join(column.name for column in table.columns)
+    ordered = ", ".join(column.name for column in table.primary_key)
+    connection.exec_driver_sql(
+        f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {home}.{table.name} ORDER BY {ordered}"  # noqa: S608 - names of our own tables
+    )
+    for index in sorted(table.indexes, key=lambda one: str(one.name)):
+        connection.execute(CreateIndex(index))
+    if not is_sqlite(connection):
+        _go_on_counting(connection, table)
+        connection.exec_driver_sql(f"ANALYZE {table.name}")
+
+
+def world(connection: Connection) -> World:
+    """What moves on when somebody reads the directory."""
+    generation: int | None = connection.execute(select(STATE.c.generation)).scalar()
+    return generation or 0, revision_in_force(connection)
+
+
+def _home(connection: Connection, table: Table) -> str | None:
+    """The schema in which the lasting table lies; None where a temporary one stands in front of it."""
+    if is_sqlite(connection):
+        there = "SELECT 1 FROM sqlite_temp_master WHERE type = 'table' AND name = :name"
+        return None if connection.execute(text(there), {"name": table.name}).first() else "main"
+    found = connection.execute(
+        text(
+            "SELECT quote_ident(n.nspname) AS home, c.relpersistence FROM pg_class c"
+            " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(:name)"
+        ),
+        {"name": table.name},
+    ).one()
+    return None if found.relpersistence == "t" else str(found.home)
+
+
+def _go_on_counting(connection: Connection, table: Table) -> None:
+    """The copy's own numbers go on after those that were copied."""
+    column = table.autoincrement_column
+    if column is not None:
+        connection.execute(
+            text(
+                f"SELECT setval(sequence, (SELECT COALESCE(MAX({column.name}), 0) + 1 FROM {table.name}), false)"  # noqa: S608 - as above
+                " FROM (SELECT pg_get_serial_sequence(:table, :column) AS sequence) AS found WHERE sequence IS NOT NULL"
+            ),
+            {"table": f"pg_temp.{table.name}", "column": column.name},
+        )

@@ -1,0 +1,97 @@
+"""The contents of the access model: what it holds, where that came from, and all of it read out.
+
+Decisions read it through the SQL view; this module answers what operators, plans and exports ask.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, func, select
+
+from app.access.records import Record
+from app.model.refresh.replace import REVISION, revision_in_force
+from app.model.refresh.staging import SOURCE, UNCONFIGURED_POSITION
+from app.store.record_tables import KIND_TABLES
+
+_ROWS_AT_A_TIME = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """How a source was last read. Times are epoch milliseconds; None: never."""
+
+    name: str
+    last_verdict: str
+    """complete, partial, failed; empty before the first read."""
+    last_reason: str
+    last_read_at: int | None
+    last_good_at: int | None
+    """When it was last read completely or partially: how old the records in force may be."""
+    last_complete_at: int | None
+    records: int
+    """How many of its records are kept, wrong ones included."""
+    is_configured: bool = True
+    """Whether it was among the sources of the last refresh."""
+    malformed: int = 0
+    """How many records of the last read could not be understood."""
+    dangling: int = 0
+    """How many of those that are kept refer to something that is nowhere in the directory."""
+
+
+def current_revision(connection: Connection) -> int:
+    """The revision in force; 0 before the directory was ever read."""
+    return revision_in_force(connection)
+
+
+def revision_created_at(connection: Connection) -> int | None:
+    """When the revision in force came to be, in epoch milliseconds; None before the first."""
+    return connection.execute(select(func.max(REVISION.c.created_at))).scalar()
+
+
+def model_counts(connection: Connection) -> dict[str, int]:
+    """kind → how many records of it the access model holds, for every kind."""
+    return {
+        kind_table.kind: int(connection.execute(select(func.count()).select_from(kind_table.table)).scalar_one())
+        for kind_table in KIND_TABLES
+    }
+
+
+def source_states(connection: Connection) -> list[SourceState]:
+    """The sources in the order of the configuration as of the last refresh."""
+    return [
+        SourceState(
+            name=row.name,
+            last_verdict=row.last_verdict,
+            last_reason=row.last_reason,
+            last_read_at=row.last_read_at,
+            last_good_at=row.last_good_at,
+            last_complete_at=row.last_complete_at,
+            records=row.records,
+            is_configured=row.position < UNCONFIGURED_POSITION,
+            malformed=row.malformed,
+            dangling=row.dangling,
+        )
+        for row in connection.execute(select(SOURCE).order_by(SOURCE.c.position, SOURCE.c.name))
+    ]
+
+
+def oldest_good_read(states: Sequence[SourceState]) -> int | None:
+    """When the source that was read well longest ago was read well, in epoch milliseconds: how old what the directory
+    says may be. None: nothing was ever read.
+
+    Sources that are no longer configured do not count, nor those that were never read well: they say nothing."""
+    good = [state.last_good_at for state in states if state.is_configured and state.last_good_at is not None]
+    return min(good, default=None)
+
+
+def export_records(connection: Connection) -> Iterator[Record]:
+    """Every record of the access model, referred-to kinds first, each kind in the order of its key.
+
+    Rows are streamed; keep the transaction open until the end.
+    """
+    streaming = {"yield_per": _ROWS_AT_A_TIME}
+    for kind_table in KIND_TABLES:
+        table = kind_table.table
+        ordered = select(table).order_by(*(table.c[name] for name in kind_table.keys))
+        rows = connection.execute(ordered, execution_options=streaming)
+        yield from map(kind_table.record_from_row, rows)

@@ -1,0 +1,243 @@
+"""The refresh: a read of the directory becomes the next revision of the access model.
+
+1. ``begin`` makes the sources known and numbers their reads.
+2. ``add`` stages records, ``end`` closes a source with its verdict; nothing that others see changes so far.
+3. ``finish`` drops duplicates, brings the sources' kept records in line with what was read, merges them, and replaces
+   the access model in one transaction.
+
+Several refreshes may go on at the same time. Of two reads of a source the one that began last wins; and what one works
+out in its snapshot it carries out only while the records and the revision are still those of the snapshot, otherwise it
+works it out again, at last while it holds the lock.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self, TypeVar
+
+from sqlalchemy import Connection, Engine, Table, insert, select, update
+from sqlalchemy import delete as delete_from
+
+from app.access.records import Record
+from app.clock import Clock, epoch_ms
+from app.model.candidate import shadow
+from app.model.former import FORMER_PAYLOAD, may_keep_former
+from app.model.refresh.merge import dangling_by_source
+from app.model.refresh.problems import ProblemList
+from app.model.refresh.replace import (
+    STATE,
+    Replaced,
+    carry_out_access_changes,
+    compute_access_changes,
+    is_up_to_date,
+    nothing_changed,
+    revision_in_force,
+)
+from app.model.refresh.scratch import SCRATCH_TABLES
+from app.model.refresh.session import RefreshSession
+from app.model.refresh.staging import (
+    FAILED,
+    SOURCE,
+    StagedRead,
+    begin_reads,
+    carry_out_source_changes,
+    compute_source_changes,
+    drop_duplicates,
+    judge,
+    retained_source,
+    sources_to_forget,
+    unconfigured_sources,
+)
+from app.store.record_tables import KIND_TABLES, Values
+
+_BATCH_ROWS = 5_000
+_BATCH_CHARACTERS = 4 * 1024 * 1024
+"""Staged rows wait in memory for company until there are so many, or their payloads so long."""
+
+_ROWS_WORTH_ANALYZING = 1_000
+"""From so many changed rows on the planner is told at once."""
+
+_TRIES_IN_SNAPSHOT = 2
+
+Work = TypeVar("Work")
+Outcome = TypeVar("Outcome")
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """What a refresh came to."""
+
+    replaced: Replaced
+    reads: tuple[StagedRead, ...]
+    """The reads with the verdicts that counted in the end."""
+    retained: tuple[str, ...]
+    """Sources that are no longer configured, and whose records count until they are forgotten."""
+
+
+class Refresh:
+    """One refresh; use it in a ``with`` statement, and ``finish`` it inside."""
+
+    def __init__(self, engine: Engine, *, clock: Clock, problems: ProblemList, on_candidate: bool = False) -> None:
+        """``on_candidate``: the engine is a candidate's (``app.model.candidate``)."""
+        self._clock = clock
+        self._problems = problems
+        self._on_candidate = on_candidate
+        self._session = RefreshSession(engine, on_candidate=on_candidate)
+        self._values_from_record = {table.kind: table.values_from_record for table in KIND_TABLES}
+        self._waiting: dict[str, list[Values]] = {table.kind: [] for table in KIND_TABLES}
+        self._waiting_rows = 0
+        self._waiting_characters = 0
+        self._open: list[StagedRead] = []
+        self._ended: list[StagedRead] = []
+
+    def __enter__(self) -> Self:
+        self._session.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.__exit__(kind, error, trace)
+
+    def begin(self, names: Sequence[str]) -> None:
+        """Says which sources will be read, in the order of the configuration; names are unique."""
+        with self._session.change() as connection:
+            _make_state(connection)
+            begun = begin_reads(connection, names)
+        self._open = [
+            StagedRead(
+                source_id=source_id, name=name, position=position, number=number, records=0, verdict=FAILED, reason=""
+            )
+            for position, (name, (source_id, number)) in enumerate(zip(names, begun, strict=True))
+        ]
+
+    def add(self, record: Record, place: str) -> None:
+        """Stages a record of the first source that has not ended yet."""
+        values = self._values_from_record[record.kind](record)
+        self._waiting[record.kind].append((*values, self._open[0].source_id, place))
+        self._waiting_rows += 1
+        # Payloads are the one part of a row that can be long; they stand next to last.
+        self._waiting_characters += len(values[-2]) if isinstance(values[-2], str) else 0
+        if self._waiting_rows >= _BATCH_ROWS or self._waiting_characters >= _BATCH_CHARACTERS:
+            self._flush()
+
+    def end(self, *, records: int, verdict: str, reason: str, malformed: int = 0) -> None:
+        """Closes the source that was being read; the records of a failed read are dropped."""
+        self._flush()
+        read = replace(self._open.pop(0), records=records, malformed=malformed, verdict=verdict, reason=reason)
+        self._ended.append(read)
+        if verdict == FAILED and records:
+            with self._session.scratch() as connection:
+                for tables in SCRATCH_TABLES:
+                    connection.execute(delete_from(tables.staged).where(tables.staged.c.source_id == read.source_id))
+
+    def finish(self, accept_empty: Collection[str] = ()) -> Refreshed:
+        """Brings the access model in line with what was read, and says what that changed."""
+        names = {read.source_id: read.name for read in self._ended}
+        drop_duplicates(self._session, names, self._problems)
+        reads, retained = self._settle(lambda connection: self._compare(connection, accept_empty), self._keep)
+        replaced = self._settle(self._merge, self._replace)
+        return Refreshed(replaced=replaced, reads=tuple(reads), retained=retained)
+
+    def forget(self, name: str) -> Replaced:
+        """Takes away what a source gave that is read no more; nothing is read. Raises ``SourceError``."""
+
+        def compare(connection: Connection) -> tuple[list[StagedRead], list[int]]:
+            forgotten = [retained_source(connection, name)]
+            compute_source_changes(connection, [], forgotten)
+            return [], forgotten
+
+        with self._session.change() as connection:
+            _make_state(connection)
+        self._settle(compare, self._keep)
+        return self._settle(self._merge, self._replace)
+
+    # The sources' kept records.
+
+    def _compare(self, connection: Connection, accept_empty: Collection[str]) -> tuple[list[StagedRead], list[int]]:
+        reads = judge(connection, self._ended, accept_empty)
+        forgotten = sources_to_forget(connection, reads)
+        compute_source_changes(connection, reads, forgotten)
+        return reads, forgotten
+
+    def _keep(
+        self, connection: Connection, work: tuple[list[StagedRead], list[int]]
+    ) -> tuple[list[StagedRead], tuple[str, ...]]:
+        reads, forgotten = work
+        self._shadow(connection, {tables.kind: tables.source for tables in SCRATCH_TABLES})
+        if carry_out_source_changes(connection, reads, forgotten, epoch_ms(self._clock())):
+            connection.execute(update(STATE).values(generation=STATE.c.generation + 1))
+            for tables in SCRATCH_TABLES:
+                self._session.analyze(tables.source)
+        return reads, unconfigured_sources(connection, reads)
+
+    # The access model.
+
+    def _merge(self, connection: Connection) -> tuple[ProblemList, Mapping[int, int]] | None:
+        if is_up_to_date(connection):
+            return None
+        names = {row.source_id: row.name for row in connection.execute(select(SOURCE.c.source_id, SOURCE.c.name))}
+        found = ProblemList(self._problems.room)
+        compute_access_changes(self._session, connection, names, found)
+        return found, dangling_by_source(connection)
+
+    def _replace(self, connection: Connection, work: tuple[ProblemList, Mapping[int, int]] | None) -> Replaced:
+        if work is None:
+            return nothing_changed(connection)
+        found, dangling = work
+        self._problems.add_all(found)
+        for row in connection.execute(select(SOURCE.c.source_id, SOURCE.c.dangling)).all():
+            if row.dangling != dangling.get(row.source_id, 0):
+                connection.execute(
+                    update(SOURCE)
+                    .where(SOURCE.c.source_id == row.source_id)
+                    .values(dangling=dangling.get(row.source_id, 0))
+                )
+        self._shadow(connection, {tables.kind: tables.access for tables in SCRATCH_TABLES})
+        if self._on_candidate and any(may_keep_former(connection, tables) for tables in SCRATCH_TABLES):
+            shadow(connection, FORMER_PAYLOAD)
+        replaced = carry_out_access_changes(connection, found.total, epoch_ms(self._clock()))
+        for tables in SCRATCH_TABLES:
+            if replaced.changes[tables.kind].total > _ROWS_WORTH_ANALYZING:
+                self._session.analyze(tables.access)
+        return replaced
+
+    def _settle(self, work: Callable[[Connection], Work], carry_out: Callable[[Connection, Work], Outcome]) -> Outcome:
+        """Works something out in a snapshot and carries it out, if the world has not moved on in between."""
+        if self._on_candidate:
+            # Both in one snapshot: there is nobody to keep waiting.
+            with self._session.snapshot() as connection:
+                return carry_out(connection, work(connection))
+        for _ in range(_TRIES_IN_SNAPSHOT):
+            with self._session.snapshot() as connection:
+                seen = _world(connection)
+                worked_out = work(connection)
+            with self._session.change() as connection:
+                if _world(connection) == seen:
+                    return carry_out(connection, worked_out)
+        with self._session.change() as connection:
+            return carry_out(connection, work(connection))
+
+    def _shadow(self, connection: Connection, targets: Mapping[str, Table]) -> None:
+        """On a candidate: copies what the deltas are about to change."""
+        if not self._on_candidate:
+            return
+        for tables in SCRATCH_TABLES:
+            if connection.execute(select(tables.delta.c.change).limit(1)).first() is not None:
+                shadow(connection, targets[tables.kind])
+
+    def _flush(self) -> None:
+        if self._waiting_rows:
+            self._session.stage(self._waiting)
+            for values in self._waiting.values():
+                values.clear()
+            self._waiting_rows = self._waiting_characters = 0
+
+
+def _make_state(connection: Connection) -> None:
+    if connection.execute(select(STATE)).first() is None:
+        connection.execute(insert(STATE).values(state_id=1, generation=0, merged_generation=-1, merge_problems=0))
+
+
+def _world(connection: Connection) -> tuple[int, int]:
+    return connection.execute(select(STATE.c.generation)).scalar_one(), revision_in_force(connection)

@@ -1,0 +1,123 @@
+"""The access model brought in line with the sources' records, and its revision moved on.
+
+What differs is worked out in a snapshot and carried out in one short transaction, which moves the revision on by one.
+Where nothing differs the revision stays; only the very first model is a revision even when it is empty, because "the
+directory says that there is nothing" is not the same as "the directory was never read".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+from sqlalchemy import Connection, and_, case, exists, func, insert, literal, or_, select, update
+from sqlalchemy import delete as delete_from
+
+from app.model.former import keep_former
+from app.model.refresh.changes import ChangeCounts, carry_out, counted
+from app.model.refresh.cycles import report_group_cycles
+from app.model.refresh.merge import counts, find_left_out
+from app.model.refresh.problems import ProblemList
+from app.model.refresh.reasons import report_left_out
+from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, same
+from app.model.refresh.session import RefreshSession
+from app.model.refresh.staging import SOURCE
+from app.store.access_tables import RevisionRow
+from app.store.directory_tables import DirectoryStateRow
+from app.store.record_tables import core_table
+
+REVISION = core_table(RevisionRow)
+STATE = core_table(DirectoryStateRow)
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What became of the access model."""
+
+    revision: int
+    """The revision in force; 0 when there is none yet."""
+    changed: bool
+    changes: Mapping[str, ChangeCounts]
+    """kind → counts, for every kind."""
+
+
+def revision_in_force(connection: Connection) -> int:
+    """The revision of the access model; 0 before the directory was ever read."""
+    return int(connection.execute(select(func.coalesce(func.max(REVISION.c.revision), 0))).scalar_one())
+
+
+def is_up_to_date(connection: Connection) -> bool:
+    """Whether merging again would find nothing new: the same records as last time, and nothing wrong with them."""
+    state = connection.execute(select(STATE)).one()
+    if state.merged_generation != state.generation or state.merge_problems:
+        return False
+    return revision_in_force(connection) > 0
+
+
+def compute_access_changes(
+    session: RefreshSession, connection: Connection, names: Mapping[int, str], problems: ProblemList
+) -> None:
+    """Merges the sources' records and fills the deltas with what that changes in the access model."""
+    find_left_out(session, connection)
+    report_left_out(connection, names, problems)
+    report_group_cycles(session, connection, names, problems)
+    for tables in SCRATCH_TABLES:
+        source, access, delta = tables.source, tables.access, tables.delta
+        count = counts(tables, connection)
+        connection.execute(delete_from(delta))
+        columns = [*tables.source_keys, "change"]
+        missing = access.c[tables.keys[0]].is_(None)
+        changed = (
+            select(
+                *(source.c[name] for name in tables.source_keys),
+                case((missing, int(RowChange.ADD)), else_=int(RowChange.UPDATE)),
+            )
+            .select_from(source.outerjoin(access, same(source, access, tables.keys)))
+            .where(or_(missing, *(source.c[name].is_distinct_from(access.c[name]) for name in tables.compared)), count)
+        )
+        connection.execute(insert(delta).from_select(columns, changed))
+        gone = select(*(access.c[name] for name in tables.keys), literal(0), literal(int(RowChange.REMOVE))).where(
+            ~exists().where(and_(same(source, access, tables.keys), count))
+        )
+        connection.execute(insert(delta).from_select(columns, gone))
+
+
+def carry_out_access_changes(connection: Connection, merge_problems: int, now_ms: int) -> Replaced:
+    """Does what the deltas say, in the transaction of the connection."""
+    changes: dict[str, ChangeCounts] = {}
+    for tables in SCRATCH_TABLES:
+        by_source = counted(connection, tables).values()
+        changes[tables.kind] = ChangeCounts(
+            added=sum(one.added for one in by_source),
+            updated=sum(one.updated for one in by_source),
+            removed=sum(one.removed for one in by_source),
+        )
+        if changes[tables.kind].any:
+            keep_former(connection, tables)
+            carry_out(connection, tables, tables.access, tables.keys, tables.source)
+    connection.execute(update(STATE).values(merged_generation=STATE.c.generation, merge_problems=merge_problems))
+    revision = revision_in_force(connection)
+    changed = any(one.any for one in changes.values())
+    if changed or (revision == 0 and _any_source_was_read(connection)):
+        revision += 1
+        told = {
+            kind: {"added": one.added, "updated": one.updated, "removed": one.removed}
+            for kind, one in changes.items()
+            if one.any
+        }
+        connection.execute(
+            insert(REVISION).values(revision=revision, created_at=now_ms, changes=orjson.dumps(told).decode())
+        )
+    return Replaced(revision=revision, changed=changed, changes=changes)
+
+
+def nothing_changed(connection: Connection) -> Replaced:
+    """The access model as it stands."""
+    return Replaced(
+        revision=revision_in_force(connection),
+        changed=False,
+        changes={tables.kind: ChangeCounts() for tables in SCRATCH_TABLES},
+    )
+
+
+def _any_source_was_read(connection: Connection) -> bool:
+    return connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.read_in_force > 0)).first() is not None

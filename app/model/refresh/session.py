@@ -1,0 +1,127 @@
+"""The refresh session: the connection on which a refresh works, and its transactions.
+
+It needs one connection from beginning to end, because its temporary tables live there, and three kinds of transaction
+on it: one for the temporary tables alone, which locks nothing; a snapshot of the lasting tables; and a short one that
+writes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import Connection, Engine, Table, text
+from sqlalchemy.schema import CreateTable
+
+from app.database.engine import WRITE, is_sqlite
+from app.model.refresh.scratch import SCRATCH_TABLES, TEMPORARY
+from app.store.record_tables import Values
+
+
+class RefreshSession:
+    """A connection with the temporary tables of one refresh; use it in a ``with`` statement.
+
+    On a candidate (``app.model.candidate``) nothing lasting is written, so nothing is locked, and the connection stays.
+    """
+
+    def __init__(self, engine: Engine, *, on_candidate: bool = False) -> None:
+        self._connection = engine.connect()
+        self._on_candidate = on_candidate
+        self._sqlite = is_sqlite(engine)
+        self._inserts = {
+            tables.kind: self._insert_text(tables.staged, tables.staged_columns) for tables in SCRATCH_TABLES
+        }
+
+    def __enter__(self) -> Self:
+        try:
+            with self.scratch() as connection:
+                if self._sqlite:
+                    connection.exec_driver_sql("PRAGMA temp.cache_size=-32768")
+                for table in TEMPORARY.sorted_tables:
+                    connection.execute(CreateTable(table))
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._connection.invalidated or self._connection.closed:
+            self._connection.close()
+            return
+        if self._on_candidate:
+            self._connection.rollback()
+            with self.scratch() as connection:
+                for table in TEMPORARY.sorted_tables:
+                    connection.execute(text(f"DROP TABLE IF EXISTS {table.name}"))
+            self._connection.close()
+            return
+        # Closed for good instead of going back to the pool: the temporary tables must not outlive the refresh.
+        self._connection.detach()
+        self._connection.close()
+
+    @contextmanager
+    def scratch(self) -> Iterator[Connection]:
+        """A transaction on the temporary tables."""
+        self._connection.execution_options(**self._options(write=False))
+        with self._connection.begin():
+            yield self._connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """A transaction that sees the lasting tables as they are at its beginning, and writes temporary ones."""
+        self._connection.execution_options(**self._options(write=False, isolation_level="REPEATABLE READ"))
+        with self._connection.begin():
+            yield self._connection
+
+    @contextmanager
+    def change(self) -> Iterator[Connection]:
+        """A transaction that writes; only one refresh at a time is in it."""
+        if self._on_candidate:
+            with self.snapshot() as connection:
+                yield connection
+            return
+        self._connection.execution_options(**self._options(write=True, isolation_level="READ COMMITTED"))
+        with self._connection.begin():
+            if not self._sqlite:
+                self._connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
+            yield self._connection
+
+    def stage(self, rows: dict[str, list[Values]]) -> None:
+        """Adds rows (kind → values in the order of ``ScratchTables.staged_columns``) to the staged tables."""
+        with self.scratch() as connection:
+            for kind, values in rows.items():
+                if not values:
+                    continue
+                if self._sqlite:
+                    connection.exec_driver_sql(self._inserts[kind], values)
+                else:
+                    self._copy(self._inserts[kind], values)
+
+    def analyze(self, table: Table) -> None:
+        """Tells PostgreSQL's planner how large a table has become, in the transaction that is open.
+
+        It would notice by itself after a while, and of temporary tables never.
+        """
+        if not self._sqlite:
+            self._connection.execute(text(f"ANALYZE {table.name}"))
+
+    def _copy(self, statement: str, values: list[Values]) -> None:
+        driver_connection: Any = self._connection.connection.driver_connection
+        with driver_connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in values:
+                copy.write_row(row)
+
+    def _options(self, *, write: bool, isolation_level: str = "READ COMMITTED") -> dict[str, Any]:
+        return {WRITE: write} if self._sqlite else {WRITE: write, "isolation_level": isolation_level}
+
+    def _insert_text(self, table: Table, columns: tuple[str, ...]) -> str:
+        names = ", ".join(columns)
+        if self._sqlite:
+            marks = ", ".join("?" for _ in columns)
+            return f"INSERT INTO {table.name} ({names}) VALUES ({marks})"  # noqa: S608 - all names are our own tables'
+        return f"COPY {table.name} ({names}) FROM STDIN"

@@ -1,0 +1,268 @@
+"""What was read from each source just now, and the sources' kept records, which follow it.
+
+The rules: ``app/model/README.md``, "Verdicts".
+
+A complete read replaces what the source said before; a partial one adds to it and updates it; a failed one changes
+nothing. Within one source the last record of a key counts. A source that held records and gives none is taken as failed
+until someone says that it is meant to be empty. So is one that was never read before and gives none while others hold
+some: it may be the wrong file.
+
+The records of a source that is no longer configured stay until somebody says that they are to go (``Refresh.forget``).
+A source's name is its path unless it was given one, so another path is another source: nobody may lose access because a
+setting was changed.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection, Select, case, exists, func, insert, literal, or_, select, update
+from sqlalchemy import delete as delete_from
+
+from app.model.refresh.changes import carry_out, counted
+from app.model.refresh.problems import Problem, ProblemList, ProblemSort
+from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, ScratchTables, described, same
+from app.model.refresh.session import RefreshSession
+from app.store.directory_tables import DirectorySourceRow
+from app.store.record_tables import core_table
+
+COMPLETE, PARTIAL, FAILED = "complete", "partial", "failed"
+"""Verdicts, as ``directory`` names them."""
+
+SOURCE = core_table(DirectorySourceRow)
+
+UNCONFIGURED_POSITION = 1_000_000
+"""Sources that are kept although they are no longer configured stand behind all others."""
+
+
+class SourceError(ValueError):
+    """What was asked of a source cannot be; the text is one line for whoever asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRead:
+    """One read of one source that has come to its end."""
+
+    source_id: int
+    name: str
+    position: int
+    number: int
+    """Its number among the reads of this source."""
+    records: int
+    """How many records it gave, duplicates included."""
+    verdict: str
+    reason: str
+    malformed: int = 0
+    """How many of its records could not be understood."""
+
+
+# Duplicates within a source.
+
+
+def drop_duplicates(session: RefreshSession, names: Mapping[int, str], problems: ProblemList) -> None:
+    """Leaves the last of all staged records of a key and source, and reports the others.
+
+    From here on the staged tables are indexed.
+    """
+    with session.scratch() as connection:
+        for tables in SCRATCH_TABLES:
+            tables.staged_index.create(connection)
+            session.analyze(tables.staged)
+            if connection.execute(_repeated_keys(tables).limit(1)).first() is not None:
+                _drop_duplicates_of_kind(connection, tables, names, problems)
+
+
+def _repeated_keys(tables: ScratchTables) -> Select[tuple[object, ...]]:
+    columns = [tables.staged.c[name] for name in tables.source_keys]
+    return select(*columns).group_by(*columns).having(func.count() > 1)
+
+
+def _drop_duplicates_of_kind(
+    connection: Connection, tables: ScratchTables, names: Mapping[int, str], problems: ProblemList
+) -> None:
+    staged, later = tables.staged, tables.staged.alias("later")
+    replaced = exists().where(same(staged, later, tables.source_keys), later.c.seq > staged.c.seq)
+    last_place = (
+        select(later.c.place)
+        .where(same(staged, later, tables.source_keys))
+        .order_by(later.c.seq.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    sampled = select(staged, last_place.label("last_place")).where(replaced).order_by(staged.c.seq).limit(problems.room)
+    sample = [
+        Problem(
+            ProblemSort.DUPLICATE,
+            names[row.source_id],
+            row.place,
+            f"{described(tables, row)} stands again at {row.last_place}, which replaces this record",
+        )
+        for row in connection.execute(sampled)
+    ]
+    numbers = select(staged.c.seq).where(replaced)
+    count = connection.execute(delete_from(staged).where(staged.c.seq.in_(numbers))).rowcount
+    problems.add_counted(ProblemSort.DUPLICATE, count, sample)
+
+
+# The sources' kept records.
+
+
+def begin_reads(connection: Connection, names: Sequence[str]) -> list[tuple[int, int]]:
+    """Makes sure that the sources are known, and gives each its id and the number of the read that begins now."""
+    begun = []
+    for position, name in enumerate(names):
+        found = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == name)).scalar()
+        if found is None:
+            found = connection.execute(
+                insert(SOURCE)
+                .values(
+                    name=name,
+                    position=position,
+                    reads_begun=0,
+                    read_in_force=0,
+                    records=0,
+                    last_verdict="",
+                    last_reason="",
+                )
+                .returning(SOURCE.c.source_id)
+            ).scalar_one()
+        number = connection.execute(
+            update(SOURCE)
+            .where(SOURCE.c.source_id == found)
+            .values(reads_begun=SOURCE.c.reads_begun + 1)
+            .returning(SOURCE.c.reads_begun)
+        ).scalar_one()
+        begun.append((int(found), int(number)))
+    return begun
+
+
+def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Collection[str]) -> list[StagedRead]:
+    """The reads, with those failed that must not be used."""
+    kept = {row.source_id: row for row in connection.execute(select(SOURCE))}
+    in_force = sum(row.records for row in kept.values())
+    judged = []
+    for read in reads:
+        row = kept.get(read.source_id)
+        if row is None or row.read_in_force > read.number:
+            judged.append(replace(read, verdict=FAILED, reason="another refresh that began later has been faster"))
+        elif read.verdict == COMPLETE and read.records == 0 and row.records > 0 and read.name not in accept_empty:
+            reason = (
+                f"is empty, but gave {row.records:,} record(s) before; if that is meant, "
+                f"confirm it once with --accept-empty {read.name}"
+            )
+            judged.append(replace(read, verdict=FAILED, reason=reason))
+        elif (
+            read.verdict == COMPLETE
+            and read.records == 0
+            and in_force
+            and row.read_in_force == 0
+            and read.name not in accept_empty
+        ):
+            reason = (
+                f"is read for the first time and is empty, while {in_force:,} record(s) of other sources are in force; "
+                f"if that is meant, confirm it once with --accept-empty {read.name}"
+            )
+            judged.append(replace(read, verdict=FAILED, reason=reason))
+        else:
+            judged.append(read)
+    return judged
+
+
+def sources_to_forget(connection: Connection, reads: Sequence[StagedRead]) -> list[int]:
+    """The sources that are known, but no longer configured, and of which nothing is kept."""
+    configured = [read.source_id for read in reads]
+    empty = select(SOURCE.c.source_id).where(SOURCE.c.source_id.not_in(configured), SOURCE.c.records == 0)
+    return list(connection.execute(empty).scalars())
+
+
+def retained_source(connection: Connection, name: str) -> int:
+    """The id of a source that was not among those of the last refresh. Raises ``SourceError`` where it is none."""
+    row = connection.execute(select(SOURCE.c.source_id, SOURCE.c.position).where(SOURCE.c.name == name)).first()
+    if row is None:
+        retained = connection.execute(
+            select(SOURCE.c.name).where(SOURCE.c.position >= UNCONFIGURED_POSITION).order_by(SOURCE.c.name)
+        ).scalars()
+        raise SourceError(
+            f"nothing is in force of a source called {name!r}; no longer configured: {', '.join(retained) or 'none'}"
+        )
+    return int(row.source_id)
+
+
+def unconfigured_sources(connection: Connection, reads: Sequence[StagedRead]) -> tuple[str, ...]:
+    """The names of the sources of which something is in force, but that were not among those read."""
+    configured = [read.source_id for read in reads]
+    rows = connection.execute(
+        select(SOURCE.c.name).where(SOURCE.c.source_id.not_in(configured), SOURCE.c.records > 0).order_by(SOURCE.c.name)
+    )
+    return tuple(rows.scalars())
+
+
+def compute_source_changes(connection: Connection, reads: Sequence[StagedRead], forgotten: Collection[int]) -> None:
+    """Fills the deltas with what the reads change in the sources' kept records."""
+    usable = [read.source_id for read in reads if read.verdict != FAILED]
+    replaced = [read.source_id for read in reads if read.verdict == COMPLETE] + list(forgotten)
+    for tables in SCRATCH_TABLES:
+        staged, source, delta = tables.staged, tables.source, tables.delta
+        connection.execute(delete_from(delta))
+        target_columns = [*tables.source_keys, "change"]
+        differs = or_(
+            source.c.source_id.is_(None),
+            *(staged.c[name].is_distinct_from(source.c[name]) for name in tables.compared),
+        )
+        changed = (
+            select(
+                *(staged.c[name] for name in tables.source_keys),
+                case((source.c.source_id.is_(None), int(RowChange.ADD)), else_=int(RowChange.UPDATE)),
+            )
+            .select_from(staged.outerjoin(source, same(staged, source, tables.source_keys)))
+            .where(staged.c.source_id.in_(usable), differs)
+        )
+        connection.execute(insert(delta).from_select(target_columns, changed))
+        if replaced:
+            gone = select(*(source.c[name] for name in tables.source_keys), literal(int(RowChange.REMOVE))).where(
+                source.c.source_id.in_(replaced), ~exists().where(same(staged, source, tables.source_keys))
+            )
+            connection.execute(insert(delta).from_select(target_columns, gone))
+
+
+def carry_out_source_changes(
+    connection: Connection, reads: Sequence[StagedRead], forgotten: Collection[int], now_ms: int
+) -> bool:
+    """Does what the deltas say and notes how each source was read; whether anything changed that merging looks at."""
+    # Where no source was read, nothing is known of which are configured.
+    moved = _note_positions(connection, reads, forgotten) if reads else False
+    difference: dict[int, int] = {}
+    for tables in SCRATCH_TABLES:
+        for source_id, counts in counted(connection, tables).items():
+            difference[source_id] = difference.get(source_id, 0) + counts.added - counts.removed
+            moved = True
+        carry_out(connection, tables, tables.source, tables.source_keys, tables.staged)
+    for read in reads:
+        good = read.verdict != FAILED
+        values: dict[str, object] = {
+            "malformed": read.malformed,
+            "last_verdict": read.verdict,
+            "last_reason": read.reason,
+            "last_read_at": now_ms,
+            "records": SOURCE.c.records + difference.get(read.source_id, 0),
+        }
+        if good:
+            values |= {"last_good_at": now_ms, "read_in_force": read.number}
+        if read.verdict == COMPLETE:
+            values["last_complete_at"] = now_ms
+        connection.execute(update(SOURCE).where(SOURCE.c.source_id == read.source_id).values(values))
+    if forgotten:
+        connection.execute(delete_from(SOURCE).where(SOURCE.c.source_id.in_(list(forgotten))))
+    return moved
+
+
+def _note_positions(connection: Connection, reads: Sequence[StagedRead], forgotten: Collection[int]) -> bool:
+    """Gives every source its place in the order of the configuration; whether any of them moved."""
+    wanted = {read.source_id: read.position for read in reads}
+    moved = False
+    rows = connection.execute(select(SOURCE.c.source_id, SOURCE.c.position).order_by(SOURCE.c.name)).all()
+    for index, (source_id, position) in enumerate(rows):
+        due = wanted.get(source_id, UNCONFIGURED_POSITION + index)
+        if due != position and source_id not in forgotten:
+            connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(position=due))
+            moved = True
+    return moved

@@ -1,0 +1,310 @@
+# ruff: noqa: S608 - every part of these texts is written in this module; what a caller asks for travels as a parameter
+"""The queries for what a batch of questions needs of the access model, by index look-ups alone.
+
+Five statements at most, whatever the number of questions. Each takes its ids as one JSON parameter (``asked``) and
+joins them, in this order, to the primary key or an index of a table:
+
+==================  ============================================================================
+statement           ``asked``
+==================  ============================================================================
+``batch``           ``{"u": {organization: [user, …]}, "d": {organization: [document, …]}}``: the revision; users,
+                    memberships, group edges and own grants; documents with the grants of groups on them
+``organizations``   ``[organization, …]``
+``folders``         ``{organization: [folder, …]}``: with the grants of groups on them
+``exact_grants``    ``{organization: {user: {"f": [folder, …], "d": [document, …],
+                    "gf": [folder, …], "gd": [document, …], "g": [group, …]}}}``
+``context_grants``  ``{organization: {user: {"g": [group, …], "a": {document: [{field: value}, …]}}}}``
+==================  ============================================================================
+
+The group edges are the memberships that lead from the users to all groups above them, ``folders`` goes on from the
+asked folders to all above them; ``UNION`` ends the recursion where groups or folders lead back into themselves.
+
+Of the grants of a user, and of those of groups on a document or folder, ``FEW`` and one more are read at most: where
+the one more is there, they are too many, and ``exact_grants`` looks up every holder at every level by the whole primary
+key: the user's own at ``f`` and ``d``, their groups' at ``gf`` and ``gd``. So neither a user, a group nor a folder with
+many grants is ever read through.
+"""
+
+from functools import cache
+from typing import Generic, NamedTuple, TypeVar
+
+FEW = 32
+"""How many grants of a user, or of groups on a level, are read in a row to spare a look-up per level or group."""
+
+
+Each = TypeVar("Each")
+
+
+class Statements(NamedTuple, Generic[Each]):
+    """Something for each statement, in the order in which they are run."""
+
+    batch: Each
+    organizations: Each
+    folders: Each
+    exact_grants: Each
+    context_grants: Each
+
+
+AT_FIRST = {
+    "sqlite": "",
+    # The planner cannot know how little the parameters hold: compiling plans would take a thousand times as long as
+    # running them, and a bitmap would be made of all grants of a user to take the first few. Each recursion would
+    # begin with a hash table of all the memory that it may have, emptied at every call: more work than all else.
+    "postgresql": "SET LOCAL jit = off; SET LOCAL enable_bitmapscan = off; SET LOCAL work_mem = '256kB'",
+}
+"""What a transaction needs before these statements, by dialect."""
+
+DIRECT_SETTINGS = "; ".join(
+    [
+        AT_FIRST["postgresql"].replace("LOCAL ", ""),
+        "SET enable_seqscan = off",
+        "SET plan_cache_mode = force_generic_plan",
+    ]
+)
+"""What a connection needs that asks these statements without a transaction. A plan outlives what it was made for: it is
+one of look-ups also when it was made for empty tables."""
+
+
+@cache
+def statements(dialect: str, *, names: bool) -> Statements[str]:
+    """The statements for ``sqlite`` or ``postgresql``; with ``names`` the descriptive fields are read too."""
+    return _written(_Sqlite() if dialect == "sqlite" else _PostgreSql(), "payload" if names else "NULL")
+
+
+@cache
+def direct_statements() -> Statements[str]:
+    """The statements for PostgreSQL where each is a snapshot of its own, with ``$1`` for ``asked``.
+
+    All but the first answer with ``[revision, rows]``, the revision as in ``batch``: they belong together while it is
+    the same.
+    """
+    db = _PostgreSql()
+    db.asked = "CAST($1 AS jsonb)"
+    plain = _written(db, "NULL")
+    revision = _gathered(db, _REVISION, 2)
+    return Statements(plain.batch, *(_together(revision, text) for text in plain[1:]))
+
+
+_REVISION = """SELECT revision, created_at FROM access_revision
+            WHERE revision = (SELECT MAX(revision) FROM access_revision)"""
+
+
+class _Sqlite:
+    """JSON functions, and a CROSS JOIN keeps the order of a join."""
+
+    asked = ":asked"
+
+    def strings(self, array: str, name: str) -> str:
+        return f"json_each({array}) AS {name}"
+
+    def members(self, json_object: str) -> str:
+        return f"json_each({json_object})"
+
+    def part(self, json_object: str, key: str) -> str:
+        return f"{json_object}, '$.{key}'"
+
+    def look_up(self, table: str, condition: str) -> str:
+        return f"CROSS JOIN {table} WHERE {condition}"
+
+    def of_groups(self) -> str:
+        # The primary key would do as well, at the price of reading the grants to users that stand between.
+        return "access_grant AS g INDEXED BY ix_access_grant_of_groups"
+
+    def gathered(self, row: str) -> str:
+        return f"json_group_array(json_array({row}))"
+
+    def nested(self, column: str) -> str:
+        return f"json({column})"
+
+
+class _PostgreSql:
+    """The same; OFFSET 0 keeps the planner from turning look-ups into a hash join over the whole table."""
+
+    asked = "CAST(%(asked)s AS jsonb)"
+
+    def strings(self, array: str, name: str) -> str:
+        return f"jsonb_array_elements_text({array}) AS {name}(value)"
+
+    def members(self, json_object: str) -> str:
+        return f"jsonb_each({json_object})"
+
+    def part(self, json_object: str, key: str) -> str:
+        return f"{json_object} -> '{key}'"
+
+    def look_up(self, table: str, condition: str) -> str:
+        return f"CROSS JOIN LATERAL (SELECT * FROM {table} WHERE {condition} OFFSET 0) AS {table}"
+
+    def of_groups(self) -> str:
+        return "access_grant AS g"
+
+    def gathered(self, row: str) -> str:
+        return f"CAST(COALESCE(json_agg(json_build_array({row})), '[]') AS text)"
+
+    def nested(self, column: str) -> str:
+        return f"CAST({column} AS json)"
+
+
+def _written(db: _Sqlite | _PostgreSql, payload: str) -> Statements[str]:
+    # Every part of these texts stands in this module; nothing of a caller's is ever put into them.
+    ids = f"WITH asked(id) AS (SELECT i.value FROM {db.strings(db.asked, 'i')})"
+    people, documents, folders = _pairs(db, "u"), _pairs(db, "d"), _pairs(db, "")
+    of_organizations = f"""{ids}
+            SELECT organization_id, access_type, disabled, {payload}
+            FROM asked {db.look_up("access_organization", "organization_id = asked.id")}"""
+    of_documents = f"""WITH {documents}
+            SELECT access_document.organization_id, access_document.document_id, folder_id, access_type, {payload},
+                {_of_groups(db, "access_document.organization_id", "''", "access_document.document_id")}
+            FROM asked {_in_organization(db, "access_document", "asked", "document_id = asked.id")}"""
+    return Statements(
+        batch=_together(
+            _gathered(db, _REVISION, 2),
+            _gathered(db, _users(db, people, payload), 3),
+            _gathered(db, _memberships(db, people), 4),
+            _gathered(db, _group_edges(db, people), 4),
+            _gathered(db, _own_grants(db, people), 3, nested=2),
+            _gathered(db, of_documents, 6, nested=5),
+        ),
+        organizations=_gathered(db, of_organizations, 4),
+        folders=_gathered(db, _folders(db, folders, payload), 6, nested=5),
+        exact_grants=_gathered(db, _exact_grants(db), 7),
+        context_grants=_gathered(db, _context_grants(db), 7),
+    )
+
+
+def _pairs(db: _Sqlite | _PostgreSql, part: str) -> str:
+    """What is asked for in each organization; ``part``: under which key of the parameter."""
+    listed = db.members(db.part(db.asked, part) if part else db.asked)
+    return f"asked(organization_id, id) AS (SELECT o.key, i.value FROM {listed} AS o, {db.strings('o.value', 'i')})"
+
+
+def _gathered(db: _Sqlite | _PostgreSql, text: str, columns: int, *, nested: int | None = None) -> str:
+    """The statement, which has so many columns, with its rows as one JSON text; column ``nested`` is JSON itself.
+
+    Drivers make Python objects row by row, and slowly at that. (Python's SQLite driver also lets another thread run
+    after every row.)
+    """
+    names = [f"c{number}" for number in range(columns)]
+    row = ", ".join(db.nested(name) if number == nested else name for number, name in enumerate(names))
+    return f"WITH answer({', '.join(names)}) AS ({text}) SELECT {db.gathered(row)} FROM answer"
+
+
+def _together(*texts: str) -> str:
+    """Several statements as one that answers with a JSON list of their answers."""
+    return "SELECT '[' || " + " || ',' || ".join(f"({text})" for text in texts) + " || ']'"
+
+
+def _users(db: _Sqlite | _PostgreSql, pairs: str, payload: str) -> str:
+    return f"""WITH {pairs}
+        SELECT user_id, disabled, {payload}
+        FROM asked {db.look_up("access_user", "user_id = asked.id")}"""
+
+
+def _memberships(db: _Sqlite | _PostgreSql, pairs: str) -> str:
+    return f"""WITH {pairs}
+        SELECT access_membership.organization_id, user_id, access_role, expires_at
+        FROM asked {_in_organization(db, "access_membership", "asked", "user_id = asked.id")}"""
+
+
+def _group_edges(db: _Sqlite | _PostgreSql, pairs: str) -> str:
+    above = "access_group_member.member_group_id = edge.organization_user_group_id"
+    return f"""WITH RECURSIVE {pairs},
+        edge(organization_id, organization_user_group_id, user_id, member_group_id) AS (
+            SELECT access_group_member.organization_id, organization_user_group_id, user_id, CAST('' AS VARCHAR)
+            FROM asked {_in_organization(db, "access_group_member", "asked", "user_id = asked.id")}
+            UNION
+            SELECT access_group_member.organization_id, access_group_member.organization_user_group_id,
+                CAST('' AS VARCHAR), access_group_member.member_group_id
+            FROM edge {_in_organization(db, "access_group_member", "edge", above)})
+        SELECT organization_id, organization_user_group_id, user_id, member_group_id FROM edge"""
+
+
+def _in_organization(db: _Sqlite | _PostgreSql, table: str, outer: str, condition: str) -> str:
+    return db.look_up(table, f"{table}.organization_id = {outer}.organization_id AND {condition}")
+
+
+def _folders(db: _Sqlite | _PostgreSql, pairs: str, payload: str) -> str:
+    above = "access_folder.folder_id = chain.parent_folder_id AND chain.parent_folder_id <> ''"
+    columns = ", ".join(f"access_folder.{name}" for name in ("organization_id", "folder_id", "parent_folder_id"))
+    described = f"access_folder.access_type, {'access_folder.payload' if payload == 'payload' else payload}"
+    return f"""WITH RECURSIVE {pairs},
+        chain(organization_id, folder_id, parent_folder_id, access_type, payload) AS (
+            SELECT {columns}, {described}
+            FROM asked {_in_organization(db, "access_folder", "asked", "folder_id = asked.id")}
+            UNION
+            SELECT {columns}, {described}
+            FROM chain {_in_organization(db, "access_folder", "chain", above)})
+        SELECT organization_id, folder_id, parent_folder_id, access_type, payload,
+            {_of_groups(db, "chain.organization_id", "chain.folder_id", "''")} FROM chain"""
+
+
+def _of_groups(db: _Sqlite | _PostgreSql, organization_id: str, folder_id: str, document_id: str) -> str:
+    """The grants of groups on one folder or document: ``[group, role, end]`` each, ``FEW`` and one more at most."""
+    return f"""(SELECT {db.gathered("organization_user_group_id, access_role, expires_at")} FROM (
+                SELECT g.organization_user_group_id, g.access_role, g.expires_at FROM {db.of_groups()}
+                WHERE g.organization_id = {organization_id} AND g.folder_id = {folder_id}
+                    AND g.document_id = {document_id} AND g.user_id = '' LIMIT {FEW + 1}) AS few)"""
+
+
+def _own_grants(db: _Sqlite | _PostgreSql, pairs: str) -> str:
+    few = db.gathered("folder_id, document_id, access_role, expires_at")
+    return f"""WITH {pairs}
+        SELECT asked.organization_id, asked.id, (SELECT {few} FROM (
+            SELECT g.folder_id, g.document_id, g.access_role, g.expires_at FROM access_grant AS g
+            WHERE g.user_id = asked.id AND g.organization_id = asked.organization_id LIMIT {FEW + 1}) AS few)
+        FROM asked"""
+
+
+_GRANT = """access_grant.organization_id, access_grant.folder_id, access_grant.document_id, access_grant.user_id,
+            access_grant.organization_user_group_id, access_grant.access_role, access_grant.expires_at"""
+
+
+def _exact_grants(db: _Sqlite | _PostgreSql) -> str:
+    users = f"{db.members(db.asked)} AS o, {db.members('o.value')} AS u"
+
+    def listed(key: str, name: str) -> str:
+        return db.strings(db.part("u.value", key), name)
+
+    wanted = " AND ".join(
+        f"access_grant.{name} = wanted.{name}"
+        for name in ("organization_id", "folder_id", "document_id", "user_id", "organization_user_group_id")
+    )
+    return f"""WITH wanted(organization_id, folder_id, document_id, user_id, organization_user_group_id) AS (
+            SELECT o.key, i.value, '', u.key, '' FROM {users}, {listed("f", "i")}
+            UNION ALL
+            SELECT o.key, '', i.value, u.key, '' FROM {users}, {listed("d", "i")}
+            UNION ALL
+            SELECT o.key, i.value, '', '', g.value FROM {users}, {listed("gf", "i")}, {listed("g", "g")}
+            UNION ALL
+            SELECT o.key, '', i.value, '', g.value FROM {users}, {listed("gd", "i")}, {listed("g", "g")})
+        SELECT {_GRANT} FROM wanted {db.look_up("access_grant", wanted)}"""
+
+
+def _context_grants(db: _Sqlite | _PostgreSql) -> str:
+    users = f"{db.members(db.asked)} AS o, {db.members('o.value')} AS u"
+    if isinstance(db, _Sqlite):
+        questions = "json_each(u.value, '$.a') AS d, json_each(d.value) AS q, json_each(q.value) AS f"
+    else:
+        questions = (
+            "jsonb_each(u.value -> 'a') AS d, jsonb_array_elements(d.value) AS q(value), jsonb_each_text(q.value) AS f"
+        )
+    wanted = " AND ".join(
+        [
+            *(
+                f"access_context_grant.{name} = wanted.{name}"
+                for name in ("organization_id", "user_id", "organization_user_group_id", "field")
+            ),
+            "access_context_grant.value IN (wanted.value, '*')",
+            "access_context_grant.document_id IN (wanted.document_id, '')",
+        ]
+    )
+    return f"""WITH item(organization_id, user_id, parts, document_id, field, value) AS (
+            SELECT o.key, u.key, u.value, d.key, f.key, f.value FROM {users}, {questions}),
+        wanted(organization_id, user_id, organization_user_group_id, field, value, document_id) AS (
+            SELECT organization_id, user_id, '', field, value, document_id FROM item
+            UNION
+            SELECT organization_id, '', g.value, field, item.value, document_id
+            FROM item, {db.strings(db.part("item.parts", "g"), "g")})
+        SELECT access_context_grant.organization_id, access_context_grant.user_id,
+            access_context_grant.organization_user_group_id, access_context_grant.field, access_context_grant.value,
+            access_context_grant.document_id, expires_at
+        FROM wanted {db.look_up("access_context_grant", wanted)}"""

@@ -1,0 +1,209 @@
+"""The desired state: what the backend should hold, by what the directory says now.
+
+The rules: ``app/plan/README.md``, "Desired".
+
+``compute`` fills the temporary table ``desired`` from the access model, one row per item, in set operations alone: how
+much memory it takes does not depend on how many items there are. Its columns are those of a ledger item, and
+
+- ``depth``: how many folders lie above a folder;
+- ``in_force``: the access type in force in a folder;
+- ``via``: the group through which a user has a folder, a document or a membership of an outer group; empty when it is
+  by their own record.
+
+Expired memberships and grants and disabled users do not count. Of a disabled organization there is its own row alone;
+planning leaves the rest of it as it is.
+
+Access types. A folder or document without a type of its own inherits in the backend as it does here, so its
+``access_type`` is empty; at the top of the tree, where there is nothing to inherit from, it is the organization's. The
+backend can make a folder inherit again, but not a document: Update Document Access takes a type and nothing else. So a
+document in a folder that once was given a type (the ledger has one, or the outcome of a call is unknown, or verify
+found one and wrote it there) and has none of its own now, is to have the type in force where it lies, and is compared
+with that from then on.
+
+Roles. At a folder or document the user's own grant there decides; without one, the most permissive of their groups'
+grants there. Members of a group inside a group are members of the outer one. The backend is told flat lists.
+"""
+
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from app.clock import epoch_ms
+from app.database.engine import is_sqlite
+from app.database.statements import run
+from app.plan.selection import Selection
+
+_TABLE = """
+CREATE TEMPORARY TABLE desired (
+  kind TEXT NOT NULL,
+  organization_id TEXT NOT NULL,
+  container_id TEXT NOT NULL,
+  item_id TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  parent_id TEXT NOT NULL,
+  access_type TEXT NOT NULL,
+  access_role TEXT NOT NULL,
+  disabled BOOLEAN NOT NULL,
+  depth INTEGER NOT NULL,
+  in_force TEXT NOT NULL,
+  via TEXT NOT NULL,
+  PRIMARY KEY (kind, organization_id, container_id, item_id)
+) @keyed
+"""
+
+# CROSS JOIN tells SQLite to go through the tables in the order in which they are written; to PostgreSQL it says
+# nothing.
+# Rows are inserted in the order of the key, so that the table is written from one end to the other.
+
+_ORGANIZATIONS = """
+INSERT INTO desired
+SELECT 'organization', o.organization_id, '', o.organization_id, o.digest, '', '', '', o.disabled, 0, o.access_type, ''
+FROM access_organization o WHERE {within}
+ORDER BY o.organization_id
+"""
+
+_FOLDERS = """
+INSERT INTO desired
+WITH RECURSIVE tree (organization_id, folder_id, depth, own_type, in_force) AS (
+  SELECT f.organization_id, f.folder_id, 0,
+    CASE f.access_type WHEN '' THEN o.access_type ELSE f.access_type END,
+    CASE f.access_type WHEN '' THEN o.access_type ELSE f.access_type END
+  FROM access_organization o CROSS JOIN access_folder f @by(ix_access_folder_organization_id_parent_folder_id)
+  WHERE f.organization_id = o.organization_id AND f.parent_folder_id = '' AND NOT o.disabled AND {within}
+  UNION ALL
+  SELECT f.organization_id, f.folder_id, t.depth + 1, f.access_type,
+    CASE f.access_type WHEN '' THEN t.in_force ELSE f.access_type END
+  FROM tree t CROSS JOIN access_folder f @by(ix_access_folder_organization_id_parent_folder_id)
+  WHERE f.organization_id = t.organization_id AND f.parent_folder_id = t.folder_id
+)
+SELECT 'folder', f.organization_id, '', f.folder_id, f.digest, f.parent_folder_id, t.own_type, '', FALSE, t.depth,
+  t.in_force, ''
+FROM tree t CROSS JOIN access_folder f
+WHERE f.organization_id = t.organization_id AND f.folder_id = t.folder_id
+ORDER BY f.organization_id, f.folder_id
+"""
+
+_DOCUMENTS = """
+INSERT INTO desired
+SELECT 'document', d.organization_id, '', d.document_id, d.digest, d.folder_id,
+  CASE WHEN d.access_type <> '' THEN d.access_type
+       WHEN d.folder_id = '' THEN o.access_type
+       WHEN l.access_type <> '' OR NOT l.certain THEN f.in_force
+       ELSE '' END,
+  '', FALSE, 0,
+  CASE WHEN d.access_type <> '' THEN d.access_type WHEN d.folder_id = '' THEN o.access_type ELSE f.in_force END, ''
+FROM access_document d CROSS JOIN access_organization o
+LEFT JOIN desired f ON f.kind = 'folder' AND f.organization_id = d.organization_id AND f.container_id = ''
+  AND f.item_id = d.folder_id
+LEFT JOIN ledger_item l ON l.ledger_id = :ledger_id AND l.kind = 'document' AND l.organization_id = d.organization_id
+  AND l.container_id = '' AND l.item_id = d.document_id
+WHERE o.organization_id = d.organization_id AND NOT o.disabled AND (d.folder_id = '' OR f.item_id IS NOT NULL)
+  AND {within}
+ORDER BY d.organization_id, d.document_id
+"""
+
+_GROUPS = """
+INSERT INTO desired
+SELECT 'group', g.organization_id, '', g.organization_user_group_id, g.digest, '', '', '', FALSE, 0, '', ''
+FROM access_group g CROSS JOIN access_organization o
+WHERE o.organization_id = g.organization_id AND NOT o.disabled AND {within}
+ORDER BY g.organization_id, g.organization_user_group_id
+"""
+
+_MEMBERSHIPS = """
+INSERT INTO desired
+SELECT 'organizationUser', m.organization_id, '', m.user_id, u.digest, '', '', m.access_role, FALSE, 0, '', ''
+FROM access_membership m CROSS JOIN access_organization o CROSS JOIN access_user u
+WHERE o.organization_id = m.organization_id AND NOT o.disabled AND u.user_id = m.user_id AND NOT u.disabled
+  AND (m.expires_at IS NULL OR m.expires_at > :now) AND {within}
+ORDER BY m.organization_id, m.user_id
+"""
+
+_DIRECT_MEMBERS = """
+INSERT INTO desired
+SELECT 'groupMember', m.organization_id, m.organization_user_group_id, m.user_id, '', '', '', '', FALSE, 0, '', ''
+FROM access_group_member m CROSS JOIN access_organization o CROSS JOIN access_user u
+WHERE o.organization_id = m.organization_id AND NOT o.disabled AND u.user_id = m.user_id AND NOT u.disabled
+  AND m.user_id <> '' AND {within}
+ORDER BY m.organization_id, m.organization_user_group_id, m.user_id
+"""
+
+# From every group that has members, upwards through the groups that it is in; a cycle ends because rows are distinct.
+_NESTED_MEMBERS = """
+INSERT INTO desired
+WITH RECURSIVE inside (organization_id, group_id, inner_id) AS (
+  SELECT DISTINCT organization_id, container_id, container_id FROM desired WHERE kind = 'groupMember'
+  UNION
+  SELECT up.organization_id, up.organization_user_group_id, i.inner_id
+  FROM inside i CROSS JOIN access_group_member up
+  WHERE up.organization_id = i.organization_id AND up.member_group_id = i.group_id
+)
+SELECT 'groupMember', i.organization_id, i.group_id, m.item_id, '', '', '', '', FALSE, 0, '', MIN(i.inner_id)
+FROM inside i CROSS JOIN desired m
+WHERE i.group_id <> i.inner_id AND m.kind = 'groupMember' AND m.organization_id = i.organization_id
+  AND m.container_id = i.inner_id
+GROUP BY i.organization_id, i.group_id, m.item_id
+ON CONFLICT DO NOTHING
+"""
+
+_OWN_GRANTS = """
+INSERT INTO desired
+SELECT CASE m.folder_id WHEN '' THEN 'documentUser' ELSE 'folderUser' END, m.organization_id,
+  m.folder_id || m.document_id, m.user_id, u.digest, '', '', m.access_role, FALSE, 0, '', ''
+FROM access_grant m CROSS JOIN access_organization o CROSS JOIN access_user u
+WHERE o.organization_id = m.organization_id AND NOT o.disabled AND u.user_id = m.user_id AND NOT u.disabled
+  AND m.user_id <> '' AND (m.expires_at IS NULL OR m.expires_at > :now) AND {within}
+ORDER BY 1, 2, 3, 4
+"""
+
+_GROUP_GRANTS = """
+INSERT INTO desired
+SELECT g.kind, g.organization_id, g.container_id, g.user_id, u.digest, '', '',
+  CASE WHEN g.editors IS NULL THEN 'viewer' ELSE 'editor' END, FALSE, 0, '', COALESCE(g.editors, g.viewers)
+FROM (
+  SELECT CASE a.folder_id WHEN '' THEN 'documentUser' ELSE 'folderUser' END AS kind, a.organization_id,
+    a.folder_id || a.document_id AS container_id, m.item_id AS user_id,
+    MIN(CASE a.access_role WHEN 'editor' THEN a.organization_user_group_id END) AS editors,
+    MIN(a.organization_user_group_id) AS viewers
+  FROM desired m
+  CROSS JOIN access_grant a @by(ix_access_grant_organization_id_organization_user_group_id)
+  WHERE m.kind = 'groupMember' AND a.organization_id = m.organization_id
+    AND a.organization_user_group_id = m.container_id AND (a.expires_at IS NULL OR a.expires_at > :now)
+  GROUP BY 1, 2, 3, 4
+) g CROSS JOIN access_user u WHERE u.user_id = g.user_id
+ON CONFLICT DO NOTHING
+"""
+
+_CONTAINERS = ((_ORGANIZATIONS, "o"), (_FOLDERS, "o"), (_DOCUMENTS, "d"), (_GROUPS, "g"))
+_USERS = (_MEMBERSHIPS, _DIRECT_MEMBERS, _NESTED_MEMBERS, _OWN_GRANTS, _GROUP_GRANTS)
+
+
+def compute(connection: Connection, *, ledger_id: int, now: datetime, selection: Selection) -> None:
+    """Makes and fills ``desired`` from the access model as ``connection`` sees it, at ``now``.
+
+    Narrowed to users it holds the user kinds alone (``app.plan.selection``), and gets them by index.
+    """
+    parameters: dict[str, object] = {
+        "ledger_id": ledger_id,
+        "now": epoch_ms(now),
+        "organization_ids": selection.organizations_json,
+        "user_ids": selection.users_json,
+    }
+    run(connection, _TABLE)
+    if not selection.user_ids:
+        for template, alias in _CONTAINERS:
+            run(connection, template, parameters, within=_within(selection, alias))
+    for template in _USERS:
+        run(connection, template, parameters, within=_within(selection, "m", users="m.user_id"))
+    if not is_sqlite(connection):
+        run(connection, "ANALYZE desired")
+
+
+def _within(selection: Selection, alias: str, *, users: str = "") -> str:
+    """The condition on the table that a statement starts from, so that its index is used."""
+    conditions = []
+    if selection.organization_ids:
+        conditions.append(f"{alias}.organization_id IN (@list(organization_ids))")
+    if selection.user_ids and users:
+        conditions.append(f"{users} IN (@list(user_ids))")
+    return " AND ".join(conditions) or "TRUE"

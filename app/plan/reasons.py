@@ -1,0 +1,65 @@
+"""Why something is to be gone, in words: the text of a delete, as SQL over what the directory says now.
+
+``why_gone`` is put into the statement that finds what is gone, so that it is worked out for those rows alone and by
+key. Empty where there is nothing better to say than the sentence of the rule (``app.plan.rules``).
+"""
+
+from app.plan.rules import CONTAINERS, USER_KINDS, Kind
+
+_USER = """
+    WHEN NOT EXISTS (SELECT 1 FROM access_user u WHERE u.user_id = l.item_id)
+      THEN 'the user is no longer in the directory'
+    WHEN EXISTS (SELECT 1 FROM access_user u WHERE u.user_id = l.item_id AND u.disabled)
+      THEN 'the user is disabled in the directory'
+    WHEN NOT EXISTS (SELECT 1 FROM access_organization a WHERE a.organization_id = l.organization_id)
+      THEN 'the organization is no longer in the directory'"""
+
+_CONTAINER = """
+    WHEN NOT EXISTS (SELECT 1 FROM {table} c WHERE c.organization_id = l.organization_id AND c.{id} = l.container_id)
+      THEN 'the {container} is no longer in the directory'"""
+
+_CONTAINER_TABLES = {
+    Kind.FOLDER: ("access_folder", "folder_id"),
+    Kind.DOCUMENT: ("access_document", "document_id"),
+    Kind.GROUP: ("access_group", "organization_user_group_id"),
+}
+
+_EXPIRED_MEMBERSHIP = """(
+    SELECT 'the membership expired on ' || @minute(m.expires_at)
+    FROM access_membership m WHERE m.organization_id = l.organization_id AND m.user_id = l.item_id
+      AND m.expires_at <= :now)"""
+
+# A grant by name comes first, as it does where it counts.
+_EXPIRED_GRANT = """(
+    SELECT 'the grant to the user expired on ' || @minute(g.expires_at)
+    FROM access_grant g WHERE g.organization_id = l.organization_id AND g.folder_id = {folder}
+      AND g.document_id = {document} AND g.user_id = l.item_id AND g.organization_user_group_id = ''
+      AND g.expires_at <= :now), (
+    SELECT 'the grant to group ' || g.organization_user_group_id || ' expired on '
+      || @minute(g.expires_at)
+    FROM access_grant g CROSS JOIN desired m
+    WHERE g.organization_id = l.organization_id AND g.folder_id = {folder} AND g.document_id = {document}
+      AND g.user_id = '' AND g.expires_at <= :now
+      AND m.kind = 'groupMember' AND m.organization_id = g.organization_id
+      AND m.container_id = g.organization_user_group_id AND m.item_id = l.item_id
+    ORDER BY g.expires_at DESC, g.organization_user_group_id LIMIT 1)"""
+
+
+def why_gone(kind: Kind) -> str:
+    """The expression for an item ``l`` of the ledger that the directory does not want; it needs ``:now``."""
+    if kind not in USER_KINDS:
+        return "''"
+    cases = _USER
+    expired = _EXPIRED_MEMBERSHIP if kind is Kind.ORGANIZATION_USER else "NULL"
+    container = CONTAINERS.get(kind)
+    if container is not None:
+        table, identity = _CONTAINER_TABLES[container]
+        cases += _CONTAINER.format(table=table, id=identity, container=container.value)
+        if container is not Kind.GROUP:
+            in_folder = container is Kind.FOLDER
+            expired = _EXPIRED_GRANT.format(
+                container=container.value,
+                folder="l.container_id" if in_folder else "''",
+                document="''" if in_folder else "l.container_id",
+            )
+    return f"CASE {cases} ELSE COALESCE({expired}, '') END"

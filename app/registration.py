@@ -1,0 +1,133 @@
+"""The registration of this service: where the backend asks for permissions, and how it is told to ask here."""
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from app.client.client import BackendClient
+from app.client.errors import InvalidRequest, OperationMissing
+from app.contract.permissions import (
+    PermissionProviderConfig,
+    PermissionProviderSettings,
+    UpdatePermissionProviderConfigRequest,
+)
+
+TokenState = Literal["accepted", "unknown", "none"]
+"""Whether the token that the backend shows is one that the service accepts, another one, or none at all."""
+
+
+class RegistrationError(Exception):
+    """The service cannot be registered; the text is one line for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What the backend is set up to do. `url` is empty for none; the token itself is nobody's to see."""
+
+    in_use: bool
+    url: str
+    token: TokenState
+
+    def to_wire(self) -> dict[str, object]:
+        """It in the words of the operation, with `token` in place of the token."""
+        return {"usePermissionProvider": self.in_use, "permissionProviderUrl": self.url, "token": self.token}
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What was there, and what is there now. `before` is None where the backend does not tell."""
+
+    before: Registration | None
+    after: Registration
+    changed: bool
+    """Also true where only the token is another one."""
+
+
+def register(client: BackendClient, url: str, token: str, accepted: Iterable[SecretStr]) -> Registered:
+    """Lets the backend ask at `url` with `token` (empty: none) from now on. `accepted` are the tokens that the service
+    takes, to tell whether the one before was among them.
+
+    Raises `RegistrationError` where the backend cannot be told so, and `ClientError`.
+    """
+    tokens = tuple(accepted)
+    before = _config_of(client)
+    wanted = UpdatePermissionProviderConfigRequest(
+        use_permission_provider=True,
+        permission_provider_config=PermissionProviderSettings(permission_provider_url=url, auth_token=token),
+    )
+    try:
+        after = client.update_permission_provider_config(wanted).data
+    except OperationMissing as error:
+        raise RegistrationError(
+            "the backend does not have the operation Update Permission Provider Config: register the URL and the token"
+            " in its console" + ("" if before is not None else ", and see that backend.base_url is right")
+        ) from error
+    except InvalidRequest as error:
+        hint = ""
+        if "private" in error.message:
+            hint = "; self_hosted_backend.allow_private_urls lets the self-hosted backend ask there"
+        raise RegistrationError(f"the backend does not take {url}: {error.message}{hint}") from error
+    return Registered(None if before is None else _read(before, tokens), _read(after, tokens), before != after)
+
+
+def check_url(url: str, path: str, *, any_path: bool = False, plain_http: bool = False) -> None:
+    """Raises `RegistrationError` for a URL at which the backend would not reach a service that answers at `path`, or
+    would tell everybody on the way its token.
+
+    `any_path`: a proxy in between makes `path` of it. `plain_http`: the way is safe without TLS.
+    """
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not url.isascii() or any(character.isspace() for character in url):
+        raise RegistrationError(f"--url {url!r}: write an address such as https://usher.your-company.example{path}")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise RegistrationError("--url: must have no user name, password, query or fragment: a token goes in a header")
+    here = f"{parts.scheme}://{parts.netloc}{path}"
+    if parts.path != path and not any_path:
+        raise RegistrationError(
+            f"--url {url}: the service answers at {path} (provider.path): write {here},"
+            " or add --any-path when a proxy in between makes one of the other"
+        )
+    if parts.scheme == "http" and not plain_http and not _is_loopback(parts.hostname or ""):
+        raise RegistrationError(
+            f"--url {url}: over http anyone on the way reads the token and may change the answers: write https,"
+            " or add --plain-http for a network of your own"
+        )
+
+
+def is_accepted(token: str, accepted: Iterable[SecretStr]) -> bool:
+    """Whether the token is one of these, in constant time."""
+    given = token.encode()
+    found = [hmac.compare_digest(given, one.get_secret_value().encode()) for one in accepted]
+    return any(found)
+
+
+def _config_of(client: BackendClient) -> PermissionProviderConfig | None:
+    try:
+        return client.get_permission_provider_config().data
+    except OperationMissing:
+        return None
+
+
+def _read(config: PermissionProviderConfig, accepted: Iterable[SecretStr]) -> Registration:
+    state = config.permission_provider_config
+    token = (state.auth_token if state is not None else "") or ""
+    known: TokenState = "none" if not token else "accepted" if is_accepted(token, accepted) else "unknown"
+    return Registration(
+        config.use_permission_provider, (state.permission_provider_url if state is not None else "") or "", known
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -1,0 +1,269 @@
+"""The reading of the directory into the access model, and its check, which touches nothing.
+
+``refresh`` is the first step of every run and a command of its own: it reads every source, and decisions follow at
+once. ``check`` does the same to a database of its own that goes away with it.
+"""
+
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sqlalchemy import Engine
+
+from app.clock import Clock
+from app.database.engine import open_engine, reading
+from app.directory.casting import object_from_record
+from app.directory.source import End, Found, Malformed, Remark, Source, Verdict
+from app.model.contents import export_records, model_counts
+from app.model.refresh.changes import ChangeCounts
+from app.model.refresh.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList, ProblemSort
+from app.model.refresh.refresh import Refresh
+from app.model.refresh.replace import Replaced
+from app.model.refresh.staging import SourceError
+from app.runs.oddities import Examined, odd_pairs
+from app.store.schema import METADATA
+
+_PROGRESS_STEP = 1_000
+
+
+class ReadingProgress(Protocol):
+    """Who wants to know how many records have been read."""
+
+    def advance(self, n: int) -> None:
+        """``n`` more records have been read."""
+        ...
+
+
+class UnknownSourceError(ValueError):
+    """A source was named that is not there, or not as is needed; the text names those that are."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """How one source was read."""
+
+    name: str
+    verdict: Verdict
+    """The verdict that counted: an empty source that nobody confirmed is failed."""
+    reason: str
+    """Why it is not complete; empty otherwise."""
+    records: int
+    """How many records it gave."""
+    malformed: int
+    """How many more could not be understood."""
+
+
+def source_sentence(name: str, verdict: str, reason: str) -> str:
+    """How a source was read that was not read well, for people."""
+    how = "could not be read" if verdict == Verdict.FAILED else "was read in part"
+    # A file's reasons begin with its path, which is its name unless it was given one.
+    why = reason.removeprefix(f"{name}: ")
+    return f"source {name} {how}{f': {why}' if why else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What is wrong with the directory."""
+
+    sources: tuple[SourceReport, ...]
+    counts: Mapping[str, int]
+    """kind → how many records would count, from these sources alone."""
+    problems: tuple[Problem, ...]
+    """The first hundred, and of those that say the same the first three."""
+    problem_groups: tuple[ProblemGroup, ...]
+    """The same, those that say the same together."""
+    problem_count: int
+    problem_counts: Mapping[str, int]
+    """Sort of problem → how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshReport:
+    """What a refresh came to."""
+
+    revision: int
+    """The revision in force now; 0 when no source could ever be read."""
+    changed: bool
+    """Whether the access model was changed."""
+    changes: Mapping[str, ChangeCounts]
+    """kind → records added, updated, removed; every kind is there."""
+    sources: tuple[SourceReport, ...]
+    retained_sources: tuple[str, ...]
+    """Sources that are no longer configured; their records count until ``forget``."""
+    problems: tuple[Problem, ...]
+    """The first hundred, and of those that say the same the first three."""
+    problem_groups: tuple[ProblemGroup, ...]
+    """The same, those that say the same together."""
+    problem_count: int
+    problem_counts: Mapping[str, int]
+    """Sort of problem → how many."""
+    seconds: float
+
+    @property
+    def all_failed(self) -> bool:
+        """No source could be read: whatever is in force is as old as the last good read."""
+        return bool(self.sources) and all(source.verdict is Verdict.FAILED for source in self.sources)
+
+
+def refresh(
+    engine: Engine,
+    sources: Sequence[Source],
+    *,
+    clock: Clock,
+    accept_empty: Collection[str] = (),
+    progress: ReadingProgress | None = None,
+    on_candidate: bool = False,
+    problems: ProblemList | None = None,
+) -> RefreshReport:
+    """Reads every source into the access model, or ``on_candidate`` into that of a candidate (``app.model.candidate``).
+
+    A source that fails does not stop the others; its last good records stay in force. ``accept_empty`` names sources
+    that are meant to be empty now. Raises ``UnknownSourceError`` for a name that is not among the sources.
+    """
+    names = [source.name for source in sources]
+    unknown = [name for name in accept_empty if name not in names]
+    if unknown:
+        raise UnknownSourceError(f"no source is called {unknown[0]!r}; there are: {', '.join(names) or 'none'}")
+    began = clock()
+    problems = ProblemList() if problems is None else problems
+    with Refresh(engine, clock=clock, problems=problems, on_candidate=on_candidate) as refreshing:
+        refreshing.begin(names)
+        malformed = [_read(source, refreshing, problems, progress) for source in sources]
+        outcome = refreshing.finish(accept_empty)
+    return RefreshReport(
+        revision=outcome.replaced.revision,
+        changed=outcome.replaced.changed,
+        changes=outcome.replaced.changes,
+        sources=tuple(
+            SourceReport(
+                name=read.name,
+                verdict=Verdict(read.verdict),
+                reason=read.reason,
+                records=read.records,
+                malformed=count,
+            )
+            for read, count in zip(outcome.reads, malformed, strict=True)
+        ),
+        retained_sources=outcome.retained,
+        problems=problems.kept,
+        problem_groups=problems.groups,
+        problem_count=problems.total,
+        problem_counts=problems.counts,
+        seconds=(clock() - began).total_seconds(),
+    )
+
+
+def forget(engine: Engine, name: str, sources: Sequence[Source], *, clock: Clock) -> Replaced:
+    """Takes away what a source gave that is no longer configured, and says what that changed.
+
+    Raises ``UnknownSourceError`` for one of ``sources``, and for a name of which nothing is in force.
+    """
+    if any(source.name == name for source in sources):
+        raise UnknownSourceError(f"the source {name!r} is configured: take it out of directory.sources first")
+    with Refresh(engine, clock=clock, problems=ProblemList()) as refreshing:
+        try:
+            return refreshing.forget(name)
+        except SourceError as error:
+            raise UnknownSourceError(str(error)) from error
+
+
+def check(sources: Sequence[Source], *, clock: Clock, progress: ReadingProgress | None = None) -> CheckReport:
+    """Reads every source and says what is wrong, from these sources alone; changes nothing."""
+    with tempfile.TemporaryDirectory(prefix="usher-check-") as folder:
+        engine = open_engine(f"sqlite:///{Path(folder) / 'check.db'}")
+        try:
+            METADATA.create_all(engine)
+            problems = ProblemList()
+            report = refresh(engine, list(map(Examined, sources)), clock=clock, progress=progress, problems=problems)
+            with reading(engine) as connection:
+                counts = model_counts(connection)
+                for problem in odd_pairs(connection, PROBLEMS_KEPT):
+                    problems.add(problem)
+        finally:
+            engine.dispose()
+    return CheckReport(
+        sources=report.sources,
+        counts=counts,
+        problems=problems.kept,
+        problem_groups=problems.groups,
+        problem_count=problems.total,
+        problem_counts=problems.counts,
+    )
+
+
+def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]:
+    """A report as a JSON object, for ``--json`` and for what a run remembers."""
+    fields: dict[str, object] = {
+        "sources": [
+            {
+                "name": source.name,
+                "verdict": source.verdict.value,
+                "reason": source.reason,
+                "records": source.records,
+                "malformed": source.malformed,
+            }
+            for source in report.sources
+        ],
+        "problemCount": report.problem_count,
+        "problemCounts": dict(report.problem_counts),
+        "problems": [
+            {"sort": problem.sort.value, "source": problem.source, "place": problem.place, "reason": problem.reason}
+            for problem in report.problems
+        ],
+        "problemGroups": [
+            {
+                "sort": group.sort.value,
+                "source": group.source,
+                "reason": group.reason,
+                "places": list(group.places),
+                "count": group.count,
+            }
+            for group in report.problem_groups
+        ],
+    }
+    if isinstance(report, CheckReport):
+        return fields | {"counts": dict(report.counts)}
+    return fields | {
+        "revision": report.revision,
+        "changed": report.changed,
+        "changes": {
+            kind: {"added": one.added, "updated": one.updated, "removed": one.removed}
+            for kind, one in report.changes.items()
+            if one.any
+        },
+        "retainedSources": list(report.retained_sources),
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def export(engine: Engine) -> Iterator[dict[str, object]]:
+    """The access model as JSON objects, one per record, as a ``file`` source reads them back."""
+    with reading(engine) as connection:
+        yield from map(object_from_record, export_records(connection))
+
+
+def _read(source: Source, refreshing: Refresh, problems: ProblemList, progress: ReadingProgress | None) -> int:
+    """Stages what one source gives; how many records were malformed."""
+    records = malformed = unreported = 0
+    end = End(Verdict.FAILED, "the source ended without a verdict")
+    for step in source.read():
+        if isinstance(step, Found):
+            refreshing.add(step.record, step.place)
+            records += 1
+            unreported += 1
+            if progress is not None and unreported == _PROGRESS_STEP:
+                progress.advance(unreported)
+                unreported = 0
+        elif isinstance(step, Malformed):
+            malformed += 1
+            problems.add(Problem(ProblemSort.MALFORMED, source.name, step.place, step.reason))
+        elif isinstance(step, Remark):
+            problems.add(Problem(ProblemSort.REMARK, source.name, step.place, step.reason))
+        else:
+            end = step
+    if progress is not None and unreported:
+        progress.advance(unreported)
+    refreshing.end(records=records, malformed=malformed, verdict=end.verdict.value, reason=end.reason)
+    return malformed

@@ -1,0 +1,120 @@
+"""How things stand now: what is held, whether the last run failed, when one last began.
+
+Every run that finds the same deletes over the limits holds them anew, and the earlier ones can still be approved:
+somebody may have been told of those. What is held *now* is what the last run of everything held, and what narrower runs
+have held since.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+
+from app.database.statements import run
+
+EVERYTHING = "NOT dry_run AND organization_ids = '[]' AND user_ids = '[]'"
+"""The condition on ``run`` that it was to bring all of the backend in step."""
+
+# A run whose held deletes were discarded has settled them as well as one that applied them.
+_SETTLED = "(status IN ('done', 'partial', 'held') OR (status = 'cancelled' AND held_until IS NOT NULL))"
+
+_HELD = """
+SELECT run_id, finished_at, held_until, counts, report FROM run
+WHERE status = 'held' AND (held_until IS NULL OR held_until >= :now) AND finished_at >= (
+  SELECT COALESCE(MAX(finished_at), 0) FROM run WHERE finished_at IS NOT NULL AND {everything} AND {settled})
+ORDER BY finished_at, run_id
+"""
+
+_LAST = """
+SELECT run_id, status, error, finished_at, counts FROM run
+WHERE finished_at IS NOT NULL AND {everything} AND status IN ('done', 'partial', 'held', 'failed')
+ORDER BY finished_at DESC, run_id DESC LIMIT {remembered}
+"""
+
+_REMEMBERED = 1_000
+"""Of a longer row of failures the beginning is not looked for."""
+
+_LAST_BEGAN = "SELECT MAX(started_at) AS began, MIN(requested_at) AS asked FROM run WHERE {everything}"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRun:
+    """A run whose held deletes still wait for someone's word. Times are epoch milliseconds."""
+
+    run_id: str
+    finished_at: int
+    held_until: int | None
+    counts: Mapping[str, Mapping[str, Mapping[str, int]]]
+    holds: tuple[Mapping[str, object], ...]
+    """The numbers behind each hold: kind, organizationId, deletes, ledger, reason."""
+
+    @property
+    def deletes(self) -> int:
+        """How many are held."""
+        return sum(numbers.get("held", 0) for actions in self.counts.values() for numbers in actions.values())
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """The last run, which failed. Times are epoch milliseconds."""
+
+    run_id: str
+    error: str
+    since: int
+    """When the first of the runs ended that have failed one after the other."""
+    items: int = 0
+    """How many items failed, in a run that did nothing else; 0: the run itself failed."""
+
+
+def held_runs(connection: Connection, now_ms: int) -> list[HeldRun]:
+    """What is held now, one run of everything at most, and narrower ones since."""
+    return [
+        HeldRun(
+            run_id=row.run_id,
+            finished_at=row.finished_at,
+            held_until=row.held_until,
+            counts=json.loads(row.counts),
+            holds=tuple(_holds(row.report)),
+        )
+        for row in run(connection, _HELD, {"now": now_ms}, everything=EVERYTHING, settled=_SETTLED)
+    ]
+
+
+def failed_run(connection: Connection) -> FailedRun | None:
+    """The last run of everything, if it failed, or did nothing but fail; one that was cancelled is no failure.
+
+    A run in which all that had failed before only rested says nothing: the one before it counts.
+    """
+    found: FailedRun | None = None
+    for row in run(connection, _LAST, {}, everything=EVERYTHING, remembered=str(_REMEMBERED)):
+        failures = _failures_alone(row.counts) if row.status == "partial" else 0
+        if row.status == "partial" and failures is None:
+            continue
+        if row.status != "failed" and not failures:
+            break
+        if found is None:
+            found = FailedRun(run_id=row.run_id, error=row.error or "", since=row.finished_at, items=failures or 0)
+        found = replace(found, since=row.finished_at)
+    return found
+
+
+def last_began(connection: Connection) -> int | None:
+    """When a run of everything last began, in epoch milliseconds; where none ever did, when the first was asked for."""
+    row = run(connection, _LAST_BEGAN, {}, everything=EVERYTHING).one()
+    found: int | None = row.asked if row.began is None else row.began
+    return found
+
+
+def _failures_alone(counts: str) -> int | None:
+    """How many items failed in a run that got nothing done, by its counts; 0: it got something done; None: it tried
+    nothing."""
+    numbers = [outcomes for actions in json.loads(counts).values() for outcomes in actions.values()]
+    if any(outcomes.get("done") for outcomes in numbers):
+        return 0
+    return sum(outcomes.get("failed", 0) for outcomes in numbers) or None
+
+
+def _holds(report: str) -> Iterator[Mapping[str, object]]:
+    held = json.loads(report).get("held")
+    yield from held if isinstance(held, list) else ()

@@ -1,0 +1,65 @@
+"""Suspicious sources: what looks wrong of a whole source although nothing is wrong with any of its records."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from shlex import quote
+
+from app.model.contents import SourceState
+
+_HALF_AT_LEAST = 100
+"""From so many records on, less than half of them is worth a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """One thing that somebody should look at."""
+
+    source: str
+    says: str
+    """What is odd, to be read after the source's name and a colon."""
+    advice: str
+    is_refused: bool = False
+    """Whether a refresh will not take it as it is."""
+
+    def __str__(self) -> str:
+        return f"source {self.source}: {self.says}; {self.advice}"
+
+
+def of_read(name: str, records: int, kept: Mapping[str, SourceState]) -> Suspicion | None:
+    """What is odd about a complete read that gave so many records; ``kept`` is what is in force of each source."""
+    state = kept.get(name)
+    before = 0 if state is None else state.records
+    in_force = sum(one.records for one in kept.values())
+    accept = f"if that is meant: usher directory refresh --accept-empty {quote(name)}"
+    if not records and before:
+        return Suspicion(name, f"is empty, but gave {before:,} records before", accept, is_refused=True)
+    if not records and in_force and (state is None or state.last_good_at is None):
+        says = f"is read for the first time and is empty, while {in_force:,} records of other sources are in force"
+        return Suspicion(name, says, f"see whether it is the right file; {accept}", is_refused=True)
+    if not records and not in_force:
+        advice = "see whether its export ran to the end, and whether it is the right file"
+        return Suspicion(name, "is empty: it lets nobody in", advice)
+    if before >= _HALF_AT_LEAST and records * 2 < before:
+        advice = "see whether it is whole: access ends with the next read, and the deletes are held by the limits"
+        return Suspicion(name, f"{records:,} records, where {before:,} are in force", advice)
+    return None
+
+
+def of_retained(configured: Collection[str], kept: Mapping[str, SourceState]) -> Iterator[Suspicion]:
+    """The sources of which something is in force, but that are not among those that are configured."""
+    for name, state in kept.items():
+        if name not in configured and state.records:
+            yield _retained(name, f"{state.records:,} records of it are still in force")
+
+
+def retained_sentence(name: str) -> str:
+    """That a source is read no more, for people."""
+    return str(_retained(name, "what it gave stays in force"))
+
+
+def _retained(name: str, consequence: str) -> Suspicion:
+    return Suspicion(
+        name,
+        f"is no longer among directory.sources, and {consequence}",
+        f"usher directory forget {quote(name)} takes it away; or configure it again under this name",
+    )

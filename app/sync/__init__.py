@@ -1,1 +1,0 @@
-"""How is the backend kept in step with the directory?"""

@@ -1,0 +1,239 @@
+"""A backend with the reference's operations alone: what can be told is told, the rest is reported once."""
+
+from typing import Any
+
+import pytest
+
+from app.contract.operation import Tier
+from app.contract.operations import by_name
+from app.store.sync_tables import DeletedItemRow
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=["auto", "core"])
+def core(world: Any, fill: Any, request: Any) -> Any:
+    """The company on a backend that answers 404 to everything else; found out, or known from the settings."""
+    world.wire.core_only = True
+    world.operations = request.param
+    fill(world.directory)
+    return world
+
+
+def test_everything_that_can_be_told_is_told(core: Any) -> None:
+    run = core.sync()
+    assert (run.status, run.error) == ("done", None), core.items(run)
+    held = core.held()
+    assert set(held["members"]) == {"ada", "bob", "dan"}
+    assert set(held["folders"]) == {"specs", "drafts", "archive"}
+    assert set(held["documents"]) == {"roadmap"}, "a document comes into being with its first user"
+    assert held["documentUsers"] == {"roadmap": {"cleo": ("Cleo", "editor")}}
+    assert set(held["folderUsers"]) == {"specs", "drafts"}
+    assert held["groups"] == {"core": ["dan"], "eng": ["bob", "dan"]}
+    assert run.report["rolesAndAccessTypesUntold"] is True
+    assert run.report["untold"]["add_documents"] == 4
+
+
+def test_second_run_sends_nothing(core: Any) -> None:
+    core.sync()
+    core.wire.forget()
+    run = core.sync()
+    assert (run.status, run.calls) == ("done", 0)
+    # Where it was found out, one question without items asks whether it is still so.
+    asked = [sent for sent in core.wire.sent if not sent.items]
+    assert core.wire.sent == asked
+    assert len(asked) == (core.operations == "auto")
+
+
+def test_backend_that_lacked_something_for_a_moment_is_told_all_of_it(core: Any) -> None:
+    if core.operations == "core":
+        pytest.skip("there nothing is tried")
+    core.sync()
+    for key in (("folder", "acme", "archive"), ("document", "acme", "handbook")):
+        core.directory.remove(*key)
+    core.sync()
+    core.wire.core_only = False
+    core.clock.move_on(hours=7)
+    assert core.sync().status == "done"
+    held = core.held()
+    assert set(held["folders"]) == {"specs", "drafts"}
+    assert held["folders"]["specs"] == ("Specs", "root", "restricted")
+    assert set(held["documents"]) == {"roadmap", "pressrelease", "salaries"}
+    assert held["documents"]["salaries"] == ("Salaries", "specs", "restricted")
+    assert held["members"]["bob"] == ("Bob", "viewer")
+    core.wire.forget()
+    assert core.sync().calls == 0
+    assert core.wire.sent == []
+
+
+def test_plan_shows_what_a_core_backend_cannot_be_told_as_unsupported(core: Any) -> None:
+    if core.operations != "core":
+        pytest.skip("elsewhere nobody knows before it is tried")
+    plan = core.sync(dry_run=True)
+    assert core.wire.writes == []
+    unsupported = {
+        (item.kind, item.item_id, item.operation): item.message
+        for item in core.items(plan, "skipped")
+        if item.message.startswith("unsupported: ")
+    }
+    why = "backend.operations is core"
+    assert unsupported["organization", "acme", "add_organizations"] == (
+        f"unsupported: Add Organizations ({why}); it comes into being with its first user"
+    )
+    assert unsupported["document", "salaries", "update_document_access"] == (
+        f"unsupported: Update Document Access ({why})"
+    )
+    assert {operation for *_, operation in unsupported} == set(plan.report["unsupported"])
+    assert {by_name(operation).tier for *_, operation in unsupported} == {Tier.EXTENDED}
+    assert {by_name(item.operation).tier for item in core.items(plan, "planned")} == {Tier.CORE}
+    assert plan.counts["document"]["add"] == {"planned": 4, "skipped": 4}
+    assert plan.counts["folder"]["add"] == {"planned": 3}
+    run = core.sync(plan_id=plan.plan_id)
+    assert (run.status, run.error) == ("done", None), core.items(run)
+    assert set(core.held()["documents"]) == {"roadmap"}
+    assert core.sync(dry_run=True).counts == {}
+
+
+def test_plan_shows_that_a_folder_is_left_behind(core: Any) -> None:
+    if core.operations != "core":
+        pytest.skip("elsewhere nobody knows before it is tried")
+    core.sync()
+    core.directory.remove("folder", "acme", "archive")
+    plan = core.sync(dry_run=True)
+    assert [(item.item_id, item.status, item.message) for item in core.items(plan)] == [
+        (
+            "archive",
+            "skipped",
+            "unsupported: Delete Folder (backend.operations is core); it is emptied and left behind",
+        )
+    ]
+    assert not plan.still_to_send()
+
+
+def test_plan_shows_what_goes_by_itself_from_a_folder_that_is_left_behind(core: Any) -> None:
+    if core.operations != "core":
+        pytest.skip("elsewhere nobody knows before it is tried")
+    core.sync()
+    core.directory.remove("folder", "acme", "drafts")
+    core.directory.remove("grant", "acme", "drafts")
+    plan = core.sync(dry_run=True)
+    told = {(item.kind, item.item_id): (item.status, item.message) for item in core.items(plan)}
+    assert told["folder", "drafts"][0] == "skipped"
+    by_itself = ("planned", "goes by itself: folder drafts is left behind")
+    people = {key: one for key, one in told.items() if key[0] == "folderUser"}
+    assert people
+    assert set(people.values()) == {by_itself}
+    assert plan.still_to_send()
+    run = core.sync(plan_id=plan.plan_id)
+    assert (run.status, run.error) == ("done", None), core.items(run)
+    assert "drafts" not in core.held()["folderUsers"]
+    assert core.items(run, "planned") == []
+
+
+def test_known_core_backend_is_asked_nothing_that_it_lacks(core: Any) -> None:
+    if core.operations != "core":
+        pytest.skip("only where the settings say so")
+    core.sync(verify=True)
+    core.directory.remove("document", "acme", "handbook")
+    core.directory.remove("folder", "acme", "archive")
+    core.sync()
+    assert {by_name(sent.operation).tier for sent in core.wire.sent} == {Tier.CORE}
+    assert {sent.path for sent in core.wire.sent} == {by_name(sent.operation).path for sent in core.wire.sent}
+
+
+def test_deleted_folder_is_emptied_and_left_behind(core: Any) -> None:
+    core.sync()
+    for key in (
+        ("folder", "acme", "specs"),
+        ("folder", "acme", "drafts"),
+        ("document", "acme", "roadmap"),
+        ("document", "acme", "salaries"),
+        ("grant", "acme", "specs"),
+        ("grant", "acme", "drafts"),
+        ("grant", "acme", "", "roadmap"),
+    ):
+        core.directory.remove(*key)
+    run = core.sync()
+    assert (run.status, run.error) == ("done", None), core.items(run)
+    held = core.held()
+    assert set(held["folders"]) == {"specs", "drafts", "archive"}
+    assert held["folderUsers"] == {}
+    assert held["documents"] == {}
+    assert run.report["leftBehind"] == {"folder": 2}
+    assert not [key for key in core.ledger() if key[0] in {"folderUser", "documentUser"}]
+    core.wire.forget()
+    assert core.sync().calls == 0
+
+
+def test_deleted_organization_is_emptied_and_left_behind(core: Any) -> None:
+    core.sync()
+    core.directory.records.clear()
+    core.directory.organization("other")
+    run = core.sync(allow_deletes=True)
+    assert (run.status, run.error) == ("done", None), core.items(run)
+    held = core.held()
+    assert (held["members"], held["documents"], held["folderUsers"]) == ({}, {}, {})
+    assert run.report["leftBehind"] == {"organization": 1, "folder": 3}
+    assert set(core.ledger()) == {("organization", "", "other")}
+    groups = core.ask("get_users", organizationId="acme", organizationUserGroupIds=["eng", "core"])
+    assert groups == []
+
+
+def test_verify_reads_what_it_can_and_says_what_it_cannot(core: Any) -> None:
+    core.sync()
+    core.ask("delete_users", organizationId="acme", userIds=["ada"])
+    core.ask("delete_users", organizationId="acme", folderId="drafts", userIds=["bob"])
+    run = core.sync(verify=True)
+    assert run.status == "done"
+    assert run.report["verify"]["notRead"] == ["document", "folder", "group"]
+    assert run.report["verify"]["missing"] == 2
+    held = core.held()
+    assert "ada" in held["members"]
+    assert "bob" in held["folderUsers"]["drafts"]
+
+
+def test_settings_that_allow_the_rest_are_enough(core: Any) -> None:
+    """Nobody has to know that a verify would mend it."""
+    core.sync()
+    core.directory.remove("folder", "acme", "archive")
+    assert core.sync().report["leftBehind"] == {"folder": 1}
+    core.wire.core_only = False
+    core.operations = "auto"
+    core.clock.move_on(hours=7)
+    assert core.sync().status == "done"
+    held = core.held()
+    assert set(held["folders"]) == {"specs", "drafts"}
+    assert held["folders"]["specs"] == ("Specs", "root", "restricted")
+    assert held["documents"]["salaries"] == ("Salaries", "specs", "restricted")
+    assert held["members"]["bob"] == ("Bob", "viewer")
+    core.wire.forget()
+    assert core.sync().calls == 0
+
+
+def test_verify_that_cannot_read_a_kind_forgets_none_of_its_deletions(core: Any) -> None:
+    core.operations, core.wire.core_only = "auto", False
+    core.sync()
+    core.directory.remove("document", "acme", "handbook")
+    core.sync()
+    core.operations = "core"
+    assert "document" in core.sync(verify=True).report["verify"]["notRead"]
+    assert [row.item_id for row in core.rows(DeletedItemRow)] == ["handbook"]
+    core.operations = "auto"
+    core.sync(verify=True)
+    assert core.rows(DeletedItemRow) == []
+
+
+def test_backend_that_learns_the_rest_is_told_after_a_verify(core: Any) -> None:
+    core.sync()
+    core.wire.core_only = False
+    core.operations = "auto"
+    assert core.sync(verify=True).status == "done"
+    assert core.sync(verify=True).status == "done"
+    held = core.held()
+    assert set(held["documents"]) == {"handbook", "roadmap", "pressrelease", "salaries"}
+    assert held["documents"]["roadmap"][:2] == ("Roadmap", "drafts")
+    assert held["documents"]["salaries"] == ("Salaries", "specs", "restricted")
+    assert held["folders"]["specs"] == ("Specs", "root", "restricted")
+    assert held["members"]["bob"] == ("Bob", "viewer")
+    core.wire.forget()
+    assert core.sync().calls == 0

@@ -1,0 +1,267 @@
+"""A permission provider that does not answer takes nothing from anybody but its own API key."""
+
+import json
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+import requests
+
+from app.backend.http.provider_gate import PATIENCE, REST, ProviderGate
+from app.backend.schema import METADATA
+from app.contract.operations import by_name
+from app.database.engine import open_engine
+from tests.tables import make_tables
+
+from .conftest import Answerer, ScriptedProvider, WorldMaker
+
+URL = "https://provider.example/"
+PROGRAM = """
+import json, sys
+from app.backend.serve import serve_backend
+from app.backend.settings import SelfHostedBackendSettings
+from app.edge.gunicorn import ServerOptions
+serve_backend(
+    SelfHostedBackendSettings.model_validate(json.loads(sys.argv[1])),
+    ServerOptions(port=int(sys.argv[2]), workers=2, threads=4, max_requests=0),
+)
+"""
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("threads", "most", "of_one"), [(1, 1, 1), (2, 1, 1), (4, 2, 1), (8, 4, 2), (64, 32, 16)])
+def test_at_most_half_of_the_threads_are_in_calls_and_half_of_them_for_one_key(
+    threads: int, most: int, of_one: int
+) -> None:
+    moment = Time()
+    gate = ProviderGate(threads, moment)
+    with _entered(gate, [f"key{number}" for number in range(most)]) as entered:
+        assert all(entered)
+        with gate.turn("another", URL) as turn:
+            assert not turn
+    gate = ProviderGate(threads, moment)
+    with _entered(gate, ["one"] * of_one) as entered:
+        assert all(entered)
+        # They have lasted long: nobody waits for them.
+        moment.now += PATIENCE
+        began = time.monotonic()
+        with gate.turn("one", URL) as turn:
+            assert not turn
+        assert time.monotonic() - began < PATIENCE / 2
+        with gate.turn("another", URL) as turn:
+            assert turn is (most > of_one)
+    with _entered(gate, ["one"] * of_one) as entered:
+        assert all(entered)
+
+
+@contextmanager
+def _entered(gate: ProviderGate, keys: list[str]) -> Iterator[list[bool]]:
+    turns = [gate.turn(key, URL) for key in keys]
+    yield [turn.__enter__() for turn in turns]
+    for turn in turns:
+        turn.__exit__(None, None, None)
+
+
+def test_calls_that_are_quick_take_turns() -> None:
+    gate = ProviderGate(8)
+
+    def call(_: int) -> bool:
+        with gate.turn("one", URL) as turn:
+            time.sleep(0.01)
+            return turn
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(call, range(60)))
+
+
+def test_a_provider_that_was_silent_rests_for_a_moment() -> None:
+    moment = Time()
+    gate = ProviderGate(4, moment)
+    gate.note_silence("one", URL)
+    for key, url, expected in (("one", URL, False), ("two", URL, True), ("one", "https://other.example/", True)):
+        with gate.turn(key, url) as turn:
+            assert turn is expected
+    moment.now += REST
+    with gate.turn("one", URL) as turn:
+        assert turn
+
+
+def test_what_is_remembered_of_silence_is_bounded() -> None:
+    gate = ProviderGate(4)
+    for number in range(10_100):
+        gate.note_silence("one", f"{URL}{number}")
+    assert len(gate._silent) == 10_000
+
+
+def test_all_tries_have_one_deadline(
+    make_world: WorldMaker, make_provider: Callable[[Answerer], ScriptedProvider]
+) -> None:
+    world = make_world(
+        allow_private_urls=True, provider_timeout=0.4, provider_tries=10, provider_pause=0, provider_deadline=0.9
+    )
+    tenant = world.tenant()
+    tenant("add_organizations", organizations=[{"organizationId": "acme"}])
+    with tar_pit() as port:
+        use = {"permissionProviderUrl": f"http://127.0.0.1:{port}/", "authToken": ""}
+        tenant("update_permission_provider_config", usePermissionProvider=True, permissionProviderConfig=use)
+        began = time.monotonic()
+        asked = tenant("get_permissions", organizationId="acme", userIds=["ada"])
+        took = time.monotonic() - began
+        assert "something_went_wrong" in str(asked)
+        assert took < 2.5
+        # And then it rests.
+        began = time.monotonic()
+        assert "something_went_wrong" in str(tenant("get_permissions", organizationId="acme", userIds=["ada"]))
+        assert time.monotonic() - began < 0.4
+
+
+@contextmanager
+def tar_pit() -> Iterator[int]:
+    """A server that takes every connection and never answers; its port."""
+    taken: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0), backlog=200) as listener:
+
+        def take() -> None:
+            try:
+                while True:
+                    taken.append(listener.accept()[0])
+            except OSError:
+                return
+
+        threading.Thread(target=take, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+    for one in taken:
+        one.close()
+
+
+class Server:
+    """A backend under gunicorn, as it is deployed: two processes with four threads each."""
+
+    def __init__(self, database_url: str) -> None:
+        engine = open_engine(database_url)
+        make_tables(engine, METADATA)
+        engine.dispose()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        settings = {
+            "database_url": database_url,
+            "secret_key": "a secret key for tests only",
+            "allow_private_urls": True,
+            "webhook_threads": 0,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, json.dumps(settings), str(port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for _ in range(600):
+            try:
+                if requests.get(f"{self.url}/healthz", timeout=5).status_code == 200:
+                    return
+            except requests.ConnectionError:
+                time.sleep(0.05)
+        raise AssertionError("the server did not come up")
+
+    def call(self, operation: str, headers: dict[str, str], **data: object) -> object:
+        answer = requests.post(f"{self.url}{by_name(operation).path}", json={"data": data}, headers=headers, timeout=60)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["result"].get("data")
+
+    def tenant(self, email: str) -> dict[str, str]:
+        made = self.call("create_workspace", {}, ownerEmail=email)
+        assert isinstance(made, dict)
+        api_key = next(iter(made["apiKeyList"]))
+        owner = {"x-service-workspace-id": made["id"], "x-service-workspace-auth-token": made["authToken"]}
+        tokens = self.call("get_auth_tokens", owner, apiKey=api_key)
+        assert isinstance(tokens, dict)
+        return {"x-service-api-key": api_key, "x-service-auth-token": tokens["authTokens"][0]["token"]}
+
+    def median(self, headers: dict[str, str]) -> float:
+        """Seconds that Get Users takes, over two seconds."""
+        taken: list[float] = []
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            began = time.monotonic()
+            self.call("get_users", headers, organizationId="acme")
+            taken.append(time.monotonic() - began)
+        return statistics.median(taken)
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(40)
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("operation", ["get_permissions", "add_comments"])
+def test_thirty_hanging_questions_of_one_key_slow_nobody_else_down(database_url: str, operation: str) -> None:
+    server = Server(database_url)
+    try:
+        silent, other = server.tenant("a@acme.example"), server.tenant("b@acme.example")
+        for tenant in (silent, other):
+            server.call("add_users", tenant, organizationId="acme", documentId="d", users=[{"userId": "ada"}])
+        comment = {"commentText": "x", "from": {"userId": "ada"}}
+        thread = {"annotationId": "t", "commentData": [comment]}
+        server.call(
+            "add_comment_annotations", silent, organizationId="acme", documentId="d", commentAnnotations=[thread]
+        )
+        idle = server.median(other)
+        with tar_pit() as port, ThreadPoolExecutor(30) as pool:
+            provider = {"permissionProviderUrl": f"http://127.0.0.1:{port}/", "authToken": ""}
+            server.call(
+                "update_permission_provider_config",
+                silent,
+                usePermissionProvider=True,
+                permissionProviderConfig=provider,
+            )
+            data: dict[str, object] = {"organizationId": "acme"}
+            if operation == "get_permissions":
+                data |= {"userIds": ["ada"]}
+            else:
+                data |= {
+                    "documentId": "d",
+                    "annotationId": "t",
+                    "verifyUserPermissions": True,
+                    "commentData": [comment],
+                }
+            over = threading.Event()
+
+            def ask_on() -> None:
+                while not over.is_set():
+                    server.call(operation, silent, **data)
+                    # Asked more often, it would be the questions themselves that others wait for.
+                    over.wait(4)
+
+            hanging = [pool.submit(ask_on) for _ in range(30)]
+            time.sleep(2)
+            try:
+                during = server.median(other)
+            finally:
+                over.set()
+            for one in hanging:
+                one.result()
+        # Less than that is what the operating system makes of two processors.
+        assert during < max(2 * idle, 0.05), (idle, during)
+    finally:
+        server.stop()

@@ -1,0 +1,213 @@
+"""What takes time is done before the transaction that writes begins: while it lasts others wait."""
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event, local
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+from app.backend.editor import crdt_handlers, editor_data
+from app.backend.embedders.hashing import HashingEmbedder
+from app.backend.http.call import Backend
+from app.backend.permissions import provider_call
+from app.backend.resources.folder_tree import MAX_DEPTH, FolderTree, MoveError, Node
+from app.backend.security import outgoing
+from app.backend.tokens import jwt
+from app.backend.webhooks import encryption, payload
+from app.backend.workspaces import domain_handlers, email_addresses
+from app.contract.operation import AnyOperation
+from app.contract.operations import OPERATIONS
+
+from .conftest import Caller, World
+from .sampling import Actor
+
+HERE = local()
+EDITOR = {"organizationId": "acme", "documentId": "plan", "editorId": "main"}
+SLOW: list[tuple[Any, str]] = [
+    (editor_data, "new_state"),
+    (editor_data, "changed_state"),
+    (editor_data, "value_of"),
+    (HashingEmbedder, "embed"),
+    (email_addresses, "owner_address"),
+    (domain_handlers, "stripped_domain"),
+    (outgoing, "check_url"),
+    (encryption, "parse_public_key"),
+    (payload, "body_of"),
+    (provider_call, "ask"),
+    (jwt, "signed_token"),
+    (jwt, "signature"),
+]
+"""What computes, waits or asks: nothing of it is for a transaction that writes."""
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names of what was called and must not have been."""
+    caught: list[str] = []
+    real = Backend.writing
+
+    @contextmanager
+    def writing(self: Backend) -> Iterator[Connection]:
+        with real(self) as connection:
+            HERE.writes = True
+            try:
+                yield connection
+            finally:
+                HERE.writes = False
+
+    monkeypatch.setattr(Backend, "writing", writing)
+    for owner, name in SLOW:
+        original = getattr(owner, name)
+
+        def noticing(*args: Any, _name: str = name, _original: Callable[..., Any] = original, **kwargs: Any) -> Any:
+            if getattr(HERE, "writes", False):
+                caught.append(_name)
+            return _original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, noticing)
+        # Also where it was imported by name.
+        for module in [module for key, module in sys.modules.items() if key.startswith("app.backend")]:
+            if getattr(module, name, None) is original:
+                monkeypatch.setattr(module, name, noticing)
+    yield caught
+    HERE.writes = False
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_nothing_slow_happens_while_others_wait(standing: World, operation: AnyOperation, watched: list[str]) -> None:
+    actor = Actor(standing)
+    actor.prepare(operation)
+    assert actor.caller(operation).call(operation.name, **actor.data(operation)).status_code == 200
+    assert watched == []
+
+
+def test_a_document_that_takes_long_holds_up_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, quick = world.tenant(), world.tenant()
+    for name, operation in (("new_state", "add_crdt_data"), ("changed_state", "update_crdt_data")):
+        begun, go_on = Event(), Event()
+        original = getattr(editor_data, name)
+
+        def waiting(*args: Any, _original: Callable[..., Any] = original) -> bytes:
+            begun.set()  # noqa: B023 - it is over before the next round
+            assert go_on.wait(20)  # noqa: B023 - see above
+            return bytes(_original(*args))
+
+        monkeypatch.setattr(editor_data, name, waiting)
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(slow.call, operation, **EDITOR, data=name, type="text")
+            try:
+                assert begun.wait(10)
+                quick("add_users", organizationId=name, users=[{"userId": "ada"}])
+                slow("add_users", organizationId=name, users=[{"userId": "ada"}])
+            finally:
+                go_on.set()
+            assert answer.result().status_code == 200
+    assert slow("get_crdt_data", **EDITOR)[0]["data"] == "changed_state"
+
+
+def test_an_edit_of_what_has_changed_meanwhile_is_done_again(
+    world: World, tenant: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant("add_crdt_data", **EDITOR, data={}, type="map")
+    other = Caller(world.another_node(), tenant.headers)
+    original = editor_data.changed_state
+    rounds: list[int] = []
+
+    def overtaken(*args: Any) -> bytes:
+        state = original(*args)
+        if len(rounds) < times:
+            rounds.append(1)
+            monkeypatch.setattr(editor_data, "changed_state", original)
+            other("update_crdt_data", **EDITOR, data={"theirs": len(rounds)}, type="map")
+            monkeypatch.setattr(editor_data, "changed_state", overtaken)
+        return state
+
+    monkeypatch.setattr(editor_data, "changed_state", overtaken)
+    times = 2
+    tenant("update_crdt_data", **EDITOR, data={"mine": 1}, type="map")
+    assert len(rounds) == 2
+    assert tenant("get_crdt_data", **EDITOR)[0]["data"] == {"mine": 1}
+
+    times = 100
+    assert tenant.refused("update_crdt_data", **EDITOR, data={"mine": 2}, type="map") == (
+        503,
+        "UNAVAILABLE",
+        "the editor is being changed by others; try again",
+    )
+    assert "theirs" in tenant("get_crdt_data", **EDITOR)[0]["data"]
+
+
+def test_edits_at_once_all_come_through(world: World, tenant: Caller) -> None:
+    tenant("add_crdt_data", **EDITOR, data="", type="text")
+    nodes = [Caller(world.app, tenant.headers)] * 8
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        answers = list(
+            pool.map(lambda n: n[1].call("update_crdt_data", **EDITOR, data=str(n[0]), type="text"), enumerate(nodes))
+        )
+    assert [answer.status_code for answer in answers] == [200] * len(nodes)
+
+
+def test_editors_of_two_who_add_the_same_one_wins(
+    world: World, tenant: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Caller(world.another_node(), tenant.headers)
+    original = editor_data.new_state
+
+    def overtaken(*args: Any) -> bytes:
+        monkeypatch.setattr(editor_data, "new_state", original)
+        other("add_crdt_data", **EDITOR, data="first", type="text")
+        return original(*args)
+
+    monkeypatch.setattr(editor_data, "new_state", overtaken)
+    assert tenant.refused("add_crdt_data", **EDITOR, data="second", type="text")[:2] == (409, "ALREADY_EXISTS")
+    assert tenant("get_crdt_data", **EDITOR)[0]["data"] == "first"
+
+
+def test_moves_are_judged_as_a_look_at_the_whole_tree_would() -> None:
+    """Heights are kept up to date move by move; here they are counted anew each time."""
+    random_ = random.Random(7)
+    for _ in range(30):
+        tree = FolderTree(None, None, "restricted")  # type: ignore[arg-type]  # nothing is loaded or saved
+        for number in range(160):
+            # Long chains, or the depth would never be reached.
+            parent = "" if number % 70 == 0 else f"f{number - random_.choice([1, 1, 1, 1, 1, 1, 2, 7]) % number}"
+            parent = parent if parent in tree.nodes else ""
+            tree.nodes[f"f{number}"] = Node(f"f{number}", parent, [], None, "restricted")
+        outcomes = set()
+        for _ in range(200):
+            folder, parent = (f"f{random_.randrange(160)}" for _ in range(2))
+            expected = verdict(tree, folder, parent)
+            try:
+                tree.move(folder, parent)
+                outcome = ""
+            except MoveError as refusal:
+                outcome = str(refusal)
+            assert outcome == expected
+            outcomes.add(outcome[:6])
+    assert len(outcomes) >= 2
+
+
+def verdict(tree: FolderTree, folder: str, parent: str) -> str:
+    parents = {node.folder_id: node.parent_id for node in tree.nodes.values()}
+    if parents[folder] == parent:
+        return ""
+    way = [parent]
+    while parents[way[-1]]:
+        way.append(parents[way[-1]])
+    if folder in way:
+        return "A folder cannot be moved into itself or a folder below it."
+    height, level = 0, {folder}
+    while level:
+        height += 1
+        level = {one for one, above in parents.items() if above in level}
+    return f"Folders cannot be nested deeper than {MAX_DEPTH} levels." if len(way) + height > MAX_DEPTH else ""
+
+
+def test_the_handlers_make_documents_by_the_module() -> None:
+    """The tests above stand in for functions of that module."""
+    assert crdt_handlers.editor_data is editor_data

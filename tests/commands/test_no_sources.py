@@ -1,0 +1,52 @@
+"""What commands say where no directory source is configured, and which go on without one."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import Usher
+
+WITHOUT = """\
+database_url: sqlite:///usher.db
+provider: {auth_tokens: [a-token-of-twenty-letters]}
+backend: {base_url: 'http://127.0.0.1:1', api_key: key, auth_token: token}
+self_hosted_backend: {database_url: 'sqlite:///backend.db'}
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["serve"], ["serve", "--with-worker"], ["worker"], ["sync"], ["plan"], ["directory", "check"],
+     ["directory", "refresh"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_needs_the_directory_says_what_to_write(usher_in: Usher, folder: Path, command: list[str]) -> None:
+    (folder / "usher.yaml").write_text(WITHOUT)
+    result = usher_in(*command)
+    assert result.exit_code == 1
+    [line] = result.stderr.splitlines()
+    assert line.startswith("error: directory.sources is empty: name the directory file, as directory: {sources: [{")
+    assert result.stdout == ""
+
+
+def test_nothing_is_left_in_the_queue(usher_in: Usher, folder: Path) -> None:
+    (folder / "usher.yaml").write_text(WITHOUT)
+    usher_in("sync")
+    assert usher_in("runs").stdout == "no runs yet\n"
+
+
+def test_doctor_names_the_setting(usher_in: Usher, folder: Path) -> None:
+    (folder / "usher.yaml").write_text(WITHOUT)
+    result = usher_in("doctor")
+    assert result.exit_code == 1
+    [line] = [line for line in result.stdout.splitlines() if line.split("\t")[1] == "directory"]
+    assert line.startswith("problem\tdirectory\tdirectory.sources is empty: nobody would be let in\tname the directory")
+
+
+@pytest.mark.parametrize(
+    "command", [["config", "show"], ["db", "upgrade"], ["backend", "upgrade"], ["runs"]], ids=" ".join
+)
+def test_what_needs_no_directory_goes_on(usher_in: Usher, folder: Path, command: list[str]) -> None:
+    (folder / "usher.yaml").write_text(WITHOUT)
+    result = usher_in(*command)
+    assert (result.exit_code, result.stderr) == (0, ""), result.stderr

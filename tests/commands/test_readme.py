@@ -1,0 +1,93 @@
+"""What the documents tell people to type, to open and to look for: all of it is there."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+import app
+from app.cli import usher
+from app.notify.concerns import Cause
+
+ROOT = Path(app.__file__).parent.parent
+_FOLDERS = ("app", "config", "tests")
+TEXTS = sorted(
+    {*ROOT.glob("*.md"), *(text for folder in _FOLDERS for text in (ROOT / folder).rglob("*.md"))}
+    - {ROOT / "CHANGELOG.md"}  # which tells of commands that are gone
+)
+_FLOWING = re.compile(r"`(usher [^`]*)`")
+_LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]+))?\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_CONSOLE = re.compile(r"^ *\$ (usher [^#\n]*)", re.MULTILINE)
+
+
+def told() -> list[str]:
+    found = {match for text in TEXTS for pattern in (_FLOWING, _CONSOLE) for match in pattern.findall(text.read_text())}
+    return sorted(command.strip() for command in found)
+
+
+def test_the_readmes_tell_of_the_whole_way() -> None:
+    commands = {" ".join(command.split()[:3]) for command in told()}
+    assert {"usher backend bootstrap", "usher backend upgrade", "usher provider register", "usher doctor"} <= commands
+
+
+@pytest.mark.parametrize("line", told())
+def test_a_command_of_the_readmes_is_one(line: str) -> None:
+    command: click.Command = usher
+    context = click.Context(usher, info_name="usher")
+    words = shlex.split(line)[1:]
+    while words and isinstance(command, click.Group):
+        found = command.get_command(context, words[0])
+        assert found is not None, f"{words[0]} is no command of {command.name}"
+        command, context = found, click.Context(found, info_name=words.pop(0), parent=context)
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    for word in words:
+        if word.startswith("--"):
+            assert word.split("=")[0] in known | {"--help", "--version"}, line
+
+
+def _anchors(text: str) -> set[str]:
+    """What the headings of a page are called in a link."""
+    headings = [match.replace("`", "").strip().lower() for match in _HEADING.findall(text)]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: str(text.relative_to(ROOT)))
+def test_a_link_leads_to_a_page_and_a_section_that_exist(text: Path) -> None:
+    for place, section in _LINK.findall(text.read_text()):
+        if "://" in place:
+            continue
+        page = (text.parent / place).resolve() if place else text
+        assert page.exists(), place
+        assert not section or section in _anchors(page.read_text()), f"{place}#{section}"
+
+
+def test_every_folder_of_tests_stands_in_their_readme() -> None:
+    section = (ROOT / "tests" / "README.md").read_text().split("\n## What lies where\n")[1].split("\n## ")[0]
+    told = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    there = {place.parent.relative_to(ROOT / "tests").parts for place in (ROOT / "tests").rglob("*.py")}
+    assert sorted(told) == sorted({parts[0] for parts in there if parts})
+
+
+def test_every_room_stands_in_the_table_of_rooms() -> None:
+    section = (ROOT / "CONTRIBUTING.md").read_text().split("\n## The rooms\n")[1].split("\n## ")[0]
+    told = re.findall(
+        r"`(\w+)/`", "".join(line.split("|")[1] for line in section.splitlines() if line.startswith("| `"))
+    )
+    there = {place.name for place in (ROOT / "app").iterdir() if any(place.glob("*.py"))}
+    assert sorted(told) == sorted(there)
+
+
+def test_what_needs_attention_is_told_by_its_causes() -> None:
+    section = (ROOT / "config" / "OPERATING.md").read_text().split("\n## What needs attention\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == [cause.value for cause in Cause]
+
+
+_PLACE = re.compile(r"`((?:app|config|tests)/[\w./-]*)`")
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: str(text.relative_to(ROOT)))
+def test_what_is_named_as_a_place_in_the_repository_is_one(text: Path) -> None:
+    assert [place for place in _PLACE.findall(text.read_text()) if not (ROOT / place).exists()] == []

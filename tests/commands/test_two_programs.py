@@ -1,0 +1,63 @@
+"""One database for two programs that know nothing of each other's settings."""
+
+from pathlib import Path
+
+import pytest
+
+from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.database.engine import open_engine
+from app.database.migrations import Migrations, upgrade
+from tests.commands.conftest import Usher
+
+USHERS = [["db", "upgrade"], ["serve", "--port", "0"], ["worker"], ["sync"], ["plan"], ["runs"]]
+BACKENDS = [["backend", "upgrade"], ["backend", "serve", "--port", "0"], ["backend", "deliver"]]
+
+
+def prepared(folder: Path, database_url: str, migrations: Migrations) -> None:
+    """A database that one of the programs uses already, named in the settings of each for itself."""
+    engine = open_engine(database_url)
+    upgrade(engine, migrations)
+    engine.dispose()
+    (folder / "usher.yaml").write_text(
+        f"database_url: '{database_url}'\n"
+        "provider: {auth_tokens: [ask-me-anything-16]}\n"
+        "backend: {base_url: 'http://127.0.0.1:1', api_key: K, auth_token: T}\n"
+        "directory: {sources: [{type: file, path: directory.yaml}]}\n"
+    )
+    (folder / "backend.yaml").write_text(f"self_hosted_backend: {{database_url: '{database_url}', secret_key: S}}\n")
+
+
+@pytest.mark.parametrize("arguments", USHERS, ids=" ".join)
+def test_usher_refuses_the_backends_database(
+    usher_in: Usher, folder: Path, database_url: str, arguments: list[str]
+) -> None:
+    prepared(folder, database_url, BACKEND_MIGRATIONS)
+    found = usher_in(*arguments)
+    assert (found.exit_code, found.stderr) == (
+        1,
+        "error: the database belongs to the self-hosted backend: give Usher itself one of its own (database_url)\n",
+    )
+
+
+@pytest.mark.parametrize("arguments", BACKENDS, ids=" ".join)
+def test_the_backend_refuses_ushers_database(
+    usher_in: Usher, folder: Path, database_url: str, arguments: list[str]
+) -> None:
+    prepared(folder, database_url, STORE_MIGRATIONS)
+    found = usher_in(*arguments, config="backend.yaml")
+    assert found.exit_code == 1
+    assert found.stderr == (
+        "error: the database belongs to Usher itself: give the self-hosted backend one of its own"
+        " (self_hosted_backend.database_url)\n"
+    )
+
+
+def test_doctor_tells_whose_the_database_is(usher_in: Usher, folder: Path, database_url: str) -> None:
+    prepared(folder, database_url, BACKEND_MIGRATIONS)
+    found = usher_in("doctor")
+    assert found.exit_code == 1
+    [told] = [line for line in found.stdout.splitlines() if "\tschema\t" in line]
+    assert told == (
+        "problem\tschema\tthe database belongs to the self-hosted backend: give Usher itself one of its own"
+        " (database_url)\tusher config show tells where database_url comes from"
+    )

@@ -1,0 +1,52 @@
+"""The tables of the README: of one mind with the code."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import app.contract
+from app.contract.errors import ERROR_CLASS, HTTP_CODE, Status
+from app.contract.operation import AnyOperation
+from app.contract.operations import OPERATIONS
+
+TEXT = (Path(app.contract.__file__).parent / "README.md").read_text(encoding="utf-8")
+
+
+def rows_of(section: str) -> Iterator[list[str]]:
+    """The cells of a section's one table, without its head."""
+    body = TEXT.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    lines = [line for line in body.splitlines() if line.startswith("| ")]
+    for line in lines[1:]:
+        yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def row_of(operation: AnyOperation) -> list[str]:
+    return [
+        operation.title,
+        f"`{operation.name}`",
+        f"`{operation.path}`",
+        operation.twin_path.split("/")[1] if operation.twin_path else "–",
+        operation.tier.value,
+        operation.auth.value,
+        "reads" if operation.is_read else "writes" if operation.is_repeatable else "writes once",
+        f"`{operation.items_field}` {operation.max_items:,}" if operation.items_field else "–",
+    ]
+
+
+def test_the_table_of_operations_is_the_table_in_the_code() -> None:
+    assert list(rows_of("Operations")) == [row_of(operation) for operation in OPERATIONS]
+
+
+def test_the_table_of_failures_is_the_one_in_the_code() -> None:
+    told = {status.strip("`"): (codes.split(", "), name.strip("`")) for status, codes, name, _ in rows_of("Failures")}
+    assert list(told) == [status.value for status in Status]
+    for status in Status:
+        codes, name = told[status]
+        assert (codes[0], name) == (str(HTTP_CODE[status]), ERROR_CLASS[status].__name__)
+
+
+def test_the_operations_whose_answers_differ_are_named() -> None:
+    body = " ".join(TEXT.split("\n## Envelopes\n")[1].split("\n## ")[0].split())
+    differ = [operation for operation in OPERATIONS if operation.bare_result or not operation.has_data]
+    assert differ
+    for operation in differ:
+        assert operation.title in body

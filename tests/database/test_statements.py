@@ -1,0 +1,36 @@
+"""One SQL text on both databases."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine
+
+from app.database.engine import open_engine, reading
+from app.database.statements import json_list, run
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = open_engine(database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.mark.parametrize("numbers", [[], [0], [3, -1, 2**53, 2**62]])
+def test_numbers_travel_in_one_parameter(engine: Engine, numbers: list[int]) -> None:
+    with reading(engine) as connection:
+        found = run(
+            connection,
+            "SELECT n FROM (SELECT 0 AS n UNION ALL SELECT 3 UNION ALL SELECT -1 UNION ALL SELECT 7"
+            " UNION ALL SELECT 9007199254740992 UNION ALL SELECT 4611686018427387904) AS known"
+            " WHERE n IN (@numbers(wanted))",
+            {"wanted": json_list(numbers), "what the text does not mention": 1},
+        ).scalars()
+        assert sorted(found) == sorted(numbers)
+
+
+def test_texts_travel_in_one_parameter_whatever_is_in_them(engine: Engine) -> None:
+    texts = ["a", "", "O'Neil", '"quoted"', "Yılmaz", "back\\slash", "1"]
+    with reading(engine) as connection:
+        rows = run(connection, "SELECT value FROM (@list(wanted)) AS wanted", {"wanted": json_list(texts)})
+        assert sorted(rows.scalars()) == sorted(texts)

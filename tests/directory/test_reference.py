@@ -1,0 +1,16 @@
+"""The reference of fields in the README names those that are read, and no others."""
+
+import re
+from pathlib import Path
+
+import app.directory
+from app.directory.casting import _KNOWN_FIELDS
+
+README = Path(app.directory.__file__).parent / "README.md"
+
+
+def test_reference_lists_the_fields_of_every_kind() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", README.read_text("utf-8"), re.MULTILINE)
+    values = {"organizationPrivate", "editor", "*"}
+    listed = {kind: set(re.findall(r"`([^`]+)`", text)) - values for kind, text in rows}
+    assert listed == {kind: set(fields) for kind, fields in _KNOWN_FIELDS.items()}

@@ -1,0 +1,124 @@
+"""What a refresh does when others work on the same database, and what it leaves behind."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import Connection, Engine, text
+
+import app.model.refresh.refresh
+from app.access.records import User
+from app.database.engine import is_sqlite, open_engine, reading, writing
+from app.model.contents import current_revision, export_records
+from app.model.refresh.problems import ProblemList
+from app.model.refresh.refresh import Refresh
+from app.store.schema import METADATA
+from tests.tables import make_tables
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    yield engine
+    engine.dispose()
+
+
+def refresh(engine: Engine, *user_ids: str) -> int:
+    """Reads one source that knows these users; the revision afterwards."""
+    with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
+        refreshing.begin(["people"])
+        for line, user_id in enumerate(user_ids, 1):
+            refreshing.add(User(user_id=user_id, name=user_id, email=""), f"people:{line}")
+        refreshing.end(records=len(user_ids), verdict="complete", reason="")
+        return refreshing.finish().replaced.revision
+
+
+def users(engine: Engine) -> set[str]:
+    with reading(engine) as connection:
+        return {record.user_id for record in export_records(connection) if isinstance(record, User)}
+
+
+def interrupt_once(monkeypatch: pytest.MonkeyPatch, step: str, interruption: "Interruption") -> None:
+    """Lets another refresh go through, from beginning to end, right after ``step`` has been worked out."""
+    original = getattr(app.model.refresh.refresh, step)
+
+    def interrupted(*arguments: object) -> object:
+        result = original(*arguments)
+        interruption()
+        return result
+
+    monkeypatch.setattr(app.model.refresh.refresh, step, interrupted)
+
+
+class Interruption:
+    def __init__(self, engine: Engine, *user_ids: str) -> None:
+        self._engine = engine
+        self._user_ids = user_ids
+        self.happened = False
+
+    def __call__(self) -> None:
+        if not self.happened:
+            self.happened = True
+            refresh(self._engine, *self._user_ids)
+
+
+@pytest.mark.parametrize("step", ["compute_source_changes", "compute_access_changes"])
+def test_refresh_works_out_again_what_another_has_overtaken(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    refresh(engine, "ada")
+    interruption = Interruption(engine, "ada", "cleo")
+    interrupt_once(monkeypatch, step, interruption)
+    revision = refresh(engine, "ada", "bob")
+    assert interruption.happened
+    # The other one began later, so what it read is newer.
+    assert users(engine) == {"ada", "cleo"}
+    with reading(engine) as connection:
+        assert current_revision(connection) == revision == 2
+
+
+def test_refresh_works_things_out_while_it_holds_the_lock_when_others_never_rest(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refresh(engine, "ada")
+    original = app.model.refresh.refresh.compute_access_changes
+    rounds: list[bool] = []
+
+    def disturbed(session: object, connection: Connection, *others: object) -> None:
+        original(session, connection, *others)  # type: ignore[arg-type]
+        if len(rounds) < 2:
+            rounds.append(True)
+            with writing(engine) as other:
+                other.execute(text("UPDATE directory_state SET generation = generation + 1"))
+
+    monkeypatch.setattr(app.model.refresh.refresh, "compute_access_changes", disturbed)
+    assert refresh(engine, "bob") == 2
+    assert len(rounds) == 2
+    assert users(engine) == {"bob"}
+
+
+def test_readers_keep_their_revision_while_the_model_is_replaced(engine: Engine) -> None:
+    refresh(engine, "ada")
+    with reading(engine) as connection:
+        assert current_revision(connection) == 1
+        refresh(engine, "bob")
+        assert current_revision(connection) == 1
+        assert connection.execute(text("SELECT user_id FROM access_user")).scalars().all() == ["ada"]
+    assert users(engine) == {"bob"}
+
+
+def test_refresh_leaves_no_temporary_tables_in_the_pool(engine: Engine) -> None:
+    refresh(engine, "ada")
+    refresh(engine, "bob")
+    statement = (
+        "SELECT count(*) FROM sqlite_temp_master"
+        if is_sqlite(engine)
+        else "SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()"
+    )
+    with engine.connect() as first, engine.connect() as second:
+        assert first.execute(text(statement)).scalar_one() == 0
+        if not is_sqlite(engine):  # where a second transaction would wait for the first
+            assert second.execute(text(statement)).scalar_one() == 0

@@ -1,0 +1,5 @@
+"""The world of synchronization, for all tests of runs."""
+
+from tests.worlds.syncing import company, fill, world
+
+__all__ = ["company", "fill", "world"]

@@ -1,0 +1,226 @@
+"""A dry run looks at a candidate: nobody is answered from it, and the sync then does what it said."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.access.decide import Check, DecisionPolicy, decide
+from app.access.records import Membership, User
+from app.database.engine import is_sqlite, open_engine, reading, writing
+from app.model.candidate import candidate_of, shadow_ledger
+from app.model.view.loader import AccessViewLoader
+from app.runs.reading import refresh
+from app.store.schema import METADATA
+from tests.worlds.syncing import World
+
+pytestmark = pytest.mark.slow
+
+RECORDS = ("run", "run_key", "run_tally", "plan", "plan_item")
+"""Where it is written down that there was a run, and its plan."""
+
+
+def everything(world: World, *, but: tuple[str, ...] = RECORDS) -> dict[str, list[Any]]:
+    """All rows of all tables, those aside in which a plan is kept."""
+    with reading(world.engine) as connection:
+        return {
+            name: sorted((tuple(row) for row in connection.execute(table.select())), key=repr)
+            for name, table in METADATA.tables.items()
+            if name not in but
+        }
+
+
+def lets_in(world: World, user_id: str) -> bool:
+    question = Check(user_id=user_id, type="organization", resource_id="acme", organization_id="acme", context=None)
+    policy = DecisionPolicy()
+    return decide(AccessViewLoader(world.engine, policy)([question]), question, world.clock.now, policy).has_access
+
+
+def items(world: World, run: Any) -> list[tuple[str, ...]]:
+    names = (
+        "ordinal",
+        "operation",
+        "kind",
+        "organization_id",
+        "container_id",
+        "item_id",
+        "digest",
+        "payload",
+        "reason",
+    )
+    return [tuple(str(getattr(row, name)) for name in names) for row in world.items(run)]
+
+
+def change(world: World) -> None:
+    """Somebody comes, somebody goes, a document is renamed and moved."""
+    directory = world.directory
+    directory.add(User(user_id="new", name="New", email="new@acme.example"))
+    directory.add(Membership(organization_id="acme", user_id="new"))
+    for key in [key for key in directory.records if "ada" in key]:
+        del directory.records[key]
+
+
+def test_nothing_but_the_plan_is_written(company: World) -> None:
+    change(company)
+    before = everything(company)
+    assert (lets_in(company, "ada"), lets_in(company, "new")) == (True, False)
+    run = company.sync(dry_run=True)
+    assert (run.status, run.error) == ("done", None)
+    assert run.counts
+    assert everything(company) == before
+    assert (lets_in(company, "ada"), lets_in(company, "new")) == (True, False)
+    assert run.revision == before["access_revision"][-1][0]
+
+
+def test_the_sync_then_does_what_the_plan_said(company: World) -> None:
+    change(company)
+    dry = company.sync(dry_run=True)
+    planned = items(company, dry)
+    assert {item[1] for item in planned} >= {"add_users", "delete_users"}
+    done = company.sync()
+    assert done.status == "done"
+    assert items(company, done) == planned
+    assert (lets_in(company, "ada"), lets_in(company, "new")) == (False, True)
+
+
+def test_a_plan_of_a_candidate_is_applied_when_the_directory_says_the_same(company: World) -> None:
+    change(company)
+    dry = company.sync(dry_run=True)
+    run = company.sync(plan_id=dry.plan_id)
+    assert (run.status, run.error, run.plan_id) == ("done", None, dry.plan_id)
+    assert (lets_in(company, "ada"), lets_in(company, "new")) == (False, True)
+    assert company.sync().counts == {}
+
+
+def test_a_plan_of_a_candidate_is_refused_when_the_directory_became_something_else(company: World) -> None:
+    kept = dict(company.directory.records)
+    change(company)
+    dry = company.sync(dry_run=True)
+    # As many steps on as the candidate was, and somewhere else.
+    company.directory.records = kept
+    company.directory.add(User(user_id="other", name="Other", email="other@acme.example"))
+    company.directory.add(Membership(organization_id="acme", user_id="other"))
+    run = company.sync(plan_id=dry.plan_id)
+    assert run.status == "cancelled"
+    assert run.error is not None
+    assert "was made when the directory or the backend stood otherwise" in run.error
+    assert company.wire.writes == []
+
+
+def test_the_first_plan_of_all_adopts_nothing_and_shows_what_the_sync_will(
+    world: World, fill: Callable[[Any], None]
+) -> None:
+    fill(world.directory)
+    world.ask("add_organizations", organizations=[{"organizationId": "acme", "organizationName": "Acme"}])
+    before = everything(world, but=(*RECORDS, "ledger"))
+    dry = world.sync(dry_run=True)
+    assert dry.report["verify"]["adopted"] == 1
+    assert everything(world, but=(*RECORDS, "ledger")) == before
+    assert world.ledger() == {}
+    planned = items(world, dry)
+    run = world.sync(plan_id=dry.plan_id)
+    assert (run.status, run.error) == ("done", None)
+    assert run.report["verify"]["adopted"] == 1
+    assert items(world, run) == planned
+    assert world.sync().counts == {}
+
+
+def test_no_grace_begins_because_somebody_looked(company: World) -> None:
+    company.grace = 3600
+    change(company)
+    dry = company.sync(dry_run=True)
+    assert company.items(dry, "waiting")
+    assert not any(row.gone_at for row in company.ledger().values())
+
+
+def test_a_plan_does_not_keep_others_from_writing(company: World) -> None:
+    """While the candidate is read and planned from, another connection writes; SQLite has one writer at a time."""
+    change(company)
+    other = open_engine(company.engine.url.render_as_string(hide_password=False))
+    written = []
+    source = company.directory
+    read = source.read
+
+    def read_slowly() -> Any:
+        for step in read():
+            if not written:
+                written.append(True)
+                with writing(other) as connection:
+                    connection.execute(text("UPDATE run SET calls = calls"))
+            yield step
+
+    with candidate_of(company.engine) as candidate:
+        source.read = read_slowly  # type: ignore[method-assign]
+        report = refresh(candidate, [source], clock=company.clock, on_candidate=True)
+        with writing(other) as connection:
+            connection.execute(text("UPDATE run SET calls = calls"))
+    other.dispose()
+    assert written
+    assert report.changed
+
+
+def test_only_what_changes_is_copied(company: World) -> None:
+    company.directory.add(User(user_id="new", name="New", email="new@acme.example"))
+    with candidate_of(company.engine) as candidate:
+        refresh(candidate, [company.directory], clock=company.clock, on_candidate=True)
+        with reading(candidate) as connection:
+            found = connection.execute(
+                text(
+                    "SELECT name FROM sqlite_temp_master WHERE type = 'table'"
+                    if is_sqlite(connection)
+                    else "SELECT relname FROM pg_class WHERE relkind = 'r' AND relpersistence = 't'"
+                    " AND relnamespace = pg_my_temp_schema()"
+                )
+            ).scalars()
+            assert set(found) == {
+                "access_revision", "access_user", "directory_source", "directory_state", "source_user",
+            }  # fmt: skip
+
+
+def test_every_table_can_be_shadowed_and_counts_on(company: World) -> None:
+    with candidate_of(company.engine) as candidate:
+        shadow_ledger(candidate)
+        shadow_ledger(candidate)
+        with reading(candidate) as one, reading(company.engine) as another:
+            for name in ("ledger", "ledger_item", "directory_source"):
+                table = METADATA.tables[name]
+                assert sorted(map(repr, one.execute(table.select()))) == sorted(
+                    map(repr, another.execute(table.select()))
+                )
+        with candidate.begin() as connection:
+            connection.execute(text("DELETE FROM ledger_item"))
+            connection.execute(
+                METADATA.tables["directory_source"].insert().values(
+                    name="another", position=9, reads_begun=0, read_in_force=0, records=0, last_verdict="",
+                    last_reason="",
+                )
+            )  # fmt: skip
+    assert company.ledger()
+
+
+def test_a_candidate_that_is_lost_is_not_mistaken_for_the_database(company: World) -> None:
+    with candidate_of(company.engine) as candidate:
+        with candidate.connect() as connection:
+            connection.invalidate()
+        with pytest.raises(Exception, match="the connection that held the candidate was lost"), candidate.connect():
+            pass
+
+
+def test_a_directory_that_is_read_meanwhile_makes_the_plan_void(company: World) -> None:
+    change(company)
+    other = open_engine(company.engine.url.render_as_string(hide_password=False))
+    read = company.directory.read
+    done = []
+
+    def read_twice() -> Any:
+        if not done:
+            done.append(True)
+            refresh(other, [company.directory], clock=company.clock)
+        yield from read()
+
+    company.directory.read = read_twice  # type: ignore[method-assign]
+    run = company.sync(dry_run=True)
+    other.dispose()
+    assert run.status == "failed"
+    assert run.error == "another process has read the directory while the plan was made; make it again"

@@ -1,0 +1,237 @@
+"""The pages of the rooms: of one mind with the code."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import app
+from app.admin.resync import ITEM_STATUSES
+from app.apply.applier import _DATABASE_PATIENCE
+from app.apply.outcome import Fate
+from app.apply.sender import PATIENCE
+from app.client.retry import RetryPolicy
+from app.client.settings import BackendSettings
+from app.ledger.failures import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, PARKED_AFTER
+from app.ledger.observed import FOREIGN_NAMED
+from app.model.refresh.problems import PROBLEMS_KEPT, ProblemSort
+from app.model.view.cache import KEEP
+from app.plan.rules import RULES, Aspect, Kind
+from app.plan.settings import LimitSettings
+from app.runs.lifecycle import HELD_FOR, MAX_QUEUED, MOVES
+from app.worker import MAX_CONTINUATIONS
+
+APP = Path(app.__file__).parent
+ROOT = APP.parent
+
+
+def section(page: str, name: str) -> str:
+    return (APP / page).read_text(encoding="utf-8").split(f"\n## {name}\n")[1].split("\n## ")[0]
+
+
+def rows(page: str, name: str, head: str) -> Iterator[list[str]]:
+    """The cells of the table whose first column is headed so."""
+    lines = iter(section(page, name).splitlines())
+    for line in lines:
+        if line.startswith(f"| {head} |"):
+            break
+    next(lines)
+    for line in lines:
+        if not line.startswith("| "):
+            break
+        yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def codes(cell: str) -> set[str]:
+    return set(re.findall(r"`([^`]+)`", cell))
+
+
+def layers() -> dict[str, list[set[str]]]:
+    """Package → its layers, from the top, by the import linter's settings."""
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    return {
+        "".join(order.get("containers", ["app"])): [
+            set(re.findall(r"\w+", layer.replace("app.", ""))) for layer in order["layers"]
+        ]
+        for order in linter["contracts"]
+        if order["type"] == "layers"
+    }
+
+
+def test_the_pictures_of_the_rooms_are_those_of_the_linter() -> None:
+    pictures = section("README.md", "Which room may import which").split("```")[1::2]
+    drawn = [[set(line.split()) for line in picture.strip().splitlines()] for picture in pictures]
+    assert drawn == [layers()["app"], layers()["app.backend"]]
+
+
+def test_the_picture_has_every_room() -> None:
+    rooms = {place.name for place in APP.iterdir() if any(place.glob("*.py"))}
+    assert rooms <= set[str]().union(*layers()["app"])
+
+
+def test_the_backends_table_of_rooms_goes_from_above_downwards() -> None:
+    height = {room: level for level, rooms in enumerate(layers()["app.backend"]) for room in rooms}
+    table = rows("backend/README.md", "Rooms", "room")
+    listed = [room for cells in table for room in re.findall(r"`(\w+)(?:/|\.py)`", cells[0])]
+    assert listed.pop() == "migrations"
+    assert set(listed) == set(height)
+    assert [height[room] for room in listed] == sorted(height[room] for room in listed)
+
+
+def test_a_word_of_the_glossary_stands_there_once_and_has_a_home() -> None:
+    words = list(rows("README.md", "Glossary", "word"))
+    assert len(words) > 50
+    assert [word for word, _, _ in words] == sorted({word for word, _, _ in words})
+    for _, meaning, home in words:
+        assert meaning
+        assert codes(home)
+
+
+def test_the_table_of_statuses_is_the_table_of_moves() -> None:
+    told = {name.strip("`"): codes(moves) for name, _, moves in rows("runs/README.md", "Statuses", "status")}
+    assert told == {status.value: {to.value for to in targets} for status, targets in MOVES.items()}
+
+
+def test_the_table_of_phases_is_that_of_the_rules() -> None:
+    told = [
+        (int(phase), name, kind, operation.strip("`"), action)
+        for phase, name, kinds, operation, action in rows("plan/README.md", "Phases", "phase")
+        for kind in codes(kinds)
+    ]
+    ruled = [
+        (int(rule.phase), rule.phase.name.lower().replace("_", " "), rule.kind.value, rule.operation, rule.action.value)
+        for rule in RULES
+    ]
+    assert sorted(told) == sorted(ruled)
+    assert [phase for phase, *_ in told] == sorted(phase for phase, *_ in told)
+
+
+def test_every_kind_and_aspect_of_items_is_told() -> None:
+    kinds = [kind for cells in rows("plan/README.md", "Desired", "kind") for kind in codes(cells[0])]
+    assert sorted(kinds) == sorted(kind.value for kind in Kind)
+    aspects = [name for name, _, _ in rows("plan/README.md", "Differences", "aspect")]
+    assert aspects == [aspect.name.lower() for aspect in Aspect if aspect.name]
+
+
+def test_every_status_of_items_is_told() -> None:
+    told = [status.strip("`") for status, _, _ in rows("plan/README.md", "Item statuses", "status")]
+    assert sorted(told) == sorted(ITEM_STATUSES)
+
+
+def test_every_outcome_is_told() -> None:
+    told = [name for cells in rows("apply/README.md", "Outcomes", "outcome") for name in codes(cells[0])]
+    assert sorted(told) == sorted(fate.value for fate in Fate)
+
+
+def test_every_sort_of_problem_is_told() -> None:
+    assert [sort.strip("`") for sort, _, _ in rows("model/README.md", "Problems", "sort")] == [
+        sort.value for sort in ProblemSort
+    ]
+
+
+@pytest.mark.parametrize("page", ["", "access", "apply", "ledger", "model", "plan", "runs"])
+def test_a_page_is_short_and_names_files_that_exist(page: str) -> None:
+    text = (APP / page / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 200
+    for named in re.findall(r"`((?:app|tests|config)/[\w/.]+)`", text):
+        assert (ROOT / named).exists(), named
+    modules = {str(module.relative_to(APP / page)) for module in (APP / page).rglob("*.py")}
+    for named in re.findall(r"`([\w/]+\.py)`", text):
+        here = named in modules or any(module.endswith(f"/{named}") for module in modules)
+        assert here or (ROOT / named).exists(), named
+
+
+@pytest.mark.parametrize("page", ["apply", "ledger", "model", "plan", "runs"])
+def test_the_table_of_modules_has_them_all(page: str) -> None:
+    text = (APP / page / "README.md").read_text(encoding="utf-8")
+    for module in (APP / page).rglob("*.py"):
+        assert module.name == "__init__.py" or module.name in text, module
+
+
+CITED = re.compile(r'``((?:app|tests|config)/[\w./-]+\.md)``(?:, ((?:"[^"]+"(?: and )?)+))?')
+NAMED = re.compile(r"\b((?:app|tests|config)/[\w./-]+\.md)\b")
+NOWHERE = re.compile(
+    r"\bdesign's\b|of the design\b|rules of synchroni[sz]ation|\b[tT]able of outcomes|\baccess rules\b"
+)
+TEXTS = [
+    text
+    for folder in ("app", "tests", "config")
+    for ending in ("py", "yaml", "md")
+    for text in sorted((ROOT / folder).rglob(f"*.{ending}"))
+    if text != Path(__file__)
+]
+
+
+def flowing(text: Path) -> str:
+    """Its words, as if they stood on one line."""
+    return re.sub(r"\n\s*(?:#\s)?\s*", " ", text.read_text(encoding="utf-8"))
+
+
+def citations() -> Iterator[tuple[Path, str, list[str]]]:
+    for text in TEXTS:
+        for page, sections in CITED.findall(flowing(text)):
+            yield text, page, re.findall(r'"([^"]+)"', sections)
+
+
+def test_code_cites_pages_and_sections_that_exist() -> None:
+    found = list(citations())
+    assert len([sections for _, _, sections in found if sections]) > 20
+    for text, page, sections in found:
+        assert (ROOT / page).exists(), f"{text}: {page}"
+        headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(sections) <= set(headings), f"{text}: {page}, {sections}"
+
+
+def test_texts_refer_to_what_is_in_the_repository() -> None:
+    for text in TEXTS:
+        words = flowing(text)
+        for page in NAMED.findall(words):
+            assert (ROOT / page).exists(), f"{text}: {page}"
+        assert not NOWHERE.search(words), text
+
+
+def test_the_first_line_of_a_module_says_what_it_is() -> None:
+    """The question that it answers may follow; alone it names nothing."""
+    heads = {
+        str(module.relative_to(ROOT)): (ast.get_docstring(ast.parse(module.read_text("utf-8"))) or "?").split("\n")[0]
+        for module in APP.rglob("*.py")
+    }
+    assert not {
+        module: head for module, head in heads.items() if head.endswith("?") and not re.match(r"[^:.?]+[:.] ", head)
+    }
+
+
+WORDS = {1: "one", 3: "three", 5: "five", 10: "ten", 60: "a minute", 100: "a hundred", 6 * 3600: "six hours"}
+BACKEND, LIMITS, RETRIES = BackendSettings(), LimitSettings(), RetryPolicy()
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "said"),
+    [
+        ("plan", "Limits", f"`sync.limits.delete_count` ({LIMITS.delete_count})"),
+        ("plan", "Limits", f"`sync.limits.delete_percent` ({LIMITS.delete_percent:g})"),
+        ("apply", "Calls", f"`backend.batch_size` ({BACKEND.batch_size})"),
+        ("apply", "Calls", f"`backend.max_in_flight` ({BACKEND.max_in_flight})"),
+        ("apply", "Calls", f"waited for ({sum(_DATABASE_PATIENCE):g} seconds in all)"),
+        ("apply", "Tries of one call", f"{RETRIES.repeats} repeats after {RETRIES.first_backoff:g} s"),
+        ("apply", "Tries of one call", f"doubled up to {RETRIES.backoff_cap:g} s"),
+        ("apply", "Tries of one call", f"({RETRIES.retry_after_cap:g} s at most)"),
+        ("apply", "Tries of one call", f"{RETRIES.max_waiting:g} s in all"),
+        ("apply", "Tries of one call", f"{WORDS[PATIENCE]} calls in a row"),
+        ("apply", "Verify", f"the first {WORDS[FOREIGN_NAMED].removeprefix('a ')} named"),
+        ("ledger", "Failures", f"rests: {WORDS[FIRST_PAUSE_MS // 1000]}, doubled each time"),
+        ("ledger", "Failures", f"up to {WORDS[LONGEST_PAUSE_MS // 1000]}"),
+        ("ledger", "Failures", f"{WORDS[PARKED_AFTER]} in a row"),
+        ("model", "Problems", f"{WORDS[PROBLEMS_KEPT]} texts are kept"),
+        ("model", "The view", f"{KEEP:,} of them at most"),
+        ("runs", "The queue and the schedule", f"{WORDS[MAX_QUEUED]} may be queued"),
+        ("runs", "The queue and the schedule", f"{WORDS[MAX_CONTINUATIONS]} in a row"),
+        ("runs", "Held runs", f"within {HELD_FOR.days} days"),
+        ("runs", "Held runs", f"after {HELD_FOR.days} days"),
+    ],
+)
+def test_a_number_on_a_page_is_the_one_in_the_code(page: str, name: str, said: str) -> None:
+    assert said in section(f"{page}/README.md", name).lower()
