@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from app.commands.frame import CommandError
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings, FileSourceSettings
-from app.directory.source import End, Reading, Source, Verdict
+from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
 from app.runs.what_if import WhatIf
 
 
@@ -32,7 +32,7 @@ class _Nothing:
 
     name: str
 
-    def read(self) -> Reading:
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - it gives everything
         """The end."""
         yield End(Verdict.COMPLETE)
 

@@ -16,7 +16,7 @@ from typing import IO, cast
 
 from app.directory.documents import read_json, read_yaml
 from app.directory.jsonl import read_lines
-from app.directory.source import End, Reading, Verdict
+from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Verdict
 
 _READERS = {
     ".jsonl": read_lines,
@@ -38,7 +38,7 @@ class FileSource:
     def name(self) -> str:
         return self._name
 
-    def read(self) -> Reading:
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - it gives everything
         if _is_folder(self._path):
             yield End(Verdict.FAILED, f"{self._path}: is a folder; name the file in it")
             return

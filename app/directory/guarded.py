@@ -18,14 +18,14 @@ from collections.abc import Callable
 
 import structlog
 
-from app.directory.source import End, Found, Malformed, Reading, Remark, Source, Verdict
+from app.directory.source import EVERYTHING, End, Found, Gone, Malformed, Reading, ReadRequest, Remark, Source, Verdict
 
 
 class ReadingStoppedError(Exception):
     """The process was asked to end while a source was read."""
 
 
-Step = Found | Malformed | Remark | End
+Step = Found | Gone | Malformed | Remark | End
 
 _STOP_LOOK = 0.25
 """Seconds of a wait after which the stop event is looked at."""
@@ -61,7 +61,7 @@ class GuardedSource:
     def name(self) -> str:
         return self._source.name
 
-    def read(self) -> Reading:
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         if self._abandoned is not None:
             # One that does not hang sees within this time that nobody wants to know.
             self._abandoned.join(_PUT_LOOK * 2)
@@ -73,7 +73,7 @@ class GuardedSource:
         given_up = threading.Event()
         # A daemon: a process does not wait for a source that hangs when it ends.
         thread = threading.Thread(
-            target=_hand_over, args=(self._source, steps, given_up), name=f"source {self.name}", daemon=True
+            target=_hand_over, args=(self._source, request, steps, given_up), name=f"source {self.name}", daemon=True
         )
         thread.start()
         waited, ended = 0.0, False
@@ -107,11 +107,13 @@ class GuardedSource:
         raise ReadingStoppedError("stopped while the directory was read: the process was asked to end")
 
 
-def _hand_over(source: Source, steps: "queue.Queue[list[Step]]", given_up: threading.Event) -> None:
+def _hand_over(
+    source: Source, request: ReadRequest, steps: "queue.Queue[list[Step]]", given_up: threading.Event
+) -> None:
     """Reads the source to its first ``End``; there is one in any case."""
     some: list[Step] = []
     try:
-        for step in source.read():
+        for step in source.read(request):
             some.append(step)
             last = type(step) is End
             if last or len(some) >= _STEPS_AT_A_TIME:

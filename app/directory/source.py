@@ -21,6 +21,7 @@ those who merge the sources, and do not make a read partial.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -38,11 +39,35 @@ class Verdict(StrEnum):
     """Not usable: the last good records stay in force."""
 
 
+class ObjectId(NamedTuple):
+    """An object of a source: what its records were made from, and what its changes are told of."""
+
+    set: str
+    """Which of the source's sets it is in: ``users``, ``groups``, ``rows``, or the name of a query."""
+    id: str
+    """What identifies it there for good: an entryUUID, an objectGUID, a key column."""
+
+
+class Origin(NamedTuple):
+    """From what, and by what, a record was made."""
+
+    object: ObjectId
+    rule: str = ""
+    """The rule that made the record of the object, where the source has rules: its number, counted from 1."""
+
+
 class Found(NamedTuple):
-    """A record, and where it stands: ``file:line`` or ``file:users[3]``."""
+    """A record, where it stands (``file:line`` or ``file:users[3]``), and its origin, if the source has objects."""
 
     record: Record
     place: str
+    origin: Origin | None = None
+
+
+class Gone(NamedTuple):
+    """Among changes: an object that is not there any more, or from which no record is made any more."""
+
+    object: ObjectId
 
 
 class Malformed(NamedTuple):
@@ -64,9 +89,46 @@ class End(NamedTuple):
 
     verdict: Verdict
     reason: str = ""
+    cursor: str = ""
+    """From where changes can be asked for next; empty: only everything can be."""
+    answered: "Answered | None" = None
+    """What the read was about, where that is not everything."""
 
 
-Reading = Iterator[Found | Malformed | Remark | End]
+class Answered(StrEnum):
+    """What a read was about that did not read everything."""
+
+    CHANGES = "changes"
+    """The objects that changed since the cursor: of each, all of its records, or ``Gone``."""
+    PART = "part"
+    """The objects that were asked for by ``ReadRequest.part``: of each, all of its records, or ``Gone``."""
+    CURSOR_REFUSED = "cursorRefused"
+    """Nothing: the source does not accept the cursor, and has to be read as a whole. The verdict is failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a directory that somebody wants to know about at once."""
+
+    organization_ids: tuple[str, ...] = ()
+    user_ids: tuple[str, ...] = ()
+    objects: tuple[ObjectId, ...] = ()
+    """The objects that gave the records of those organizations and users when they were read last."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What is asked of a source. One that can only give everything gives everything."""
+
+    since: str = ""
+    """The cursor of an earlier ``End``: what changed since then is enough. Empty: everything."""
+    part: Part | None = None
+    """Only this is wanted; never together with ``since``."""
+
+
+EVERYTHING = ReadRequest()
+
+Reading = Iterator[Found | Gone | Malformed | Remark | End]
 
 
 class Source(Protocol):
@@ -80,6 +142,6 @@ class Source(Protocol):
         """
         ...
 
-    def read(self) -> Reading:
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         """Everything that the source says, ended by its verdict."""
         ...

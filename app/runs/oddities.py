@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 
 from app.access.records import Document, Folder, Group, Organization, Record, User
 from app.contract.limits import EMAIL_LENGTH, TEXT_LENGTH
-from app.directory.source import Found, Reading, Remark, Source
+from app.directory.source import EVERYTHING, Found, Reading, ReadRequest, Remark, Source
 from app.model.refresh.problems import Problem, ProblemSort
 from app.text import quoted
 
@@ -55,9 +55,9 @@ class Examined:
     def name(self) -> str:
         return self._source.name
 
-    def read(self) -> Reading:
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         """The same, and the remarks."""
-        for step in self._source.read():
+        for step in self._source.read(request):
             yield step
             if isinstance(step, Found):
                 for reason in oddities_of(step.record):

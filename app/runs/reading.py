@@ -261,7 +261,7 @@ def _read(source: Source, refreshing: Refresh, problems: ProblemList, progress: 
             problems.add(Problem(ProblemSort.MALFORMED, source.name, step.place, step.reason))
         elif isinstance(step, Remark):
             problems.add(Problem(ProblemSort.REMARK, source.name, step.place, step.reason))
-        else:
+        elif isinstance(step, End):
             end = step
     if progress is not None and unreported:
         progress.advance(unreported)

@@ -10,7 +10,7 @@ from app.access.records import User
 from app.directory.configured import sources_from_settings
 from app.directory.guarded import GuardedSource, ReadingStoppedError
 from app.directory.settings import DirectorySettings
-from app.directory.source import End, Found, Reading, Remark, Verdict
+from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Remark, Verdict
 
 COMPLETE = End(Verdict.COMPLETE)
 
@@ -28,7 +28,7 @@ class GivenSource:
         self.steps = steps
         self.reads = 0
 
-    def read(self) -> Reading:
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         self.reads += 1
         return self.steps()
 

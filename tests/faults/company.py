@@ -23,7 +23,7 @@ from app.access.records import (
     Record,
     User,
 )
-from app.directory.source import End, Found, Verdict
+from app.directory.source import EVERYTHING, End, Found, ReadRequest, Verdict
 from tests.faults.clock import START
 
 HOME = "acme"
@@ -56,7 +56,7 @@ class Company:
         for _ in range(round(60 * self.size)):
             self.edit()
 
-    def read(self) -> Iterator[Any]:
+    def read(self, request: ReadRequest = EVERYTHING) -> Iterator[Any]:
         """As a source."""
         for number, record in enumerate(list(self.records.values())):
             yield Found(record, f"company:{number}")

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, text
 from app.access.records import User
 from app.bootstrap import look_for_concerns
 from app.database.engine import open_engine
-from app.directory.source import End, Found, Reading, Verdict
+from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
 from app.ledger.ledger import open_ledger
 from app.notify.channel import Channel, NotDeliveredError
 from app.notify.configured import channels_from_settings
@@ -312,7 +312,7 @@ class Given:
         self.end = End(verdict, reason)
         self.name = name
 
-    def read(self) -> Reading:
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         yield Found(User(user_id="ada", name="Ada", email="ada@acme.example"), "people:1")
         yield self.end
 

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 from app.access.records import Document, Folder, Grant, Group, GroupMember, Key, Organization, Record, User
 from app.database.engine import open_engine, reading
 from app.directory.file import FileSource
-from app.directory.source import End, Found, Malformed, Reading, Remark, Verdict
+from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Verdict
 from app.model.contents import (
     SourceState,
     current_revision,
@@ -38,7 +38,7 @@ class GivenSource:
         self.name = name
         self._steps = steps
 
-    def read(self) -> Reading:
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         for line, step in enumerate(self._steps, 1):
             yield Found(step, f"{self.name}:{line}") if not isinstance(step, tuple) else step
         if not self._steps or not isinstance(self._steps[-1], End):
@@ -168,7 +168,7 @@ def test_refresh_takes_nothing_as_gone_unless_the_source_was_complete(engine: En
 
 def test_refresh_takes_a_source_without_a_verdict_as_failed(engine: Engine, run: Refresh) -> None:
     class Silent(GivenSource):
-        def read(self) -> Reading:
+        def read(self, request: ReadRequest = EVERYTHING) -> Reading:
             yield Found(user("ada"), "a:1")
 
     assert run(Silent("a")).sources[0].verdict is Verdict.FAILED
@@ -373,7 +373,7 @@ def test_refresh_carries_any_text_unharmed(engine: Engine, run: Refresh) -> None
 
 def test_refresh_that_breaks_off_changes_nothing(engine: Engine, run: Refresh) -> None:
     class Broken(GivenSource):
-        def read(self) -> Reading:
+        def read(self, request: ReadRequest = EVERYTHING) -> Reading:
             yield Found(user("bob"), "a:1")
             raise RuntimeError("a defect, not the outside world")
 
@@ -386,7 +386,7 @@ def test_refresh_that_breaks_off_changes_nothing(engine: Engine, run: Refresh) -
 
 def test_of_two_reads_of_a_source_the_one_that_began_last_wins(engine: Engine, run: Refresh) -> None:
     class Overtaken(GivenSource):
-        def read(self) -> Reading:
+        def read(self, request: ReadRequest = EVERYTHING) -> Reading:
             yield Found(user("old"), "a:1")
             run(GivenSource("a", user("new")))
             yield COMPLETE
@@ -434,7 +434,7 @@ class ManyUsers(GivenSource):
         super().__init__("many")
         self._count = count
 
-    def read(self) -> Reading:
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         for number in range(self._count):
             yield Found(user(f"user-{number}"), f"many:{number}")
         yield COMPLETE

@@ -10,7 +10,7 @@ import pytest
 
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
-from app.directory.source import End, Reading, Verdict
+from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Verdict
 from app.plan.settings import LimitSettings
 from app.runs.lifecycle import RunRequest, Runs
 from app.runs.lock import sync_lock
@@ -135,7 +135,7 @@ def test_source_that_hangs_is_failed_and_others_go_on(world: FileWorld, people: 
     class Hanging:
         name = "hr"
 
-        def read(self) -> Reading:
+        def read(self, request: ReadRequest = EVERYTHING) -> Reading:
             yield from ()
             # Meanwhile nobody else has to wait: the database is written to, and questions are answered.
             Runs(world.engine, world.time.clock, Random(9)).enqueue(RunRequest(trigger="resync", dry_run=True))
@@ -163,7 +163,7 @@ def test_run_that_is_stopped_while_it_reads_is_cancelled_and_no_failure(world: F
     class Hanging:
         name = "people"
 
-        def read(self) -> Reading:
+        def read(self, request: ReadRequest = EVERYTHING) -> Reading:
             yield from ()
             let_go.wait(60)
             yield End(Verdict.COMPLETE)
@@ -370,7 +370,7 @@ def test_source_that_grows_while_it_is_read_is_failed(world: FileWorld, people: 
     class Growing:
         name = inner.name
 
-        def read(self) -> Reading:
+        def read(self, request: ReadRequest = EVERYTHING) -> Reading:
             for number, step in enumerate(FileSource(people.file, name="people").read()):
                 if number == 5:
                     with people.file.open("a") as file:

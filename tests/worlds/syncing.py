@@ -42,7 +42,7 @@ from app.contract.operation import Tier
 from app.contract.operations import by_name, by_path
 from app.database.engine import open_engine, reading
 from app.directory.settings import DirectorySettings
-from app.directory.source import End, Found, Verdict
+from app.directory.source import EVERYTHING, End, Found, ReadRequest, Verdict
 from app.plan.settings import LimitSettings
 from app.runs.engine import SyncEngine
 from app.runs.lifecycle import Run, RunRequest, Runs
@@ -148,7 +148,7 @@ class Directory:
         self.records: dict[tuple[str, ...], Any] = {}
         self.verdict = Verdict.COMPLETE
 
-    def read(self) -> Iterator[Any]:
+    def read(self, request: ReadRequest = EVERYTHING) -> Iterator[Any]:
         for number, record in enumerate(self.records.values()):
             yield Found(record, f"test:{number}")
         yield End(self.verdict, "" if self.verdict is Verdict.COMPLETE else "told so")
