@@ -6,6 +6,8 @@ import pytest
 
 from app.processes import LAST_LINES, ChildEndedError, Children
 
+pytestmark = pytest.mark.process
+
 
 def ended(children: Children, *arguments: str, log: Path) -> ChildEndedError:
     """Runs ``usher`` with arguments that make it end by itself."""

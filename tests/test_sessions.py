@@ -117,6 +117,7 @@ KINDS: dict[str, Callable[[], Callable[[str], object]]] = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_call_carries_a_cookie(servers: list[Server], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):

@@ -134,8 +134,8 @@ def test_two_programs_need_two_databases(ours: str, the_backends: str) -> None:
     [
         ("server: {port: 2026-13-45}", "looks like a date and is none"),
         ("server: &x\n  host: *x", "usher.yaml"),
-        ("server: " + "[" * 3000 + "]" * 3000, "nested without end"),
-        ("server: " + "[" * 3000, "not YAML"),
+        pytest.param("server: " + "[" * 3000 + "]" * 3000, "nested without end", marks=pytest.mark.slow),
+        pytest.param("server: " + "[" * 3000, "not YAML", marks=pytest.mark.slow),
         ("sync: {schedule: '0 0 31 2 *'}", "sync.schedule: '0 0 31 2 *' names a day that no month has"),
         (
             "self_hosted_backend: {database_url: 'postgresql://u@h:x/y'}",

@@ -82,6 +82,7 @@ def test_a_url_that_cannot_be_right_is_refused_with_a_hint(usher_in: Usher, fold
     assert "pw" not in result.stderr
 
 
+@pytest.mark.process
 def test_who_knows_better_says_so(usher: Usher, folder: Path) -> None:
     url = "http://usher.acme.example/in/front"
     assert usher("provider", "register", "--url", url, "--any-path", "--plain-http").exit_code == 0
@@ -90,6 +91,7 @@ def test_who_knows_better_says_so(usher: Usher, folder: Path) -> None:
     assert state.permission_provider_url == url
 
 
+@pytest.mark.process
 def test_a_private_address_names_the_setting_that_allows_it(usher: Usher) -> None:
     # On loopback http is as good as https; this backend does not ask there.
     result = usher("provider", "register", "--url", "http://127.0.0.1:8080/permissions/check")

@@ -73,6 +73,7 @@ def test_any_thread_may_ask(engine: Engine) -> None:
     lock.release()
 
 
+@pytest.mark.process
 def test_lock_is_freed_when_its_holder_is_killed(engine: Engine) -> None:
     url = engine.url.render_as_string(hide_password=False)
     program = (
