@@ -4,11 +4,12 @@ Nothing is evaluated a second time: the sentence and the path are made from what
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from app.access.decide import Decision, DecisionPolicy, PermissionRequest, Rule, decide
-from app.access.records import ContextGrant, Document, Folder, Grant, Membership, Organization, Record
+from app.access.kinds import KINDS
+from app.access.records import ContextGrant, Document, Folder, Grant, Membership, Organization, Record, Sort
 from app.access.view import AccessView
 from app.clock import epoch_ms
 from app.text import named
@@ -56,13 +57,10 @@ def _steps(view: AccessView, question: PermissionRequest, decision: Decision) ->
 
 def _wire_from_record(record: Record) -> dict[str, object]:
     wire: dict[str, object] = {"kind": record.kind}
-    for field in fields(record):
-        value = getattr(record, field.name)
-        if value is None or value == "" or field.name == "further":
-            continue
-        first, *rest = field.name.split("_")
-        name = first + "".join(part.capitalize() for part in rest)
-        wire[name] = epoch_ms(value) if isinstance(value, datetime) else value
+    for field in KINDS[record.kind].fields:
+        value = getattr(record, field.attribute)
+        if value is not None and value != "":
+            wire[field.name] = epoch_ms(value) if field.sort is Sort.TIME else value
     return wire
 
 

@@ -1,8 +1,11 @@
 """What a directory says: the nine kinds of record that the access model is made of.
 
 Folders, documents and groups are identified within their organization, users across all. A record's ``key`` identifies
-it (one record per key), and ``references`` names the records without which it means nothing. Times are aware UTC.
-``further`` holds the fields that Usher does not know itself: they travel to the backend as they are.
+it (one record per key). Times are aware UTC. ``further`` holds the fields that Usher does not know itself: they travel
+to the backend as they are.
+
+These classes are the one description of the kinds: casting, rows, exports and references follow from their fields, by
+way of ``app.access.kinds``.
 """
 
 from collections.abc import Mapping
@@ -10,10 +13,44 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 Key = tuple[str, ...]
 """The kind, then the ids in a fixed order; an id that does not apply is the empty string."""
+
+
+class Sort(StrEnum):
+    """What stands in a field."""
+
+    ID = "id"
+    """Text of 1 to 512 bytes."""
+    TEXT = "text"
+    """Any text; it decides about nothing, and stands in the payload."""
+    CONTEXT_VALUE = "contextValue"
+    """An id that may be given as a number."""
+    FLAG = "flag"
+    ACCESS_TYPE = "accessType"
+    ACCESS_ROLE = "accessRole"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a text is."""
+
+    sort: Sort
+    of: str = ""
+    """Of an id: the kind of record that it identifies, or helps to."""
+
+
+OrganizationId = Annotated[str, Form(Sort.ID, "organization")]
+UserId = Annotated[str, Form(Sort.ID, "user")]
+GroupId = Annotated[str, Form(Sort.ID, "group")]
+FolderId = Annotated[str, Form(Sort.ID, "folder")]
+DocumentId = Annotated[str, Form(Sort.ID, "document")]
+ContextField = Annotated[str, Form(Sort.ID)]
+ContextValue = Annotated[str, Form(Sort.CONTEXT_VALUE)]
+Words = Annotated[str, Form(Sort.TEXT)]
 
 NO_FURTHER_FIELDS: Mapping[str, object] = MappingProxyType({})
 
@@ -50,165 +87,122 @@ Level = Literal["folder", "document"]
 """Where a grant can stand."""
 
 
+class _Keyed:
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    key_fields: ClassVar[tuple[str, ...]]
+    """What identifies a record of the kind; of those whose further fields travel on, the last one is their own id."""
+    exactly_one_of: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Fields of which exactly one is given."""
+
+    @property
+    def key(self) -> Key:
+        """What there is one record of."""
+        return (self.kind, *[getattr(self, name) or "" for name in self.key_fields])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Organization:
+class Organization(_Keyed):
     """An organization; ``access_type`` is what its folders and documents inherit at the top of the tree."""
 
     kind: ClassVar[str] = "organization"
-    organization_id: str
-    organization_name: str
+    key_fields = ("organization_id",)
+
+    organization_id: OrganizationId
+    organization_name: Words
     access_type: AccessType = AccessType.ORGANIZATION_PRIVATE
     disabled: bool = False
     further: Mapping[str, object] = field(default_factory=_no_further_fields, hash=False)
 
-    @property
-    def key(self) -> Key:
-        return (self.kind, self.organization_id)
-
-    @property
-    def references(self) -> tuple[Key, ...]:
-        return ()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class User:
+class User(_Keyed):
     """A person, known across all organizations."""
 
     kind: ClassVar[str] = "user"
-    user_id: str
-    name: str
-    email: str
-    initial: str | None = None
+    key_fields = ("user_id",)
+
+    user_id: UserId
+    name: Words
+    email: Words
+    initial: Words | None = None
     disabled: bool = False
     further: Mapping[str, object] = field(default_factory=_no_further_fields, hash=False)
 
-    @property
-    def key(self) -> Key:
-        return (self.kind, self.user_id)
-
-    @property
-    def references(self) -> tuple[Key, ...]:
-        return ()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
+class Membership(_Keyed):
     """A user belongs to an organization, with a role, until it expires."""
 
     kind: ClassVar[str] = "membership"
-    organization_id: str
-    user_id: str
+    key_fields = ("organization_id", "user_id")
+
+    organization_id: OrganizationId
+    user_id: UserId
     access_role: AccessRole = AccessRole.EDITOR
     expires_at: datetime | None = None
 
-    @property
-    def key(self) -> Key:
-        return (self.kind, self.organization_id, self.user_id)
-
-    @property
-    def references(self) -> tuple[Key, ...]:
-        return ((Organization.kind, self.organization_id), (User.kind, self.user_id))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(_Keyed):
     """A user group of one organization."""
 
     kind: ClassVar[str] = "group"
-    organization_id: str
-    organization_user_group_id: str
-    group_name: str
+    key_fields = ("organization_id", "organization_user_group_id")
+
+    organization_id: OrganizationId
+    organization_user_group_id: GroupId
+    group_name: Words
     further: Mapping[str, object] = field(default_factory=_no_further_fields, hash=False)
-
-    @property
-    def key(self) -> Key:
-        return (self.kind, self.organization_id, self.organization_user_group_id)
-
-    @property
-    def references(self) -> tuple[Key, ...]:
-        return ((Organization.kind, self.organization_id),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMember:
+class GroupMember(_Keyed):
     """A user, or a whole other group, is in a group: exactly one of ``user_id`` and ``member_group_id`` is given."""
 
     kind: ClassVar[str] = "groupMember"
-    organization_id: str
-    organization_user_group_id: str
-    user_id: str | None = None
-    member_group_id: str | None = None
+    key_fields = ("organization_id", "organization_user_group_id", "user_id", "member_group_id")
+    exactly_one_of = (("user_id", "member_group_id"),)
 
-    @property
-    def key(self) -> Key:
-        return (
-            self.kind,
-            self.organization_id,
-            self.organization_user_group_id,
-            self.user_id or "",
-            self.member_group_id or "",
-        )
-
-    @property
-    def references(self) -> tuple[Key, ...]:
-        member = (
-            (User.kind, self.user_id)
-            if self.user_id is not None
-            else (Group.kind, self.organization_id, self.member_group_id or "")
-        )
-        return ((Group.kind, self.organization_id, self.organization_user_group_id), member)
+    organization_id: OrganizationId
+    organization_user_group_id: GroupId
+    user_id: UserId | None = None
+    member_group_id: GroupId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
+class Folder(_Keyed):
     """A folder; without a type of its own it takes that of the nearest folder above, at last the organization's."""
 
     kind: ClassVar[str] = "folder"
-    organization_id: str
-    folder_id: str
-    folder_name: str
-    parent_folder_id: str | None = None
+    key_fields = ("organization_id", "folder_id")
+
+    organization_id: OrganizationId
+    folder_id: FolderId
+    folder_name: Words
+    parent_folder_id: FolderId | None = None
     access_type: AccessType | None = None
     further: Mapping[str, object] = field(default_factory=_no_further_fields, hash=False)
 
-    @property
-    def key(self) -> Key:
-        return (self.kind, self.organization_id, self.folder_id)
-
-    @property
-    def references(self) -> tuple[Key, ...]:
-        organization = (Organization.kind, self.organization_id)
-        if self.parent_folder_id is None:
-            return (organization,)
-        return (organization, (self.kind, self.organization_id, self.parent_folder_id))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class Document(_Keyed):
     """A document, in a folder or directly in the organization."""
 
     kind: ClassVar[str] = "document"
-    organization_id: str
-    document_id: str
-    document_name: str
-    folder_id: str | None = None
+    key_fields = ("organization_id", "document_id")
+
+    organization_id: OrganizationId
+    document_id: DocumentId
+    document_name: Words
+    folder_id: FolderId | None = None
     access_type: AccessType | None = None
     further: Mapping[str, object] = field(default_factory=_no_further_fields, hash=False)
 
-    @property
-    def key(self) -> Key:
-        return (self.kind, self.organization_id, self.document_id)
-
-    @property
-    def references(self) -> tuple[Key, ...]:
-        organization = (Organization.kind, self.organization_id)
-        if self.folder_id is None:
-            return (organization,)
-        return (organization, (Folder.kind, self.organization_id, self.folder_id))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(_Keyed):
     """A user or a group was let in by name: on a folder and all below it, or on a document.
 
     Exactly one of ``folder_id`` and ``document_id``, and one of ``user_id`` and ``organization_user_group_id``, is
@@ -216,75 +210,46 @@ class Grant:
     """
 
     kind: ClassVar[str] = "grant"
-    organization_id: str
-    folder_id: str | None = None
-    document_id: str | None = None
-    user_id: str | None = None
-    organization_user_group_id: str | None = None
+    key_fields = ("organization_id", "folder_id", "document_id", "user_id", "organization_user_group_id")
+    exactly_one_of = (("folder_id", "document_id"), ("user_id", "organization_user_group_id"))
+
+    organization_id: OrganizationId
+    folder_id: FolderId | None = None
+    document_id: DocumentId | None = None
+    user_id: UserId | None = None
+    organization_user_group_id: GroupId | None = None
     access_role: AccessRole = AccessRole.EDITOR
     expires_at: datetime | None = None
 
-    @property
-    def key(self) -> Key:
-        return (
-            self.kind,
-            self.organization_id,
-            self.folder_id or "",
-            self.document_id or "",
-            self.user_id or "",
-            self.organization_user_group_id or "",
-        )
-
-    @property
-    def references(self) -> tuple[Key, ...]:
-        place = (
-            (Folder.kind, self.organization_id, self.folder_id)
-            if self.folder_id is not None
-            else (Document.kind, self.organization_id, self.document_id or "")
-        )
-        return ((Organization.kind, self.organization_id), place, _holder(self))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextGrant:
+class ContextGrant(_Keyed):
     """A user or a group may see the parts of documents whose context has ``field`` = ``value`` (``*``: any value).
 
     With ``document_id`` it counts on that document alone.
     """
 
     kind: ClassVar[str] = "contextGrant"
-    organization_id: str
-    user_id: str | None = None
-    organization_user_group_id: str | None = None
-    field: str
-    value: str
-    document_id: str | None = None
+    key_fields = (
+        "organization_id",
+        "user_id",
+        "organization_user_group_id",
+        "field",
+        "value",
+        "document_id",
+    )
+    exactly_one_of = (("user_id", "organization_user_group_id"),)
+
+    organization_id: OrganizationId
+    user_id: UserId | None = None
+    organization_user_group_id: GroupId | None = None
+    field: ContextField
+    value: ContextValue
+    document_id: DocumentId | None = None
     expires_at: datetime | None = None
-
-    @property
-    def key(self) -> Key:
-        return (
-            self.kind,
-            self.organization_id,
-            self.user_id or "",
-            self.organization_user_group_id or "",
-            self.field,
-            self.value,
-            self.document_id or "",
-        )
-
-    @property
-    def references(self) -> tuple[Key, ...]:
-        organization = (Organization.kind, self.organization_id)
-        if self.document_id is None:
-            return (organization, _holder(self))
-        return (organization, _holder(self), (Document.kind, self.organization_id, self.document_id))
-
-
-def _holder(grant: Grant | ContextGrant) -> Key:
-    if grant.user_id is not None:
-        return (User.kind, grant.user_id)
-    return (Group.kind, grant.organization_id, grant.organization_user_group_id or "")
 
 
 Record = Organization | User | Membership | Group | GroupMember | Folder | Document | Grant | ContextGrant
+
+Carrier = Organization | User | Group | Folder | Document
+"""Those whose further fields travel to the backend."""

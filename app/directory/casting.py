@@ -11,23 +11,11 @@ field whose name is near that of a known one makes the record malformed everywhe
 """
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
-from app.access.records import (
-    AccessRole,
-    AccessType,
-    ContextGrant,
-    Document,
-    Folder,
-    Grant,
-    Group,
-    GroupMember,
-    Membership,
-    Organization,
-    Record,
-    User,
-)
+from app.access.kinds import KINDS, RecordKind, compiled
+from app.access.records import Carrier, Record, Sort
 from app.clock import utc_text
 from app.directory.fields import (
     Fields,
@@ -82,165 +70,51 @@ def plural(kind: str) -> str:
     return f"{kind}s"
 
 
-def _organization(fields: Fields) -> Organization:
-    return Organization(
-        organization_id=take_id(fields, "organizationId"),
-        organization_name=take_text(fields, "organizationName"),
-        access_type=take_access_type(fields) or AccessType.ORGANIZATION_PRIVATE,
-        disabled=take_flag(fields, "disabled"),
-        further=take_further(fields),
-    )
+def _reader(kind: RecordKind) -> Callable[[Fields], Record]:
+    """What takes a record of the kind out of an object, field by field; an error tells of the first wrong one."""
+    names: dict[str, object] = {"record": kind.record, "take_further": take_further, "take_one_of": take_one_of}
+    lines = ["def read(fields):"]
+    for field in kind.fields:
+        group = next((group for group in kind.alternatives if field in group), (field,))
+        if group[0] is not field:
+            continue
+        taken = ", ".join(one.attribute for one in group)
+        asked = ", ".join(repr(one.name) for one in group)
+        take = take_one_of if len(group) > 1 else _TAKERS[field.sort, field.is_needed]
+        names[take.__name__] = take
+        lines.append(f"    {taken} = {take.__name__}(fields, {asked})")
+        if field.default:
+            names[f"default_{taken}"] = field.default
+            lines.append(f"    if {taken} is None: {taken} = default_{taken}")
+    arguments = [f"{field.attribute}={field.attribute}" for field in kind.fields]
+    if kind.carries:
+        arguments.append("further=take_further(fields)")
+    lines.append(f"    return record({', '.join(arguments)})")
+    reader: Callable[[Fields], Record] = compiled("read", lines, names, of=kind.name)
+    return reader
 
 
-def _user(fields: Fields) -> User:
-    return User(
-        user_id=take_id(fields, "userId"),
-        name=take_text(fields, "name"),
-        email=take_text(fields, "email"),
-        initial=take_optional_text(fields, "initial"),
-        disabled=take_flag(fields, "disabled"),
-        further=take_further(fields),
-    )
-
-
-def _membership(fields: Fields) -> Membership:
-    return Membership(
-        organization_id=take_id(fields, "organizationId"),
-        user_id=take_id(fields, "userId"),
-        access_role=take_access_role(fields),
-        expires_at=take_time(fields, "expiresAt"),
-    )
-
-
-def _group(fields: Fields) -> Group:
-    return Group(
-        organization_id=take_id(fields, "organizationId"),
-        organization_user_group_id=take_id(fields, "organizationUserGroupId"),
-        group_name=take_text(fields, "groupName"),
-        further=take_further(fields),
-    )
-
-
-def _group_member(fields: Fields) -> GroupMember:
-    organization_id = take_id(fields, "organizationId")
-    group_id = take_id(fields, "organizationUserGroupId")
-    user_id, member_group_id = take_one_of(fields, "userId", "memberGroupId")
-    return GroupMember(
-        organization_id=organization_id,
-        organization_user_group_id=group_id,
-        user_id=user_id,
-        member_group_id=member_group_id,
-    )
-
-
-def _folder(fields: Fields) -> Folder:
-    return Folder(
-        organization_id=take_id(fields, "organizationId"),
-        folder_id=take_id(fields, "folderId"),
-        folder_name=take_text(fields, "folderName"),
-        parent_folder_id=take_optional_id(fields, "parentFolderId"),
-        access_type=take_access_type(fields),
-        further=take_further(fields),
-    )
-
-
-def _document(fields: Fields) -> Document:
-    return Document(
-        organization_id=take_id(fields, "organizationId"),
-        document_id=take_id(fields, "documentId"),
-        document_name=take_text(fields, "documentName"),
-        folder_id=take_optional_id(fields, "folderId"),
-        access_type=take_access_type(fields),
-        further=take_further(fields),
-    )
-
-
-def _grant(fields: Fields) -> Grant:
-    organization_id = take_id(fields, "organizationId")
-    folder_id, document_id = take_one_of(fields, "folderId", "documentId")
-    user_id, group_id = take_one_of(fields, "userId", "organizationUserGroupId")
-    return Grant(
-        organization_id=organization_id,
-        folder_id=folder_id,
-        document_id=document_id,
-        user_id=user_id,
-        organization_user_group_id=group_id,
-        access_role=take_access_role(fields),
-        expires_at=take_time(fields, "expiresAt"),
-    )
-
-
-def _context_grant(fields: Fields) -> ContextGrant:
-    organization_id = take_id(fields, "organizationId")
-    user_id, group_id = take_one_of(fields, "userId", "organizationUserGroupId")
-    return ContextGrant(
-        organization_id=organization_id,
-        user_id=user_id,
-        organization_user_group_id=group_id,
-        field=take_id(fields, "field"),
-        value=take_context_value(fields),
-        document_id=take_optional_id(fields, "documentId"),
-        expires_at=take_time(fields, "expiresAt"),
-    )
-
-
-_READERS: Mapping[str, Callable[[Fields], Record]] = {
-    Organization.kind: _organization,
-    User.kind: _user,
-    Membership.kind: _membership,
-    Group.kind: _group,
-    GroupMember.kind: _group_member,
-    Folder.kind: _folder,
-    Document.kind: _document,
-    Grant.kind: _grant,
-    ContextGrant.kind: _context_grant,
+_TAKERS: Mapping[tuple[Sort, bool], Callable[[Fields, str], object]] = {
+    (Sort.ID, True): take_id,
+    (Sort.ID, False): take_optional_id,
+    (Sort.TEXT, True): take_text,
+    (Sort.TEXT, False): take_optional_text,
+    (Sort.CONTEXT_VALUE, True): take_context_value,
+    (Sort.FLAG, False): take_flag,
+    (Sort.ACCESS_TYPE, False): take_access_type,
+    (Sort.ACCESS_ROLE, False): take_access_role,
+    (Sort.TIME, False): take_time,
 }
+"""Sort of value, and whether it is needed → what takes it out of an object."""
 
-KINDS = tuple(_READERS)
-"""Every kind, as the field ``kind`` names it."""
+_READERS = {name: _reader(kind) for name, kind in KINDS.items()}
 
-_CARRIERS = (Organization, User, Group, Folder, Document)
-"""Kinds whose further fields travel to the backend."""
-
-_CARRYING_KINDS = frozenset(carrier.kind for carrier in _CARRIERS)
-
-_KNOWN_FIELDS = {
-    Organization.kind: ("organizationId", "organizationName", "accessType", "disabled"),
-    User.kind: ("userId", "name", "email", "initial", "disabled"),
-    Membership.kind: ("organizationId", "userId", "accessRole", "expiresAt"),
-    Group.kind: ("organizationId", "organizationUserGroupId", "groupName"),
-    GroupMember.kind: ("organizationId", "organizationUserGroupId", "userId", "memberGroupId"),
-    Folder.kind: ("organizationId", "folderId", "folderName", "parentFolderId", "accessType"),
-    Document.kind: ("organizationId", "documentId", "documentName", "folderId", "accessType"),
-    Grant.kind: (
-        "organizationId",
-        "folderId",
-        "documentId",
-        "userId",
-        "organizationUserGroupId",
-        "accessRole",
-        "expiresAt",
-    ),
-    ContextGrant.kind: (
-        "organizationId",
-        "userId",
-        "organizationUserGroupId",
-        "field",
-        "value",
-        "documentId",
-        "expiresAt",
-    ),
-}
-
-
-_KNOWN = {kind: frozenset(fields) for kind, fields in _KNOWN_FIELDS.items()}
+_KNOWN = {name: frozenset(kind.field_names) for name, kind in KINDS.items()}
 
 _SETTLED_WHEN_GIVEN = {
-    Organization.kind: frozenset({"organizationId", "organizationName"}),
-    User.kind: frozenset({"userId", "name", "email", "initial"}),
-    Group.kind: frozenset({"organizationId", "organizationUserGroupId", "groupName"}),
-    Folder.kind: frozenset({"organizationId", "folderId", "folderName"}),
-    Document.kind: frozenset({"organizationId", "documentId", "documentName"}),
+    name: frozenset(field.name for field in kind.fields if field in kind.keys or field.sort is Sort.TEXT)
+    for name, kind in KINDS.items()
+    if kind.carries
 }
 """Of the kinds with further fields, those that decide nothing and cannot have been misspelt where they are given."""
 
@@ -266,7 +140,7 @@ def _refuse_misspelt(kind: str, unknown: list[str], fields: Fields) -> None:
         near = _misspelt(kind, name) if isinstance(name, str) else None
         if near is not None and not _stands_beside(kind, name, near, fields):
             raise MalformedRecordError(f"{quoted(name)}: is no field of {_a(kind)}; did you mean {near}?")
-        if kind not in _CARRYING_KINDS and not str(name).startswith(_NOTE):
+        if not KINDS[kind].carries and not str(name).startswith(_NOTE):
             raise MalformedRecordError(
                 f"{quoted(name)}: is no field of {_a(kind)} and would be ignored; leave it out, or begin a note's name"
                 f" with {_NOTE}"
@@ -280,11 +154,11 @@ def _stands_beside(kind: str, name: str, near: str, fields: Fields) -> bool:
 
 @lru_cache(maxsize=4096)
 def _misspelt(kind: str, name: str) -> str | None:
-    return None if name.startswith(_NOTE) else meant(name, _KNOWN_FIELDS[kind])
+    return None if name.startswith(_NOTE) else meant(name, KINDS[kind].field_names)
 
 
 def _remarks(kind: str, unknown: list[str]) -> tuple[str, ...]:
-    if kind not in _CARRYING_KINDS:
+    if not KINDS[kind].carries:
         return ()
     return tuple(remark for name in unknown if (remark := _remark(kind, name)) is not None)
 
@@ -294,9 +168,9 @@ def _remark(kind: str, name: str) -> str | None:
     """What there is to say of a field that travels on."""
     if name in _DECIDING:
         return f"{quoted(name)} decides nothing about {_a(kind)}: it travels to the backend like any other field"
-    if name.startswith(_NOTE) or meant(name, _KNOWN_FIELDS[kind]):
+    if name.startswith(_NOTE) or meant(name, KINDS[kind].field_names):
         return None
-    likely = resembling(name, _KNOWN_FIELDS[kind], cutoff=0.85)
+    likely = resembling(name, KINDS[kind].field_names, cutoff=0.85)
     return f"{quoted(name)} is no field that Usher knows; did you mean {likely}?" if likely else None
 
 
@@ -309,27 +183,17 @@ def _a(kind: str) -> str:
 
 def object_from_record(record: Record) -> dict[str, object]:
     """The JSON object of a record, ``kind`` first; what is absent or the default is left out, further fields are in."""
-    fields: dict[str, object] = {"kind": record.kind}
-    fields |= {name: value for name, value in _wire_values(record) if value is not None}
-    if isinstance(record, _CARRIERS):
+    kind = KINDS[record.kind]
+    fields: dict[str, object] = {"kind": kind.name}
+    for field in kind.fields:
+        value = getattr(record, field.attribute)
+        if value is None or value is False:
+            continue
+        fields[field.name] = _IN_JSON[field.sort](value) if field.sort in _IN_JSON else value
+    if isinstance(record, Carrier):
         fields.update(record.further)
     return fields
 
 
-def _wire_values(record: Record) -> list[tuple[str, object]]:
-    values: list[tuple[str, object]] = []
-    for name in _KNOWN_FIELDS[record.kind]:
-        value = getattr(record, _attribute(name))
-        if isinstance(value, datetime):
-            value = utc_text(value)
-        elif isinstance(value, AccessType | AccessRole):
-            value = str(value)
-        elif value is False:
-            value = None
-        values.append((name, value))
-    return values
-
-
-@lru_cache(maxsize=64)
-def _attribute(wire_name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in wire_name)
+_IN_JSON: Mapping[Sort, Callable[[Any], str]] = {Sort.TIME: utc_text, Sort.ACCESS_TYPE: str, Sort.ACCESS_ROLE: str}
+"""How values are written that stand otherwise in JSON than in records."""

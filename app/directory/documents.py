@@ -15,7 +15,8 @@ from typing import IO
 
 import yaml
 
-from app.directory.casting import KINDS, plural, record_from_object
+from app.access.kinds import KINDS
+from app.directory.casting import plural, record_from_object
 from app.directory.fields import MalformedRecordError, RepeatedKeys, object_from_pairs
 from app.directory.source import End, Found, Malformed, Reading, Remark, Verdict
 from app.directory.spelling import resembling

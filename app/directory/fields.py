@@ -120,33 +120,33 @@ _ACCESS_TYPES = {str(access_type): access_type for access_type in AccessType}
 _ACCESS_ROLES = {str(role): role for role in AccessRole}
 
 
-def take_access_type(fields: Fields) -> AccessType | None:
-    value = fields.pop("accessType", None)
+def take_access_type(fields: Fields, name: str) -> AccessType | None:
+    value = fields.pop(name, None)
     if value is None:
         return None
     if not isinstance(value, str) or value not in _ACCESS_TYPES:
-        raise MalformedRecordError(f"accessType: {quoted(value)} is not one of {', '.join(_ACCESS_TYPES)}")
+        raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(_ACCESS_TYPES)}")
     return _ACCESS_TYPES[value]
 
 
-def take_access_role(fields: Fields) -> AccessRole:
-    value = fields.pop("accessRole", None)
+def take_access_role(fields: Fields, name: str) -> AccessRole | None:
+    value = fields.pop(name, None)
     if value is None:
-        return AccessRole.EDITOR
+        return None
     if not isinstance(value, str) or value not in _ACCESS_ROLES:
-        raise MalformedRecordError(f"accessRole: {quoted(value)} is not one of {', '.join(_ACCESS_ROLES)}")
+        raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(_ACCESS_ROLES)}")
     return _ACCESS_ROLES[value]
 
 
-def take_context_value(fields: Fields) -> str:
+def take_context_value(fields: Fields, name: str) -> str:
     """Values are compared as text, so a number is taken as the text that it is written as."""
-    value = fields.pop("value", None)
+    value = fields.pop(name, None)
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         whole = isinstance(value, int) or value.is_integer()
         return str(int(value)) if whole and abs(value) <= MAX_INTEGER else repr(value)
     if value is None:
-        raise MalformedRecordError("value: is missing")
-    return _checked_id(value, "value")
+        raise MalformedRecordError(f"{name}: is missing")
+    return _checked_id(value, name)
 
 
 def take_time(fields: Fields, name: str) -> datetime | None:

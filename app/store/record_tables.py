@@ -6,14 +6,14 @@ before its own (or of its own: folders in folders).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from hashlib import blake2b
 from typing import Any, cast
 
 import orjson
-from sqlalchemy import Row, Table
+from sqlalchemy import Table
 from sqlmodel import SQLModel
 
+from app.access.kinds import KINDS, KINDS_BY_REFERENCE, RecordField, RecordKind, compiled
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -26,6 +26,7 @@ from app.access.records import (
     Membership,
     Organization,
     Record,
+    Sort,
     User,
 )
 from app.clock import epoch_ms, from_epoch_ms
@@ -76,208 +77,10 @@ class KindTable:
         return tuple(column.name for column in self.table.columns)
 
 
-def _ms(time: datetime | None) -> int | None:
-    return None if time is None else epoch_ms(time)
-
-
-def _time(ms: int | None) -> datetime | None:
-    return None if ms is None else from_epoch_ms(ms)
-
-
 def payload_and_digest(fields: Mapping[str, object]) -> tuple[str, str]:
     """Descriptive fields as canonical JSON (sorted keys, no spaces), and BLAKE2b-128 of its bytes in hexadecimal."""
     payload = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
     return payload.decode(), blake2b(payload, digest_size=16).hexdigest()
-
-
-def _described(row: Row[Any], *known: str) -> tuple[dict[str, Any], dict[str, object]]:
-    """The payload's known fields, and the further ones."""
-    payload: dict[str, Any] = orjson.loads(row.payload)
-    return payload, {name: value for name, value in payload.items() if name not in known}
-
-
-def _values_from_organization(record: Organization) -> Values:
-    described = {"organizationId": record.organization_id, "organizationName": record.organization_name}
-    return (
-        record.organization_id,
-        record.access_type.value,
-        record.disabled,
-        *payload_and_digest({**record.further, **described}),
-    )
-
-
-def _organization_from_row(row: Row[Any]) -> Organization:
-    payload, further = _described(row, "organizationId", "organizationName")
-    return Organization(
-        organization_id=row.organization_id,
-        organization_name=payload["organizationName"],
-        access_type=AccessType(row.access_type),
-        disabled=bool(row.disabled),
-        further=further,
-    )
-
-
-def _values_from_user(record: User) -> Values:
-    described = {"userId": record.user_id, "name": record.name, "email": record.email}
-    if record.initial is not None:
-        described["initial"] = record.initial
-    return (record.user_id, record.disabled, *payload_and_digest({**record.further, **described}))
-
-
-def _user_from_row(row: Row[Any]) -> User:
-    payload, further = _described(row, "userId", "name", "email", "initial")
-    return User(
-        user_id=row.user_id,
-        name=payload["name"],
-        email=payload["email"],
-        initial=payload.get("initial"),
-        disabled=bool(row.disabled),
-        further=further,
-    )
-
-
-def _values_from_membership(record: Membership) -> Values:
-    return (record.organization_id, record.user_id, record.access_role.value, _ms(record.expires_at))
-
-
-def _membership_from_row(row: Row[Any]) -> Membership:
-    return Membership(
-        organization_id=row.organization_id,
-        user_id=row.user_id,
-        access_role=AccessRole(row.access_role),
-        expires_at=_time(row.expires_at),
-    )
-
-
-def _values_from_group(record: Group) -> Values:
-    described = {"organizationUserGroupId": record.organization_user_group_id, "groupName": record.group_name}
-    return (
-        record.organization_id,
-        record.organization_user_group_id,
-        *payload_and_digest({**record.further, **described}),
-    )
-
-
-def _group_from_row(row: Row[Any]) -> Group:
-    payload, further = _described(row, "organizationUserGroupId", "groupName")
-    return Group(
-        organization_id=row.organization_id,
-        organization_user_group_id=row.organization_user_group_id,
-        group_name=payload["groupName"],
-        further=further,
-    )
-
-
-def _values_from_group_member(record: GroupMember) -> Values:
-    return (
-        record.organization_id,
-        record.organization_user_group_id,
-        record.user_id or "",
-        record.member_group_id or "",
-    )
-
-
-def _group_member_from_row(row: Row[Any]) -> GroupMember:
-    return GroupMember(
-        organization_id=row.organization_id,
-        organization_user_group_id=row.organization_user_group_id,
-        user_id=row.user_id or None,
-        member_group_id=row.member_group_id or None,
-    )
-
-
-def _values_from_folder(record: Folder) -> Values:
-    described = {"folderId": record.folder_id, "folderName": record.folder_name}
-    return (
-        record.organization_id,
-        record.folder_id,
-        record.parent_folder_id or "",
-        record.access_type.value if record.access_type else "",
-        *payload_and_digest({**record.further, **described}),
-    )
-
-
-def _folder_from_row(row: Row[Any]) -> Folder:
-    payload, further = _described(row, "folderId", "folderName")
-    return Folder(
-        organization_id=row.organization_id,
-        folder_id=row.folder_id,
-        folder_name=payload["folderName"],
-        parent_folder_id=row.parent_folder_id or None,
-        access_type=AccessType(row.access_type) if row.access_type else None,
-        further=further,
-    )
-
-
-def _values_from_document(record: Document) -> Values:
-    described = {"documentId": record.document_id, "documentName": record.document_name}
-    return (
-        record.organization_id,
-        record.document_id,
-        record.folder_id or "",
-        record.access_type.value if record.access_type else "",
-        *payload_and_digest({**record.further, **described}),
-    )
-
-
-def _document_from_row(row: Row[Any]) -> Document:
-    payload, further = _described(row, "documentId", "documentName")
-    return Document(
-        organization_id=row.organization_id,
-        document_id=row.document_id,
-        document_name=payload["documentName"],
-        folder_id=row.folder_id or None,
-        access_type=AccessType(row.access_type) if row.access_type else None,
-        further=further,
-    )
-
-
-def _values_from_grant(record: Grant) -> Values:
-    return (
-        record.organization_id,
-        record.folder_id or "",
-        record.document_id or "",
-        record.user_id or "",
-        record.organization_user_group_id or "",
-        record.access_role.value,
-        _ms(record.expires_at),
-    )
-
-
-def _grant_from_row(row: Row[Any]) -> Grant:
-    return Grant(
-        organization_id=row.organization_id,
-        folder_id=row.folder_id or None,
-        document_id=row.document_id or None,
-        user_id=row.user_id or None,
-        organization_user_group_id=row.organization_user_group_id or None,
-        access_role=AccessRole(row.access_role),
-        expires_at=_time(row.expires_at),
-    )
-
-
-def _values_from_context_grant(record: ContextGrant) -> Values:
-    return (
-        record.organization_id,
-        record.user_id or "",
-        record.organization_user_group_id or "",
-        record.field,
-        record.value,
-        record.document_id or "",
-        _ms(record.expires_at),
-    )
-
-
-def _context_grant_from_row(row: Row[Any]) -> ContextGrant:
-    return ContextGrant(
-        organization_id=row.organization_id,
-        user_id=row.user_id or None,
-        organization_user_group_id=row.organization_user_group_id or None,
-        field=row.field,
-        value=row.value,
-        document_id=row.document_id or None,
-        expires_at=_time(row.expires_at),
-    )
 
 
 def core_table(row_type: type[SQLModel]) -> Table:
@@ -285,48 +88,119 @@ def core_table(row_type: type[SQLModel]) -> Table:
     return cast("Table", row_type.__table__)  # type: ignore[attr-defined] # SQLModel's types do not show it
 
 
-_ORGANIZATION = Reference(Organization.kind, ("organization_id",), "organizationId")
-_USER = Reference(User.kind, ("user_id",), "userId")
-_GROUP = Reference(Group.kind, ("organization_id", "organization_user_group_id"), "organizationUserGroupId")
-_MEMBER_GROUP = Reference(Group.kind, ("organization_id", "member_group_id"), "memberGroupId")
-_FOLDER = Reference(Folder.kind, ("organization_id", "folder_id"), "folderId")
-_PARENT_FOLDER = Reference(Folder.kind, ("organization_id", "parent_folder_id"), "parentFolderId")
-_DOCUMENT = Reference(Document.kind, ("organization_id", "document_id"), "documentId")
+_TO_COLUMN = {
+    Sort.ID: "record.{0}",
+    Sort.CONTEXT_VALUE: "record.{0}",
+    Sort.FLAG: "record.{0}",
+    Sort.ACCESS_TYPE: "record.{0}.value",
+    Sort.ACCESS_ROLE: "record.{0}.value",
+    Sort.TIME: "None if record.{0} is None else epoch_ms(record.{0})",
+}
+"""Sort of value → how it is stored. Texts stand in the payload."""
 
-KIND_TABLES: Sequence[KindTable] = (
-    KindTable(Organization.kind, core_table(OrganizationRow), _values_from_organization, _organization_from_row, ()),
-    KindTable(User.kind, core_table(UserRow), _values_from_user, _user_from_row, ()),
-    KindTable(Group.kind, core_table(GroupRow), _values_from_group, _group_from_row, (_ORGANIZATION,)),
+_TO_OPTIONAL_COLUMN = _TO_COLUMN | {
+    Sort.ID: "record.{0} or ''",
+    Sort.ACCESS_TYPE: "record.{0}.value if record.{0} else ''",
+}
+
+_FROM_COLUMN = {
+    Sort.ID: "row.{0}",
+    Sort.CONTEXT_VALUE: "row.{0}",
+    Sort.FLAG: "bool(row.{0})",
+    Sort.ACCESS_TYPE: "AccessType(row.{0})",
+    Sort.ACCESS_ROLE: "AccessRole(row.{0})",
+    Sort.TIME: "None if row.{0} is None else from_epoch_ms(row.{0})",
+}
+
+_FROM_OPTIONAL_COLUMN = _FROM_COLUMN | {
+    Sort.ID: "row.{0} or None",
+    Sort.ACCESS_TYPE: "AccessType(row.{0}) if row.{0} else None",
+}
+
+
+def _values_from_record(kind: RecordKind) -> Callable[[Any], Values]:
+    lines = ["def values_from_record(record):"]
+    values = []
+    for field in kind.fields:
+        if field.sort is not Sort.TEXT:
+            forms = _TO_COLUMN if field.is_given else _TO_OPTIONAL_COLUMN
+            values.append(forms[field.sort].format(field.attribute))
+    if kind.carries:
+        described = [f"{field.name!r}: record.{field.attribute}" for field in _described(kind) if field.is_needed]
+        lines.append(f"    described = {{**record.further, {', '.join(described)}}}")
+        for field in _described(kind):
+            if not field.is_needed:
+                lines.append(f"    if record.{field.attribute} is not None:")
+                lines.append(f"        described[{field.name!r}] = record.{field.attribute}")
+        values.append("*payload_and_digest(described)")
+    lines.append(f"    return ({', '.join(values)},)")
+    names = {"epoch_ms": epoch_ms, "payload_and_digest": payload_and_digest}
+    codec: Callable[[Any], Values] = compiled("values_from_record", lines, names, of=kind.name)
+    return codec
+
+
+def _record_from_row(kind: RecordKind) -> Callable[[Any], Record]:
+    lines = ["def record_from_row(row):"]
+    values = []
+    if kind.carries:
+        lines.append("    payload = loads(row.payload)")
+    for field in kind.fields:
+        if field.sort is Sort.TEXT:
+            value = f"payload.pop({field.name!r}{'' if field.is_needed else ', None'})"
+        else:
+            forms = _FROM_COLUMN if field.is_given else _FROM_OPTIONAL_COLUMN
+            value = forms[field.sort].format(field.attribute)
+        values.append(f"{field.attribute}={value}")
+    if kind.own_id:
+        lines.append(f"    del payload[{kind.own_id.name!r}]")
+        # After the known fields were taken out: arguments are evaluated in their order.
+        values.append("further=payload")
+    lines.append(f"    return record({', '.join(values)})")
+    names = {
+        "record": kind.record,
+        "loads": orjson.loads,
+        "from_epoch_ms": from_epoch_ms,
+        "AccessType": AccessType,
+        "AccessRole": AccessRole,
+    }
+    codec: Callable[[Any], Record] = compiled("record_from_row", lines, names, of=kind.name)
+    return codec
+
+
+def _described(kind: RecordKind) -> list[RecordField]:
+    """The fields in the payload: what describes the record, and its own id."""
+    return [field for field in kind.fields if field is kind.own_id or field.sort is Sort.TEXT]
+
+
+def _reference(field: RecordField) -> Reference:
+    *within, _ = KINDS[field.refers_to].keys
+    return Reference(field.refers_to, (*(key.attribute for key in within), field.attribute), field.name)
+
+
+def _references(kind: RecordKind) -> tuple[Reference, ...]:
+    """Where a record always refers to a group, folder or document, that one vouches for the organization."""
+    references = [_reference(field) for field in kind.references]
+    always = [{field} for field in kind.references if field.is_needed] + [set(group) for group in kind.alternatives]
+    vouched = any(all(len(_reference(field).columns) > 1 for field in group) for group in always)
+    return tuple(one for one in references if not (vouched and one.kind == Organization.kind))
+
+
+_ROWS: Mapping[str, type[SQLModel]] = {
+    Organization.kind: OrganizationRow,
+    User.kind: UserRow,
+    Membership.kind: MembershipRow,
+    Group.kind: GroupRow,
+    GroupMember.kind: GroupMemberRow,
+    Folder.kind: FolderRow,
+    Document.kind: DocumentRow,
+    Grant.kind: GrantRow,
+    ContextGrant.kind: ContextGrantRow,
+}
+
+KIND_TABLES: Sequence[KindTable] = tuple(
     KindTable(
-        Folder.kind, core_table(FolderRow), _values_from_folder, _folder_from_row, (_ORGANIZATION, _PARENT_FOLDER)
-    ),
-    KindTable(
-        Document.kind, core_table(DocumentRow), _values_from_document, _document_from_row, (_ORGANIZATION, _FOLDER)
-    ),
-    KindTable(
-        Membership.kind,
-        core_table(MembershipRow),
-        _values_from_membership,
-        _membership_from_row,
-        (_ORGANIZATION, _USER),
-    ),
-    # Where a record refers to a group, folder or document, that one vouches for the organization.
-    KindTable(
-        GroupMember.kind,
-        core_table(GroupMemberRow),
-        _values_from_group_member,
-        _group_member_from_row,
-        (_GROUP, _USER, _MEMBER_GROUP),
-    ),
-    KindTable(
-        Grant.kind, core_table(GrantRow), _values_from_grant, _grant_from_row, (_FOLDER, _DOCUMENT, _USER, _GROUP)
-    ),
-    KindTable(
-        ContextGrant.kind,
-        core_table(ContextGrantRow),
-        _values_from_context_grant,
-        _context_grant_from_row,
-        (_ORGANIZATION, _USER, _GROUP, _DOCUMENT),
-    ),
+        kind.name, core_table(_ROWS[kind.name]), _values_from_record(kind), _record_from_row(kind), _references(kind)
+    )
+    for kind in KINDS_BY_REFERENCE
 )
 """Every kind, referred-to kinds first."""

@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.access.kinds import KINDS
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -22,7 +23,7 @@ from app.access.records import (
     Record,
     User,
 )
-from app.directory.casting import KINDS, object_from_record, plural, record_from_object
+from app.directory.casting import object_from_record, plural, record_from_object
 from app.directory.fields import MalformedRecordError
 from app.directory.jsonl import object_from_line
 

@@ -25,6 +25,7 @@ from app.access.records import (
 )
 from app.directory.source import EVERYTHING, End, Found, ReadRequest, Verdict
 from tests.faults.clock import START
+from tests.worlds.references import references
 
 HOME = "acme"
 """The organization that is never taken away."""
@@ -211,7 +212,7 @@ class Company:
     def _tidy(self) -> None:
         """Takes away what refers to something that is not there: what becomes of such records is tried elsewhere."""
         while dangling := [
-            key for key, record in self.records.items() if any(one not in self.records for one in record.references)
+            key for key, record in self.records.items() if any(one not in self.records for one in references(record))
         ]:
             for key in dangling:
                 del self.records[key]

@@ -31,6 +31,7 @@ from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Refresh
 from app.store.schema import METADATA
 from tests.tables import make_tables
+from tests.worlds.references import references
 
 pytestmark = pytest.mark.slow
 
@@ -197,7 +198,7 @@ class NaiveModel:
 
     @staticmethod
     def counts(record: Record, model: dict[Key, Record]) -> bool:
-        if any(key not in model for key in record.references):
+        if any(key not in model for key in references(record)):
             return False
         seen = set()
         while isinstance(record, Folder) and record.parent_folder_id is not None:

@@ -32,6 +32,7 @@ from sqlalchemy import (
     select,
 )
 
+from app.access.kinds import KINDS
 from app.store.directory_tables import SOURCE_TABLES
 from app.store.record_tables import KIND_TABLES, KindTable
 from app.text import quoted
@@ -108,13 +109,8 @@ def place_of(connection: Connection, tables: ScratchTables, row: Mapping[str, An
 
 def described(tables: ScratchTables, row: Row[Any]) -> str:
     """A record as reports name it: its kind and the ids that it has."""
-    ids = ((_wire_name(name), getattr(row, name)) for name in tables.keys)
+    ids = ((field.name, getattr(row, field.attribute)) for field in KINDS[tables.kind].keys)
     return f"{tables.kind} {', '.join(f'{name}={quoted(value)}' for name, value in ids if value)}"
-
-
-def _wire_name(column: str) -> str:
-    first, *others = column.split("_")
-    return first + "".join(word.capitalize() for word in others)
 
 
 def same(left: FromClause, right: FromClause, columns: Sequence[str]) -> ColumnElement[bool]:

@@ -1,0 +1,154 @@
+"""The kinds of record and their fields, as the classes of ``app.access.records`` declare them.
+
+Whatever treats all kinds alike follows from here: casting, row codecs, exports, references, explanations. What every
+record passes through is compiled once into a function that is as fast as one written by hand (``compiled``).
+"""
+
+import linecache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from datetime import datetime
+from functools import cached_property
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from app.access.records import (
+    AccessRole,
+    AccessType,
+    ContextGrant,
+    Document,
+    Folder,
+    Form,
+    Grant,
+    Group,
+    GroupMember,
+    Membership,
+    Organization,
+    Record,
+    Sort,
+    User,
+)
+
+_SORT_OF_TYPE = {
+    bool: Sort.FLAG,
+    AccessType: Sort.ACCESS_TYPE,
+    AccessRole: Sort.ACCESS_ROLE,
+    datetime: Sort.TIME,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordField:
+    """A field of a kind."""
+
+    name: str
+    """As the directory and the backend call it."""
+    attribute: str
+    """As records call it, and the columns of tables."""
+    sort: Sort
+    is_needed: bool
+    default: object
+    """What an absent one counts as; None: as absent."""
+    refers_to: str
+    """The kind of record without which a record that gives this field means nothing; empty: it is no reference."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether every record has a value in it."""
+        return self.is_needed or self.default is not None
+
+
+@dataclass(frozen=True)
+class RecordKind:
+    """A kind of record."""
+
+    name: str
+    record: type[Record]
+    fields: Sequence[RecordField]
+    carries: bool
+    """Whether it may have further fields, which travel to the backend."""
+
+    @cached_property
+    def by_attribute(self) -> Mapping[str, RecordField]:
+        return {field.attribute: field for field in self.fields}
+
+    @cached_property
+    def field_names(self) -> tuple[str, ...]:
+        """What the directory calls its fields."""
+        return tuple(field.name for field in self.fields)
+
+    @cached_property
+    def keys(self) -> Sequence[RecordField]:
+        """What identifies a record."""
+        return tuple(self.by_attribute[attribute] for attribute in self.record.key_fields)
+
+    @cached_property
+    def own_id(self) -> RecordField | None:
+        """The id that is the record's own, of kinds that others refer to."""
+        return self.keys[-1] if self.carries else None
+
+    @cached_property
+    def alternatives(self) -> Sequence[Sequence[RecordField]]:
+        """Sets of fields of which exactly one is given."""
+        return tuple(tuple(self.by_attribute[attribute] for attribute in group) for group in self.record.exactly_one_of)
+
+    @cached_property
+    def references(self) -> Sequence[RecordField]:
+        """The fields that name other records."""
+        return tuple(field for field in self.fields if field.refers_to)
+
+
+def name_of_attribute(attribute: str) -> str:
+    """``expires_at`` as the directory calls it: ``expiresAt``."""
+    first, *others = attribute.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def compiled(name: str, lines: Iterable[str], names: Mapping[str, object], *, of: str) -> Any:
+    """The function ``name`` of the kind ``of`` that the lines define; they see ``names``, and stand in tracebacks."""
+    text = "\n".join(lines) + "\n"
+    file = f"<{name} {of}, made by {__name__}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope = dict(names)
+    exec(compile(text, file, "exec"), scope)  # noqa: S102 - made of names in our own classes, of nothing from outside
+    return scope[name]
+
+
+def _kind_of(record: type[Record]) -> RecordKind:
+    hints = get_type_hints(record, include_extras=True)
+    carries = "further" in hints
+    found = []
+    for field in fields(record):
+        if field.name == "further":
+            continue
+        form = _form(hints[field.name])
+        is_own_id = carries and field.name == record.key_fields[-1]
+        found.append(
+            RecordField(
+                name=name_of_attribute(field.name),
+                attribute=field.name,
+                sort=form.sort,
+                is_needed=field.default is MISSING,
+                default=None if field.default is MISSING else field.default,
+                refers_to="" if is_own_id else form.of,
+            )
+        )
+    return RecordKind(record.kind, record, tuple(found), carries)
+
+
+def _form(hint: Any) -> Form:
+    if get_origin(hint) is Annotated:
+        form = get_args(hint)[1]
+        assert isinstance(form, Form)  # noqa: S101 - nothing else annotates them
+        return form
+    given = [part for part in get_args(hint) if part is not type(None)]
+    return _form(given[0]) if given else Form(_SORT_OF_TYPE[hint])
+
+
+KINDS: Mapping[str, RecordKind] = {
+    record.kind: _kind_of(record)
+    for record in (Organization, User, Membership, Group, GroupMember, Folder, Document, Grant, ContextGrant)
+}
+"""Every kind, by its name, in the order in which people are told of them."""
+
+KINDS_BY_REFERENCE: Sequence[RecordKind] = tuple(sorted(KINDS.values(), key=lambda kind: not kind.carries))
+"""Every kind, referred-to kinds first."""
