@@ -1,0 +1,159 @@
+"""The contract suite of sources, passed by those that need nothing but files; and by none that breaks it."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.access.records import User
+from app.directory.contract_suite import Content, SourceContract, World
+from app.directory.file import FileSource
+from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
+
+
+class FileWorld(World):
+    """An archive of JSON Lines: of a plain file, nobody can tell that whole lines are missing at its end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "people.jsonl.gz"
+
+    def source(self) -> FileSource:
+        return FileSource(self._path, name="people")
+
+    def bring(self, content: Content) -> None:
+        records = [
+            *(
+                {"kind": "user", "userId": one, "name": person.name, "email": person.email}
+                for one, person in content.people.items()
+            ),
+            *(
+                {"kind": "membership", "organizationId": team, "userId": one}
+                for team, members in content.teams.items()
+                for one in sorted(members)
+            ),
+        ]
+        self._lines = [json.dumps(record) for record in records]
+        self._write()
+
+    @contextmanager
+    def cut(self, share: float) -> Iterator[None]:
+        whole = self._path.read_bytes()
+        self._path.write_bytes(whole[: int(len(whole) * share)])
+        yield
+        self._path.write_bytes(whole)
+
+    def spoil(self, person_id: str, text: str) -> None:
+        self._lines.insert(3, json.dumps({"kind": "user", "userId": person_id, "name": text, "email": ""}))
+        self._write()
+
+    def deepen(self, person_id: str, depth: int) -> None:
+        deep = "[" * depth + "]" * depth
+        self._lines.insert(3, f'{{"kind":"user","userId":"{person_id}","name":"Deep","email":"","odd":{deep}}}')
+        self._write()
+
+    def failures(self):
+        @contextmanager
+        def of(path: Path) -> Iterator[FileSource]:
+            yield FileSource(path)
+
+        plain = self._path.with_name("plain.jsonl.gz")
+        plain.write_bytes(b"plain")
+        return {
+            "missing": of(self._path.with_name("missing.jsonl")),
+            "a folder": of(self._path.parent),
+            "no archive": of(plain),
+        }
+
+    def _write(self) -> None:
+        # Times and sizes tell a file that is written to meanwhile: a reader of the old one keeps it.
+        unfinished = self._path.with_suffix(".part")
+        unfinished.write_bytes(gzip.compress("".join(f"{line}\n" for line in self._lines).encode(), 1))
+        unfinished.replace(self._path)
+
+
+class TestFiles(SourceContract):
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> FileWorld:
+        return FileWorld(tmp_path)
+
+
+# A suite that nothing fails would be none.
+
+
+class Faulty(World):
+    """A world whose source does one thing wrong."""
+
+    secret = "hunter2"
+
+    def __init__(self, fault: str) -> None:
+        self._fault = fault
+
+    def source(self) -> "FaultySource":
+        return FaultySource(self._fault, self._content)
+
+    def bring(self, content: Content) -> None:
+        self._content = content
+
+    @contextmanager
+    def cut(self, share: float) -> Iterator[None]:
+        yield
+
+    def spoil(self, person_id: str, text: str) -> None:
+        self._content = Content({**self._content.people, person_id: (text, "")}, self._content.teams)  # type: ignore[dict-item]
+
+    def deepen(self, person_id: str, depth: int) -> None:
+        self._fault = "raises"
+
+    def failures(self):
+        @contextmanager
+        def told() -> Iterator[FaultySource]:
+            yield FaultySource("tells", self._content)
+
+        return {"told": told()}
+
+
+class FaultySource:
+    name = "faulty"
+
+    def __init__(self, fault: str, content: Content) -> None:
+        self._fault = fault
+        self._content = content
+
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+        if self._fault == "raises":
+            raise RuntimeError("deep")
+        if self._fault == "tells":
+            yield End(Verdict.FAILED, "cannot log in with hunter2")
+            return
+        if self._fault == "two verdicts":
+            yield End(Verdict.COMPLETE)
+        held = [
+            Found(User(user_id=one, name=name, email=email), one) for one, (name, email) in self._content.people.items()
+        ]
+        yield from held[5:] if self._fault == "skips" else held
+        if self._fault != "no verdict":
+            yield End(Verdict.COMPLETE)
+
+
+@pytest.mark.parametrize(
+    ("fault", "test"),
+    [
+        ("skips", "test_what_the_directory_says_is_read_and_ends_with_one_verdict"),
+        ("two verdicts", "test_an_empty_directory_is_no_failure"),
+        ("no verdict", "test_an_empty_directory_is_no_failure"),
+        ("raises", "test_each_read_begins_anew"),
+        ("", "test_wherever_it_is_cut_it_is_not_complete"),
+        ("", "test_whoever_is_gone_is_gone"),
+        ("", "test_memory_does_not_grow_with_the_directory"),
+        ("", "test_a_nul_character_reaches_no_record"),
+        ("", "test_half_a_surrogate_pair_reaches_no_record"),
+        ("", "test_what_is_nested_too_deep_reaches_no_record"),
+        ("", "test_no_reason_tells_a_secret"),
+    ],
+)
+def test_a_source_that_breaks_it_fails(fault: str, test: str) -> None:
+    with pytest.raises((AssertionError, RuntimeError)):
+        getattr(SourceContract(), test)(Faulty(fault))
