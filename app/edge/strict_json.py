@@ -49,8 +49,8 @@ def values(raw: bytes) -> int:
 def parse(raw: bytes, *, odd_values: bool = False) -> object:
     """The value of a JSON text in UTF-8. Raises `InvalidArgument` saying what is wrong with it."""
     try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
+        value = _loads(raw)
+    except (ValueError, RecursionError):
         return parse_slowly(raw, odd_values=odd_values)
     if _is_proven(raw, value):
         return value
@@ -59,44 +59,65 @@ def parse(raw: bytes, *, odd_values: bool = False) -> object:
     return parse_slowly(raw, odd_values=odd_values)
 
 
+def _loads(raw: bytes) -> object:
+    """The value of a text that may be ambiguous still; refused is what either reader refuses.
+
+    orjson copies the text and keeps a tree of it beside the value. Of a large text that is nearly twice its size, which
+    the reader of the standard library spares for hardly more time, as long as the text takes a byte for a character.
+    """
+    if len(raw) <= _SMALL or not raw.isascii() or b"\\ud" in raw or b"\\uD" in raw:
+        return orjson.loads(raw)
+    return json.loads(raw.decode("ascii"), parse_float=_float_or_refused, parse_constant=_float_or_refused)
+
+
+def _float_or_refused(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(digits)
+    return value
+
+
 def _is_proven(raw: bytes, value: object) -> bool:
     """Whether `value`, as orjson read it from `raw`, is certainly all that `raw` says. False means: look closer.
 
-    orjson itself refuses a byte order mark, invalid UTF-8, lone surrogates, NaN and infinities.
+    Those who read it refuse a byte order mark, invalid UTF-8, lone surrogates, NaN and infinities by themselves.
     """
     if b"\\" in raw and (b"\\u0000" in raw or b"\\u003a" in raw or b"\\u003A" in raw):
         return False
     if _PERHAPS_TOO_LARGE in raw.translate(_DIGITS_TO_ZERO):
         return False
+    if len(raw) > _SMALL:
+        return _is_shallow_and_has(value, raw.count(b":"))
     try:
-        written = orjson.dumps(value, option=orjson.OPT_INDENT_2 if len(raw) <= _SMALL else 0)
+        written = orjson.dumps(value, option=orjson.OPT_INDENT_2)
     except TypeError:  # nested deeper than orjson writes
         return False
     # Written back, a value that has lost a duplicate key has lost that key's colon too. (Colons in strings are never
-    # escaped by orjson, and a text that escapes them was sorted out above.)
-    if written.count(b":") != raw.count(b":"):
-        return False
-    if len(raw) > _SMALL:
-        return _is_shallow(value)
-    # Newlines in strings are escaped, so one that is followed by more than 32 steps of indentation stands before a
-    # value that lies deeper than that.
-    return _TOO_DEEP not in written
+    # escaped by orjson, and a text that escapes them was sorted out above.) Newlines in strings are escaped, so one
+    # that is followed by more than 32 steps of indentation stands before a value that lies deeper than that.
+    return written.count(b":") == raw.count(b":") and _TOO_DEEP not in written
 
 
-def _is_shallow(value: object) -> bool:
-    """The same of the value itself: indented, a large one may take 33 times what it is."""
-    level = [value]
+def _is_shallow_and_has(value: object, colons: int) -> bool:
+    """The same of the value itself: a large one, written back, would take its size again, indented 33 times that."""
+    level: list[dict[str, object] | list[object]] = [[value]]
     for _ in range(MAX_DEPTH + 1):
-        level = [
-            child
-            for item in level
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
-            if child.__class__ is dict or child.__class__ is list
-        ]
-        if not level:
-            return True
-    return False
+        below: list[dict[str, object] | list[object]] = []
+        for item in level:
+            if isinstance(item, dict):
+                colons -= len(item)
+                for key in item:
+                    if ":" in key:
+                        colons -= key.count(":")
+            for child in item.values() if isinstance(item, dict) else item:
+                if isinstance(child, str):
+                    if ":" in child:
+                        colons -= child.count(":")
+                elif isinstance(child, dict | list):
+                    below.append(child)
+        level = below
+    # What is left lies in as many as may be; it holds nothing that would lie in one more.
+    return colons == 0 and not any(level)
 
 
 def parse_slowly(raw: bytes, *, odd_values: bool = False) -> object:
