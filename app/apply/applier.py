@@ -369,16 +369,11 @@ class Applier:
     def _note_unsupported(self, outcomes: Outcomes, outcome: BatchOutcome) -> None:
         """Keeps in mind what is to be told when the backend turns out to have the operation after all, also where the
         settings say that it has none of them: settings change."""
-        capabilities = self._sender.capabilities
         for operation, ordinals in outcome.done.items():
             if self._sender.tells_without_roles(operation):
                 outcomes.without_roles[operation].extend(ordinals)
-        operation = outcome.batch.operation
-        if capabilities.is_unsupported(operation):
-            unsupported = {Fate.UNSUPPORTED, Fate.LEFT_BEHIND}
-            outcomes.owed[operation].extend(
-                ordinal for ordinal, fate in outcome.others.items() if fate.fate in unsupported
-            )
+        for operation, ordinals in outcome.unsupported.items():
+            outcomes.owed[operation].extend(ordinals)
 
     def _write_down(
         self, connection: Connection, turn: "_Turn", fresh: list[Batch], now_ms: int

@@ -116,6 +116,9 @@ class BatchOutcome:
     batch: Batch
     done: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """By the operations that succeeded for them, the ordinals of items that are done."""
+    unsupported: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By the operations that the backend lacks for them, the ordinals of items that were to be told or deleted by it;
+    their own operation, or one that was to be sent instead of it or after it."""
     others: dict[int, ItemOutcome] = field(default_factory=dict)
     """By ordinal, the items with another fate than done."""
     added_again: list[int] = field(default_factory=list)
@@ -152,6 +155,7 @@ class Sender:
         outcome = BatchOutcome(batch)
         try:
             fates = self._attempt(batch.operation, batch.items, outcome)
+            self._note_unsupported(batch.operation, fates, outcome)
             self._mend(batch, fates, outcome)
             for ordinal, fate in fates.items():
                 if fate.fate is Fate.DONE:
@@ -188,7 +192,9 @@ class Sender:
         for further in _FURTHER.get(operation, ()):
             items = [told for item in existing if item.in_force and (told := _further_item(further, item)) is not None]
             for together in _in_calls(further, items, self._batch_size):
-                for ordinal, fate in self._attempt(further, together, outcome).items():
+                fates = self._attempt(further, together, outcome)
+                self._note_unsupported(further, fates, outcome)
+                for ordinal, fate in fates.items():
                     # What it cannot be told for want of the operation counts as told, as everywhere.
                     if fate.fate in {Fate.DONE, Fate.UNSUPPORTED}:
                         outcome.done[further].append(ordinal)
@@ -202,7 +208,9 @@ class Sender:
         """Sends another operation for the items than their own, which was refused; those for which it succeeded."""
         done: list[int] = []
         for together in _in_calls(operation, items, self._batch_size):
-            for ordinal, tried in self._attempt(operation, together, outcome).items():
+            attempted = self._attempt(operation, together, outcome)
+            self._note_unsupported(operation, attempted, outcome)
+            for ordinal, tried in attempted.items():
                 fate, refusal = tried, refusals[ordinal]
                 if fate.fate is Fate.DONE:
                     done.append(ordinal)
@@ -213,6 +221,14 @@ class Sender:
                 outcome.others[ordinal] = _unconfirmed({ordinal: fate})[ordinal] if refusal.unconfirmed else fate
         outcome.done[operation].extend(done)
         return done
+
+    def _note_unsupported(self, operation: str, fates: Mapping[int, ItemOutcome], outcome: BatchOutcome) -> None:
+        """Nobody tells them now; when the backend turns out to have the operation after all, they are owed to it."""
+        if self._capabilities.is_unsupported(operation):
+            unsupported = {Fate.UNSUPPORTED, Fate.LEFT_BEHIND}
+            outcome.unsupported[operation].extend(
+                ordinal for ordinal, fate in fates.items() if fate.fate in unsupported
+            )
 
     def _attempt(self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome) -> dict[int, ItemOutcome]:
         """One call of the operation, or those that its refusal makes necessary; the fate of every item."""

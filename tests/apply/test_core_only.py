@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from werkzeug.wrappers import Response
 
 from app.contract.operation import Tier
 from app.contract.operations import by_name
@@ -237,3 +238,38 @@ def test_backend_that_learns_the_rest_is_told_after_a_verify(core: Any) -> None:
     assert held["members"]["bob"] == ("Bob", "viewer")
     core.wire.forget()
     assert core.sync().calls == 0
+
+
+def test_what_is_met_by_an_add_is_told_the_rest_when_the_backend_can_be_told(world: Any, fill: Any) -> None:
+    """Nothing is known of things that are there: an add becomes an update, and what that does not tell follows it."""
+    world.operations = "auto"
+    world.directory.organization("acme")
+    world.sync()  # what is there by then would be adopted
+    fill(world.directory)
+    folders = [
+        {"folderId": folder, "folderName": folder.title(), "accessType": "public"} for folder in ("specs", "drafts")
+    ]
+    world.ask("add_folder", organizationId="acme", folders=folders)
+    documents = [
+        {"documentId": name, "documentName": "old", "accessType": "public"} for name in ("roadmap", "salaries")
+    ]
+    world.ask("add_documents", organizationId="acme", documents=documents)
+    lacked = {"update_folder_access", "move_documents", "update_document_access"}
+
+    def hook(name: str, data: dict[str, Any], backend: Any) -> Response:
+        if name in lacked:
+            return Response(b"<html>no such page</html>", 404, content_type="text/html")
+        answer: Response = backend()
+        return answer
+
+    world.wire.hook = hook
+    assert world.sync().status == "done"
+    world.wire.hook = None
+    world.clock.move_on(hours=7)
+    assert world.sync().status == "done"
+    held = world.held()
+    assert (held["folders"]["specs"][2], held["folders"]["drafts"][2]) == ("restricted", None)
+    assert held["documents"]["roadmap"][:2] == ("Roadmap", "drafts")
+    assert held["documents"]["salaries"] == ("Salaries", "specs", "restricted")
+    world.wire.forget()
+    assert world.sync().calls == 0
