@@ -37,10 +37,6 @@ STYLES: Mapping[str, str] = {
 }
 
 
-_ID_WIDTH = 15
-"""What the id of a run takes, shortened as far as it can be."""
-
-
 def without_colours() -> bool:
     """Whether whoever looks wants no colours, by what the environment says."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
@@ -95,15 +91,17 @@ def show_table(
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
 
+    rows = [[printable(cell) for cell in row] for row in rows]
+    first_width = max((len(row[0]) for row in rows), default=0)
     table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for number, heading in enumerate(headings):
         if one_line:
-            table.add_column(heading, no_wrap=True, overflow="ellipsis", min_width=_ID_WIDTH if not number else None)
+            table.add_column(heading, no_wrap=True, overflow="ellipsis", min_width=first_width if not number else None)
         else:
             table.add_column(heading, overflow="fold")
     for row in rows:
         # A Text is taken as it is: no name can switch colours on.
-        table.add_row(*[Text(printable(cell), style=STYLES.get(cell, "")) for cell in row])
+        table.add_row(*[Text(cell, style=STYLES.get(cell, "")) for cell in row])
     Console().print(table)
 
 
