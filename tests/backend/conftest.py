@@ -3,7 +3,6 @@
 import itertools
 import random
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -22,21 +21,7 @@ from app.contract.operations import by_name
 from app.database.engine import open_engine
 from tests.conftest import DATABASES, empty_postgres_database
 from tests.tables import make_tables
-
-NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-
-
-class StoppedClock:
-    """Tells the same time until it is moved on."""
-
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def move_on(self, **interval: float) -> None:
-        self.now += timedelta(**interval)
+from tests.worlds.clock import SimulatedTime
 
 
 class Caller:
@@ -85,7 +70,7 @@ class World:
     """One backend, and whoever calls it."""
 
     def __init__(self, database_url: str, **settings: Any) -> None:
-        self.clock = StoppedClock()
+        self.clock = SimulatedTime()
         self.slept: list[float] = []
         self.settings = SelfHostedBackendSettings.model_validate(
             {

@@ -14,8 +14,9 @@ from werkzeug.serving import make_server
 
 from app.backend.schema import SIGNING_KEY
 from app.backend.tokens.jwt import canonical_json
+from tests.worlds.clock import NOON
 
-from .conftest import NOON, Caller, World, WorldMaker
+from .conftest import Caller, World, WorldMaker
 
 TWO_DAYS = 48 * 3600
 README = Path(__file__).parents[2] / "app" / "backend" / "README.md"

@@ -23,8 +23,9 @@ from app.backend.judgments.store import (
 from app.backend.scope import Scope
 from app.contract.errors import InvalidArgument
 from app.database.engine import open_engine, reading, writing
+from tests.worlds.clock import NOON
 
-from .conftest import NOON, Caller, World
+from .conftest import Caller, World
 
 NOW = int(NOON.timestamp() * 1000)
 DAY = 24 * 60 * 60 * 1000

@@ -4,7 +4,9 @@ from typing import Any
 import orjson
 import pytest
 
-from .conftest import NOON, Answerer, Caller, ScriptedProvider, World, WorldMaker
+from tests.worlds.clock import NOON
+
+from .conftest import Answerer, Caller, ScriptedProvider, World, WorldMaker
 
 MakeProvider = Callable[[Answerer], ScriptedProvider]
 NOON_SECONDS = int(NOON.timestamp())

@@ -20,6 +20,7 @@ from app.backend.schema import METADATA
 from app.contract.operations import by_name
 from app.database.engine import open_engine
 from tests.tables import make_tables
+from tests.worlds.clock import SimulatedTime
 
 from .conftest import Answerer, ScriptedProvider, WorldMaker
 
@@ -36,29 +37,21 @@ serve_backend(
 """
 
 
-class Time:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.mark.parametrize(("threads", "most", "of_one"), [(1, 1, 1), (2, 1, 1), (4, 2, 1), (8, 4, 2), (64, 32, 16)])
 def test_at_most_half_of_the_threads_are_in_calls_and_half_of_them_for_one_key(
     threads: int, most: int, of_one: int
 ) -> None:
-    moment = Time()
-    gate = ProviderGate(threads, moment)
+    moment = SimulatedTime()
+    gate = ProviderGate(threads, moment.monotonic)
     with _entered(gate, [f"key{number}" for number in range(most)]) as entered:
         assert all(entered)
         with gate.turn("another", URL) as turn:
             assert not turn
-    gate = ProviderGate(threads, moment)
+    gate = ProviderGate(threads, moment.monotonic)
     with _entered(gate, ["one"] * of_one) as entered:
         assert all(entered)
         # They have lasted long: nobody waits for them.
-        moment.now += PATIENCE
+        moment.move_on(seconds=PATIENCE)
         began = time.monotonic()
         with gate.turn("one", URL) as turn:
             assert not turn
@@ -90,13 +83,13 @@ def test_calls_that_are_quick_take_turns() -> None:
 
 
 def test_a_provider_that_was_silent_rests_for_a_moment() -> None:
-    moment = Time()
-    gate = ProviderGate(4, moment)
+    moment = SimulatedTime()
+    gate = ProviderGate(4, moment.monotonic)
     gate.note_silence("one", URL)
     for key, url, expected in (("one", URL, False), ("two", URL, True), ("one", "https://other.example/", True)):
         with gate.turn(key, url) as turn:
             assert turn is expected
-    moment.now += REST
+    moment.move_on(seconds=REST)
     with gate.turn("one", URL) as turn:
         assert turn
 

@@ -5,8 +5,9 @@ import pytest
 from app.backend.app import backend_of
 from app.backend.document_migrations import migrating
 from app.backend.scope import Scope
+from tests.worlds.clock import NOON
 
-from .conftest import NOON, Caller, World
+from .conftest import Caller, World
 
 LEVELS: list[dict[str, str]] = [{}, {"folderId": "f"}, {"documentId": "d"}]
 

@@ -31,7 +31,7 @@ def restored(world: FileWorld, people: People, backup: Backup) -> FileWorld:
     """Yesterday's database, in a world in which a day has passed: one went and one came, one is a viewer, and a guest
     was put there by others. Today two more go and the viewer is an editor again."""
     backup.make()
-    world.time.go_on(days=1)
+    world.time.move_on(days=1)
     people.users = [*people.users[:-1], "u40", "u41"]
     people.more = [membership("u38", "viewer")]
     people.write()
@@ -72,7 +72,7 @@ def test_restored_database_answers_from_yesterday_until_the_directory_is_read(
     assert restored.metric("usher_directory_age_seconds") >= 24 * 3600
     restored.configure(people.file, max_age=7200)
     assert restored.readiness()[0] == 503
-    refresh(restored.engine, restored.sources, clock=restored.time.clock)
+    refresh(restored.engine, restored.sources, clock=restored.time)
     assert not restored.may("u39")
     assert restored.may("u40")
     assert restored.readiness()[0] == 200
@@ -86,7 +86,7 @@ def test_restored_hold_applies_what_is_due_today(world: FileWorld, people: Peopl
     assert held.status == "held"
     backup.make()
     # Meanwhile the deletes were approved and done, ten came back, and five new ones came.
-    world.time.go_on(days=1)
+    world.time.move_on(days=1)
     assert ended(world, allow_deletes=True) == "done"
     people.users = [*everybody[:30], *(f"n{number}" for number in range(5))]
     people.write()
@@ -100,7 +100,7 @@ def test_restored_hold_applies_what_is_due_today(world: FileWorld, people: Peopl
         execute=lambda run_id, held_lock, progress, stop: world.sync_engine().execute(
             run_id, lock=held_lock, progress=progress, stop=stop
         ),
-        clock=world.time.clock,
+        clock=world.time,
         stop=threading.Event(),
     )
     world.runs_begun += 1
@@ -132,7 +132,7 @@ def test_backup_from_the_middle_of_a_run_goes_on_from_there(world: FileWorld, pe
         def note(self, text: str) -> None:
             pass
 
-    world.time.go_on(minutes=15)
+    world.time.move_on(minutes=15)
     world.runs_begun += 1
     world.layer.begin_run()
     run, _ = world.runs.enqueue(RunRequest(trigger="schedule"))

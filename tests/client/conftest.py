@@ -8,13 +8,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from app.client.client import BackendClient, CallRecord
 from app.client.settings import BackendSettings
+from tests.worlds.clock import SimulatedTime
 
 API_KEY = "key-of-acme-4711"
 AUTH_TOKEN = "token-of-acme-0815"
@@ -124,24 +124,6 @@ def fails(code: int, status: str, message: str = "no", details: object = None, *
     return says(code, {"error": error}, **headers)
 
 
-class FakeTime:
-    """Time that passes only when someone sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.slept: list[float] = []
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def clock(self) -> datetime:
-        return datetime(2026, 11, 20, 12, tzinfo=UTC) + timedelta(seconds=self.now - 1000)
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-
 @dataclass
 class Watching:
     """An observer that remembers."""
@@ -164,8 +146,8 @@ def server() -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture
-def fake_time() -> FakeTime:
-    return FakeTime()
+def fake_time() -> SimulatedTime:
+    return SimulatedTime()
 
 
 @pytest.fixture
@@ -174,13 +156,13 @@ def watching() -> Watching:
 
 
 @pytest.fixture
-def connect(fake_time: FakeTime, watching: Watching) -> Iterator[Callable[..., BackendClient]]:
+def connect(fake_time: SimulatedTime, watching: Watching) -> Iterator[Callable[..., BackendClient]]:
     """Makes clients in the fake time; settings as keywords, everything else under `parts`."""
     made: list[BackendClient] = []
 
     def build(base_url: str, *, parts: Mapping[str, object] | None = None, **settings: object) -> BackendClient:
         given = {"api_key": API_KEY, "auth_token": AUTH_TOKEN, "timeout": 10, "max_in_flight": 4, **settings}
-        times = {"clock": fake_time.clock, "sleep": fake_time.sleep, "monotonic": fake_time.monotonic}
+        times = {"clock": fake_time, "sleep": fake_time.sleep, "monotonic": fake_time.monotonic}
         client = BackendClient(
             BackendSettings(base_url=base_url, **given),
             **{**times, "random": random.Random(7), "observer": watching, **(parts or {})},

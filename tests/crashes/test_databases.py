@@ -40,7 +40,7 @@ def world(memory: Path) -> Iterator[World]:
 
 
 def in_step(world: World) -> bool:
-    world.time.go_on(hours=7)
+    world.time.move_on(hours=7)
     world.runs.orphaned()
     run = world.sync()
     assert run.status is RunStatus.DONE, run.error

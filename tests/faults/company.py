@@ -24,7 +24,7 @@ from app.access.records import (
     User,
 )
 from app.directory.source import EVERYTHING, End, Found, ReadRequest, Verdict
-from tests.faults.clock import START
+from tests.worlds.clock import NOON
 from tests.worlds.references import references
 
 HOME = "acme"
@@ -228,7 +228,7 @@ class Company:
     def _expiry(self) -> datetime | None:
         """Long gone, some time during the schedule, or never."""
         hours = self.random.choice((None, None, None, None, -1, 3, 12, 1000))
-        return None if hours is None else START + timedelta(hours=hours)
+        return None if hours is None else NOON + timedelta(hours=hours)
 
     def _further(self) -> dict[str, object]:
         return (

@@ -10,7 +10,7 @@ _LEVELS = {"organization": "organizationUser", "folder": "folderUser", "document
 
 def differences(world: World) -> list[str]:
     """Where the backend is not as the directory wants it; empty when all is well."""
-    wanted = desired(world.company.records, world.time.clock())
+    wanted = desired(world.company.records, world.time())
     held = world.held()
     closed = {name for name, (_fields, disabled) in wanted["organizations"].items() if disabled}
     found: list[str] = []

@@ -27,7 +27,7 @@ from urllib3.exceptions import IncompleteRead, MaxRetryError, NewConnectionError
 
 from app.contract.operation import AnyOperation, Tier
 from app.contract.operations import ITEMS, by_name, by_path
-from tests.faults.clock import SimulatedTime
+from tests.worlds.clock import SimulatedTime
 from tests.wsgi import WsgiAdapter
 
 
@@ -270,7 +270,7 @@ class FaultLayer(BaseAdapter):
             case Fault.THROTTLED_SECONDS:
                 headers["Retry-After"] = str(random.choice((1, 2, 7, 30, 100)))
             case Fault.THROTTLED_DATE:
-                moment = self.time.clock() + timedelta(seconds=random.choice((-30, 1, 20, 60)))
+                moment = self.time() + timedelta(seconds=random.choice((-30, 1, 20, 60)))
                 headers["Retry-After"] = format_datetime(moment, usegmt=True)
             case Fault.THROTTLED_ABSURD:
                 headers["Retry-After"] = random.choice(_ABSURD)

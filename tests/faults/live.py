@@ -32,10 +32,10 @@ from app.database.engine import open_engine, reading
 from app.database.migrations import upgrade
 from app.directory.casting import object_from_record
 from app.runs.lifecycle import Run, RunRequest
-from tests.faults.clock import START
 from tests.faults.company import Company
 from tests.faults.layer import Fault, _item_names
 from tests.faults.world import World
+from tests.worlds.clock import NOON
 
 REFUSALS = {Fault.THROTTLED_SECONDS: 429, Fault.BAD_GATEWAY: 502, Fault.UNAVAILABLE: 503, Fault.UNAUTHORIZED: 401}
 
@@ -141,7 +141,7 @@ class LiveWorld(World):
     def serve(self, company: Company, *, database_url: str = "", batch_size: int = 1, max_in_flight: int = 3) -> None:
         """Begins anew, with Usher's database at that URL (its own SQLite file without)."""
         self.begin(company, batch_size=batch_size, max_in_flight=max_in_flight)
-        self.time.sleep((datetime.now(UTC) - START).total_seconds())
+        self.time.sleep((datetime.now(UTC) - NOON).total_seconds())
         if database_url:
             self.engine.dispose()
             self.engine = open_engine(database_url)

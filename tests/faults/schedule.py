@@ -110,7 +110,7 @@ def _play(drawn: Drawn, world: World, outcome: Outcome, *, calm: bool) -> int:
     world.layer.clear_up()
     if calm:
         for _ in range(2):
-            world.time.go_on(hours=7)
+            world.time.move_on(hours=7)
             world.sync()
     else:
         outcome.injected = world.layer.injected
@@ -124,7 +124,7 @@ def _make_good(world: World, outcome: Outcome) -> None:
     verify = bool(SILENT & set(outcome.injected))
     last: Run | None = None
     for number in (1, 2):
-        world.time.go_on(hours=7)  # whatever rests after a failure has rested
+        world.time.move_on(hours=7)  # whatever rests after a failure has rested
         last = world.sync(verify=verify and number == 1)
         outcome.statuses.append(last.status.value)
         outcome.runs_to_converge = number

@@ -22,7 +22,7 @@ def world(any_world: World) -> World:
 
 
 def in_step(world: World) -> bool:
-    world.time.go_on(hours=7)
+    world.time.move_on(hours=7)
     world.sync()
     return not differences(world) and not ledger_differences(world)
 

@@ -38,7 +38,7 @@ def test_what_was_left_undone_is_done_later(any_world: World, operation: str, fa
     assert any_world.sync().status == "partial"
     assert any_world.layer.injected[fault] == 1
     assert differences(any_world)
-    any_world.time.go_on(hours=7)
+    any_world.time.move_on(hours=7)
     assert any_world.sync().status == "done"
     assert not differences(any_world)
     assert not ledger_differences(any_world)

@@ -29,10 +29,10 @@ from app.runs.lifecycle import Run, RunRequest, Runs
 from app.runs.lock import sync_lock
 from app.runs.settings import SyncSettings
 from app.store.sync_tables import LedgerItemRow
-from tests.faults.clock import SimulatedTime
 from tests.faults.company import HOME, Company, Held
 from tests.faults.layer import FaultLayer
 from tests.progress import QuietProgress
+from tests.worlds.clock import SimulatedTime
 
 NO_LIMITS = LimitSettings(delete_count=1_000_000, delete_percent=100)
 
@@ -72,7 +72,7 @@ class World:
         self.app = create_backend(
             settings,
             self.backend_engine,
-            self.time.clock,
+            self.time,
             Random(4),
             open_session(allow_private=False),
             sleep=self.time.sleep,
@@ -102,7 +102,7 @@ class World:
 
     @property
     def runs(self) -> Runs:
-        return Runs(self.engine, self.time.clock, Random(self.runs_begun))
+        return Runs(self.engine, self.time, Random(self.runs_begun))
 
     def settings(self) -> BackendSettings:
         return BackendSettings(
@@ -117,7 +117,7 @@ class World:
         return BackendClient(
             self.settings(),
             transport=self.layer,
-            clock=self.time.clock,
+            clock=self.time,
             sleep=self.time.sleep,
             monotonic=self.time.monotonic,
             random=Random(self.runs_begun),
@@ -145,7 +145,7 @@ class World:
             sync_settings=SyncSettings(limits=NO_LIMITS),
             backend_settings=self.settings(),
             directory_settings=DirectorySettings(),
-            clock=self.time.clock,
+            clock=self.time,
             sleep=self.time.sleep,
             random=Random(self.runs_begun),
         )

@@ -25,11 +25,11 @@ from app.runs.engine import SyncEngine
 from app.runs.lifecycle import Run, RunRequest, Runs, RunStatus
 from app.runs.lock import sync_lock
 from app.runs.settings import SyncSettings
-from tests.faults.clock import SimulatedTime
 from tests.misbehaving.backend import EXTENDED, TROUBLES, Backend, serving
 from tests.misbehaving.company import FOREIGN, Directory, held
 from tests.progress import QuietProgress
 from tests.soak.faults import quiet
+from tests.worlds.clock import SimulatedTime
 
 SCHEDULES = 48
 TOGETHER = 6
@@ -57,11 +57,11 @@ class World:
 
     def sync(self) -> Run:
         self.directory.write(self.path)
-        runs = Runs(self.engine, self.time.clock, self.random)
+        runs = Runs(self.engine, self.time, self.random)
         directory = DirectorySettings.model_validate({"sources": [{"type": "file", "path": str(self.path)}]})
         client = BackendClient(
             self.settings,
-            clock=self.time.clock,
+            clock=self.time,
             sleep=self.time.sleep,
             monotonic=self.time.monotonic,
             random=self.random,
@@ -73,7 +73,7 @@ class World:
             sync_settings=SyncSettings(limits=LimitSettings(delete_count=1_000_000, delete_percent=100)),
             backend_settings=self.settings,
             directory_settings=directory,
-            clock=self.time.clock,
+            clock=self.time,
             sleep=self.time.sleep,
             random=self.random,
         )
@@ -138,10 +138,10 @@ def play(seed: int, folder: Path) -> list[str]:
             world.directory.edit(random.choice((3, 10, 30)))
             run = world.sync()
             assert run.status in {RunStatus.DONE, RunStatus.PARTIAL, RunStatus.FAILED}, run.status
-            world.time.go_on(hours=random.choice((0, 0, 7)))
+            world.time.move_on(hours=random.choice((0, 0, 7)))
         backend.percent = 0
         for _ in range(_RUNS_TO_CONVERGE):
-            world.time.go_on(hours=7)
+            world.time.move_on(hours=7)
             run = world.sync()
             if run.status is RunStatus.DONE and not differences(world):
                 break
@@ -175,7 +175,7 @@ def test_every_write_that_has_items_can_leave_some_undone(tmp_path: Path) -> Non
         world = World(tmp_path, 1, url, backend)
         for number in range(200):
             backend.percent = 100 * (number % 2)
-            world.time.go_on(hours=7)
+            world.time.move_on(hours=7)
             world.directory.edit(40)
             world.sync()
             undone = {route for route, times in backend.failed_by_path.items() if times}

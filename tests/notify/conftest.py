@@ -27,26 +27,12 @@ from app.ledger.ledger import open_ledger
 from app.runs.lifecycle import Run, RunRequest, Runs, RunStatus
 from app.store.schema import METADATA
 from tests.tables import make_tables
-
-NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-
-
-@dataclass
-class Time:
-    """A clock that goes when it is told to."""
-
-    now: datetime = NOON
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def go_on(self, **how_long: float) -> None:
-        self.now += timedelta(**how_long)
+from tests.worlds.clock import SimulatedTime
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def time() -> SimulatedTime:
+    return SimulatedTime()
 
 
 @pytest.fixture
@@ -62,7 +48,7 @@ class Past:
     """Runs that ended as a test wants it."""
 
     runs: Runs
-    time: Time
+    time: SimulatedTime
 
     def ended(self, status: RunStatus, **values: object) -> Run:
         """A run of everything, from now to now."""
@@ -109,7 +95,7 @@ class Past:
 
 
 @pytest.fixture
-def past(engine: Engine, time: Time) -> Past:
+def past(engine: Engine, time: SimulatedTime) -> Past:
     return Past(Runs(engine, time, Random(3)), time)
 
 

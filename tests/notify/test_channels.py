@@ -17,7 +17,8 @@ from app.notify.mail import Mail
 from app.notify.message import Event, Message, body_of
 from app.notify.settings import EmailSettings, WebhookSettings
 from app.notify.webhook import Webhook, signature
-from tests.notify.conftest import NOON, MailServer, Receiver, Time
+from tests.notify.conftest import MailServer, Receiver
+from tests.worlds.clock import NOON, SimulatedTime
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes 123").decode()
 PASSWORD = "TOPSECRET-PASSWORD"
@@ -37,9 +38,9 @@ def message(event: Event = Event.BEGAN) -> Message:
     return Message("msg_1", body_of(event, HELD, NOON))
 
 
-def webhook(url: str, timeout: float = 5, time: Time | None = None) -> Webhook:
+def webhook(url: str, timeout: float = 5, time: SimulatedTime | None = None) -> Webhook:
     settings = WebhookSettings.model_validate({"url": url, "secret": SECRET})
-    return Webhook(settings, timeout=timeout, clock=time or Time())
+    return Webhook(settings, timeout=timeout, clock=time or SimulatedTime())
 
 
 def mail(server: MailServer, certificate: Path, timeout: float = 5, **settings: object) -> Mail:
@@ -52,11 +53,11 @@ def mail(server: MailServer, certificate: Path, timeout: float = 5, **settings: 
         "sender": "usher@acme.example",
         "recipients": ["ops@acme.example", "ada@acme.example"],
     }
-    return Mail(EmailSettings.model_validate(given | settings), timeout=timeout, clock=Time())
+    return Mail(EmailSettings.model_validate(given | settings), timeout=timeout, clock=SimulatedTime())
 
 
 def test_webhook_is_signed_as_the_specification_has_it(receiver: Receiver) -> None:
-    webhook(receiver.url, time=Time(datetime.now(UTC))).send(message())
+    webhook(receiver.url, time=SimulatedTime(datetime.now(UTC))).send(message())
     [posted] = receiver.posted
     # The reference implementation checks id, timestamp (within five minutes of now) and body.
     told = Receiving(SECRET).verify(posted.body, posted.headers)
@@ -78,7 +79,7 @@ def test_webhook_is_signed_as_the_specification_has_it(receiver: Receiver) -> No
 
 def test_trial_arrives_by_both_ways(receiver: Receiver, mail_server: MailServer, certificate: Path) -> None:
     channels = [webhook(receiver.url), mail(mail_server, certificate)]
-    found = list(try_channels(channels, clock=Time(), new_id=lambda: "msg_9"))
+    found = list(try_channels(channels, clock=SimulatedTime(), new_id=lambda: "msg_9"))
     assert [one.state for one in found] == [State.OK, State.OK]
     assert b'"type":"attention.test"' in receiver.posted[0].body
     assert mail_server.delivered[0].letter["Subject"] == "Usher: this is a test: messages from Usher arrive here"

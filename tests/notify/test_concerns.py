@@ -9,7 +9,8 @@ from app.database.engine import reading
 from app.runs.lifecycle import RunRequest, RunStatus
 from app.runs.schedule import first_due_after
 from app.runs.status import failed_run, held_runs, last_began
-from tests.notify.conftest import NOON, Past, Time
+from tests.notify.conftest import Past
+from tests.worlds.clock import NOON, SimulatedTime
 
 NOON_MS = round(NOON.timestamp() * 1000)
 
@@ -30,7 +31,7 @@ def test_first_due_after_a_moment(schedules: list[str], timezone: str, due: date
 
 
 def test_held_is_what_the_last_run_of_everything_held_and_narrower_ones_since(
-    engine: Engine, past: Past, time: Time
+    engine: Engine, past: Past, time: SimulatedTime
 ) -> None:
     def narrowed(organization: str) -> str:
         run, _ = past.runs.enqueue(RunRequest(trigger="command", organization_ids=(organization,)))
@@ -44,33 +45,33 @@ def test_held_is_what_the_last_run_of_everything_held_and_narrower_ones_since(
             return [run.run_id for run in held_runs(connection, round(time().timestamp() * 1000))]
 
     narrowed("acme")
-    time.go_on(minutes=1)
+    time.move_on(minutes=1)
     first = past.held(30).run_id
     assert held() == [first]
-    time.go_on(minutes=1)
+    time.move_on(minutes=1)
     second = past.held(30).run_id
     assert held() == [second]
-    time.go_on(minutes=1)
+    time.move_on(minutes=1)
     third = narrowed("bravo")
     assert held() == [second, third]
-    time.go_on(minutes=1)
+    time.move_on(minutes=1)
     past.ended(RunStatus.FAILED, error="down")
     assert held() == [second, third], "a run that failed has settled nothing"
-    time.go_on(days=8)
+    time.move_on(days=8)
     assert held() == [third], "the time for approval is over; the narrow one here never had any"
     past.ended(RunStatus.DONE)
     assert held() == []
 
 
-def test_failure_counts_from_the_first_of_a_row(engine: Engine, past: Past, time: Time) -> None:
+def test_failure_counts_from_the_first_of_a_row(engine: Engine, past: Past, time: SimulatedTime) -> None:
     with reading(engine) as connection:
         assert failed_run(connection) is None
         assert last_began(connection) is None
     past.ended(RunStatus.FAILED, error="before")
-    time.go_on(minutes=1)
+    time.move_on(minutes=1)
     past.ended(RunStatus.DONE)
     for _ in range(3):
-        time.go_on(minutes=1)
+        time.move_on(minutes=1)
         last = past.ended(RunStatus.FAILED, error="down")
     with reading(engine) as connection:
         found = failed_run(connection)

@@ -27,7 +27,8 @@ from app.runs.heartbeat import Heartbeat
 from app.runs.lifecycle import RunRequest, RunStatus
 from app.runs.reading import forget, refresh
 from app.settings import Settings
-from tests.notify.conftest import Past, Receiver, Time
+from tests.notify.conftest import Past, Receiver
+from tests.worlds.clock import SimulatedTime
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes 123").decode()
 SETTINGS = Settings.model_validate({"sync": {"schedule": "every 15m", "verify_schedule": ""}})
@@ -61,7 +62,7 @@ MakeWatch = Callable[..., Watch]
 
 
 @pytest.fixture
-def make_watch(engine: Engine, time: Time) -> MakeWatch:
+def make_watch(engine: Engine, time: SimulatedTime) -> MakeWatch:
     def make(*channels: Channel, settings: Settings = SETTINGS, seed: int = 1, tries: int = 3) -> Watch:
         return Watch(
             engine=engine,
@@ -77,14 +78,14 @@ def make_watch(engine: Engine, time: Time) -> MakeWatch:
 
 
 def test_held_run_is_told_once_however_often_it_is_held_again(
-    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+    make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
     for _ in range(5):
         run = past.held(30)
         watch.tick()
         watch.tick()
-        time.go_on(minutes=15)
+        time.move_on(minutes=15)
     assert kept.told() == [("began", "held")]
     data = kept.got[0].content["data"]
     assert data["count"] == 30
@@ -97,7 +98,7 @@ def test_held_run_is_told_once_however_often_it_is_held_again(
 
 
 def test_held_run_is_told_again_when_it_changes_and_when_it_is_over(
-    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+    make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
     steps: list[tuple[Callable[[], object], list[tuple[str, str]]]] = [
@@ -112,22 +113,24 @@ def test_held_run_is_told_again_when_it_changes_and_when_it_is_over(
     ]
     for number, (step, expected) in enumerate(steps):
         kept.got.clear()
-        time.go_on(minutes=15)
+        time.move_on(minutes=15)
         step()
         watch.tick()
         assert kept.told() == expected, number
 
 
-def test_failure_is_told_once_and_when_it_is_over(make_watch: MakeWatch, kept: Kept, past: Past, time: Time) -> None:
+def test_failure_is_told_once_and_when_it_is_over(
+    make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime
+) -> None:
     watch = make_watch(kept)
     first = time()
     for attempt in range(4):
         past.ended(RunStatus.FAILED, error=f"the backend: no answer to call {attempt} at 12:{attempt}")
         watch.tick()
-        time.go_on(minutes=15)
+        time.move_on(minutes=15)
     past.ended(RunStatus.FAILED, error="the backend: UNAUTHENTICATED")
     watch.tick()
-    time.go_on(minutes=15)
+    time.move_on(minutes=15)
     past.ended(RunStatus.DONE)
     watch.tick()
     assert kept.told() == [("began", "failed"), ("changed", "failed"), ("over", "failed")]
@@ -142,18 +145,18 @@ def test_cancelled_and_narrowed_runs_are_no_failure(make_watch: MakeWatch, kept:
 
 
 def test_run_that_does_not_begin_is_told_after_so_long(
-    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+    make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
-    time.go_on(seconds=20)  # as a start that was put off a little
+    time.move_on(seconds=20)  # as a start that was put off a little
     past.ended(RunStatus.DONE)
     for minutes in (14, 30, 30):
-        time.go_on(minutes=minutes)
+        time.move_on(minutes=minutes)
         watch.tick()
     assert kept.told() == []
-    time.go_on(minutes=1)
+    time.move_on(minutes=1)
     watch.tick()
-    time.go_on(hours=5)
+    time.move_on(hours=5)
     watch.tick()
     assert kept.told() == [("began", "missed")]
     data = kept.got[0].content["data"]
@@ -164,19 +167,19 @@ def test_run_that_does_not_begin_is_told_after_so_long(
 
 
 def test_worker_that_never_began_is_missed_from_the_first_request_on(
-    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+    make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime
 ) -> None:
     past.runs.enqueue(RunRequest(trigger="resync"))
-    time.go_on(hours=2)
+    time.move_on(hours=2)
     make_watch(kept).tick()
     assert kept.told() == [("began", "missed")]
 
 
 def test_nothing_is_missed_without_a_schedule_or_when_nobody_asks(
-    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+    make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime
 ) -> None:
     past.ended(RunStatus.DONE)
-    time.go_on(days=30)
+    time.move_on(days=30)
     never = Settings.model_validate({"sync": {"schedule": "", "verify_schedule": ""}})
     unasked = Settings.model_validate({"sync": {"schedule": "every 1m"}, "notifications": {"missed_after": 0}})
     make_watch(kept, settings=never).tick()
@@ -186,7 +189,7 @@ def test_nothing_is_missed_without_a_schedule_or_when_nobody_asks(
 
 @pytest.mark.parametrize(("parked", "cause"), [(False, "failing"), (True, "parked")])
 def test_refused_items_are_told_once_when_they_double_and_when_they_are_over(
-    make_watch: MakeWatch, kept: Kept, past: Past, time: Time, *, parked: bool, cause: str
+    make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime, *, parked: bool, cause: str
 ) -> None:
     watch = make_watch(kept)
     first = time()
@@ -207,11 +210,11 @@ def test_refused_items_are_told_once_when_they_double_and_when_they_are_over(
             assert data["since"] == f"{first:%Y-%m-%dT%H:%M:%SZ}"
             assert data["count"] == 1
             assert data["summary"].endswith(", as document acme / doc0: too long")
-        time.go_on(minutes=15)
+        time.move_on(minutes=15)
 
 
 def test_failures_of_another_backend_concern_nobody(
-    make_watch: MakeWatch, kept: Kept, past: Past, engine: Engine, time: Time
+    make_watch: MakeWatch, kept: Kept, past: Past, engine: Engine, time: SimulatedTime
 ) -> None:
     past.failing("doc1")
     other = open_ledger(engine, "https://another.example", "key", time)
@@ -221,7 +224,7 @@ def test_failures_of_another_backend_concern_nobody(
 
 
 def test_run_that_does_nothing_but_fail_is_a_failure_until_something_is_done(
-    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+    make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
     refused = {"document": {"add": {"planned": 120, "failed": 120}}}
@@ -243,24 +246,24 @@ def test_run_that_does_nothing_but_fail_is_a_failure_until_something_is_done(
             data = kept.got[0].content["data"]
             assert data["summary"] == "the last run did nothing but fail: 120 items failed and none was done"
             assert data["runId"] == run.run_id
-        time.go_on(minutes=15)
+        time.move_on(minutes=15)
 
 
-def _beating(engine: Engine, time: Time, name: str) -> Heartbeat:
+def _beating(engine: Engine, time: SimulatedTime, name: str) -> Heartbeat:
     stop = threading.Event()
     return Heartbeat(engine=engine, worker_id=name, name=name, leads=lambda: False, clock=time, stop=stop)
 
 
 def test_dead_worker_is_told_within_minutes_and_is_over_when_another_lives(
-    make_watch: MakeWatch, kept: Kept, engine: Engine, time: Time
+    make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
     first, second = (_beating(engine, time, name) for name in ("node:1", "node:2"))
     first.beat()
-    time.go_on(seconds=179)
+    time.move_on(seconds=179)
     watch.tick()
     assert kept.told() == []
-    time.go_on(seconds=1)
+    time.move_on(seconds=1)
     watch.tick()
     watch.tick()
     assert kept.told() == [("began", "worker")]
@@ -272,34 +275,34 @@ def test_dead_worker_is_told_within_minutes_and_is_over_when_another_lives(
 
 
 def test_worker_that_was_told_to_stop_is_not_dead(
-    make_watch: MakeWatch, kept: Kept, engine: Engine, time: Time
+    make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime
 ) -> None:
     heartbeat = _beating(engine, time, "node:1")
     heartbeat.stop.set()
     heartbeat.run()
     heartbeat.beat()
     heartbeat.end()
-    time.go_on(minutes=30)
+    time.move_on(minutes=30)
     make_watch(kept).tick()
     assert kept.told() == []
 
 
 def test_workers_that_die_one_after_the_other_are_told_though_one_lives(
-    make_watch: MakeWatch, kept: Kept, engine: Engine, time: Time
+    make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
     living = _beating(engine, time, "node:9")
     for number in range(1, 4):
         assert kept.told() == []
         _beating(engine, time, f"node:{number}").beat()
-        time.go_on(minutes=4)
+        time.move_on(minutes=4)
         living.beat()
         watch.tick()
     assert kept.told() == [("began", "worker")]
     assert kept.got[0].content["data"]["summary"] == (
         "workers die one after the other: 3 within an hour, node:3 the last"
     )
-    time.go_on(hours=1)
+    time.move_on(hours=1)
     living.beat()
     watch.tick()
     assert kept.told()[1:] == [("over", "worker")]
@@ -318,7 +321,7 @@ class Given:
 
 
 def test_source_is_told_by_name_when_it_fails_is_partial_and_is_well_again(
-    make_watch: MakeWatch, kept: Kept, engine: Engine, time: Time
+    make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
     told = []
@@ -330,7 +333,7 @@ def test_source_is_told_by_name_when_it_fails_is_partial_and_is_well_again(
         Given(Verdict.PARTIAL, "4 malformed record(s)"),
         Given(Verdict.COMPLETE),
     ):
-        time.go_on(minutes=1)
+        time.move_on(minutes=1)
         refresh(engine, [end], clock=time)
         watch.tick()
         told.append(len(kept.got))
@@ -341,11 +344,11 @@ def test_source_is_told_by_name_when_it_fails_is_partial_and_is_well_again(
 
 
 def test_source_that_left_the_configuration_is_told_until_it_is_forgotten(
-    make_watch: MakeWatch, kept: Kept, engine: Engine, time: Time
+    make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
     for name in ("people", "renamed"):
-        time.go_on(minutes=1)
+        time.move_on(minutes=1)
         refresh(engine, [Given(Verdict.COMPLETE, name=name)], clock=time)
         watch.tick()
     assert kept.told() == [("began", "source")]
@@ -359,7 +362,7 @@ def test_source_that_left_the_configuration_is_told_until_it_is_forgotten(
 
 
 def test_message_is_tried_again_with_growing_pauses_and_then_given_up(
-    make_watch: MakeWatch, past: Past, time: Time, engine: Engine
+    make_watch: MakeWatch, past: Past, time: SimulatedTime, engine: Engine
 ) -> None:
     kept, broken = Kept(refuses=2), Kept("email", refuses=99)
     watch = make_watch(kept, broken, tries=3)
@@ -371,7 +374,7 @@ def test_message_is_tried_again_with_growing_pauses_and_then_given_up(
         watch.tick()
         if (kept.refuses, broken.refuses, len(kept.got)) != before:
             tried[second] = before
-        time.go_on(seconds=10)
+        time.move_on(seconds=10)
     assert list(tried) == [30, 150]
     assert len(kept.got) == 1
     assert broken.refuses == 96
@@ -400,7 +403,7 @@ def test_several_watches_tell_of_a_matter_once(make_watch: MakeWatch, past: Past
 
 
 def test_message_of_a_worker_that_died_over_it_is_sent_by_another(
-    make_watch: MakeWatch, kept: Kept, past: Past, time: Time
+    make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime
 ) -> None:
     class Dies(Kept):
         def send(self, message: Message) -> None:
@@ -412,34 +415,36 @@ def test_message_of_a_worker_that_died_over_it_is_sent_by_another(
     other = make_watch(kept)
     other.tick()
     assert kept.got == []
-    time.go_on(minutes=10)
+    time.move_on(minutes=10)
     other.tick()
     assert kept.told() == [("began", "held")]
 
 
 def test_messages_for_a_channel_that_is_no_more_are_dropped(
-    make_watch: MakeWatch, kept: Kept, past: Past, time: Time, engine: Engine
+    make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime, engine: Engine
 ) -> None:
     gone = Kept("email", refuses=1)
     past.held(30)
     make_watch(kept, gone).tick()
-    time.go_on(hours=1)
+    time.move_on(hours=1)
     past.ended(RunStatus.DONE)
     make_watch(kept, seed=2).tick()
     with engine.connect() as connection:
         assert set(connection.execute(text("SELECT channel FROM notification")).scalars()) == {"webhook"}
 
 
-def test_each_matter_is_one_line_in_the_log_at_its_level(make_watch: MakeWatch, past: Past, time: Time) -> None:
+def test_each_matter_is_one_line_in_the_log_at_its_level(
+    make_watch: MakeWatch, past: Past, time: SimulatedTime
+) -> None:
     watch = make_watch()
     with structlog.testing.capture_logs() as lines:
         past.held(30)
         watch.tick()
         watch.tick()
-        time.go_on(minutes=1)
+        time.move_on(minutes=1)
         past.ended(RunStatus.FAILED, error="postgresql://me:TOPSECRET@h/n")
         watch.tick()
-        time.go_on(minutes=1)
+        time.move_on(minutes=1)
         past.ended(RunStatus.DONE)
         watch.tick()
     told = [(line["event"], line["log_level"], line["cause"]) for line in lines]
@@ -523,14 +528,14 @@ def test_program_error_is_told_with_its_traceback(engine: Engine, make_watch: Ma
 
 
 def test_configured_webhook_gets_what_a_watch_finds(
-    make_watch: MakeWatch, receiver: Receiver, past: Past, time: Time
+    make_watch: MakeWatch, receiver: Receiver, past: Past, time: SimulatedTime
 ) -> None:
     settings = NotificationSettings.model_validate({"webhook": {"url": receiver.url, "secret": SECRET}})
     receiver.answers = [503, 204]
     watch = make_watch(*channels_from_settings(settings, clock=time))
     past.held(30)
     watch.tick()
-    time.go_on(minutes=1)
+    time.move_on(minutes=1)
     watch.tick()
     first, second = receiver.posted
     assert first.body == second.body
@@ -540,4 +545,4 @@ def test_configured_webhook_gets_what_a_watch_finds(
 
 
 def test_nothing_is_sent_where_nothing_is_configured() -> None:
-    assert channels_from_settings(NotificationSettings(), clock=Time()) == []
+    assert channels_from_settings(NotificationSettings(), clock=SimulatedTime()) == []

@@ -29,6 +29,7 @@ from app.settings import Settings
 from app.store import access_tables as tables
 from app.web import create_app
 from tests.backend.conftest import Caller, World
+from tests.worlds.clock import SimulatedTime
 
 ORIGIN = "http://localhost:3000"
 RESULTS: Sequence[Mapping[str, object]] = [{"userId": "ada", "hasAccess": False}]
@@ -113,16 +114,8 @@ def test_an_answer_goes_without_a_signature_when_the_backend_is_away(tmp_path: P
         assert "signature" not in asked(client, Origin=ORIGIN)
 
 
-class Time:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_backend_that_cannot_sign_is_left_alone_for_a_while() -> None:
-    calls, passing = [], Time()
+    calls, passing = [], SimulatedTime()
 
     def generate(request: GenerateSignatureRequest) -> Answer[Signature]:
         calls.append(request.to_wire())
@@ -130,12 +123,12 @@ def test_a_backend_that_cannot_sign_is_left_alone_for_a_while() -> None:
             raise OperationMissing("generate_signature", "no", 404, has_envelope=True, own_error=False)
         return Answer(Signature(signature="s"), "ok")
 
-    sign = BackendSigner(generate, patience=1, monotonic=passing)
+    sign = BackendSigner(generate, patience=1, monotonic=passing.monotonic)
     assert sign(RESULTS) is None
-    passing.now = PAUSE - 0.1
+    passing.move_on(seconds=PAUSE - 0.1)
     assert sign(RESULTS) is None
     assert calls == [{"permissions": list(RESULTS)}]
-    passing.now = PAUSE
+    passing.move_on(seconds=0.1)
     assert sign(RESULTS) == "s"
     # More than one call of the operation may carry.
     assert sign(list(RESULTS) * (limits.BATCH_ITEMS + 1)) is None

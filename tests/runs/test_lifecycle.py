@@ -4,7 +4,7 @@ import random
 import re
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,24 +15,16 @@ from app.runs.lifecycle import FINAL, HELD_FOR, MOVES, RunConflictError, RunNotF
 from app.store.schema import METADATA
 from app.store.sync_tables import CallRow, PlanItemRow, PlanRow
 from tests.tables import make_tables
-
-NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-
-
-class Clock:
-    now = NOON
-
-    def __call__(self) -> datetime:
-        return self.now
+from tests.worlds.clock import NOON, SimulatedTime
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SimulatedTime:
+    return SimulatedTime()
 
 
 @pytest.fixture
-def runs(database_url: str, clock: Clock) -> Iterator[Runs]:
+def runs(database_url: str, clock: SimulatedTime) -> Iterator[Runs]:
     engine = open_engine(database_url)
     make_tables(engine, METADATA)
     yield Runs(engine, clock, random.Random(3))
@@ -166,7 +158,7 @@ def test_simultaneous_identical_requests_make_one_run(runs: Runs) -> None:
     assert len(set(found)) == 1
 
 
-def test_ids_sort_by_time_and_differ_within_it(runs: Runs, clock: Clock) -> None:
+def test_ids_sort_by_time_and_differ_within_it(runs: Runs, clock: SimulatedTime) -> None:
     ids = []
     for number in range(5):
         ids.append(enqueue(runs, user_ids=(str(number),))[0].run_id)
@@ -177,7 +169,7 @@ def test_ids_sort_by_time_and_differ_within_it(runs: Runs, clock: Clock) -> None
     assert [run.run_id for run in runs.recent(before=sorted(ids)[1])] == [min(ids)]
 
 
-def test_next_queued_is_the_one_that_waited_longest(runs: Runs, clock: Clock) -> None:
+def test_next_queued_is_the_one_that_waited_longest(runs: Runs, clock: SimulatedTime) -> None:
     assert runs.next_queued() is None
     first, _ = enqueue(runs, user_ids=("a",))
     clock.now += timedelta(seconds=1)
@@ -237,7 +229,7 @@ def test_cancel_ends_a_queued_run_at_once_and_asks_a_running_one(runs: Runs) -> 
     assert runs.cancel(held(runs)).status == RunStatus.CANCELLED
 
 
-def test_approve_queues_a_held_run_again(runs: Runs, clock: Clock) -> None:
+def test_approve_queues_a_held_run_again(runs: Runs, clock: SimulatedTime) -> None:
     run_id = held(runs)
     clock.now += timedelta(days=6)
     run = runs.approve(run_id)
@@ -247,7 +239,7 @@ def test_approve_queues_a_held_run_again(runs: Runs, clock: Clock) -> None:
         runs.approve(run_id)
 
 
-def test_approve_comes_too_late_after_seven_days(runs: Runs, clock: Clock) -> None:
+def test_approve_comes_too_late_after_seven_days(runs: Runs, clock: SimulatedTime) -> None:
     run_id = held(runs)
     clock.now += timedelta(days=7, seconds=1)
     with pytest.raises(RunConflictError, match="until 2026-11-27 12:00 UTC"):
@@ -263,7 +255,7 @@ def test_discard_drops_the_held_items(runs: Runs) -> None:
         runs.approve(run_id)
 
 
-def test_a_held_run_keeps_its_history(runs: Runs, clock: Clock) -> None:
+def test_a_held_run_keeps_its_history(runs: Runs, clock: SimulatedTime) -> None:
     run_id = held(runs)
     clock.now += timedelta(hours=3)
     runs.approve(run_id, by="ada (command line)", reason="they left")
@@ -313,7 +305,7 @@ def test_orphaned_runs_are_ended(runs: Runs) -> None:
     assert runs.orphaned() == []
 
 
-def test_prune_keeps_what_may_still_be_needed(runs: Runs, clock: Clock) -> None:
+def test_prune_keeps_what_may_still_be_needed(runs: Runs, clock: SimulatedTime) -> None:
     waiting = held(runs)
     old, _ = enqueue(runs, idempotency_key="k")
     runs.cancel(old.run_id)

@@ -60,7 +60,7 @@ class FileWorld(World):
         settings = Settings(
             provider=ProviderSettings(auth_tokens=(SecretStr("ask"),), decision_ttl=0), directory=self.directory
         )
-        return create_app(settings, self.engine, clock=self.time.clock, new_id=lambda: "id").test_client()
+        return create_app(settings, self.engine, clock=self.time, new_id=lambda: "id").test_client()
 
     def may(self, user: str, document: str = "handbook") -> bool:
         """What the service answers."""

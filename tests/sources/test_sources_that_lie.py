@@ -138,7 +138,7 @@ def test_source_that_hangs_is_failed_and_others_go_on(world: FileWorld, people: 
         def read(self, request: ReadRequest = EVERYTHING) -> Reading:
             yield from ()
             # Meanwhile nobody else has to wait: the database is written to, and questions are answered.
-            Runs(world.engine, world.time.clock, Random(9)).enqueue(RunRequest(trigger="resync", dry_run=True))
+            Runs(world.engine, world.time, Random(9)).enqueue(RunRequest(trigger="resync", dry_run=True))
             answered.append(world.may("u00"))
             let_go.wait(60)
             yield End(Verdict.COMPLETE)
@@ -187,7 +187,7 @@ def test_run_that_is_stopped_while_it_reads_is_cancelled_and_no_failure(world: F
 
 def test_empty_source_counts_once_somebody_says_so(world: FileWorld, people: People) -> None:
     people.write("")
-    refresh(world.engine, world.sources, clock=world.time.clock, accept_empty=["people"])
+    refresh(world.engine, world.sources, clock=world.time, accept_empty=["people"])
     assert not world.may("u01")
     run = run_of(world)
     assert run.status == "held"
@@ -252,7 +252,7 @@ def test_grace_keeps_what_went_for_so_long_in_the_backend_alone(world: FileWorld
     for _ in range(3):
         assert ended(world) == "done"
         assert "u39" in world.members()
-    world.time.go_on(minutes=30)
+    world.time.move_on(minutes=30)
     assert ended(world) == "done"
     assert "u39" not in world.members()
 
@@ -264,7 +264,7 @@ def test_grace_begins_anew_for_what_came_back(world: FileWorld, people: People) 
         people.users = everybody[:-1]
         people.write()
         assert run_of(world).total("waiting") == 1
-        world.time.go_on(minutes=30)
+        world.time.move_on(minutes=30)
         people.users = list(everybody)
         people.write()
         assert ended(world) == "done"
@@ -387,7 +387,7 @@ def test_source_that_grows_while_it_is_read_is_failed(world: FileWorld, people: 
 def test_provider_tells_how_old_what_it_answers_from_is(world: FileWorld, people: People) -> None:
     world.configure(people.file, max_age=7200)
     assert ended(world) == "done"
-    world.time.go_on(minutes=5)
+    world.time.move_on(minutes=5)
     assert world.readiness() == (200, {"state": "ok", "detail": "read well 300 s ago"})
     assert world.metric("usher_directory_age_seconds") == 300
     people.file.unlink()
@@ -396,7 +396,7 @@ def test_provider_tells_how_old_what_it_answers_from_is(world: FileWorld, people
     code, told = world.readiness()
     assert (code, told["state"]) == (200, "ok")
     assert told["detail"] == "read well 3900 s ago; 1 of 1 sources failed since"
-    world.time.go_on(hours=1)
+    world.time.move_on(hours=1)
     code, told = world.readiness()
     assert (code, told["state"]) == (503, "failed")
     assert told["detail"].endswith("directory.max_age allows 7200 s")

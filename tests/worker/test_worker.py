@@ -17,7 +17,7 @@ from app.runs.lifecycle import Run, RunRequest, Runs, RunStatus
 from app.runs.lock import SyncLock, sync_lock
 from app.runs.schedule import trigger_of
 from app.worker import MAX_CONTINUATIONS, Timetable, Worker, forget_old_runs, scheduled_run, scheduler_for
-from tests.worker.conftest import Time
+from tests.worlds.clock import SimulatedTime
 
 Execute = Callable[[str, SyncLock, Progress, Event], Run]
 
@@ -43,13 +43,13 @@ def die(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
 
 
 @pytest.fixture
-def worker(runs: Runs, engine: Engine, time: Time) -> Worker:
+def worker(runs: Runs, engine: Engine, time: SimulatedTime) -> Worker:
     return Worker(runs=runs, lock=sync_lock(engine), execute=done(runs), clock=time, stop=Event(), poll=0.01)
 
 
-def test_tick_executes_what_is_queued_in_order(worker: Worker, runs: Runs, time: Time) -> None:
+def test_tick_executes_what_is_queued_in_order(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
     first, _ = runs.enqueue(RunRequest(trigger="resync"))
-    time.go_on(seconds=1)
+    time.move_on(seconds=1)
     second, _ = runs.enqueue(RunRequest(trigger="command", verify=True))
     assert worker.tick() == 2
     assert [runs.get(run.run_id).status for run in (first, second)] == [RunStatus.DONE, RunStatus.DONE]
@@ -67,13 +67,13 @@ def test_tick_leaves_the_queue_to_whoever_holds_the_lock(worker: Worker, runs: R
     assert worker.tick() == 1
 
 
-def test_tick_ends_runs_whose_process_died(worker: Worker, runs: Runs, time: Time) -> None:
+def test_tick_ends_runs_whose_process_died(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
     worker.tick()
     run, _ = runs.enqueue(RunRequest(trigger="resync"))
     runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, worker="gone:1")
     worker.tick()
     assert runs.get(run.run_id).status is RunStatus.READING  # it has just looked
-    time.go_on(seconds=11)
+    time.move_on(seconds=11)
     worker.tick()
     ended = runs.get(run.run_id)
     assert ended.status is RunStatus.FAILED
@@ -81,7 +81,7 @@ def test_tick_ends_runs_whose_process_died(worker: Worker, runs: Runs, time: Tim
 
 
 def test_tick_tells_that_a_run_of_its_own_lost_its_database(
-    worker: Worker, runs: Runs, engine: Engine, time: Time
+    worker: Worker, runs: Runs, engine: Engine, time: SimulatedTime
 ) -> None:
     run, _ = runs.enqueue(RunRequest(trigger="resync"))
     execute = worker.execute
@@ -96,7 +96,7 @@ def test_tick_tells_that_a_run_of_its_own_lost_its_database(
     with pytest.raises(DBAPIError):
         worker.tick()
     worker.execute = execute
-    time.go_on(seconds=11)
+    time.move_on(seconds=11)
     assert worker.tick() == 1  # the run that goes on from there
     error = runs.get(run.run_id).error or ""
     assert error.startswith("the database: ")
@@ -105,7 +105,9 @@ def test_tick_tells_that_a_run_of_its_own_lost_its_database(
     assert "process" not in error
 
 
-def test_tick_continues_what_a_dead_process_left_and_what_died_in_that(worker: Worker, runs: Runs, time: Time) -> None:
+def test_tick_continues_what_a_dead_process_left_and_what_died_in_that(
+    worker: Worker, runs: Runs, time: SimulatedTime
+) -> None:
     worker.tick()
     wanted = RunRequest(
         trigger="resync", organization_ids=("acme",), verify=True, retry=True, kinds=("document", "folder")
@@ -114,7 +116,7 @@ def test_tick_continues_what_a_dead_process_left_and_what_died_in_that(worker: W
     worker.execute = die
     for _ in range(MAX_CONTINUATIONS):
         runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, worker="gone:1")
-        time.go_on(seconds=11)
+        time.move_on(seconds=11)
         with pytest.raises(Killed):
             worker.tick()
         worker.lock.release()
@@ -127,13 +129,13 @@ def test_tick_continues_what_a_dead_process_left_and_what_died_in_that(worker: W
         assert (run.retry, run.kinds) == (True, ("document", "folder"))
     # One that brings down whoever executes it does not go on for ever.
     runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, worker="gone:9")
-    time.go_on(seconds=11)
+    time.move_on(seconds=11)
     assert worker.tick() == 0
     assert runs.next_queued() is None
     assert runs.get(run.run_id).continued_by is None
 
 
-def test_tick_continues_at_once_what_lost_its_connection(worker: Worker, runs: Runs, time: Time) -> None:
+def test_tick_continues_at_once_what_lost_its_connection(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
     execute = worker.execute
 
     def cut(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
@@ -150,10 +152,10 @@ def test_tick_continues_at_once_what_lost_its_connection(worker: Worker, runs: R
     assert runs.get(follower).status is RunStatus.DONE
 
 
-def test_tick_takes_no_further_run_once_it_is_told_to_stop(worker: Worker, runs: Runs, time: Time) -> None:
+def test_tick_takes_no_further_run_once_it_is_told_to_stop(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
     for verify in (False, True):
         runs.enqueue(RunRequest(trigger="resync", verify=verify))
-        time.go_on(seconds=1)
+        time.move_on(seconds=1)
     execute = worker.execute
 
     def stop_then_execute(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
@@ -202,7 +204,7 @@ def test_run_outlives_a_database_that_is_away_and_stops_when_told(worker: Worker
     assert runs.get(run.run_id).status is RunStatus.DONE
 
 
-def test_scheduled_run_is_one_for_all_workers_even_after_it_ended(runs: Runs, time: Time) -> None:
+def test_scheduled_run_is_one_for_all_workers_even_after_it_ended(runs: Runs, time: SimulatedTime) -> None:
     def tick() -> Run:
         run = scheduled_run(
             runs=runs,
@@ -216,21 +218,21 @@ def test_scheduled_run_is_one_for_all_workers_even_after_it_ended(runs: Runs, ti
 
     first = tick()
     runs.cancel(first.run_id)
-    time.go_on(seconds=40)
+    time.move_on(seconds=40)
     assert tick().run_id == first.run_id
-    time.go_on(minutes=15)
+    time.move_on(minutes=15)
     assert tick().run_id != first.run_id
     assert len(runs.recent()) == 2
 
 
-def test_scheduled_run_is_dropped_when_told_to_stop_during_its_delay(runs: Runs, time: Time) -> None:
+def test_scheduled_run_is_dropped_when_told_to_stop_during_its_delay(runs: Runs, time: SimulatedTime) -> None:
     trigger = trigger_of("every 1m", "UTC")
     request = RunRequest(trigger="schedule")
     assert scheduled_run(runs=runs, request=request, due=trigger, clock=time, delay=lambda: True) is None
     assert runs.recent() == []
 
 
-def test_scheduler_puts_due_runs_into_the_queue(runs: Runs, time: Time) -> None:
+def test_scheduler_puts_due_runs_into_the_queue(runs: Runs, time: SimulatedTime) -> None:
     timetable = Timetable(
         schedule="every 1s", verify_schedule="", timezone="UTC", jitter=0, keep_runs=timedelta(days=30)
     )
@@ -247,18 +249,18 @@ def test_scheduler_puts_due_runs_into_the_queue(runs: Runs, time: Time) -> None:
     assert [run.trigger for run in runs.recent()] == ["schedule"]
 
 
-def test_forget_old_runs_keeps_the_young_ones(runs: Runs, worker: Worker, time: Time) -> None:
+def test_forget_old_runs_keeps_the_young_ones(runs: Runs, worker: Worker, time: SimulatedTime) -> None:
     runs.enqueue(RunRequest(trigger="resync"))
     worker.tick()
-    time.go_on(days=20)
+    time.move_on(days=20)
     runs.enqueue(RunRequest(trigger="resync", verify=True))
     worker.tick()
-    time.go_on(days=15)
+    time.move_on(days=15)
     forget_old_runs(runs=runs, older_than=timedelta(days=30))
     assert [run.verify for run in runs.recent()] == [True]
 
 
-def test_a_database_that_is_away_is_one_line_in_the_log(worker: Worker, tmp_path: Path, time: Time) -> None:
+def test_a_database_that_is_away_is_one_line_in_the_log(worker: Worker, tmp_path: Path, time: SimulatedTime) -> None:
     (tmp_path / "folder.db").mkdir()
     worker.runs = Runs(open_engine(f"sqlite:///{tmp_path}/folder.db"), time, Random(3))
     with structlog.testing.capture_logs() as lines:

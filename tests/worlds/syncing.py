@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -52,23 +51,11 @@ from app.store.schema import METADATA
 from app.store.sync_tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow, PlanItemRow
 from tests.progress import QuietProgress
 from tests.tables import make_tables
+from tests.worlds.clock import SimulatedTime
 from tests.wsgi import WsgiAdapter
-
-NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 Hook = Callable[[str, dict[str, Any], Callable[[], Response]], Response]
 """Gets the operation's name, the request's data, and a function that lets the backend answer."""
-
-
-class StoppedClock:
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def move_on(self, **interval: float) -> None:
-        self.now += timedelta(**interval)
 
 
 def failure(code: int, status: str, message: str, **further: Any) -> Response:
@@ -244,7 +231,7 @@ class World:
 
     database_url: str
     tmp_path: Path
-    clock: StoppedClock = field(default_factory=StoppedClock)
+    clock: SimulatedTime = field(default_factory=SimulatedTime)
     slept: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -17,7 +17,8 @@ from app.backend.schema import WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY
 from app.backend.security.vault import open_vault
 from app.backend.webhooks.delivery import Worker
 from app.backend.webhooks.sender import open_sender
-from tests.backend.conftest import Caller, StoppedClock, World, WorldMaker
+from tests.backend.conftest import Caller, World, WorldMaker
+from tests.worlds.clock import SimulatedTime
 
 NEVER = Event()
 DOCUMENT = {"organizationId": "acme", "documentId": "roadmap"}
@@ -111,7 +112,7 @@ class Post:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.clock: StoppedClock = world.clock
+        self.clock: SimulatedTime = world.clock
         self.tenant = world.tenant()
         self.naps: list[float] = []
 

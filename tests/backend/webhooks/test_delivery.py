@@ -21,7 +21,7 @@ from app.backend.schema import (
 from app.backend.webhooks import queues
 from app.backend.webhooks.sender import Outcome
 from app.database.engine import writing
-from tests.backend.conftest import StoppedClock
+from tests.worlds.clock import SimulatedTime
 
 from .conftest import DOCUMENT, NEVER, Post, Receiver
 from .test_basic import PUBLIC_KEY, decrypted
@@ -371,7 +371,7 @@ def test_workers_side_by_side_send_everything_once(post: Post, make_receiver: Ca
     for one in receivers:
         one.on_request = watch(one)
     stop = threading.Event()
-    clock = StoppedClock()
+    clock = SimulatedTime()
     workers = [
         threading.Thread(target=post.worker(clock=clock, sleep=lambda _: None).run, args=(stop,)) for _ in range(4)
     ]
