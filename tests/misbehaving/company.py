@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.misbehaving.backend import Contents
+from tests.worlds.backend import Contents
 
 _PEOPLE = tuple(f"person-{number}" for number in range(8))
 _ORGANIZATIONS = ("acme", "bravo")

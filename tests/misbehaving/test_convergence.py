@@ -25,10 +25,10 @@ from app.runs.engine import SyncEngine
 from app.runs.lifecycle import Run, RunRequest, Runs, RunStatus
 from app.runs.lock import sync_lock
 from app.runs.settings import SyncSettings
-from tests.misbehaving.backend import EXTENDED, TROUBLES, Backend, serving
 from tests.misbehaving.company import FOREIGN, Directory, held
 from tests.progress import QuietProgress
 from tests.soak.faults import quiet
+from tests.worlds.backend import EXTENDED, TROUBLES, Backend, serving
 from tests.worlds.clock import SimulatedTime
 
 SCHEDULES = 48

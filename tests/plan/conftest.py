@@ -1,5 +1,5 @@
 """The world of planning, for all tests of plans."""
 
-from tests.worlds.planning import new_backend, new_directory, now, now_ms, world
+from tests.worlds.planning import new_directory, now, now_ms, world
 
-__all__ = ["new_backend", "new_directory", "now", "now_ms", "world"]
+__all__ = ["new_directory", "now", "now_ms", "world"]

@@ -109,4 +109,4 @@ def test_what_was_not_discarded_goes_without_the_folder_that_was(world, company,
     with writing(world.engine) as connection:
         connection.execute(text("DELETE FROM discarded_item WHERE item_id = 'x'"))
     world.apply(world.plan(limits=ONE))
-    assert sorted(item for _, item in world.backend.documents) == ["a", "b", "c", "d", "y"]
+    assert sorted(item for _, item in world.backend.contents.documents) == ["a", "b", "c", "d", "y"]

@@ -281,21 +281,20 @@ def test_approval_lets_go_exactly_what_was_held_and_is_still_due(world, document
     assert world.plan(limits=LimitSettings(), approving=held.plan_id).total() == 0
 
 
-def test_approval_keeps_a_folder_that_holds_something_new(world, tree, new_backend):
-    backend = new_backend()
+def test_approval_keeps_a_folder_that_holds_something_new(world, tree):
     tree()
-    world.apply(world.plan(), backend)
+    world.apply(world.plan())
     tree(folder=False)
     held = world.plan(limits=LimitSettings(delete_count=2))
     assert held.total("held") == 7
     tree(documents=4)
-    world.apply(world.plan(), backend)
+    world.apply(world.plan())
     tree(folder=False)
 
     plan = world.plan(limits=LimitSettings(), approving=held.plan_id)
-    world.apply(plan, backend)
+    world.apply(plan)
 
-    assert ("acme", "f") in backend.folders
+    assert ("acme", "f") in world.backend.contents.folders
     assert {item.message for item in world.items(plan, "skipped")} == {
         "document d3 is still in folder f and is not to be deleted with it"
     }

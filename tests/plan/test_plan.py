@@ -67,10 +67,10 @@ def test_plan_items_carry_the_records_fields_and_state(world, company):
     items = {(item.kind, item.operation, item.item_id): item for item in world.items(world.plan())}
 
     folder = items["folder", "add_folder", "specs"]
-    assert json.loads(folder.payload) == {"folderId": "specs", "name": "n"}
+    assert json.loads(folder.payload) == {"folderName": "n"}
     assert (folder.parent_id, folder.access_type, folder.digest) == ("", "restricted", "specs=n")
     user = items["documentUser", "add_users", "ada"]
-    assert json.loads(user.payload) == {"userId": "ada", "name": "n"}
+    assert json.loads(user.payload) == {"name": "n", "email": "ada@acme.example"}
     assert (user.access_role, user.reason) == ("editor", "granted to the user by name")
     assert items["groupMember", "add_users_to_groups", "bob"].payload == ""
 
@@ -129,17 +129,20 @@ def test_plan_of_nothing_is_empty(world, company):
     assert (plan.counts, plan.has_changes) == ({}, False)
 
 
-def test_plan_moves_folders_that_change_places_from_the_top_down(world, new_directory, new_backend):
-    backend = new_backend()
+def test_plan_moves_folders_that_change_places_from_the_top_down(world, new_directory):
     world.says(new_directory().organization("o").folder("o", "a").folder("o", "b", "a").folder("o", "c", "b"))
-    world.apply(world.plan(), backend)
+    world.apply(world.plan())
     world.says(new_directory().organization("o").folder("o", "c").folder("o", "b", "c").folder("o", "a", "b"))
 
     plan = world.plan()
-    world.apply(plan, backend)
+    world.apply(plan)
 
     assert [item for operation, _, _, item in world.sent(world.plan())] == []
-    assert {key[1]: folder["parent"] for key, folder in backend.folders.items()} == {"a": "b", "b": "c", "c": ""}
+    assert {key[1]: folder["in"] for key, folder in world.backend.contents.folders.items()} == {
+        "a": "b",
+        "b": "c",
+        "c": "",
+    }
     assert world.items(plan, "failed", "skipped") == []
 
 
@@ -214,8 +217,7 @@ def test_plan_deletes_an_organization_in_one_call(world, company, new_directory)
     assert set(world.ledger()) == {("organization", "other", "", "other")}
 
 
-def test_plan_moves_out_of_a_folder_before_it_is_deleted(world, new_directory, new_backend):
-    backend = new_backend()
+def test_plan_moves_out_of_a_folder_before_it_is_deleted(world, new_directory):
     world.says(
         new_directory()
         .organization("acme")
@@ -225,7 +227,7 @@ def test_plan_moves_out_of_a_folder_before_it_is_deleted(world, new_directory, n
         .document("acme", "d", folder="old")
         .document("acme", "e", folder="deep")
     )
-    world.apply(world.plan(), backend)
+    world.apply(world.plan())
     world.says(new_directory().organization("acme").folder("acme", "kept").document("acme", "d", folder="kept"))
 
     plan = world.plan()
@@ -237,21 +239,20 @@ def test_plan_moves_out_of_a_folder_before_it_is_deleted(world, new_directory, n
         ("delete_folder", "deep"),
         ("delete_folder", "old"),
     ]
-    world.apply(plan, backend)
-    assert set(backend.documents) == {("acme", "d")}
-    assert set(backend.folders) == {("acme", "kept")}
+    world.apply(plan)
+    assert set(world.backend.contents.documents) == {("acme", "d")}
+    assert set(world.backend.contents.folders) == {("acme", "kept")}
 
 
-def test_plan_keeps_a_folder_when_something_could_not_be_moved_out_of_it(world, new_directory, new_backend):
-    backend = new_backend()
+def test_plan_keeps_a_folder_when_something_could_not_be_moved_out_of_it(world, new_directory):
     world.says(new_directory().organization("acme").folder("acme", "old").document("acme", "d", folder="old"))
-    world.apply(world.plan(), backend)
+    world.apply(world.plan())
     world.says(new_directory().organization("acme").document("acme", "d"))
 
     plan = world.plan()
-    world.apply(plan, backend, lambda item: "failed" if item.operation == "move_documents" else "done")
+    world.apply(plan, refuses="move_documents")
 
-    assert set(backend.documents) == {("acme", "d")}
+    assert set(world.backend.contents.documents) == {("acme", "d")}
     (skipped,) = world.items(plan, "skipped")
     assert (skipped.operation, skipped.message) == (
         "delete_folder",
@@ -259,8 +260,7 @@ def test_plan_keeps_a_folder_when_something_could_not_be_moved_out_of_it(world, 
     )
 
 
-def test_plan_adds_again_what_leaving_an_organization_takes_away(world, new_directory, new_backend):
-    backend = new_backend()
+def test_plan_adds_again_what_leaving_an_organization_takes_away(world, new_directory):
 
     def says(is_member):
         directory = (
@@ -274,7 +274,7 @@ def test_plan_adds_again_what_leaving_an_organization_takes_away(world, new_dire
         world.says(directory.member("acme", "ada") if is_member else directory.document("acme", "new"))
 
     says(is_member=True)
-    world.apply(world.plan(), backend)
+    world.apply(world.plan())
     says(is_member=False)
     plan = world.plan()
 
@@ -283,9 +283,11 @@ def test_plan_adds_again_what_leaving_an_organization_takes_away(world, new_dire
         (180, "add_users", "documentUser"),
         (190, "add_users_to_groups", "groupMember"),
     ]
-    world.apply(plan, backend)
-    assert set(backend.users) == {("documentUser", "acme", "d", "ada")}
-    assert backend.members == {("acme", "eng", "ada")}
+    world.apply(plan)
+    assert [place for place, people in world.backend.contents.people.items() if "ada" in people] == [
+        ("acme", "document", "d")
+    ]
+    assert world.backend.contents.groups == {("acme", "eng"): {"ada"}}
     assert world.plan().counts == {}
 
 

@@ -4,8 +4,10 @@ What it should hold is computed here a second time, record by record, from the w
 ``app/plan/README.md``, "Desired".
 """
 
-from collections.abc import Callable
-from datetime import UTC, datetime
+import json
+from copy import deepcopy
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,11 +17,11 @@ from sqlalchemy import delete
 from app.database.engine import writing
 from app.ledger.ledger import open_ledger
 from app.store.base import METADATA
+from tests.worlds.backend import TROUBLES, Backend, Contents
+from tests.worlds.clock import NOON
+from tests.worlds.planning import NOON_MS, Directory, Rows, World
 
 pytestmark = pytest.mark.slow
-
-NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
-NOW_MS = int(NOW.timestamp() * 1000)
 
 ORGANIZATIONS = ["acme", "o\"2'é"]
 USERS = ["ada", "bob", "cleo"]
@@ -29,7 +31,7 @@ DOCUMENTS = ["d1", "d2", "d3"]
 TYPES = st.sampled_from(["", "", "public", "restricted", "organizationPrivate"])
 NAMES = st.sampled_from(["n", "n", "m"])
 ROLES = st.sampled_from(["viewer", "editor"])
-EXPIRIES = st.sampled_from([None, None, None, NOW_MS - 1, NOW_MS, NOW_MS + 1])
+EXPIRIES = st.sampled_from([None, None, None, NOON_MS - 1, NOON_MS, NOON_MS + 1])
 MANY = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -40,8 +42,8 @@ def some(ids: list[str]) -> st.SearchStrategy[list[str]]:
 
 
 @st.composite
-def directories(draw: Callable, directory_class: type):
-    directory = directory_class()
+def directories(draw: st.DrawFn) -> Directory:
+    directory = Directory()
     users = draw(some(USERS))
     for user in users:
         directory.user(user, disabled=draw(st.integers(0, 5)) == 0, name=draw(NAMES))
@@ -83,57 +85,61 @@ def directories(draw: Callable, directory_class: type):
     return directory
 
 
-def expected(directory, before):
+def expected(directory: Directory, before: Contents) -> Contents:
     """What a backend should hold, given what it held: only disabled organizations keep something."""
-    backend = type(before)()
+    contents = Contents()
     tables = directory.tables
-    enabled_users = {row["user_id"]: row["digest"] for row in tables["users"] if not row["disabled"]}
+    names = {row["user_id"]: named(row) for row in tables["users"] if not row["disabled"]}
     for row in tables["organizations"]:
         organization = row["organization_id"]
-        backend.organizations[organization] = {"digest": row["digest"], "disabled": row["disabled"]}
+        contents.organizations[organization] = {"organizationName": named(row), "disabled": row["disabled"]}
         if row["disabled"]:
-            keep(organization, before, backend)
+            keep(organization, before, contents)
             continue
         of = {name: [r for r in rows if r.get("organization_id") == organization] for name, rows in tables.items()}
-        for folder in of["folders"]:
-            backend.folders[organization, folder["folder_id"]] = {
-                "digest": folder["digest"],
-                "parent": folder["parent_folder_id"],
-                "type": folder["access_type"] or ("" if folder["parent_folder_id"] else row["access_type"]),
-            }
-        for document in of["documents"]:
-            backend.documents[organization, document["document_id"]] = {
-                "digest": document["digest"],
-                "folder": document["folder_id"],
-                "type": document["access_type"] or ("" if document["folder_id"] else row["access_type"]),
-            }
-        backend.groups |= {(organization, group["organization_user_group_id"]) for group in of["groups"]}
-        backend.members |= {
-            (organization, group, user) for group, user in members_of(of["group_members"]) if user in enabled_users
-        }
-        for membership in of["memberships"]:
-            if is_active(membership) and membership["user_id"] in enabled_users:
-                key = ("organizationUser", organization, "", membership["user_id"])
-                backend.users[key] = (enabled_users[membership["user_id"]], membership["access_role"])
-        for (kind, container, user), role in roles(of, enabled_users).items():
-            backend.users[kind, organization, container, user] = (enabled_users[user], role)
-    return backend
+        for kind, held, place in (
+            ("folder", contents.folders, "parent_folder_id"),
+            ("document", contents.documents, "folder_id"),
+        ):
+            for thing in of[f"{kind}s"]:
+                inherited = None if thing[place] else row["access_type"]
+                held[organization, thing[f"{kind}_id"]] = {
+                    "name": named(thing),
+                    "in": thing[place],
+                    "type": thing["access_type"] or inherited,
+                }
+        for group in of["groups"]:
+            contents.groups[organization, group["organization_user_group_id"]] = set()
+        for group, user in members_of(of["group_members"]):
+            if user in names:
+                contents.groups[organization, group].add(user)
+        held_roles = {
+            ("organization", "", membership["user_id"]): membership["access_role"]
+            for membership in filter(is_active, of["memberships"])
+        } | roles(of)
+        for (level, container, user), role in held_roles.items():
+            if user in names:
+                people = contents.people.setdefault((organization, level, container), {})
+                people[user] = {"name": names[user], "accessRole": role}
+    return contents
 
 
-def keep(organization, before, backend):
-    for name in ("folders", "documents"):
+def named(row: dict[str, Any]) -> str:
+    name: str = next(iter(json.loads(row["payload"]).values()))
+    return name
+
+
+def keep(organization: str, before: Contents, contents: Contents) -> None:
+    for name in ("folders", "documents", "groups", "people"):
         kept = {key: value for key, value in getattr(before, name).items() if key[0] == organization}
-        getattr(backend, name).update(kept)
-    backend.groups |= {key for key in before.groups if key[0] == organization}
-    backend.members |= {key for key in before.members if key[0] == organization}
-    backend.users.update({key: value for key, value in before.users.items() if key[1] == organization})
+        getattr(contents, name).update(deepcopy(kept))
 
 
-def is_active(row):
-    return row["expires_at"] is None or row["expires_at"] > NOW_MS
+def is_active(row: dict[str, Any]) -> bool:
+    return row["expires_at"] is None or row["expires_at"] > NOON_MS
 
 
-def members_of(rows):
+def members_of(rows: Rows) -> set[tuple[str, str]]:
     """Group and user, through any depth of groups inside groups."""
     found = {(row["organization_user_group_id"], row["user_id"]) for row in rows if row["user_id"]}
     while (
@@ -149,65 +155,77 @@ def members_of(rows):
     return found
 
 
-def roles(of, users):
+def roles(of: dict[str, Rows]) -> dict[tuple[str, str, str], str]:
     own, through_groups = {}, {}
     members = members_of(of["group_members"])
     for grant in filter(is_active, of["grants"]):
-        place = ("folderUser", grant["folder_id"]) if grant["folder_id"] else ("documentUser", grant["document_id"])
+        place = ("folder", grant["folder_id"]) if grant["folder_id"] else ("document", grant["document_id"])
         if grant["user_id"]:
             own[*place, grant["user_id"]] = grant["access_role"]
         for group, user in members:
             if group == grant["organization_user_group_id"]:
                 through_groups.setdefault((*place, user), []).append(grant["access_role"])
-    best = {key: "editor" if "editor" in granted else "viewer" for key, granted in through_groups.items()}
-    return {key: role for key, role in (best | own).items() if key[2] in users}
+    return {key: "editor" if "editor" in granted else "viewer" for key, granted in through_groups.items()} | own
 
 
-def in_force(backend):
+def in_force(contents: Contents) -> dict[tuple[str, str], object]:
+    def type_of(where: str, thing: dict[str, Any]) -> object:
+        if thing["type"] or not thing["in"]:
+            return thing["type"]
+        return type_of(where, contents.folders[where, thing["in"]])
+
+    things = [*contents.folders.items(), *contents.documents.items()]
+    return {key: type_of(key[0], thing) for key, thing in things}
+
+
+def described(contents: Contents) -> dict[str, object]:
+    """All but access types and groups, in plain terms."""
     return {
-        (kind, *key): backend.type_in_force(key[0], kind, key[1])
-        for kind, things in (("folder", backend.folders), ("document", backend.documents))
-        for key in things
+        "organizations": {
+            key: (it["organizationName"], it.get("disabled", False)) for key, it in contents.organizations.items()
+        },
+        "folders": {key: (it["name"], it["in"]) for key, it in contents.folders.items()},
+        "documents": {key: (it["name"], it["in"]) for key, it in contents.documents.items()},
+        "users": {
+            (*place, user): (it["name"], it["accessRole"])
+            for place, people in contents.people.items()
+            for user, it in people.items()
+        },
+        "members": {(*group, user) for group, users in contents.groups.items() for user in users},
     }
 
 
-def without_types(things):
-    return {key: {name: value for name, value in thing.items() if name != "type"} for key, thing in things.items()}
-
-
-def assert_same(backend, wanted, directory):
-    assert backend.organizations == wanted.organizations
-    assert without_types(backend.folders) == without_types(wanted.folders)
-    assert without_types(backend.documents) == without_types(wanted.documents)
+def assert_same(contents: Contents, wanted: Contents, directory: Directory) -> None:
+    assert described(contents) == described(wanted)
+    assert contents.groups.keys() >= wanted.groups.keys()
     disabled = {row["organization_id"] for row in directory.tables["organizations"] if row["disabled"]}
-    compared = lambda types: {key: value for key, value in types.items() if key[1] not in disabled}  # noqa: E731
-    assert compared(in_force(backend)) == compared(in_force(wanted))
-    assert backend.groups >= wanted.groups
-    assert backend.members == wanted.members
-    assert backend.users == wanted.users
+    there, should_be = in_force(contents), in_force(wanted)
+    assert {key: one for key, one in there.items() if key[0] not in disabled} == {
+        key: one for key, one in should_be.items() if key[0] not in disabled
+    }
 
 
-def start_over(world):
+def start_over(world: World) -> None:
     with writing(world.engine) as connection:
         for table in METADATA.sorted_tables:
             connection.execute(delete(table))
-    world.ledger_id = open_ledger(world.engine, "http://backend.example", "key", lambda: NOW).ledger_id
+    world.ledger_id = open_ledger(world.engine, "http://backend.example", "key", lambda: NOON).ledger_id
     world.revision = 0
+    world.backend = Backend(Random(1))
 
 
-def test_plan_leads_from_any_directory_to_any_other(world, new_directory, new_backend):
+def test_plan_leads_from_any_directory_to_any_other(world: World) -> None:
     @MANY
-    @given(st.lists(directories(new_directory), min_size=1, max_size=4))
-    def check(sequence):
+    @given(st.lists(directories(), min_size=1, max_size=4))
+    def check(sequence: list[Directory]) -> None:
         start_over(world)
-        backend = new_backend()
         for directory in sequence:
-            wanted = expected(directory, backend)
+            wanted = expected(directory, world.backend.contents)
             world.says(directory)
             plan = world.plan()
-            world.apply(plan, backend)
-            assert world.items(plan, "failed", "skipped") == []
-            assert_same(backend, wanted, directory)
+            world.apply(plan)
+            assert world.items(plan, "failed", "skipped", "cancelled") == []
+            assert_same(world.backend.contents, wanted, directory)
             again = world.plan()
             assert again.counts == {}
 
@@ -215,27 +233,26 @@ def test_plan_leads_from_any_directory_to_any_other(world, new_directory, new_ba
 
 
 @pytest.mark.timeout(300)
-def test_plan_recovers_from_whatever_becomes_of_calls(world, new_directory, new_backend):
-    outcomes = st.sampled_from(["done", "done", "failed", "lost", "unanswered"])
-
+def test_plan_recovers_from_whatever_becomes_of_calls(world: World) -> None:
     @MANY
-    @given(st.lists(directories(new_directory), min_size=2, max_size=3), st.data())
-    def check(sequence, data):
+    @given(st.lists(directories(), min_size=2, max_size=3), st.integers(0, 2**32))
+    def check(sequence: list[Directory], seed: int) -> None:
         start_over(world)
-        backend = new_backend()
+        world.backend.random, world.backend.troubles, world.backend.percent = Random(seed), TROUBLES, 50
         for directory in sequence[:-1]:
             world.says(directory)
-            world.apply(world.plan(), backend, lambda item: data.draw(outcomes))
+            world.apply(world.plan())
+        world.backend.percent = 0
         directory = sequence[-1]
         # What is left unfinished in an organization that is disabled stays so: nothing there is touched.
         for row in directory.tables["organizations"]:
             row["disabled"] = False
         world.says(directory)
         plans = 0
-        while (plan := world.plan()).counts:
-            world.apply(plan, backend)
+        while (plan := world.plan(retry=())).counts:
+            world.apply(plan)
             plans += 1
             assert plans <= 2
-        assert_same(backend, expected(directory, backend), directory)
+        assert_same(world.backend.contents, expected(directory, world.backend.contents), directory)
 
     check()

@@ -1,7 +1,6 @@
 """Stored plans: reading them back, whether they still hold, and what must not be done of them."""
 
 import json
-from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import Engine, insert
@@ -19,8 +18,8 @@ from app.store.access_tables import RevisionRow
 from app.store.base import METADATA
 from app.store.sync_tables import LedgerItemRow, PlanItemRow, PlanRow
 from tests.tables import make_tables
+from tests.worlds.clock import NOON
 
-NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 ITEM = PlanItemRow.__table__
 HOLD = Hold(kind="document", organization_id="acme", deletes=7, ledger=10, reason="7 of 10")
 
@@ -30,7 +29,7 @@ class Stored:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.ledger_id = open_ledger(engine, "http://backend.example", "key", lambda: NOW).ledger_id
+        self.ledger_id = open_ledger(engine, "http://backend.example", "key", lambda: NOON).ledger_id
         self.ordinal = 0
         with writing(engine) as connection:
             connection.execute(insert(RevisionRow.__table__).values(revision=3, created_at=0, changes="{}"))

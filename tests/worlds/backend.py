@@ -1,4 +1,4 @@
-"""A collaboration backend in memory, on loopback, that misbehaves on purpose.
+"""A collaboration backend in memory, within the process or on loopback, that misbehaves when it is told to.
 
 Written from the API reference alone. It shares nothing with Usher or with the other simulated backend: no types, no
 tables, no parser, so that what both of those took for granted is not taken for granted here.
@@ -12,6 +12,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import Any
+
+import requests
+from urllib3.exceptions import ProtocolError
+from werkzeug.wrappers import Request, Response
 
 TROUBLES = (
     "items fail",
@@ -105,6 +109,16 @@ class Backend:
         self._trouble: str | None = None
 
     # One call.
+
+    def __call__(self, environ: Any, start_response: Any) -> Any:
+        """As an application of WSGI, for ``tests.wsgi``: without a socket."""
+        request = Request(environ)
+        with self.lock:
+            answer = self.answer(request.path, json.loads(request.get_data())["data"])
+        if answer is None:
+            raise requests.ConnectionError(ProtocolError("Connection aborted."))
+        code, told, headers = answer
+        return Response(json.dumps(told), code, headers, content_type="application/json")(environ, start_response)
 
     def answer(self, path: str, data: Data) -> tuple[int, Data, dict[str, str]] | None:
         """Status, body and headers; None: the connection breaks."""
