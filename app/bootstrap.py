@@ -221,7 +221,7 @@ def known_sources(settings: Settings) -> Mapping[str, SourceState]:
         if pending(engine, STORE_MIGRATIONS):
             return {}
         with reading(engine) as connection:
-            return {state.name: state for state in source_states(connection)}
+            return {state.name: state for state in source_states(connection, by_kind=True)}
     except (SQLAlchemyError, SchemaNewerError, ForeignDatabaseError, OSError):
         return {}
     finally:

@@ -19,9 +19,10 @@ from app.database.private import make_file
 from app.directory.configured import sources_from_settings
 from app.directory.source import Verdict
 from app.model.contents import SourceState, current_revision
+from app.model.refresh.guard import Guard
 from app.model.refresh.problems import ProblemGroup, ProblemSort
 from app.model.refresh.replace import Replaced
-from app.runs.reading import RefreshReport, SourceReport, object_from_report
+from app.runs.reading import RefreshReport, SourceReport, guards_of, object_from_report
 from app.runs.reading import check as check_directory
 from app.runs.reading import export as exported
 from app.runs.reading import forget as forget_source
@@ -70,7 +71,7 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     with progress() as shown:
         shown.phase("reading", None)
         report = check_directory(sources, clock=utc_now, progress=shown)
-    odd = _suspicions(report.sources, known_sources(settings))
+    odd = _suspicions(report.sources, known_sources(settings), guards_of(sources, settings.directory.guard))
     if as_json:
         told = [{"source": one.source, "says": one.says, "advice": one.advice} for one in odd]
         show_json(object_from_report(report) | {"suspicions": told})
@@ -87,10 +88,22 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
 
 @directory.command()
 @click.option("--accept-empty", metavar="NAME", multiple=True, help="This source is meant to be empty now; repeatable.")
+@click.option(
+    "--accept-shrink",
+    metavar="NAME",
+    multiple=True,
+    help="This source is meant to give less now than its guard lets go; repeatable.",
+)
 @_as_json
 @pass_invocation
 @click.pass_context
-def refresh(context: click.Context, invocation: Invocation, accept_empty: tuple[str, ...], as_json: bool) -> None:
+def refresh(
+    context: click.Context,
+    invocation: Invocation,
+    accept_empty: tuple[str, ...],
+    accept_shrink: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Read the sources, so that decisions follow.
 
     Reads every source into the access model; needs no backend.
@@ -102,7 +115,13 @@ def refresh(context: click.Context, invocation: Invocation, accept_empty: tuple[
     with application(settings) as parts, progress() as shown:
         shown.phase("reading", None)
         report = refresh_directory(
-            parts.engine, parts.sources(), clock=parts.clock, accept_empty=accept_empty, progress=shown
+            parts.engine,
+            parts.sources(),
+            clock=parts.clock,
+            guard=settings.directory.guard,
+            accept_empty=accept_empty,
+            accept_shrink=accept_shrink,
+            progress=shown,
         )
     if as_json:
         show_json(object_from_report(report))
@@ -126,8 +145,10 @@ def forget(invocation: Invocation, name: str) -> None:
     """
     settings = invocation.settings()
     with application(settings) as parts:
-        replaced = forget_source(parts.engine, name, sources_from_settings(settings.directory), clock=parts.clock)
-    _show_changes(replaced)
+        forgotten = forget_source(parts.engine, name, sources_from_settings(settings.directory), clock=parts.clock)
+    gave = ", ".join(f"{count:,} {kind}" for kind, count in forgotten.records.items())
+    say(f"{name} gave {gave or 'nothing'}; gone is what no other source gives")
+    _show_changes(forgotten.replaced)
 
 
 @directory.command()
@@ -178,9 +199,12 @@ def _opened(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
             unfinished.unlink(missing_ok=True)
 
 
-def _suspicions(sources: Sequence[SourceReport], kept: Mapping[str, SourceState]) -> list[Suspicion]:
+def _suspicions(
+    sources: Sequence[SourceReport], kept: Mapping[str, SourceState], guards: Mapping[str, Guard]
+) -> list[Suspicion]:
     """What is odd about the sources as a whole."""
-    read = [of_read(one.name, one.records, kept) for one in sources if one.verdict is Verdict.COMPLETE]
+    complete = [one for one in sources if one.verdict is Verdict.COMPLETE]
+    read = [of_read(one.name, one.kinds, kept, guards[one.name]) for one in complete]
     return [one for one in read if one is not None] + list(of_retained([one.name for one in sources], kept))
 
 

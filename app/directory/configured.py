@@ -4,13 +4,24 @@ from threading import Event
 
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
-from app.directory.settings import DirectorySettings
+from app.directory.policy import Policy
+from app.directory.settings import DirectorySettings, SourceSettings
 from app.directory.source import Source
 
 
 def sources_from_settings(settings: DirectorySettings, *, stop: Event | None = None) -> list[Source]:
     """One source per entry, in the order of the configuration; nothing is opened yet. ``stop`` ends a read at once."""
     return [
-        GuardedSource(FileSource(source.path, name=source.source_name), timeout=settings.read_timeout, stop=stop)
+        GuardedSource(
+            source_from_settings(source),
+            timeout=settings.read_timeout if source.timeout is None else source.timeout,
+            stop=stop,
+            policy=Policy(guard=source.guard, poll=source.poll, full_every=source.full_every, digest=source.digest),
+        )
         for source in settings.sources
     ]
+
+
+def source_from_settings(settings: SourceSettings) -> Source:
+    """The source of one entry, without a guard before it."""
+    return FileSource(settings.path, name=settings.source_name)

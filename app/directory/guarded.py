@@ -1,9 +1,12 @@
 """The guard of a source, which keeps it from holding up, or bringing down, whoever reads it.
 
 A source may hang: a file on a network drive that is gone, a server that accepts and says nothing. It is therefore read
-in a thread of its own, and whoever reads it waits for it for so many seconds, all in all; then the read is given up as
-failed. Nobody can end a thread that hangs, so a source whose abandoned read still hangs is failed at once the next
-time: there is never more than one such thread per source.
+in a thread of its own, and has so many seconds for all of it; those for which it waits for its reader do not count.
+Then the read is given up as failed. Nobody can end a thread that hangs, so a source whose abandoned read still hangs is
+failed at once the next time: there is never more than one such thread per source.
+
+Several sources are read side by side (``SideBySide``): each hands over a few steps at a time and waits until they are
+taken, so that memory stays flat, and one that hangs keeps nobody from taking what the others give.
 
 Who waits can be told to stop: the read then ends at once, with ``ReadingStoppedError``, and is no read at all. A
 process that is to end would otherwise have to wait for its slowest source, or call it failed.
@@ -14,10 +17,13 @@ The same goes for a source that raises although it must not: its read is failed,
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
 
 import structlog
 
+from app.directory.policy import Policy
 from app.directory.source import EVERYTHING, End, Found, Gone, Malformed, Reading, ReadRequest, Remark, Source, Verdict
 
 
@@ -38,7 +44,7 @@ _STEPS_AT_A_TIME = 64
 
 
 class GuardedSource:
-    """Another source, read in a thread, and for ``timeout`` seconds of waiting at most (0: without end).
+    """Another source, read in a thread, and for ``timeout`` seconds at most (0: without end).
 
     Once ``stop`` is set, ``read`` raises ``ReadingStoppedError``.
     """
@@ -49,67 +55,167 @@ class GuardedSource:
         *,
         timeout: float,
         stop: threading.Event | None = None,
+        policy: Policy | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._source = source
-        self._timeout = timeout
-        self._stop = stop or threading.Event()
-        self._monotonic = monotonic
+        self.source = source
+        self.timeout = timeout
+        self.stop = stop or threading.Event()
+        self.policy = policy or Policy()
+        self.monotonic = monotonic
         self._abandoned: threading.Thread | None = None
 
     @property
     def name(self) -> str:
-        return self._source.name
+        return self.source.name
+
+    def abandon(self, thread: threading.Thread) -> None:
+        """Leaves a thread alone that may hang; until it has ended there is no other."""
+        self._abandoned = thread
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+        arrived = threading.Event()
+        running = self.begin(request, arrived)
+        try:
+            while not running.has_ended:
+                arrived.clear()
+                some = running.take()
+                if some is None:
+                    arrived.wait(_STOP_LOOK)
+                else:
+                    yield from some
+        finally:
+            running.close()
+
+    def begin(self, request: ReadRequest, arrived: threading.Event) -> "RunningRead":
+        """Begins to read; ``arrived`` is set whenever there is something to take."""
         if self._abandoned is not None:
             # One that does not hang sees within this time that nobody wants to know.
             self._abandoned.join(_PUT_LOOK * 2)
-        if self._abandoned is not None and self._abandoned.is_alive():
-            yield End(Verdict.FAILED, "an earlier read that was given up still hangs")
-            return
-        self._abandoned = None
-        steps: queue.Queue[list[Step]] = queue.Queue(maxsize=1)
-        given_up = threading.Event()
-        # A daemon: a process does not wait for a source that hangs when it ends.
-        thread = threading.Thread(
-            target=_hand_over, args=(self._source, request, steps, given_up), name=f"source {self.name}", daemon=True
-        )
-        thread.start()
-        waited, ended = 0.0, False
+        hangs = self._abandoned is not None and self._abandoned.is_alive()
+        if not hangs:
+            self._abandoned = None
+        return RunningRead(self, request, arrived, hangs=hangs)
+
+
+class RunningRead:
+    """One read of a guarded source, which goes on by itself; ``close`` it at the end."""
+
+    def __init__(
+        self, guarded: GuardedSource, request: ReadRequest, arrived: threading.Event, *, hangs: bool = False
+    ) -> None:
+        self.has_ended = False
+        """Whether its ``End`` was taken."""
+        self._guarded = guarded
+        self._took = 0.0
+        """Seconds that the source took for what was taken so far."""
+        self._since = guarded.monotonic()
+        self._given_up = threading.Event()
+        self._steps: queue.Queue[tuple[float, list[Step]]] = queue.Queue(maxsize=1)
+        self._thread: threading.Thread | None = None
+        if not hangs:
+            # A daemon: a process does not wait for a source that hangs when it ends.
+            self._thread = threading.Thread(
+                target=_hand_over,
+                args=(guarded.source, request, self._put),
+                name=f"source {guarded.name}",
+                daemon=True,
+            )
+        self._arrived = arrived
+        if self._thread is None:
+            arrived.set()
+        else:
+            self._thread.start()
+
+    def take(self) -> list[Step] | None:
+        """What the source has to give now, its ``End`` last of all; None while it gives nothing. Raises
+        ``ReadingStoppedError``."""
+        if self._guarded.stop.is_set():
+            raise ReadingStoppedError("stopped while the directory was read: the process was asked to end")
+        if self._thread is None:
+            return self._ended("an earlier read that was given up still hangs")
+        timeout = self._guarded.timeout
         try:
-            while True:
-                began = self._monotonic()
-                some = self._next(steps, self._timeout - waited if self._timeout else None)
-                if some is None:
-                    yield End(Verdict.FAILED, f"kept its reader waiting for {self._timeout:g} s; the read is given up")
-                    return
-                waited += self._monotonic() - began
-                yield from some
-                if type(some[-1]) is End:
-                    ended = True
-                    return
-        finally:
-            given_up.set()
-            if not ended:
-                self._abandoned = thread
+            moment, some = self._steps.get_nowait()
+        except queue.Empty:
+            if timeout and self._took + self._guarded.monotonic() - self._since >= timeout:
+                return self._ended(f"kept its reader waiting for {timeout:g} s; the read is given up")
+            return None
+        # What was ready before it could be taken has cost its reader nothing.
+        self._took += max(0.0, moment - self._since)
+        self._since = self._guarded.monotonic()
+        self.has_ended = type(some[-1]) is End
+        if timeout and self._took >= timeout and not self.has_ended:
+            return self._ended(f"kept its reader waiting for {timeout:g} s; the read is given up")
+        return some
 
-    def _next(self, steps: "queue.Queue[list[Step]]", patience: float | None) -> list[Step] | None:
-        """What the thread has to give within ``patience`` seconds; None when it gives nothing."""
-        began = self._monotonic()
-        while not self._stop.is_set():
-            left = _STOP_LOOK if patience is None else patience - (self._monotonic() - began)
+    def close(self) -> None:
+        """Ends the read; one that hangs is left alone."""
+        self._given_up.set()
+        if not self.has_ended and self._thread is not None:
+            self._guarded.abandon(self._thread)
+
+    def _ended(self, reason: str) -> list[Step]:
+        self.close()
+        self.has_ended = True
+        return [End(Verdict.FAILED, reason)]
+
+    def _put(self, some: list[Step]) -> bool:
+        """Whether somebody still wants to know."""
+        moment = self._guarded.monotonic()
+        while not self._given_up.is_set():
             try:
-                return steps.get(timeout=max(min(left, _STOP_LOOK), 0.001))
-            except queue.Empty:
-                if patience is not None and left <= _STOP_LOOK:
-                    return None
-        raise ReadingStoppedError("stopped while the directory was read: the process was asked to end")
+                self._steps.put((moment, some), timeout=_PUT_LOOK)
+            except queue.Full:
+                continue
+            self._arrived.set()
+            return True
+        return False
 
 
-def _hand_over(
-    source: Source, request: ReadRequest, steps: "queue.Queue[list[Step]]", given_up: threading.Event
-) -> None:
+class SideBySide:
+    """Reads of several sources that go on at the same time; use it in a ``with`` statement.
+
+    Of each source the steps come in its order; which source's come next is nobody's choice.
+    """
+
+    def __init__(self) -> None:
+        self._arrived = threading.Event()
+        self._running: dict[int, RunningRead] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for running in self._running.values():
+            running.close()
+
+    def begin(self, number: int, source: Source, request: ReadRequest = EVERYTHING) -> None:
+        """Begins to read a source, under a number of the caller's; again, once its last read has ended."""
+        guarded = source if isinstance(source, GuardedSource) else GuardedSource(source, timeout=0)
+        self._running[number] = guarded.begin(request, self._arrived)
+
+    def steps(self) -> Iterator[tuple[int, list[Step]]]:
+        """What the sources give, by their numbers, until all have ended. Raises ``ReadingStoppedError``."""
+        while self._running:
+            self._arrived.clear()
+            nothing = True
+            for number, running in list(self._running.items()):
+                some = running.take()
+                if some is None:
+                    continue
+                nothing = False
+                if running.has_ended:
+                    running.close()
+                    del self._running[number]
+                yield number, some
+            if nothing:
+                self._arrived.wait(_STOP_LOOK)
+
+
+def _hand_over(source: Source, request: ReadRequest, put: Callable[[list[Step]], bool]) -> None:
     """Reads the source to its first ``End``; there is one in any case."""
     some: list[Step] = []
     try:
@@ -117,7 +223,7 @@ def _hand_over(
             some.append(step)
             last = type(step) is End
             if last or len(some) >= _STEPS_AT_A_TIME:
-                if not _put(steps, some, given_up) or last:
+                if not put(some) or last:
                     return
                 some = []
         some.append(End(Verdict.FAILED, "the source ended without a verdict"))
@@ -125,15 +231,4 @@ def _hand_over(
         log = structlog.stdlib.get_logger(__name__)
         log.exception("source_broke", source=source.name)
         some.append(End(Verdict.FAILED, f"an error of the program, {type(error).__name__}; the log has the details"))
-    _put(steps, some, given_up)
-
-
-def _put(steps: "queue.Queue[list[Step]]", some: list[Step], given_up: threading.Event) -> bool:
-    """Whether somebody still wants to know."""
-    while not given_up.is_set():
-        try:
-            steps.put(some, timeout=_PUT_LOOK)
-        except queue.Full:
-            continue
-        return True
-    return False
+    put(some)

@@ -1,8 +1,10 @@
 """Which directory sources are read, and how long what is gone is kept."""
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal
 
+import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 
@@ -12,17 +14,56 @@ def _usable_path(path: Path) -> Path:
     return path
 
 
-class FileSourceSettings(BaseModel):
-    """A directory in a file: JSON Lines, JSON or YAML, each also gzipped."""
+class GuardSettings(BaseModel):
+    """How much one read may take away without being asked; above both numbers it counts as failed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    count: int = Field(default=20, ge=0)
+    """So many records of one kind may go at once, whatever part of all they are."""
+    percent: float = Field(default=20, ge=0, le=100)
+    """So many percent of the records of one kind may go at once, however many they are; 100: all of them."""
+
+
+class SourceBase(BaseModel):
+    """What the settings of every source have in common."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(default="", max_length=200)
+    """What the source is called in reports and for ``--accept-empty``; the path when it is not given."""
+    timeout: float | None = Field(default=None, ge=0, le=7 * 24 * 3600)
+    """Seconds that one read of it may take; 0: no limit. Nothing: ``directory.read_timeout``."""
+    poll: float = Field(default=0, ge=0, le=7 * 24 * 3600)
+    """Seconds after which it is asked for changes between syncs; 0: it is not."""
+    full_every: float = Field(default=24 * 3600, ge=0, le=366 * 24 * 3600)
+    """Seconds after which a source that tells changes is read as a whole all the same; 0: it always is."""
+    guard: GuardSettings | None = None
+    """How much a read of it may take away; nothing: ``directory.guard``."""
+
+    @property
+    def source_name(self) -> str:
+        """The name in force."""
+        return self.name
+
+    @property
+    def digest(self) -> str:
+        """A hash of what the records depend on; where it differs, what changed since an earlier read says nothing."""
+        return sha256(orjson.dumps(self.identity(), option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+    def identity(self) -> dict[str, object]:
+        """The settings that the records depend on, as JSON. Secrets are masked: where one of them (a URL) tells apart
+        what is read, the class adds what it tells without the secret."""
+        return self.model_dump(mode="json", exclude={"name", "timeout", "poll", "full_every", "guard"})
+
+
+class FileSourceSettings(SourceBase):
+    """A directory in a file: JSON Lines, JSON or YAML, each also gzipped."""
 
     type: Literal["file"]
     """Which sort of source this is."""
     path: Annotated[Path, AfterValidator(_usable_path)]
     """The file; a relative path starts in the working directory."""
-    name: str = Field(default="", max_length=200)
-    """What the source is called in reports and for ``--accept-empty``; the path when it is not given."""
 
     @property
     def source_name(self) -> str:
@@ -45,6 +86,8 @@ class DirectorySettings(BaseModel):
     """Seconds for which something gone from the directory is kept in the backend; its access ends at once."""
     read_timeout: float = Field(default=900, ge=0, le=7 * 24 * 3600)
     """Seconds that a source may keep its reader waiting, all in all; then its read counts as failed. 0: no limit."""
+    guard: GuardSettings = Field(default_factory=GuardSettings)
+    """How much a read of any one source, and one read of all sources together, may take away without being asked."""
     max_age: int = Field(default=0, ge=0, le=366 * 24 * 3600)
     """Seconds after which a directory that could not be read any more makes ``/readyz`` fail; 0: never."""
 

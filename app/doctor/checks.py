@@ -53,7 +53,7 @@ def run_checks(
         finally:
             engine.dispose()
     if settings.directory.sources:
-        yield from look_at_sources(sources_from_settings(settings.directory), kept)
+        yield from look_at_sources(sources_from_settings(settings.directory), kept, settings.directory.guard)
     else:
         wrong, _, advice = NO_SOURCES.partition(": ")
         yield problem("directory", f"{wrong}: nobody would be let in", advice)

@@ -205,7 +205,7 @@ def look_at_runs(connection: Connection, found: Sequence[Concern]) -> Findings:
 
 def kept_records(connection: Connection) -> dict[str, SourceState]:
     """What is in force of each source, by its name."""
-    return {state.name: state for state in source_states(connection)}
+    return {state.name: state for state in source_states(connection, by_kind=True)}
 
 
 def lasting(seconds: float) -> str:

@@ -1,33 +1,38 @@
 """The check of sources: that each is read to its end, gives about what it gave before, and none is missing."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from app.directory.source import End, Found, Malformed, Source, Verdict
+from app.directory.settings import GuardSettings
+from app.directory.source import End, Found, Source, Verdict
 from app.doctor.finding import Finding, Findings, ok, problem, warning
 from app.model.contents import SourceState
+from app.model.refresh.guard import Guard
+from app.runs.reading import guards_of
 from app.runs.suspicion import of_read, of_retained
 from app.text import printable
 
 
-def look_at_sources(sources: Sequence[Source], kept: Mapping[str, SourceState]) -> Findings:
-    """Reads each to its end, into nothing; ``kept`` is what is in force of each, where that is known."""
+def look_at_sources(sources: Sequence[Source], kept: Mapping[str, SourceState], guard: GuardSettings) -> Findings:
+    """Reads each to its end, into nothing; ``kept`` is what is in force of each, where that is known, and ``guard``
+    the guard of those that have none of their own."""
+    guards = guards_of(sources, guard)
     for source in sources:
-        yield _look(source, kept)
+        yield _look(source, kept, guards[source.name])
     for odd in of_retained([source.name for source in sources], kept):
         yield warning("directory", f"{printable(odd.source, limit=80)}: {odd.says}", odd.advice)
 
 
-def _look(source: Source, kept: Mapping[str, SourceState]) -> Finding:
+def _look(source: Source, kept: Mapping[str, SourceState], guard: Guard) -> Finding:
     name = printable(source.name, limit=80)
-    records = malformed = 0
+    kinds: Counter[str] = Counter()
     end = End(Verdict.FAILED, "the source ended without a verdict")
     for step in source.read():
         if isinstance(step, Found):
-            records += 1
-        elif isinstance(step, Malformed):
-            malformed += 1
+            kinds[step.record.kind] += 1
         elif isinstance(step, End):
             end = step
+    records = kinds.total()
     # The reasons of files name them by themselves.
     reason = printable(end.reason, limit=300).removeprefix(f"{name}: ")
     if end.verdict is Verdict.FAILED:
@@ -38,7 +43,7 @@ def _look(source: Source, kept: Mapping[str, SourceState]) -> Finding:
             "usher directory check shows the places; until it is whole, nothing that is gone from it counts as gone"
         )
         return warning("directory", f"{name}: {records:,} records, but {reason}", advice)
-    odd = of_read(source.name, records, kept)
+    odd = of_read(source.name, kinds, kept, guard)
     if odd is not None:
         return (problem if odd.is_refused else warning)("directory", f"{name}: {odd.says}", odd.advice)
     return ok("directory", f"{name}: {records:,} records")

@@ -3,14 +3,15 @@
 Decisions read it through the SQL view; this module answers what operators, plans and exports ask.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, func, select
 
 from app.access.records import Record
 from app.model.refresh.replace import REVISION, revision_in_force
 from app.model.refresh.staging import SOURCE, UNCONFIGURED_POSITION
+from app.store.directory_tables import SOURCE_TABLES
 from app.store.record_tables import KIND_TABLES
 
 _ROWS_AT_A_TIME = 1_000
@@ -36,6 +37,8 @@ class SourceState:
     """How many records of the last read could not be understood."""
     dangling: int = 0
     """How many of those that are kept refer to something that is nowhere in the directory."""
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    """kind → how many of its records are kept, where somebody asked for that."""
 
 
 def current_revision(connection: Connection) -> int:
@@ -56,8 +59,10 @@ def model_counts(connection: Connection) -> dict[str, int]:
     }
 
 
-def source_states(connection: Connection) -> list[SourceState]:
-    """The sources in the order of the configuration as of the last refresh."""
+def source_states(connection: Connection, *, by_kind: bool = False) -> list[SourceState]:
+    """The sources in the order of the configuration as of the last refresh; ``by_kind``: with how many records of each
+    kind are kept, which takes a while to count."""
+    kinds = _kept_by_kind(connection) if by_kind else {}
     return [
         SourceState(
             name=row.name,
@@ -70,9 +75,19 @@ def source_states(connection: Connection) -> list[SourceState]:
             is_configured=row.position < UNCONFIGURED_POSITION,
             malformed=row.malformed,
             dangling=row.dangling,
+            kinds=kinds.get(row.source_id, {}),
         )
         for row in connection.execute(select(SOURCE).order_by(SOURCE.c.position, SOURCE.c.name))
     ]
+
+
+def _kept_by_kind(connection: Connection) -> dict[int, dict[str, int]]:
+    found: dict[int, dict[str, int]] = {}
+    for kind, table in SOURCE_TABLES.items():
+        counts = select(table.c.source_id, func.count().label("records")).group_by(table.c.source_id)
+        for row in connection.execute(counts):
+            found.setdefault(row.source_id, {})[kind] = row.records
+    return found
 
 
 def oldest_good_read(states: Sequence[SourceState]) -> int | None:

@@ -221,7 +221,10 @@ class SyncEngine:
             course.engine,
             self.sources,
             clock=self.clock,
+            guard=self.directory_settings.guard,
             accept_empty=self.what_if.emptied if self.what_if is not None else (),
+            # Whoever asks what would come of another file wants to see it.
+            accept_shrink=[source.name for source in self.sources] if self.what_if is not None else (),
             progress=course.progress,
             on_candidate=course.run.dry_run,
         )

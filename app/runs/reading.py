@@ -5,8 +5,9 @@ once. ``check`` does the same to a database of its own that goes away with it.
 """
 
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -15,9 +16,13 @@ from sqlalchemy import Engine
 from app.clock import Clock
 from app.database.engine import open_engine, reading
 from app.directory.casting import object_from_record
+from app.directory.guarded import GuardedSource, SideBySide
+from app.directory.policy import Policy
+from app.directory.settings import GuardSettings
 from app.directory.source import End, Found, Malformed, Remark, Source, Verdict
-from app.model.contents import export_records, model_counts
+from app.model.contents import export_records, model_counts, source_states
 from app.model.refresh.changes import ChangeCounts
+from app.model.refresh.guard import Guard
 from app.model.refresh.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList, ProblemSort
 from app.model.refresh.refresh import Refresh
 from app.model.refresh.replace import Replaced
@@ -53,6 +58,10 @@ class SourceReport:
     """How many records it gave."""
     malformed: int
     """How many more could not be understood."""
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    """kind → how many records of it it gave, for kinds of which it gave any."""
+    seconds: float = 0
+    """How long that took."""
 
 
 def source_sentence(name: str, verdict: str, reason: str) -> str:
@@ -112,39 +121,51 @@ def refresh(
     sources: Sequence[Source],
     *,
     clock: Clock,
+    guard: GuardSettings | None = None,
     accept_empty: Collection[str] = (),
+    accept_shrink: Collection[str] = (),
     progress: ReadingProgress | None = None,
     on_candidate: bool = False,
     problems: ProblemList | None = None,
 ) -> RefreshReport:
     """Reads every source into the access model, or ``on_candidate`` into that of a candidate (``app.model.candidate``).
 
-    A source that fails does not stop the others; its last good records stay in force. ``accept_empty`` names sources
-    that are meant to be empty now. Raises ``UnknownSourceError`` for a name that is not among the sources.
+    The sources are read side by side; one that hangs or fails does not stop the others, and its last good records stay
+    in force. ``guard`` says how much may go at once (None: the default), where a source has none of its own.
+    ``accept_empty`` names sources that are meant to be empty now, ``accept_shrink`` those that are meant to give less
+    than the guard lets go. Raises ``UnknownSourceError`` for a name that is not among the sources.
     """
     names = [source.name for source in sources]
-    unknown = [name for name in accept_empty if name not in names]
+    unknown = [name for name in (*accept_empty, *accept_shrink) if name not in names]
     if unknown:
         raise UnknownSourceError(f"no source is called {unknown[0]!r}; there are: {', '.join(names) or 'none'}")
     began = clock()
     problems = ProblemList() if problems is None else problems
     with Refresh(engine, clock=clock, problems=problems, on_candidate=on_candidate) as refreshing:
-        refreshing.begin(names)
-        malformed = [_read(source, refreshing, problems, progress) for source in sources]
-        outcome = refreshing.finish(accept_empty)
+        refreshing.begin(
+            names,
+            guard=guard_from_settings(guard or GuardSettings()),
+            guards={source.name: guard_from_settings(own) for source in sources if (own := policy_of(source).guard)},
+        )
+        reads = _read(sources, refreshing, clock, progress)
+        for read in reads:
+            problems.add_all(read.problems)
+        outcome = refreshing.finish(accept_empty, accept_shrink)
     return RefreshReport(
         revision=outcome.replaced.revision,
         changed=outcome.replaced.changed,
         changes=outcome.replaced.changes,
         sources=tuple(
             SourceReport(
-                name=read.name,
-                verdict=Verdict(read.verdict),
-                reason=read.reason,
-                records=read.records,
-                malformed=count,
+                name=staged.name,
+                verdict=Verdict(staged.verdict),
+                reason=staged.reason,
+                records=staged.records,
+                malformed=staged.malformed,
+                kinds=dict(read.kinds),
+                seconds=read.seconds,
             )
-            for read, count in zip(outcome.reads, malformed, strict=True)
+            for staged, read in zip(outcome.reads, reads, strict=True)
         ),
         retained_sources=outcome.retained,
         problems=problems.kept,
@@ -155,16 +176,43 @@ def refresh(
     )
 
 
-def forget(engine: Engine, name: str, sources: Sequence[Source], *, clock: Clock) -> Replaced:
+def policy_of(source: Source) -> Policy:
+    """What to go by when the source is read."""
+    return source.policy if isinstance(source, GuardedSource) else Policy()
+
+
+def guard_from_settings(settings: GuardSettings) -> Guard:
+    """The guard that settings ask for."""
+    return Guard(count=settings.count, percent=settings.percent)
+
+
+def guards_of(sources: Sequence[Source], guard: GuardSettings) -> dict[str, Guard]:
+    """Source → the guard that it goes by: its own, or the one of all."""
+    return {source.name: guard_from_settings(policy_of(source).guard or guard) for source in sources}
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was taken away of a source that is read no more."""
+
+    records: Mapping[str, int]
+    """kind → how many records were kept of it, for kinds of which there were any."""
+    replaced: Replaced
+    """What that changed: records that other sources give as well are still there."""
+
+
+def forget(engine: Engine, name: str, sources: Sequence[Source], *, clock: Clock) -> Forgotten:
     """Takes away what a source gave that is no longer configured, and says what that changed.
 
     Raises ``UnknownSourceError`` for one of ``sources``, and for a name of which nothing is in force.
     """
     if any(source.name == name for source in sources):
         raise UnknownSourceError(f"the source {name!r} is configured: take it out of directory.sources first")
+    with reading(engine) as connection:
+        kept = {state.name: state.kinds for state in source_states(connection, by_kind=True)}
     with Refresh(engine, clock=clock, problems=ProblemList()) as refreshing:
         try:
-            return refreshing.forget(name)
+            return Forgotten(records=kept.get(name, {}), replaced=refreshing.forget(name))
         except SourceError as error:
             raise UnknownSourceError(str(error)) from error
 
@@ -203,6 +251,7 @@ def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]
                 "reason": source.reason,
                 "records": source.records,
                 "malformed": source.malformed,
+                "seconds": round(source.seconds, 3),
             }
             for source in report.sources
         ],
@@ -244,26 +293,52 @@ def export(engine: Engine) -> Iterator[dict[str, object]]:
         yield from map(object_from_record, export_records(connection))
 
 
-def _read(source: Source, refreshing: Refresh, problems: ProblemList, progress: ReadingProgress | None) -> int:
-    """Stages what one source gives; how many records were malformed."""
-    records = malformed = unreported = 0
-    end = End(Verdict.FAILED, "the source ended without a verdict")
-    for step in source.read():
-        if isinstance(step, Found):
-            refreshing.add(step.record, step.place)
-            records += 1
-            unreported += 1
-            if progress is not None and unreported == _PROGRESS_STEP:
+@dataclass
+class _Read:
+    """One source while it is read."""
+
+    name: str
+    problems: ProblemList
+    records: int = 0
+    malformed: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0
+
+
+def _read(
+    sources: Sequence[Source], refreshing: Refresh, clock: Clock, progress: ReadingProgress | None
+) -> list[_Read]:
+    """Stages what the sources give, which are read side by side; how each of them was read, in their order."""
+    reads = [_Read(source.name, ProblemList()) for source in sources]
+    began, unreported = clock(), 0
+    with SideBySide() as side_by_side:
+        for position, source in enumerate(sources):
+            side_by_side.begin(position, source)
+        for position, steps in side_by_side.steps():
+            read = reads[position]
+            for step in steps:
+                if isinstance(step, Found):
+                    refreshing.add(step.record, step.place, position=position)
+                    read.kinds[step.record.kind] += 1
+                    unreported += 1
+                elif isinstance(step, Malformed):
+                    read.malformed += 1
+                    read.problems.add(Problem(ProblemSort.MALFORMED, read.name, step.place, step.reason))
+                elif isinstance(step, Remark):
+                    read.problems.add(Problem(ProblemSort.REMARK, read.name, step.place, step.reason))
+                elif isinstance(step, End):
+                    read.records = read.kinds.total()
+                    read.seconds = (clock() - began).total_seconds()
+                    refreshing.end(
+                        records=read.records,
+                        malformed=read.malformed,
+                        verdict=step.verdict.value,
+                        reason=step.reason,
+                        position=position,
+                    )
+            if progress is not None and unreported >= _PROGRESS_STEP:
                 progress.advance(unreported)
                 unreported = 0
-        elif isinstance(step, Malformed):
-            malformed += 1
-            problems.add(Problem(ProblemSort.MALFORMED, source.name, step.place, step.reason))
-        elif isinstance(step, Remark):
-            problems.add(Problem(ProblemSort.REMARK, source.name, step.place, step.reason))
-        elif isinstance(step, End):
-            end = step
     if progress is not None and unreported:
         progress.advance(unreported)
-    refreshing.end(records=records, malformed=malformed, verdict=end.verdict.value, reason=end.reason)
-    return malformed
+    return reads

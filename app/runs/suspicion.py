@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from shlex import quote
 
 from app.model.contents import SourceState
+from app.model.refresh.guard import Guard, how_to_accept, losses_in_words
 
 _HALF_AT_LEAST = 100
 """From so many records on, less than half of them is worth a word."""
@@ -25,8 +26,10 @@ class Suspicion:
         return f"source {self.source}: {self.says}; {self.advice}"
 
 
-def of_read(name: str, records: int, kept: Mapping[str, SourceState]) -> Suspicion | None:
-    """What is odd about a complete read that gave so many records; ``kept`` is what is in force of each source."""
+def of_read(name: str, kinds: Mapping[str, int], kept: Mapping[str, SourceState], guard: Guard) -> Suspicion | None:
+    """What is odd about a complete read that gave so many records of each kind; ``kept`` is what is in force of each
+    source."""
+    records = sum(kinds.values())
     state = kept.get(name)
     before = 0 if state is None else state.records
     in_force = sum(one.records for one in kept.values())
@@ -39,10 +42,21 @@ def of_read(name: str, records: int, kept: Mapping[str, SourceState]) -> Suspici
     if not records and not in_force:
         advice = "see whether its export ran to the end, and whether it is the right file"
         return Suspicion(name, "is empty: it lets nobody in", advice)
+    going = {} if state is None else _going(kinds, state.kinds, guard)
+    if going:
+        # Records that are new hide others that are gone.
+        says = f"would take away at least {losses_in_words(going)}, {guard}"
+        return Suspicion(name, says, f"see whether it is whole; {how_to_accept(name)}", is_refused=True)
     if before >= _HALF_AT_LEAST and records * 2 < before:
         advice = "see whether it is whole: access ends with the next read, and the deletes are held by the limits"
         return Suspicion(name, f"{records:,} records, where {before:,} are in force", advice)
     return None
+
+
+def _going(now: Mapping[str, int], before: Mapping[str, int], guard: Guard) -> dict[str, tuple[int, int]]:
+    """kind → how many records fewer there are, of how many, where the guard does not let so many go."""
+    fewer = {kind: (kept - now.get(kind, 0), kept) for kind, kept in before.items()}
+    return {kind: numbers for kind, numbers in fewer.items() if guard.refuses(*numbers)}
 
 
 def of_retained(configured: Collection[str], kept: Mapping[str, SourceState]) -> Iterator[Suspicion]:

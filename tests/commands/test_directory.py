@@ -65,6 +65,22 @@ def test_refresh_takes_an_empty_source_only_on_someones_word(usher_read: Usher, 
     assert usher_read("check", "ada", "organization", "acme").exit_code == 4
 
 
+def test_refresh_takes_a_source_that_shrank_too_much_only_on_someones_word(usher_read: Usher, folder: Path) -> None:
+    (folder / "usher.yaml").write_text(
+        (folder / "usher.yaml").read_text().replace("directory:", "directory:\n  guard: {count: 0, percent: 10}", 1)
+    )
+    (folder / "directory.yaml").write_text(DIRECTORY.replace("  - {organizationId: acme, userId: ada}\n", ""))
+    refused = "would take away 1 of 2 membership records, more than 0 and more than 10 %"
+    checked = usher_read("directory", "check")
+    assert (checked.exit_code, "would take away at least 1 of 2 membership records" in checked.stderr) == (1, True)
+    assert "usher directory refresh --accept-shrink directory.yaml" in checked.stderr
+    result = usher_read("directory", "refresh")
+    assert (result.exit_code, refused in result.stdout) == (1, True)
+    assert usher_read("check", "ada", "organization", "acme").exit_code == 0
+    assert usher_read("directory", "refresh", "--accept-shrink", "directory.yaml").exit_code == 0
+    assert usher_read("check", "ada", "organization", "acme").exit_code == 4
+
+
 def moved(folder: Path, content: str) -> None:
     """The only source gets another path, and with it another name."""
     (folder / "other.yaml").write_text(content)
@@ -96,7 +112,9 @@ def test_what_a_source_gave_goes_with_forget(usher_read: Usher, folder: Path) ->
     assert usher_read("check", "ada", "organization", "acme").exit_code == 0
     assert usher_read("directory", "check").exit_code == 1
     gone = usher_read("directory", "forget", "directory.yaml")
-    assert (gone.exit_code, gone.stdout) == (0, "revision 2: membership +0 ~0 -1\n")
+    gave = "directory.yaml gave 1 organization, 3 user, 2 document, 2 membership, 1 grant, 1 contextGrant; "
+    told = f"{gave}gone is what no other source gives\nrevision 2: membership +0 ~0 -1\n"
+    assert (gone.exit_code, gone.stdout) == (0, told)
     assert usher_read("check", "ada", "organization", "acme").exit_code == 4
     assert usher_read("directory", "check").exit_code == 0
     again = usher_read("directory", "forget", "directory.yaml")

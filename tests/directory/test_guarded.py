@@ -8,7 +8,7 @@ import pytest
 
 from app.access.records import User
 from app.directory.configured import sources_from_settings
-from app.directory.guarded import GuardedSource, ReadingStoppedError
+from app.directory.guarded import GuardedSource, ReadingStoppedError, SideBySide, Step
 from app.directory.settings import DirectorySettings
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Remark, Verdict
 
@@ -150,6 +150,88 @@ def test_reader_that_stops_leaves_no_thread_behind() -> None:
     while any(thread.name == "source people" for thread in threading.enumerate()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(thread.name == "source people" for thread in threading.enumerate())
+
+
+def read_all(*sources: GuardedSource) -> list[list[Step]]:
+    """What each gives, read side by side."""
+    given: list[list[Step]] = [[] for _ in sources]
+    with SideBySide() as side_by_side:
+        for number, source in enumerate(sources):
+            side_by_side.begin(number, source)
+        for number, steps in side_by_side.steps():
+            given[number].extend(steps)
+    return given
+
+
+def test_sources_side_by_side_give_each_their_steps_in_order() -> None:
+    steps = [[*map(found, range(size)), COMPLETE] for size in (0, 1, 64, 1000)]
+    assert read_all(*(GuardedSource(GivenSource(lambda one=one: iter(one)), timeout=10) for one in steps)) == steps
+
+
+def test_a_source_that_hangs_stops_no_other_one(let_go: threading.Event) -> None:
+    others_are_done = threading.Event()
+
+    def hangs() -> Reading:
+        yield from map(found, range(100))
+        let_go.wait(60)
+        yield COMPLETE
+
+    def goes_on() -> Reading:
+        yield from map(found, range(5_000))
+        others_are_done.set()
+        yield COMPLETE
+
+    hanging = GuardedSource(GivenSource(hangs), timeout=0.5)
+    first, second = read_all(hanging, GuardedSource(GivenSource(goes_on), timeout=60))
+    assert others_are_done.is_set()
+    assert first[-1] == End(Verdict.FAILED, "kept its reader waiting for 0.5 s; the read is given up")
+    assert second == [*map(found, range(5_000)), COMPLETE]
+
+
+def test_each_source_has_its_own_time(let_go: threading.Event) -> None:
+    def waits(seconds: float) -> Callable[[], Reading]:
+        def steps() -> Reading:
+            let_go.wait(seconds)
+            yield COMPLETE
+
+        return steps
+
+    short = GuardedSource(GivenSource(waits(30)), timeout=0.2)
+    long = GuardedSource(GivenSource(waits(0.6)), timeout=30)
+    first, second = read_all(short, long)
+    assert isinstance(first[-1], End)
+    assert (first[-1].verdict, second) == (Verdict.FAILED, [COMPLETE])
+
+
+def test_sources_side_by_side_hold_only_a_few_steps(let_go: threading.Event) -> None:
+    given = [0, 0]
+
+    def counts(number: int) -> Callable[[], Reading]:
+        def steps() -> Reading:
+            for one in range(100_000):
+                given[number] += 1
+                yield found(one)
+
+        return steps
+
+    with SideBySide() as side_by_side:
+        for number in range(2):
+            side_by_side.begin(number, GuardedSource(GivenSource(counts(number)), timeout=10))
+        for _ in side_by_side.steps():
+            let_go.wait(0.3)
+            break
+    assert max(given) <= 300
+
+
+def test_sources_side_by_side_end_when_the_process_is_to_end(let_go: threading.Event) -> None:
+    def hangs() -> Reading:
+        let_go.wait(60)
+        yield COMPLETE
+
+    stop = threading.Event()
+    threading.Timer(0.2, stop.set).start()
+    with pytest.raises(ReadingStoppedError):
+        read_all(*(GuardedSource(GivenSource(hangs), timeout=0, stop=stop) for _ in range(3)))
 
 
 def test_configured_sources_are_guarded() -> None:

@@ -2,6 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.directory.configured import sources_from_settings
+from app.directory.guarded import GuardedSource
 from app.directory.settings import DirectorySettings
 
 
@@ -27,6 +28,9 @@ def test_settings_name_no_source_by_themselves() -> None:
         ({"sources": []}, "at least 1 item"),
         ({"sources": [{"type": "file", "path": ""}]}, "not the path of a file"),
         ({"sources": [{"type": "file", "path": "a\0.yaml"}]}, "not the path of a file"),
+        ({"sources": [{"type": "file", "path": "a", "timeout": -1}]}, "timeout"),
+        ({"sources": [{"type": "file", "path": "a", "guard": {"records": 5}}]}, "records"),
+        ({"guard": {"count": -1}}, "guard.count"),
         ({"grace": -1}, "grace"),
         ({"sauces": []}, "sauces"),
     ],
@@ -34,3 +38,20 @@ def test_settings_name_no_source_by_themselves() -> None:
 def test_settings_refuse(section: dict[str, object], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
         DirectorySettings.model_validate(section)
+
+
+def test_what_a_source_is_read_by_does_not_change_what_its_changes_mean() -> None:
+    def digest(**settings: object) -> str:
+        [source] = DirectorySettings.model_validate({"sources": [{"type": "file", "path": "a", **settings}]}).sources
+        return source.digest
+
+    assert digest() == digest(name="b", timeout=5, poll=60, full_every=7, guard={"count": 1})
+    assert digest() != digest(path="b")
+
+
+def test_each_source_goes_by_its_own_time_or_the_one_of_all() -> None:
+    settings = DirectorySettings.model_validate(
+        {"read_timeout": 7, "sources": [{"type": "file", "path": "a"}, {"type": "file", "path": "b", "timeout": 0}]}
+    )
+    sources = sources_from_settings(settings)
+    assert [source.timeout for source in sources if isinstance(source, GuardedSource)] == [7, 0]

@@ -178,8 +178,8 @@ def _failed_run(one: Installation) -> None:
         (
             lambda one: one.people.write_text(one.people.read_text()[:100].rpartition("\n")[0] + "\n"),
             "directory",
-            State.WARNING,
-            "where 151 are in force",
+            State.PROBLEM,
+            "would take away at least 150 of 150 user records, more than 20 and more than 20 %",
         ),
         (_set(backend__api_key=""), "backend", State.PROBLEM, "is empty: nothing can be synced"),
         (_set(backend__auth_token="wrong"), "backend", State.PROBLEM, "refuses the credentials"),

@@ -9,6 +9,7 @@ from sqlalchemy import text
 from app.access.decide import Check, DecisionPolicy, decide
 from app.access.records import Membership, User
 from app.database.engine import is_sqlite, open_engine, reading, writing
+from app.directory.source import EVERYTHING, ReadRequest
 from app.model.candidate import candidate_of, shadow_ledger
 from app.model.view.loader import AccessViewLoader
 from app.runs.reading import refresh
@@ -142,7 +143,7 @@ def test_a_plan_does_not_keep_others_from_writing(company: World) -> None:
     source = company.directory
     read = source.read
 
-    def read_slowly() -> Any:
+    def read_slowly(_request: ReadRequest) -> Any:
         for step in read():
             if not written:
                 written.append(True)
@@ -213,7 +214,7 @@ def test_a_directory_that_is_read_meanwhile_makes_the_plan_void(company: World) 
     read = company.directory.read
     done = []
 
-    def read_twice() -> Any:
+    def read_twice(_request: ReadRequest = EVERYTHING) -> Any:
         if not done:
             done.append(True)
             refresh(other, [company.directory], clock=company.clock)

@@ -12,7 +12,7 @@ works it out again, at last while it holds the lock.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
 from sqlalchemy import Connection, Engine, Table, insert, select, update
@@ -22,6 +22,7 @@ from app.access.records import Record
 from app.clock import Clock, epoch_ms
 from app.model.candidate import shadow
 from app.model.former import FORMER_PAYLOAD, may_keep_former
+from app.model.refresh.guard import Guard, refuse_shrunk
 from app.model.refresh.merge import dangling_by_source
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.replace import (
@@ -59,6 +60,9 @@ _ROWS_WORTH_ANALYZING = 1_000
 
 _TRIES_IN_SNAPSHOT = 2
 
+NO_GUARDS: Mapping[str, Guard] = MappingProxyType({})
+"""No source has a guard of its own."""
+
 Work = TypeVar("Work")
 Outcome = TypeVar("Outcome")
 
@@ -87,8 +91,11 @@ class Refresh:
         self._waiting: dict[str, list[Values]] = {table.kind: [] for table in KIND_TABLES}
         self._waiting_rows = 0
         self._waiting_characters = 0
-        self._open: list[StagedRead] = []
-        self._ended: list[StagedRead] = []
+        self._open: dict[int, StagedRead] = {}
+        """Position → the read of the source that stands there in the configuration."""
+        self._ended: dict[int, StagedRead] = {}
+        self._guard: Guard | None = None
+        self._guards: dict[int, Guard] = {}
 
     def __enter__(self) -> Self:
         self._session.__enter__()
@@ -99,43 +106,65 @@ class Refresh:
     ) -> None:
         self._session.__exit__(kind, error, trace)
 
-    def begin(self, names: Sequence[str]) -> None:
-        """Says which sources will be read, in the order of the configuration; names are unique."""
+    def begin(
+        self, names: Sequence[str], *, guard: Guard | None = None, guards: Mapping[str, Guard] = NO_GUARDS
+    ) -> None:
+        """Says which sources will be read, in the order of the configuration; names are unique.
+
+        ``guard`` is what they are guarded by, alone and together, but for those that have one in ``guards``.
+        """
         with self._session.change() as connection:
             _make_state(connection)
             begun = begin_reads(connection, names)
-        self._open = [
-            StagedRead(
+        self._open = {
+            position: StagedRead(
                 source_id=source_id, name=name, position=position, number=number, records=0, verdict=FAILED, reason=""
             )
             for position, (name, (source_id, number)) in enumerate(zip(names, begun, strict=True))
-        ]
+        }
+        self._guard = guard
+        self._guards = {read.source_id: guards[read.name] for read in self._open.values() if read.name in guards}
 
-    def add(self, record: Record, place: str) -> None:
-        """Stages a record of the first source that has not ended yet."""
+    def add(self, record: Record, place: str, *, position: int | None = None) -> None:
+        """Stages a record of the source at that position; None: of the first that has not ended yet."""
+        read = self._read_at(position)
         values = self._values_from_record[record.kind](record)
-        self._waiting[record.kind].append((*values, self._open[0].source_id, place))
+        self._waiting[record.kind].append((*values, read.source_id, place))
         self._waiting_rows += 1
         # Payloads are the one part of a row that can be long; they stand next to last.
         self._waiting_characters += len(values[-2]) if isinstance(values[-2], str) else 0
         if self._waiting_rows >= _BATCH_ROWS or self._waiting_characters >= _BATCH_CHARACTERS:
             self._flush()
 
-    def end(self, *, records: int, verdict: str, reason: str, malformed: int = 0) -> None:
-        """Closes the source that was being read; the records of a failed read are dropped."""
+    def end(self, *, records: int, verdict: str, reason: str, malformed: int = 0, position: int | None = None) -> None:
+        """Closes the source at that position, as ``add``; the records of a failed read are dropped."""
         self._flush()
-        read = replace(self._open.pop(0), records=records, malformed=malformed, verdict=verdict, reason=reason)
-        self._ended.append(read)
+        read = self._read_at(position)
+        read = replace(read, records=records, malformed=malformed, verdict=verdict, reason=reason)
+        del self._open[read.position]
+        self._ended[read.position] = read
         if verdict == FAILED and records:
             with self._session.scratch() as connection:
                 for tables in SCRATCH_TABLES:
                     connection.execute(delete_from(tables.staged).where(tables.staged.c.source_id == read.source_id))
 
-    def finish(self, accept_empty: Collection[str] = ()) -> Refreshed:
-        """Brings the access model in line with what was read, and says what that changed."""
-        names = {read.source_id: read.name for read in self._ended}
+    def _read_at(self, position: int | None) -> StagedRead:
+        return self._open[next(iter(self._open)) if position is None else position]
+
+    def _reads(self) -> list[StagedRead]:
+        """Those that have ended, in the order of the configuration, whichever ended first."""
+        return [read for _, read in sorted(self._ended.items())]
+
+    def finish(self, accept_empty: Collection[str] = (), accept_shrink: Collection[str] = ()) -> Refreshed:
+        """Brings the access model in line with what was read, and says what that changed.
+
+        ``accept_empty`` and ``accept_shrink`` name the sources that may give nothing, or less than the guard lets go.
+        """
+        names = {read.source_id: read.name for read in self._reads()}
         drop_duplicates(self._session, names, self._problems)
-        reads, retained = self._settle(lambda connection: self._compare(connection, accept_empty), self._keep)
+        reads, retained = self._settle(
+            lambda connection: self._compare(connection, accept_empty, accept_shrink), self._keep
+        )
         replaced = self._settle(self._merge, self._replace)
         return Refreshed(replaced=replaced, reads=tuple(reads), retained=retained)
 
@@ -154,11 +183,15 @@ class Refresh:
 
     # The sources' kept records.
 
-    def _compare(self, connection: Connection, accept_empty: Collection[str]) -> tuple[list[StagedRead], list[int]]:
-        reads = judge(connection, self._ended, accept_empty)
+    def _compare(
+        self, connection: Connection, accept_empty: Collection[str], accept_shrink: Collection[str]
+    ) -> tuple[list[StagedRead], list[int]]:
+        reads = judge(connection, self._reads(), accept_empty)
         forgotten = sources_to_forget(connection, reads)
         compute_source_changes(connection, reads, forgotten)
-        return reads, forgotten
+        # A source that is meant to be empty is meant to shrink.
+        accepted = {*accept_empty, *accept_shrink}
+        return refuse_shrunk(connection, reads, self._guards, self._guard, accepted), forgotten
 
     def _keep(
         self, connection: Connection, work: tuple[list[StagedRead], list[int]]

@@ -88,7 +88,9 @@ def _drop_duplicates_of_kind(
         .limit(1)
         .scalar_subquery()
     )
-    sampled = select(staged, last_place.label("last_place")).where(replaced).order_by(staged.c.seq).limit(problems.room)
+    sampled = select(staged, last_place.label("last_place")).where(replaced).limit(problems.room)
+    # Which source's records come first when several are read side by side is chance.
+    sampled = sampled.order_by(staged.c.source_id, staged.c.seq)
     sample = [
         Problem(
             ProblemSort.DUPLICATE,

@@ -1,0 +1,125 @@
+"""The guard against a read that is whole and cannot be true: it would take away too much at once.
+
+The rules: ``app/model/README.md``, "Verdicts".
+
+Who may not read a directory any more often gets success, and nothing or next to nothing. So a read that would take away
+more than so many records of one kind, and more than so many percent of what the source gave of that kind, counts as
+failed until somebody says that it is meant. Judged is what the deltas hold, before any of it is carried out.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from shlex import quote
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy import delete as delete_from
+
+from app.model.refresh.changes import counted
+from app.model.refresh.scratch import SCRATCH_TABLES
+from app.model.refresh.staging import FAILED, StagedRead
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """How much may go at once: what exceeds both numbers is refused."""
+
+    count: int = 20
+    percent: float = 20
+
+    def refuses(self, gone: int, kept: int) -> bool:
+        """Whether so many are too many to go of those that are kept."""
+        return gone > self.count and gone * 100 > self.percent * kept
+
+    def __str__(self) -> str:
+        return f"more than {self.count:,} and more than {self.percent:g} %"
+
+
+Numbers = Mapping[str, tuple[int, int]]
+"""kind → how many would go, of how many."""
+
+
+def losses_in_words(numbers: Numbers) -> str:
+    """What would go, for people."""
+    return " and ".join(f"{gone:,} of {kept:,} {kind} records" for kind, (gone, kept) in numbers.items())
+
+
+def refuse_shrunk(
+    connection: Connection,
+    reads: Sequence[StagedRead],
+    guards: Mapping[int, Guard],
+    overall: Guard | None,
+    accepted: Collection[str],
+) -> list[StagedRead]:
+    """The reads, with those failed that would take away too much, and without what those would have changed.
+
+    ``guards``: source → a guard of its own, by which alone it is judged. The other sources go by ``overall``, each by
+    itself and all of them together; None: they are not judged. ``accepted``: the names of those that may take away what
+    they like.
+    """
+    gone = _gone(connection)
+    judged = {
+        read.source_id: guards.get(read.source_id, overall)
+        for read in reads
+        if read.verdict != FAILED and read.name not in accepted
+    }
+    reasons: dict[int, str] = {}
+    for read in reads:
+        guard = judged.get(read.source_id)
+        if guard is None:
+            continue
+        numbers = _too_many(connection, guard, gone.get(read.source_id, {}), [read.source_id])
+        if numbers:
+            reasons[read.source_id] = f"would take away {losses_in_words(numbers)}, {guard}"
+    if overall is not None:
+        together = [one for one in judged if one not in guards and one not in reasons]
+        sums: dict[str, int] = {}
+        for source_id in together:
+            for kind, number in gone.get(source_id, {}).items():
+                sums[kind] = sums.get(kind, 0) + number
+        numbers = _too_many(connection, overall, sums, together)
+        for source_id in together:
+            if numbers.keys() & gone.get(source_id, {}).keys():
+                reasons[source_id] = (
+                    f"together with the other sources, would take away {losses_in_words(numbers)}, {overall}"
+                )
+    if reasons:
+        for tables in SCRATCH_TABLES:
+            connection.execute(delete_from(tables.delta).where(tables.delta.c.source_id.in_(list(reasons))))
+    return [
+        replace(read, verdict=FAILED, reason=f"{reasons[read.source_id]}; {how_to_accept(read.name)}")
+        if read.source_id in reasons
+        else read
+        for read in reads
+    ]
+
+
+def how_to_accept(name: str) -> str:
+    """What to do about a source that is smaller now because it is meant to be."""
+    return f"if that is meant, confirm it once: usher directory refresh --accept-shrink {quote(name)}"
+
+
+def _gone(connection: Connection) -> dict[int, dict[str, int]]:
+    """Source → kind → how many of its records the deltas remove."""
+    found: dict[int, dict[str, int]] = {}
+    for tables in SCRATCH_TABLES:
+        for source_id, counts in counted(connection, tables).items():
+            if counts.removed:
+                found.setdefault(source_id, {})[tables.kind] = counts.removed
+    return found
+
+
+def _too_many(
+    connection: Connection, guard: Guard, gone: Mapping[str, int], source_ids: Sequence[int]
+) -> dict[str, tuple[int, int]]:
+    """The kinds of which the guard lets not so many go."""
+    found: dict[str, tuple[int, int]] = {}
+    for tables in SCRATCH_TABLES:
+        number = gone.get(tables.kind, 0)
+        if number <= guard.count:
+            continue
+        kept = connection.execute(
+            select(func.count()).select_from(tables.source).where(tables.source.c.source_id.in_(source_ids))
+        ).scalar_one()
+        if guard.refuses(number, kept):
+            found[tables.kind] = (number, kept)
+    return found

@@ -1,0 +1,182 @@
+"""Reads that would take away too much, and what it takes to have them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import Engine
+
+from app.access.records import Membership, Organization, Record, User
+from app.database.engine import open_engine, reading
+from app.directory.guarded import GuardedSource
+from app.directory.policy import Policy
+from app.directory.settings import GuardSettings
+from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
+from app.model.contents import model_counts, source_states
+from app.runs.reading import RefreshReport, UnknownSourceError, forget, refresh
+from app.store.schema import METADATA
+from tests.tables import make_tables
+
+COMPLETE = End(Verdict.COMPLETE)
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+
+class Given:
+    """A source that gives these records."""
+
+    def __init__(self, name: str, records: Iterable[Record], end: End = COMPLETE) -> None:
+        self.name = name
+        self._records = list(records)
+        self._end = end
+
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+        for line, record in enumerate(self._records, 1):
+            yield Found(record, f"{self.name}:{line}")
+        yield self._end
+
+    def guarded_by(self, count: int, percent: float) -> GuardedSource:
+        """The same, with a guard of its own."""
+        return GuardedSource(self, timeout=0, policy=Policy(guard=GuardSettings(count=count, percent=percent)))
+
+
+def users(count: int, of: str = "u") -> list[Record]:
+    return [User(user_id=f"{of}{number}", name="N", email="") for number in range(count)]
+
+
+def memberships(count: int) -> list[Record]:
+    acme = Organization(organization_id="acme", organization_name="acme")
+    return [acme, *(Membership(organization_id="acme", user_id=f"u{number}") for number in range(count))]
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    yield engine
+    engine.dispose()
+
+
+Run = Callable[..., RefreshReport]
+
+
+@pytest.fixture
+def run(engine: Engine) -> Run:
+    def run(*sources: Given | GuardedSource, **how: object) -> RefreshReport:
+        return refresh(engine, sources, clock=lambda: NOW, **how)  # type: ignore[arg-type] # whatever the test says
+
+    return run
+
+
+def counts(engine: Engine) -> dict[str, int]:
+    with reading(engine) as connection:
+        return {kind: count for kind, count in model_counts(connection).items() if count}
+
+
+def test_a_read_that_would_take_away_too_much_is_failed_until_somebody_accepts_it(engine: Engine, run: Run) -> None:
+    run(Given("a", users(100)))
+    report = run(Given("a", users(79)))
+    assert (report.sources[0].verdict, report.changed) == (Verdict.FAILED, False)
+    assert report.sources[0].reason == (
+        "would take away 21 of 100 user records, more than 20 and more than 20 %; if that is meant, confirm it once: "
+        "usher directory refresh --accept-shrink a"
+    )
+    assert counts(engine) == {"user": 100}
+    with reading(engine) as connection:
+        [state] = source_states(connection, by_kind=True)
+    assert (state.last_verdict, state.records, dict(state.kinds)) == ("failed", 100, {"user": 100})
+    report = run(Given("a", users(79)), accept_shrink=("a",))
+    assert (report.sources[0].verdict, report.changes["user"].removed) == (Verdict.COMPLETE, 21)
+    # Once: the next time it is asked again.
+    assert run(Given("a", users(40))).sources[0].verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize(("before", "after"), [(100, 80), (1000, 801), (20, 1), (1000, 800)])
+def test_what_does_not_exceed_both_numbers_goes(engine: Engine, run: Run, before: int, after: int) -> None:
+    run(Given("a", users(before)))
+    assert run(Given("a", users(after))).sources[0].verdict is Verdict.COMPLETE
+    assert counts(engine) == {"user": after}
+
+
+def test_records_that_are_new_do_not_make_up_for_those_that_go(engine: Engine, run: Run) -> None:
+    run(Given("a", users(100)))
+    assert run(Given("a", users(200, of="other"))).sources[0].reason.startswith("would take away 100 of 100 user")
+    assert counts(engine) == {"user": 100}
+
+
+def test_each_kind_is_judged_by_itself(engine: Engine, run: Run) -> None:
+    run(Given("a", [*users(1000), *memberships(30)]))
+    reason = run(Given("a", [*users(1000), *memberships(0)])).sources[0].reason
+    assert reason.startswith("would take away 30 of 30 membership records, more")
+    assert counts(engine) == {"organization": 1, "user": 1000, "membership": 30}
+
+
+def test_a_partial_read_takes_nothing_away_and_is_not_refused(run: Run) -> None:
+    run(Given("a", users(100)))
+    report = run(Given("a", users(1), End(Verdict.PARTIAL, "cut off")))
+    assert (report.sources[0].verdict, report.sources[0].reason) == (Verdict.PARTIAL, "cut off")
+
+
+def test_the_others_go_on_while_one_is_refused(engine: Engine, run: Run) -> None:
+    run(Given("a", users(100)), Given("b", users(5, of="b")))
+    report = run(Given("a", users(1)), Given("b", users(6, of="b")))
+    assert [source.verdict for source in report.sources] == [Verdict.FAILED, Verdict.COMPLETE]
+    assert counts(engine) == {"user": 106}
+
+
+def test_many_sources_that_lose_a_little_are_refused_together(engine: Engine, run: Run) -> None:
+    def given(size: int) -> list[Given]:
+        return [Given(f"s{number}", users(size, of=f"s{number}-")) for number in range(5)]
+
+    run(*given(10))
+    report = run(*given(5))
+    assert {source.verdict for source in report.sources} == {Verdict.FAILED}
+    told = "together with the other sources, would take away 25 of 50 user records, more than 20 and more than 20 %; "
+    assert all(source.reason.startswith(told) for source in report.sources)
+    assert counts(engine) == {"user": 50}
+    # What is accepted of one leaves the others below.
+    report = run(*given(5), accept_shrink=("s3",))
+    assert {source.verdict for source in report.sources} == {Verdict.COMPLETE}
+    assert counts(engine) == {"user": 25}
+
+
+def test_a_source_with_a_guard_of_its_own_goes_by_that_alone(engine: Engine, run: Run) -> None:
+    run(Given("lax", users(100)), Given("strict", users(100, of="s")))
+    report = run(
+        Given("lax", users(50)).guarded_by(20, 60),
+        Given("strict", users(97, of="s")).guarded_by(2, 1),
+        guard=GuardSettings(count=0, percent=0),
+    )
+    assert [source.verdict for source in report.sources] == [Verdict.COMPLETE, Verdict.FAILED]
+    assert report.sources[1].reason.startswith("would take away 3 of 100 user records, more than 2 and more than 1 %;")
+    assert counts(engine) == {"user": 150}
+
+
+def test_a_hundred_percent_is_no_guard(engine: Engine, run: Run) -> None:
+    run(Given("a", users(100)), guard=GuardSettings(count=0, percent=100))
+    run(Given("a", users(1)), guard=GuardSettings(count=0, percent=100))
+    assert counts(engine) == {"user": 1}
+
+
+def test_an_empty_source_that_is_accepted_has_shrunk_with_that(engine: Engine, run: Run) -> None:
+    run(Given("a", users(100)))
+    # To accept less is not to accept nothing: that is most often the wrong file.
+    assert "--accept-empty a" in run(Given("a", []), accept_shrink=("a",)).sources[0].reason
+    assert run(Given("a", []), accept_empty=("a",)).sources[0].verdict is Verdict.COMPLETE
+    assert counts(engine) == {}
+
+
+def test_only_a_source_that_is_read_can_be_accepted(run: Run) -> None:
+    with pytest.raises(UnknownSourceError, match="no source is called 'b'; there are: a"):
+        run(Given("a", []), accept_shrink=("b",))
+
+
+def test_a_source_that_is_not_configured_any_more_takes_nothing_until_it_is_forgotten(engine: Engine, run: Run) -> None:
+    run(Given("a", users(100)), Given("b", [*users(100), *memberships(50)]))
+    assert run(Given("a", users(100))).retained_sources == ("b",)
+    assert counts(engine) == {"organization": 1, "user": 100, "membership": 50}
+    forgotten = forget(engine, "b", [Given("a", [])], clock=lambda: NOW)
+    assert dict(forgotten.records) == {"organization": 1, "user": 100, "membership": 50}
+    assert {kind: one.removed for kind, one in forgotten.replaced.changes.items() if one.any} == {
+        "organization": 1,
+        "membership": 50,
+    }
