@@ -17,6 +17,9 @@ from app.directory.source import EVERYTHING, Answered, Malformed, ObjectId, Read
 NO_NAMES: frozenset[str] = frozenset()
 """The attributes that rules name where they name none."""
 
+ALL_ATTRIBUTES = "*"
+"""Among the attributes that rules name: all of them, because an expression does not say which (``it[it.which]``)."""
+
 
 @dataclass(frozen=True, slots=True)
 class DirectoryObject:
@@ -62,7 +65,10 @@ class Wanted:
     """What rules want to know of objects, so that a connector asks for that and no more."""
 
     attributes: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
-    """set → the attributes that its rules name (``it.mail``: mail). A set that no rule reads is not in it."""
+    """set → the attributes that its rules name (``it.mail``: mail), as they spell them, or ``ALL_ATTRIBUTES``.
+
+    A set that no rule reads is not in it.
+    """
     members: frozenset[str] = NO_NAMES
     """The sets whose members are wanted (rules with ``each: members``)."""
     member_sets: frozenset[str] = NO_NAMES

@@ -1,0 +1,1 @@
+"""The mapping: rules that make records of a directory's objects."""

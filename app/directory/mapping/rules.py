@@ -1,0 +1,276 @@
+"""Rules that can be applied: of an object, and perhaps one of its members, the record that a rule makes, or why none.
+
+Semantics: ``app/directory/mapping/README.md``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+import orjson
+
+from app.access.records import Record, User
+from app.directory.casting import record_from_object
+from app.directory.connector import ALL_ATTRIBUTES, Wanted
+from app.directory.fields import MalformedRecordError, name_of_type
+from app.directory.mapping.cel import (
+    IT,
+    MEMBER,
+    Asked,
+    EvaluationError,
+    Expression,
+    Language,
+    Value,
+    fit,
+    language,
+)
+from app.directory.mapping.settings import RuleSettings
+
+FILL = "fill"
+"""The kind that adds fields to somebody else's user."""
+
+_IDS = frozenset({"userId", "userAlias"})
+"""Fields that say who; a member that lacks what they name is nobody here, which is no fault of the rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A record."""
+
+    record: Record
+    remarks: tuple[str, ...] = ()
+    """What is odd about its fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """No record, as it is meant."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spoilt:
+    """No record, though there should be one."""
+
+    reason: str
+
+
+Outcome = Made | Skipped | Spoilt
+
+NOT_MATCHED: Final = Skipped("when is false")
+ATTRIBUTE_MISSING: Final = Skipped("when names an attribute that is missing")
+NOBODY: Final = Skipped("the member is nobody of whom a user is made")
+
+_Evaluate = Callable[[Asked], object]
+
+
+class Rule:
+    """One rule, compiled. Raises ``ExpressionError``."""
+
+    def __init__(self, number: int, settings: RuleSettings) -> None:
+        self.number = str(number)
+        """Counted from 1, as ``Origin.rule`` has it."""
+        self.set = settings.from_
+        self.kind = settings.kind if settings.fill is None else FILL
+        self.each = settings.each is not None
+        """Whether it makes a record for each member."""
+        spoken = language(IT, MEMBER) if self.each else language(IT)
+        self._when = None if settings.when is None else spoken.compile(settings.when)
+        self._aliases = [spoken.compile(text) for text in settings.aliases]
+        self._constants = {name: value for name, value in settings.fields.items() if not isinstance(value, str)}
+        self._fields = [(name, spoken.compile(text)) for name, text in settings.fields.items() if isinstance(text, str)]
+        if settings.fill is not None:
+            self._fields.append(("userAlias", spoken.compile(settings.fill)))
+        self._of_object = [(name, one.evaluate) for name, one in self._fields if MEMBER not in one.names]
+        self._of_member = [(name, one.evaluate) for name, one in self._fields if MEMBER in one.names]
+        self._alias_of_object = [one.evaluate for one in self._aliases]
+        self._when_of_member = self._when is not None and MEMBER in self._when.names
+        self.makes = frozenset(self._constants) | {name for name, _ in self._fields}
+        """The names of the fields that its records may have."""
+
+    def expressions(self) -> Sequence[Expression]:
+        """All of them."""
+        when = [] if self._when is None else [self._when]
+        return [*when, *self._aliases, *(one for _, one in self._fields)]
+
+    def of(self, asked: Asked) -> Outcome:
+        """What it makes of an object; only for a rule without ``each``."""
+        if self._when is not None:
+            outcome = self._judge(asked)
+            if outcome is not None:
+                return outcome
+        try:
+            fields = self._evaluated(self._of_object, asked, dict(self._constants))
+            if self._alias_of_object:
+                fields["aliases"] = self._aliases_of(asked)
+            return _made(fields, self.kind)
+        except MalformedRecordError as error:
+            return Spoilt(str(error))
+
+    def begin(self, asked: Asked) -> "OfMembers | Skipped | Spoilt":
+        """What it makes of an object's members; only for a rule with ``each``."""
+        if self._when is not None and not self._when_of_member:
+            outcome = self._judge(asked)
+            if outcome is not None:
+                return outcome
+        try:
+            fields = self._evaluated(self._of_object, asked, dict(self._constants))
+        except MalformedRecordError as error:
+            return Spoilt(str(error))
+        return OfMembers(self, fields)
+
+    def of_member(self, fields: Mapping[str, object], asked: Asked) -> Outcome:
+        """What it makes of one member; ``fields``: those that are the same for all."""
+        if self._when_of_member:
+            outcome = self._judge(asked)
+            if outcome is not None:
+                return outcome
+        try:
+            own = self._evaluated(self._of_member, asked, dict(fields))
+            for name, _ in self._of_member:
+                if name in _IDS and name not in own:
+                    return NOBODY
+            return _made(own, self.kind)
+        except MalformedRecordError as error:
+            return Spoilt(str(error))
+
+    def _judge(self, asked: Asked) -> Skipped | Spoilt | None:
+        """Why there is no record by ``when``; None: there is."""
+        assert self._when is not None  # noqa: S101 - for the type checker: callers have looked
+        try:
+            holds = self._when.evaluate(asked)
+        except EvaluationError as error:
+            return Spoilt(f"when: {error}")
+        if holds is True:
+            return None
+        if holds is False:
+            return NOT_MATCHED
+        if holds is None:
+            return ATTRIBUTE_MISSING
+        return Spoilt(f'when: must be true or false, but is {name_of_type(holds)}; compare it, as it.status == "left"')
+
+    @staticmethod
+    def _evaluated(fields: Sequence[tuple[str, _Evaluate]], asked: Asked, into: dict[str, object]) -> dict[str, object]:
+        for name, evaluate in fields:
+            try:
+                value = evaluate(asked)
+            except EvaluationError as error:
+                raise MalformedRecordError(f"{name}: {error}") from None
+            if value is not None:
+                into[name] = value
+        return into
+
+    def _aliases_of(self, asked: Asked) -> list[object]:
+        """Their values: texts, and the texts of lists; those that are missing or empty are not there."""
+        found: list[object] = []
+        for evaluate in self._alias_of_object:
+            try:
+                value = evaluate(asked)
+            except EvaluationError as error:
+                raise MalformedRecordError(f"aliases: {error}") from None
+            found.extend(value if isinstance(value, list) else [value])
+        given = [one for one in found if one is not None and one != ""]
+        return list(dict.fromkeys(given)) if all(isinstance(one, str) for one in given) else given
+
+
+@dataclass(frozen=True, slots=True)
+class OfMembers:
+    """A rule with ``each``, at one object."""
+
+    rule: Rule
+    fields: Mapping[str, object]
+
+    def of(self, asked: Asked) -> Outcome:
+        """What it makes of one member."""
+        return self.rule.of_member(self.fields, asked)
+
+
+def _made(fields: dict[str, object], kind: str) -> Outcome:
+    try:
+        return Made(*record_from_object(fields, kind))
+    except MalformedRecordError as error:
+        # The words are those for people who write files.
+        return Spoilt(str(error).replace("; put it in quotes", "; write string(…) around it"))
+
+
+class Rules:
+    """All rules of a source, in their order."""
+
+    def __init__(self, settings: Sequence[RuleSettings]) -> None:
+        self.all = [Rule(number, one) for number, one in enumerate(settings, start=1)]
+        self.plain: Mapping[str, Sequence[Rule]] = _by_set(rule for rule in self.all if not rule.each)
+        """Set → its rules without ``each``."""
+        self.each: Mapping[str, Sequence[Rule]] = _by_set(rule for rule in self.all if rule.each)
+        """Set → its rules with ``each``."""
+        self.of_object: Language = language(IT)
+        self.of_member: Language = language(IT, MEMBER)
+        self._named_of_members = _named(self.all, MEMBER)
+        made = frozenset().union(*(rule.makes for rule in self.all if rule.kind == User.kind and not rule.each))
+        self.members_user = self._named_of_members & made if ALL_ATTRIBUTES not in self._named_of_members else made
+        """The fields of a member's user that expressions name."""
+        self.members_own = self._named_of_members - made
+        """The attributes of a member's object that expressions name."""
+        self.wanted = self._wanted()
+        self._loops = {
+            name: any(one.loops for rule in self.all if rule.set == name for one in rule.expressions())
+            for name in self.wanted.attributes
+        }
+        self.digest = sha256(
+            orjson.dumps([one.model_dump(mode="json") for one in settings], option=orjson.OPT_SORT_KEYS)
+        ).hexdigest()
+        """A hash of them."""
+
+    def taken(self, set_: str, value: Value) -> Value:
+        """Of an object's value, what rules name; expressions may be asked of it. Raises ``UnfitValueError``."""
+        wanted = self.wanted.attributes.get(set_, frozenset())
+        if ALL_ATTRIBUTES not in wanted:
+            value = {name: value[name] for name in wanted if name in value}
+        fit(value, loops=self._loops.get(set_, False))
+        return value
+
+    def as_member(self, value: Value, users: Sequence[Mapping[str, object]]) -> dict[str, object]:
+        """What ``member`` is for an object: its attributes, and over them the fields of the users made of it."""
+        if ALL_ATTRIBUTES in self.members_own:
+            member = dict(value)
+        else:
+            member = {name: value[name] for name in self.members_own if name in value}
+        for name in self.members_user:
+            member.pop(name, None)
+            for user in users:
+                if user.get(name) is not None:
+                    member[name] = user[name]
+                    break
+        return member
+
+    def _wanted(self) -> Wanted:
+        attributes: dict[str, frozenset[str]] = {}
+        for rule in self.all:
+            attributes[rule.set] = attributes.get(rule.set, frozenset()) | _named([rule], IT)
+        if self.each and self.members_own:
+            # Somebody is a member though no rule makes anything of them: of these, too, attributes are named.
+            attributes.setdefault(USERS, frozenset())
+            for name in attributes:
+                if name not in self.each:
+                    attributes[name] |= self.members_own
+        return Wanted(
+            attributes=attributes,
+            members=frozenset(self.each),
+            member_sets=frozenset(attributes) if self.each else frozenset(),
+        )
+
+
+USERS = "users"
+"""The set in which members are looked for where no rule reads one."""
+
+
+def _by_set(rules: Iterable[Rule]) -> Mapping[str, Sequence[Rule]]:
+    found: dict[str, list[Rule]] = {}
+    for rule in rules:
+        found.setdefault(rule.set, []).append(rule)
+    return found
+
+
+def _named(rules: Sequence[Rule], variable: str) -> frozenset[str]:
+    return frozenset().union(*(one.names.get(variable, ()) for rule in rules for one in rule.expressions()))

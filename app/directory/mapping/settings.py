@@ -1,0 +1,125 @@
+"""The settings of rules: which records are made of which objects.
+
+Every expression is compiled when the settings are loaded, so that a name or function that is not there is said with the
+key under which it stands, and before anything is read.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from app.access.kinds import KINDS
+from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
+from app.directory.spelling import meant
+
+Constant = bool | int | float
+"""A value that is itself: what stands in the settings without being text."""
+
+_ALIAS = "userAlias"
+"""What other kinds may give instead of ``userId``."""
+_NOTE = "x-"
+"""How the name of a field begins that is a note for people."""
+
+
+def _usable(text: str) -> str:
+    language(IT, MEMBER).compile(text)
+    return text
+
+
+def _usable_value(value: object) -> object:
+    if isinstance(value, str):
+        return _usable(value)
+    if isinstance(value, bool | int | float) and (isinstance(value, int) or math.isfinite(value)):
+        return value
+    raise ExpressionError(
+        "should be an expression (text in two kinds of quotes is itself: '\"viewer\"'), a number, true or false"
+    )
+
+
+ExpressionText = Annotated[str, Field(strict=True), AfterValidator(_usable)]
+FieldValue = Annotated[Any, AfterValidator(_usable_value)]
+Fields = Annotated[dict[str, FieldValue], Field(min_length=1)]
+
+
+class RuleSettings(BaseModel):
+    """A rule: of which objects it makes records, and of which kind. Exactly one kind is given, with its fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    from_: str = Field(alias="from", min_length=1, max_length=200)
+    """The set of objects: ``users``, ``groups``, the name of a query."""
+    when: ExpressionText | None = None
+    """Of which objects of the set; missing: of all."""
+    each: Literal["members"] | None = None
+    """``members``: a record for each member of the object, nested ones too; expressions know it as ``member``."""
+    aliases: tuple[ExpressionText, ...] = ()
+    """By which names other records may refer to the user; only with ``user``."""
+    fill: ExpressionText | None = None
+    """Whose user the fields of ``user`` are added to: an alias of theirs. Their id is named by the field ``userId``."""
+    organization: Fields | None = None
+    user: Fields | None = None
+    membership: Fields | None = None
+    group: Fields | None = None
+    groupMember: Fields | None = None  # noqa: N815 - as the directory's records call it
+    folder: Fields | None = None
+    document: Fields | None = None
+    grant: Fields | None = None
+    contextGrant: Fields | None = None  # noqa: N815 - as above
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "RuleSettings":
+        given = [kind for kind in RULE_KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            told = " and ".join(given) if given else "none"
+            raise ValueError(f"a rule makes records of exactly one kind ({', '.join(RULE_KINDS)}), but it has {told}")
+        if self.user is None and (self.aliases or self.fill is not None):
+            raise ValueError(f"{'aliases' if self.aliases else 'fill'} belongs to user, not to {given[0]}")
+        if self.fill is not None and self.aliases:
+            raise ValueError("aliases are given where the user is made, not where one is filled")
+        self._check_fields()
+        if self.each is None:
+            for place, text in self.expressions():
+                if MEMBER in language(IT, MEMBER).compile(text).names:
+                    raise ValueError(f"{place}: {MEMBER} is there only in rules with each: members")
+        return self
+
+    def _check_fields(self) -> None:
+        """Raises ``ValueError`` for a field that the kind does not have, or needs and is not given."""
+        kind, fields = KINDS[self.kind], self.fields
+        for name in fields.keys() - {*kind.field_names, _ALIAS}:
+            near = None if name.startswith(_NOTE) else meant(name, kind.field_names)
+            if near is not None and near not in fields:
+                raise ValueError(f"{kind.name}.{name}: is no field of this kind; did you mean {near}?")
+            if not kind.carries and not name.startswith(_NOTE):
+                raise ValueError(f"{kind.name}.{name}: is no field of this kind ({', '.join(kind.field_names)})")
+        if self.fill is None:
+            given = fields.keys() | ({"userId"} if _ALIAS in fields and self.user is None else set())
+            missing = [field.name for field in kind.fields if field.is_needed and field.name not in given]
+            if missing:
+                raise ValueError(f"{kind.name}: {' and '.join(missing)} is missing, which every record of it needs")
+
+    @property
+    def kind(self) -> str:
+        """The kind that it makes, as settings call it."""
+        return next(kind for kind in RULE_KINDS if getattr(self, kind) is not None)
+
+    @property
+    def fields(self) -> Mapping[str, str | Constant]:
+        """The fields of its records: field → expression, or the value itself."""
+        fields: dict[str, str | Constant] = getattr(self, self.kind)
+        return fields
+
+    def expressions(self) -> Iterator[tuple[str, str]]:
+        """All of them, each with its place in the rule."""
+        if self.when is not None:
+            yield "when", self.when
+        if self.fill is not None:
+            yield "fill", self.fill
+        yield from (("aliases", text) for text in self.aliases)
+        yield from ((f"{self.kind}.{name}", text) for name, text in self.fields.items() if isinstance(text, str))
+
+
+RULE_KINDS = tuple(kind for kind in KINDS if kind in RuleSettings.model_fields)
+"""The kinds that rules make; whoever fills a user writes ``fill`` and ``user``."""

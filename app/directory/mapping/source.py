@@ -1,0 +1,290 @@
+"""The source that is made of a connector and rules.
+
+What rules without ``each`` make is given as soon as an object has been read. What rules with ``each`` make is given at
+the end, when all members are known to the spool (``app.directory.mapping.spool``), and only if the read was worth it.
+
+Among changes, a group appears with all of its records when anything about it or its members changed, also when the
+connector did not tell of the group itself; and an object of which no record is made (any more) appears as gone.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from app.access.records import User
+from app.directory.casting import object_from_record
+from app.directory.connector import Connector, DirectoryObject, ObjectGone, ObjectsEnd
+from app.directory.mapping.cel import IT, MEMBER, Asked, UnfitValueError, Value
+from app.directory.mapping.rules import NOBODY, Made, OfMembers, Outcome, Rule, Rules, Spoilt
+from app.directory.mapping.spool import Held, Member, Spool, SpoolError, SpoolFile
+from app.directory.source import (
+    EVERYTHING,
+    Answered,
+    End,
+    Found,
+    Gone,
+    Malformed,
+    ObjectId,
+    Origin,
+    Reading,
+    ReadRequest,
+    Remark,
+    Verdict,
+)
+
+
+class Thing(NamedTuple):
+    """An object to which rules are applied."""
+
+    id: ObjectId
+    place: str
+    value: Value
+    """Of its value, what rules name."""
+
+
+class Onlooker(Protocol):
+    """Somebody who wants to know what rules did, besides what came of it."""
+
+    def applied(self, thing: Thing, rule: Rule, outcome: Outcome, through: Callable[[], Sequence[str]] | None) -> None:
+        """A rule was applied to an object; ``through``: to a member of it, who is that through these groups."""
+        ...
+
+    def matched_nobody(self, thing: Thing, rule: Rule) -> None:
+        """A rule with ``each`` found no member."""
+        ...
+
+
+class MappedSource:
+    """A connector and rules, as one source. ``spool``: where members are kept between reads."""
+
+    def __init__(self, name: str, connector: Connector, rules: Rules, spool: SpoolFile | None = None) -> None:
+        self._name = name
+        self.connector = connector
+        self.rules = rules
+        self._spool = spool or SpoolFile()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+        return self.watched(request, None)
+
+    def watched(self, request: ReadRequest, onlooker: Onlooker | None) -> Reading:
+        """A read, with somebody who looks on."""
+        try:
+            if not self.rules.each:
+                yield from _Mapping(self, request, None, onlooker).steps()
+                return
+            spool = None
+            if request.since or request.part is not None:
+                spool = self._spool.kept(request.since, self.rules.digest)
+                if spool is None and request.since:
+                    reason = "what is known of members does not belong to this cursor; the source is read as a whole"
+                    yield End(Verdict.FAILED, reason, answered=Answered.CURSOR_REFUSED)
+                    return
+                if spool is None:
+                    # Whom a group has cannot be told without the others.
+                    request = EVERYTHING
+            with spool or self._spool.fresh() as opened:
+                yield from _Mapping(self, request, opened, onlooker).steps()
+        except (SpoolError, sqlite3.Error, OSError) as error:
+            yield End(Verdict.FAILED, f"the spool of members: {error}")
+
+
+class _Mapping:
+    """One read."""
+
+    def __init__(
+        self, source: MappedSource, request: ReadRequest, spool: Spool | None, onlooker: Onlooker | None
+    ) -> None:
+        self._connector = source.connector
+        self._rules = source.rules
+        self._request = request
+        self._spool = spool
+        self._onlooker = onlooker
+        self._whole = request == EVERYTHING
+        self._malformed = 0
+        self._nobody = 0
+        self._said: set[tuple[str, str]] = set()
+        """Remarks that were made already: a rule is odd once, not once for each object."""
+
+    def steps(self) -> Reading:
+        end: ObjectsEnd | None = None
+        with closing(self._connector.read(self._rules.wanted, self._request)) as objects:  # type: ignore[type-var]
+            for step in objects:
+                if type(step) is DirectoryObject:
+                    yield from self._of_object(step)
+                elif type(step) is ObjectsEnd:
+                    end = step
+                    break
+                elif type(step) is ObjectGone:
+                    if self._spool is not None:
+                        self._spool.remove(step.id)
+                    yield Gone(step.id)
+                elif isinstance(step, Malformed):
+                    self._malformed += 1
+                    yield step
+                elif isinstance(step, Remark):
+                    yield step
+        if end is None:
+            yield End(Verdict.FAILED, "the connector ended without a verdict")
+            return
+        if self._spool is not None and end.verdict is not Verdict.FAILED:
+            yield from self._of_members(self._spool, end)
+        yield self._verdict(end)
+
+    def _verdict(self, end: ObjectsEnd) -> End:
+        verdict, reason, cursor = end.verdict, end.reason, end.cursor
+        if verdict is Verdict.COMPLETE and self._malformed:
+            verdict, reason = Verdict.PARTIAL, f"{self._malformed} malformed record(s)"
+        if verdict is Verdict.FAILED:
+            return End(verdict, reason, cursor, end.answered)
+        if verdict is Verdict.PARTIAL and end.answered is Answered.CHANGES:
+            # What is missing of them is asked for again, until it can be understood or everything is read.
+            return End(verdict, reason, self._request.since, end.answered)
+        if self._spool is not None and end.answered is not Answered.PART:
+            self._spool.keep(cursor, self._rules.digest)
+        return End(verdict, reason, cursor, end.answered)
+
+    # Objects.
+
+    def _of_object(self, thing: DirectoryObject) -> Iterator[Found | Gone | Malformed | Remark]:
+        try:
+            value = self._rules.taken(thing.id.set, thing.value)
+        except UnfitValueError as error:
+            self._malformed += 1
+            yield Malformed(thing.place, str(error))
+            return
+        holds = thing.id.set in self._rules.each
+        users: list[Mapping[str, object]] = []
+        silent = True
+        for step in self._plain(Thing(thing.id, thing.place, value)):
+            if type(step) is Found:
+                silent = False
+                if self._spool is not None and type(step.record) is User and self._rules.members_user:
+                    users.append(object_from_record(step.record))
+            elif type(step) is Malformed:
+                silent = False
+            yield step
+        if self._spool is not None:
+            if holds:
+                self._spool.put(thing, value=value, member=None)
+            else:
+                self._spool.put(thing, value=None, member=self._rules.as_member(value, users))
+        if silent and not holds and not self._whole:
+            yield Gone(thing.id)
+
+    def _plain(self, thing: Thing) -> Iterator[Found | Malformed | Remark]:
+        """What rules without ``each`` make of an object."""
+        rules = self._rules.plain.get(thing.id.set)
+        if not rules:
+            return
+        asked = Asked(self._rules.of_object, {IT: thing.value})
+        for rule in rules:
+            outcome = rule.of(asked)
+            if self._onlooker is not None:
+                self._onlooker.applied(thing, rule, outcome, None)
+            if type(outcome) is Made:
+                yield Found(outcome.record, thing.place, Origin(thing.id, rule.number))
+                if outcome.remarks:
+                    yield from self._remarks(outcome, rule, thing.place)
+            elif type(outcome) is Spoilt:
+                self._malformed += 1
+                yield Malformed(thing.place, f"rule {rule.number}: {outcome.reason}")
+
+    def _remarks(self, made: Made, rule: Rule, place: str) -> Iterator[Remark]:
+        for remark in made.remarks:
+            if (rule.number, remark) not in self._said:
+                self._said.add((rule.number, remark))
+                yield Remark(place, f"rule {rule.number}: {remark}")
+
+    # Members.
+
+    def _of_members(self, spool: Spool, end: ObjectsEnd) -> Iterator[Found | Gone | Malformed | Remark]:
+        if not self._whole and end.answered is None:
+            spool.remove_unseen()
+        spool.told()
+        for held in spool.all_held() if end.answered is None else spool.held_to_tell():
+            silent = True
+            thing = Thing(held.id, held.place, held.value)
+            if not held.seen:
+                for step in self._plain(thing):
+                    silent = False
+                    yield step
+            for found in self._each(spool, held, thing):
+                silent = False
+                yield found
+            if silent and end.answered is not None and not self._made_anything(thing):
+                yield Gone(held.id)
+        if end.answered is None:
+            yield from self._nowhere(spool)
+
+    def _made_anything(self, thing: Thing) -> bool:
+        """Whether rules without ``each`` make something of an object, whose steps were given already."""
+        asked = Asked(self._rules.of_object, {IT: thing.value})
+        return any(isinstance(rule.of(asked), Made | Spoilt) for rule in self._rules.plain.get(thing.id.set, ()))
+
+    def _each(self, spool: Spool, held: Held, thing: Thing) -> Iterator[Found | Malformed | Remark]:
+        """What rules with ``each`` make of an object's members."""
+        asked = Asked(self._rules.of_member, {IT: held.value, MEMBER: {}})
+        begun: list[OfMembers] = []
+        for rule in self._rules.each[held.id.set]:
+            start = rule.begin(asked)
+            if isinstance(start, OfMembers):
+                begun.append(start)
+                continue
+            if self._onlooker is not None:
+                self._onlooker.applied(thing, rule, start, None)
+            if isinstance(start, Spoilt):
+                self._malformed += 1
+                yield Malformed(thing.place, f"rule {rule.number}: {start.reason}")
+        if not begun:
+            return
+        nobody = True
+        for member in spool.members(held.number):
+            nobody = False
+            asked = Asked(self._rules.of_member, {IT: held.value, MEMBER: member.value})
+            for one in begun:
+                outcome = one.of(asked)
+                if self._onlooker is not None:
+                    way = partial(_way, spool, held, member)
+                    self._onlooker.applied(thing, one.rule, outcome, way)
+                yield from self._of_member(thing, one.rule, member, outcome)
+        if nobody and self._onlooker is not None:
+            for one in begun:
+                self._onlooker.matched_nobody(thing, one.rule)
+
+    def _of_member(
+        self, thing: Thing, rule: Rule, member: Member, outcome: Outcome
+    ) -> Iterator[Found | Malformed | Remark]:
+        if type(outcome) is Made:
+            yield Found(outcome.record, thing.place, Origin(thing.id, rule.number))
+            if outcome.remarks:
+                yield from self._remarks(outcome, rule, thing.place)
+        elif type(outcome) is Spoilt:
+            self._malformed += 1
+            yield Malformed(thing.place, f"rule {rule.number}, member {member.place}: {outcome.reason}")
+        elif outcome is NOBODY:
+            self._nobody += 1
+
+    def _nowhere(self, spool: Spool) -> Iterator[Remark]:
+        count, example = spool.nowhere()
+        if count:
+            yield Remark(self._sets(), f"{_members(count)} not in scope: nothing was told of {example}, for instance")
+        if self._nobody:
+            yield Remark(self._sets(), f"{_members(self._nobody)} nobody of whom a user is made")
+
+    def _sets(self) -> str:
+        """The place of what is said of all groups together."""
+        return ", ".join(sorted(self._rules.each))
+
+
+def _way(spool: Spool, held: Held, member: Member) -> Sequence[str]:
+    return [*spool.way(held.number, member.number), member.place]
+
+
+def _members(count: int) -> str:
+    return "1 member is" if count == 1 else f"{count:,} members are"

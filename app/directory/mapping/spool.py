@@ -1,0 +1,467 @@
+"""The spool: who is a member of what, worked out set-wise on disk.
+
+A directory names members by names (a DN, a ``memberUid``), and tells of groups before or after those who are in them.
+So a read puts down each object's names, the names of its members, and what rules have to know of it; when all has been
+read, members are looked up by joins, through nested groups and around cycles.
+
+It is one SQLite file. For a full read it is made anew, in no memory to speak of, and takes the place of the one before
+when the read has ended. What changed since is entered into it, and it says which groups that touches: those that name
+somebody who changed, and those above. It remembers to which cursor it belongs, and the touched groups since the cursor
+before: whoever could not use the last changes asks for them once more.
+"""
+
+import os
+import re
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import orjson
+from filelock import FileLock, Timeout
+
+from app.directory.connector import DirectoryObject
+from app.directory.source import ObjectId
+
+_TABLES = """
+CREATE TABLE object (
+    number INTEGER PRIMARY KEY,
+    set_name TEXT NOT NULL,
+    id TEXT NOT NULL,
+    place TEXT NOT NULL,
+    holds INTEGER NOT NULL,
+    value BLOB,
+    member BLOB,
+    round INTEGER NOT NULL
+);
+CREATE TABLE name (name TEXT NOT NULL, object INTEGER NOT NULL);
+CREATE TABLE member (object INTEGER NOT NULL, name TEXT NOT NULL);
+CREATE TABLE pending (object INTEGER PRIMARY KEY);
+CREATE TABLE belongs (
+    digest TEXT NOT NULL, cursor TEXT NOT NULL, cursor_before TEXT NOT NULL, round INTEGER NOT NULL
+);
+"""
+# holds: whether members are looked up in it; value: of these, what rules ask of it. member: of the others, what
+# ``member`` is. round: the read in which it was seen last.
+
+_INDEXES = """
+CREATE INDEX object_id ON object (set_name, id);
+CREATE INDEX name_name ON name (name, object);
+CREATE INDEX name_object ON name (object);
+CREATE INDEX member_object ON member (object, name);
+CREATE INDEX member_name ON member (name, object);
+"""
+
+_ANY_TWICE = "SELECT 1 FROM object GROUP BY set_name, id HAVING count(*) > 1 LIMIT 1"
+_TWICE = """
+DELETE FROM {} WHERE {} IN (
+    SELECT number FROM object WHERE number NOT IN (SELECT max(number) FROM object GROUP BY set_name, id)
+)
+"""
+"""Of an object that was told twice in one read, the last counts."""
+
+_NESTED = """
+CREATE TEMP TABLE nested AS
+SELECT DISTINCT member.object AS outer_object, inner_object.number AS inner_object
+FROM object AS inner_object
+JOIN name ON name.object = inner_object.number
+JOIN member ON member.name = name.name
+WHERE inner_object.holds;
+CREATE INDEX temp.nested_outer ON nested (outer_object, inner_object);
+"""
+
+_MEMBERS = """
+WITH RECURSIVE inside (object) AS (
+    SELECT :object
+    UNION
+    SELECT nested.inner_object FROM inside JOIN nested ON nested.outer_object = inside.object
+)
+SELECT number, place, member FROM object WHERE NOT holds AND number IN (
+    SELECT name.object FROM inside
+    JOIN member ON member.object = inside.object
+    JOIN name ON name.name = member.name
+) ORDER BY number
+"""
+
+_TOUCHED = """
+WITH RECURSIVE above (object) AS (
+    SELECT member.object FROM touched JOIN member ON member.name = touched.name
+    UNION
+    SELECT member.object FROM above JOIN name ON name.object = above.object JOIN member ON member.name = name.name
+)
+INSERT OR IGNORE INTO pending SELECT object FROM above
+"""
+
+_NOWHERE = "SELECT count(*), min(name) FROM member WHERE NOT EXISTS (SELECT 1 FROM name WHERE name.name = member.name)"
+
+_BATCH = 1_000
+"""Rows that are written together."""
+
+_PATIENCE = 5.0
+"""Seconds to wait for another process that uses the file."""
+
+
+class SpoolError(Exception):
+    """The spool cannot be used; the text is one line that says why."""
+
+
+class Member(NamedTuple):
+    """Somebody in a group."""
+
+    number: int
+    place: str
+    value: dict[str, object]
+    """What ``member`` is in expressions."""
+
+
+class Held(NamedTuple):
+    """An object in which members are looked up."""
+
+    number: int
+    id: ObjectId
+    place: str
+    value: dict[str, object]
+    """What ``it`` is in expressions."""
+    seen: bool
+    """Whether this read told of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolFile:
+    """Where the spool of a source is kept between reads; None: nowhere, so that it can only be read as a whole."""
+
+    path: Path | None = None
+
+    @classmethod
+    def of(cls, folder: Path | None, source: str) -> "SpoolFile":
+        """The file of a source in a folder; its name is fit for any file system."""
+        if folder is None:
+            return cls()
+        readable = re.sub(r"[^A-Za-z0-9_-]+", "-", source)[:40].strip("-")
+        return cls(folder / f"{readable}-{sha256(source.encode(errors='replace')).hexdigest()[:12]}.spool")
+
+    def fresh(self) -> "Spool":
+        """An empty spool, which takes the place of the one that is kept when it is told to. Raises ``SpoolError``."""
+        folder = None if self.path is None else self.path.parent
+        try:
+            if folder is not None:
+                make_folder(folder)
+            # Only the owner may read it: it holds people's names and addresses.
+            handle, made = tempfile.mkstemp(prefix="usher-", suffix=".spool.part", dir=folder)
+            os.close(handle)
+        except OSError as error:
+            raise SpoolError(f"{folder or tempfile.gettempdir()}: {error.strerror or error}") from error
+        return Spool(Path(made), keep_as=self, fresh=True)
+
+    def kept(self, cursor: str, digest: str) -> "Spool | None":
+        """The spool that belongs to a cursor ("": to whichever), for changes; None: there is none.
+
+        Nobody else uses it until it is closed. Raises ``SpoolError``.
+        """
+        if self.path is None or not is_our_own(self.path):
+            return None
+        lock = self._locked()
+        try:
+            spool = Spool(self.path, keep_as=None, fresh=False, lock=lock)
+            if spool.begin_changes(cursor, digest):
+                return spool
+        except sqlite3.DatabaseError:
+            # Whatever it is, it is not ours any more: everything is read anew.
+            lock.release()
+            return None
+        spool.close()
+        return None
+
+    def replace(self, made: Path) -> None:
+        """Keeps a spool that was made anew instead of the one before. Raises ``SpoolError``, ``OSError``."""
+        if self.path is None:
+            return
+        lock = self._locked()
+        try:
+            # What a process that was killed left behind is about the file before, and would be played into this one.
+            self.path.with_name(f"{self.path.name}-journal").unlink(missing_ok=True)
+            made.replace(self.path)
+        finally:
+            lock.release()
+
+    def _locked(self) -> FileLock:
+        # A read may be given up by another thread than the one that began it.
+        lock = FileLock(f"{self.path}.lock", mode=0o600, thread_local=False)
+        try:
+            lock.acquire(timeout=_PATIENCE)
+        except Timeout:
+            raise SpoolError("another process reads this source's changes right now") from None
+        except OSError as error:
+            raise SpoolError(f"{self.path}.lock: {error.strerror or error}") from error
+        return lock
+
+
+def make_folder(folder: Path) -> None:
+    """A folder for the owner alone. Raises ``OSError``, also when it is somebody else's."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+    if hasattr(os, "getuid") and found.st_uid not in (os.getuid(), 0):
+        raise PermissionError(1, "belongs to somebody else; name another folder with directory.spool")
+
+
+def is_our_own(path: Path) -> bool:
+    """Whether it is a file that nobody else can have put there."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return (not hasattr(os, "getuid") or found.st_uid == os.getuid()) and not path.is_symlink() and path.is_file()
+
+
+class Spool:
+    """An open spool. Whatever changes it is one transaction, which ``keep`` makes lasting and ``close`` drops.
+
+    Its methods raise ``sqlite3.Error`` (a full disk).
+    """
+
+    def __init__(self, path: Path, *, keep_as: SpoolFile | None, fresh: bool, lock: FileLock | None = None) -> None:
+        self._path = path
+        self._keep_as = keep_as
+        self._fresh = fresh
+        self._lock = lock
+        # As with the lock: any thread may close it.
+        self._connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+        self._round = 1
+        self._number = 0
+        self._cursor_before = ""
+        self._objects: list[tuple[object, ...]] = []
+        self._names: list[tuple[str, int]] = []
+        self._members: list[tuple[int, str]] = []
+        if fresh:
+            # Nothing of it counts before it is whole, so it need not survive anything.
+            self._connection.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=FILE;")
+            self._connection.execute("BEGIN")
+            for statement in _TABLES.split(";"):
+                self._connection.execute(statement)
+
+    def begin_changes(self, cursor: str, digest: str) -> bool:
+        """Whether it belongs to this cursor, or did before its last changes; "": whether it is one at all."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        belongs = self._connection.execute("SELECT digest, cursor, cursor_before, round FROM belongs").fetchone()
+        if belongs is None or belongs[0] != digest or (cursor and cursor not in belongs[1:3]):
+            return False
+        if cursor in ("", belongs[1]):
+            self._connection.execute("DELETE FROM pending")
+        self._cursor_before = cursor
+        self._round = belongs[3] + 1
+        self._connection.execute("CREATE TEMP TABLE touched (name TEXT PRIMARY KEY)")
+        return True
+
+    # What a read tells.
+
+    def put(
+        self, thing: DirectoryObject, *, value: Mapping[str, object] | None, member: Mapping[str, object] | None
+    ) -> None:
+        """An object: with ``value``, if members are looked up in it, with ``member``, if it may be one."""
+        row = (
+            *(thing.id.set, thing.id.id, thing.place, value is not None),
+            None if value is None else orjson.dumps(value),
+            None if member is None else orjson.dumps(member, option=orjson.OPT_SORT_KEYS),
+            self._round,
+        )
+        if not self._fresh:
+            self._change(thing, row)
+            return
+        self._number += 1
+        self._objects.append((self._number, *row))
+        self._names += [(name, self._number) for name in thing.names]
+        if value is not None:
+            self._members += [(self._number, name) for name in thing.members]
+        if len(self._objects) >= _BATCH or len(self._members) >= _BATCH * 50:
+            self._write()
+
+    def remove(self, gone: ObjectId) -> None:
+        """An object that is gone."""
+        row = self._row(gone)
+        if row is not None:
+            self._touch(self._names_of(row[0]))
+            for statement in (
+                "DELETE FROM name WHERE object = ?",
+                "DELETE FROM member WHERE object = ?",
+                "DELETE FROM pending WHERE object = ?",
+                "DELETE FROM object WHERE number = ?",
+            ):
+                self._connection.execute(statement, (row[0],))
+
+    def remove_unseen(self) -> None:
+        """All objects are gone of which this read told nothing, because it told of all that there are."""
+        unseen = self._connection.execute("SELECT set_name, id FROM object WHERE round < ?", (self._round,)).fetchall()
+        for set_name, id_ in unseen:
+            self.remove(ObjectId(set_name, id_))
+
+    def told(self) -> None:
+        """All has been told: from here on it can be asked."""
+        if self._fresh:
+            self._write()
+            for statement in _INDEXES.split(";"):
+                self._connection.execute(statement)
+            if self._connection.execute(_ANY_TWICE).fetchone() is not None:
+                for table, column in (("name", "object"), ("member", "object"), ("object", "number")):
+                    self._connection.execute(_TWICE.format(table, column))
+        else:
+            self._connection.execute(_TOUCHED)
+        for statement in _NESTED.split(";"):
+            self._connection.execute(statement)
+
+    # What it is asked.
+
+    def all_held(self) -> Iterator[Held]:
+        """All objects in which members are looked up."""
+        return self._held("holds")
+
+    def held_to_tell(self) -> Iterator[Held]:
+        """Those that this read told of, and those that its changes touch."""
+        return self._held("holds AND (round = ? OR number IN (SELECT object FROM pending))", self._round)
+
+    def _held(self, condition: str, *values: object) -> Iterator[Held]:
+        columns = "number, set_name, id, place, value, round"
+        statement = f"SELECT {columns} FROM object WHERE {condition} ORDER BY number"  # noqa: S608 - one of two
+        with closing(self._connection.execute(statement, values)) as rows:
+            for number, set_name, id_, place, value, round_ in rows:
+                yield Held(number, ObjectId(set_name, id_), place, orjson.loads(value), round_ == self._round)
+
+    def members(self, held: int) -> Iterator[Member]:
+        """The members of an object, those of nested ones included, each once."""
+        with closing(self._connection.execute(_MEMBERS, {"object": held})) as rows:
+            for number, place, value in rows:
+                yield Member(number, place, orjson.loads(value) if value is not None else {})
+
+    def nowhere(self) -> tuple[int, str]:
+        """How many members are named that were told nowhere, and one of the names."""
+        count, example = self._connection.execute(_NOWHERE).fetchone()
+        return count, example or ""
+
+    def way(self, held: int, member: int) -> list[str]:
+        """The places of the groups through which somebody is a member: the object's own first."""
+        came_from: dict[int, int] = {}
+        reached = [held]
+        seen = {held}
+        while reached:
+            following = []
+            for outer in reached:
+                if self._holds_directly(outer, member):
+                    way = [outer]
+                    while way[-1] != held:
+                        way.append(came_from[way[-1]])
+                    return [self._place(number) for number in reversed(way)]
+                for (inner,) in self._connection.execute(
+                    "SELECT inner_object FROM nested WHERE outer_object = ? ORDER BY 1", (outer,)
+                ).fetchall():
+                    if inner not in seen:
+                        seen.add(inner)
+                        came_from[inner] = outer
+                        following.append(inner)
+            reached = following
+        return []
+
+    # How it ends.
+
+    def keep(self, cursor: str, digest: str) -> None:
+        """Makes it lasting, as belonging to this cursor. Raises ``SpoolError``, ``OSError``."""
+        if self._keep_as is not None and (self._keep_as.path is None or not cursor):
+            return
+        self._connection.execute("DELETE FROM belongs")
+        self._connection.execute(
+            "INSERT INTO belongs VALUES (?, ?, ?, ?)", (digest, cursor, self._cursor_before, self._round)
+        )
+        self._connection.execute("COMMIT")
+        if self._keep_as is not None:
+            self._connection.close()
+            self._keep_as.replace(self._path)
+
+    def close(self) -> None:
+        """Drops what was not kept."""
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        if self._fresh:
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Rows.
+
+    def _write(self) -> None:
+        self._connection.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._objects)
+        self._connection.executemany("INSERT INTO name VALUES (?, ?)", self._names)
+        self._connection.executemany("INSERT INTO member VALUES (?, ?)", self._members)
+        self._objects, self._names, self._members = [], [], []
+
+    def _change(self, thing: DirectoryObject, row: tuple[object, ...]) -> None:
+        """Enters an object, and touches its names where somebody above may see the difference."""
+        was = self._row(thing.id)
+        if was is None:
+            cursor = self._connection.execute(
+                "INSERT INTO object (set_name, id, place, holds, value, member, round) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+            number = int(cursor.lastrowid or 0)
+            changed = True
+        else:
+            number = was[0]
+            changed = (bool(was[1]), was[2]) != (row[3], row[5])
+            self._connection.execute(
+                "UPDATE object SET place = ?, holds = ?, value = ?, member = ?, round = ? WHERE number = ?",
+                (*row[2:], number),
+            )
+        before = self._names_of(number)
+        names = set(thing.names)
+        members = set(thing.members) if row[3] else set()
+        held = {name for (name,) in self._connection.execute("SELECT name FROM member WHERE object = ?", (number,))}
+        self._differ("name", number, before, names)
+        self._differ("member", number, held, members)
+        if changed or members != held:
+            self._touch(before | names)
+        else:
+            self._touch(before ^ names)
+
+    def _differ(self, table: str, number: int, before: set[str], after: set[str]) -> None:
+        self._connection.executemany(
+            f"DELETE FROM {table} WHERE object = ? AND name = ?",  # noqa: S608 - one of two tables
+            [(number, name) for name in before - after],
+        )
+        self._connection.executemany(
+            f"INSERT INTO {table} (object, name) VALUES (?, ?)",  # noqa: S608 - as above
+            [(number, name) for name in after - before],
+        )
+
+    def _row(self, id_: ObjectId) -> tuple[int, int, bytes | None] | None:
+        row: tuple[int, int, bytes | None] | None = self._connection.execute(
+            "SELECT number, holds, member FROM object WHERE id = ? AND set_name = ?", (id_.id, id_.set)
+        ).fetchone()
+        return row
+
+    def _names_of(self, number: int) -> set[str]:
+        return {name for (name,) in self._connection.execute("SELECT name FROM name WHERE object = ?", (number,))}
+
+    def _touch(self, names: Iterable[str]) -> None:
+        self._connection.executemany("INSERT OR IGNORE INTO touched VALUES (?)", [(name,) for name in names])
+
+    def _holds_directly(self, outer: int, member: int) -> bool:
+        return (
+            self._connection.execute(
+                "SELECT 1 FROM name JOIN member ON member.name = name.name AND member.object = ?"
+                " WHERE name.object = ? LIMIT 1",
+                (outer, member),
+            ).fetchone()
+            is not None
+        )
+
+    def _place(self, number: int) -> str:
+        place: str = self._connection.execute("SELECT place FROM object WHERE number = ?", (number,)).fetchone()[0]
+        return place

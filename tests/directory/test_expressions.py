@@ -1,0 +1,252 @@
+"""Expressions: what they name, give and refuse, and that nothing ends the process."""
+
+import string
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.directory.connector import ALL_ATTRIBUTES
+from app.directory.mapping.cel import (
+    IT,
+    MAX_ELEMENTS,
+    MEMBER,
+    Asked,
+    EvaluationError,
+    ExpressionError,
+    UnfitValueError,
+    fit,
+    language,
+)
+
+USER = {
+    "mail": "Ärne@Corp.Example",
+    "cn": "org-acme",
+    "userAccountControl": 514,
+    "groups": ["org-a", "b"],
+    "manager": {"id": "m1"},
+    "active": True,
+    "nothing": None,
+}
+
+
+def value_of(text: str, it: dict[str, object] | None = None, member: dict[str, object] | None = None) -> object:
+    spoken = language(IT, MEMBER)
+    return spoken.compile(text).evaluate(Asked(spoken, {IT: USER if it is None else it, MEMBER: member or {}}))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("it.mail", "Ärne@Corp.Example"),
+        ('it["mail"]', "Ärne@Corp.Example"),
+        ("lower(it.mail)", "ärne@corp.example"),
+        ('upper("ß")', "SS"),
+        ("it.cn.substring(4)", "acme"),
+        ('it.cn.startsWith("org-")', True),
+        ("math.bitAnd(it.userAccountControl, 2) != 0", True),
+        ('it.groups.exists(one, one.startsWith("org-"))', True),
+        ('it.groups.filter(one, one.startsWith("org-"))', ["org-a"]),
+        ("it.manager.id", "m1"),
+        ('"viewer"', "viewer"),
+        ('{"a": "x", "org-acme": "y"}[it.cn]', "y"),
+        ('it.cn.matches("^org-[a-z]+$")', True),
+        ('timestamp("2027-01-31T18:00:00Z")', "2027-01-31T18:00:00.000Z"),
+        ("it.nothing", None),
+        # A missing attribute makes a value missing, wherever it stands; who asks first has one.
+        ("it.absent", None),
+        ("lower(it.absent)", None),
+        ("it.absent.further", None),
+        ("it.manager.absent", None),
+        ('it.absent + "x"', None),
+        ("it.absent == 3", None),
+        ("has(it.absent)", False),
+        ('it.?absent.orValue("none")', "none"),
+        ('it.absent == 3 || it.cn == "org-acme"', True),
+    ],
+)
+def test_values(text: str, value: object) -> None:
+    assert value_of(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("it.cn.substring(40)", "greater than <string>.size()"),
+        ("it.mail + 1", "No matching overloads"),
+        ("it.userAccountControl / 0", "divide by zero"),
+        ('it.cn.matches(it.cn + "(")', "invalid regular expression"),
+        ('{"a": "viewer"}[it.cn]', "its table has no 'org-acme'"),
+        ('duration("3s")', "gives a duration, which no record can hold"),
+        ('b"abc"', "gives bytes"),
+        ("type(it)", "gives a type"),
+        ("lower(it.userAccountControl)", "No matching overloads"),
+        ("it.mail.further", "Applying SELECT"),
+    ],
+)
+def test_what_has_no_value_is_an_error_in_one_line(text: str, reason: str) -> None:
+    with pytest.raises(EvaluationError, match=r"^[^\n]+$") as caught:
+        value_of(text)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "is empty"),
+        ("mail", "there is no name mail; did you mean it.mail?"),
+        ("lowercase(it.mail)", "there is no function lowercase; did you mean lower?"),
+        ("it.mail.lower()", "lower is called as lower(it.mail)"),
+        ("math.median(1, 2)", "math has"),
+        ("it.mail ==", "is no expression: Syntax error"),
+        ("it.", "is no expression: Syntax error"),
+        ('true ? "a" : 1', "no matching overload"),
+        ("lower(3)", "no matching overload"),
+        ("it.?mail", "may have no value: end it in .orValue"),
+        ("(" * 40 + "1" + ")" * 40, "recursion limit"),
+        ("it" + ".a" * 100, "recursion depth"),
+        ("1" * 5_000, "is longer than 4,000 characters"),
+        ('"\0"', "NUL"),
+        ('"\\ud800"', "is no expression"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_when_it_is_compiled(text: str, reason: str) -> None:
+    with pytest.raises(ExpressionError, match=r"^[^\n]+$") as caught:
+        language(IT).compile(text)
+    assert reason in str(caught.value)
+
+
+def test_members_are_there_in_their_language_only() -> None:
+    with pytest.raises(ExpressionError, match="member is there only in rules with each: members"):
+        language(IT).compile("member.userId")
+    assert value_of('member.userId + "@" + it.cn', member={"userId": "u1"}) == "u1@org-acme"
+
+
+@pytest.mark.parametrize(
+    ("text", "it", "member"),
+    [
+        ("it.mail", {"mail"}, set()),
+        ("has(it.mail)", {"mail"}, set()),
+        ('it["mail"]', {"mail"}, set()),
+        ("it.`not-a-name`", {"not-a-name"}, set()),
+        ('it.?mail.orValue("")', {"mail"}, set()),
+        ("it.?a.?b.orValue(1)", {"a"}, set()),
+        ("it.a.b.c", {"a"}, set()),
+        ('it.a == "x" || (it.b ? it.c : member.d)', {"a", "b", "c"}, {"d"}),
+        ("it.groups.exists(one, one.cn == it.cn)", {"groups", "cn"}, set()),
+        ("it.groups.exists(it, it.cn == member.cn)", {"groups"}, {"cn"}),
+        ('{"k": it.a}[it.b]', {"a", "b"}, set()),
+        ('[it.a, it.b].join("-")', {"a", "b"}, set()),
+        ("it[it.which]", {"which", ALL_ATTRIBUTES}, set()),
+        ("it", {ALL_ATTRIBUTES}, set()),
+        ('"mail" in it', {ALL_ATTRIBUTES}, set()),
+        ("it.exists(name, name == 'x')", {ALL_ATTRIBUTES}, set()),
+        ('"viewer"', set(), set()),
+    ],
+)
+def test_what_an_expression_names_is_known(text: str, it: set[str], member: set[str]) -> None:
+    names = language(IT, MEMBER).compile(text).names
+    assert (names.get(IT, frozenset()), names.get(MEMBER, frozenset())) == (it, member)
+
+
+_names = st.sampled_from(["a", "b", "c", "d"])
+_texts = st.recursive(
+    _names.map(lambda name: f"it.{name}")
+    | st.sampled_from(['"x"', '"y"', 'it["d"]'])
+    | _names.map(lambda name: f'it.?{name}.orValue("o")'),
+    lambda inner: st.one_of(
+        inner.map(lambda one: f"lower({one})"),
+        st.tuples(inner, inner).map(lambda two: f"({two[0]} + {two[1]})"),
+        st.tuples(_names, inner, inner).map(lambda three: f"(has(it.{three[0]}) ? {three[1]} : {three[2]})"),
+        st.tuples(inner, inner).map(lambda two: f"[{two[0]}].map(e, e + {two[1]})[0]"),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=_texts, values=st.dictionaries(_names, st.text(string.ascii_letters, max_size=3)))
+def test_attributes_that_an_expression_does_not_name_make_no_difference(text: str, values: dict[str, object]) -> None:
+    try:
+        names = language(IT).compile(text).names.get(IT, frozenset())
+    except ExpressionError as error:
+        assert "recursion" in str(error)  # noqa: PT017 - the only reason that can come of these
+        return
+    assert value_of(text, values) == value_of(text, {name: values[name] for name in values if name in names})
+
+
+_plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(value=_plain)
+def test_an_attribute_by_itself_is_what_the_library_says_it_is(value: object) -> None:
+    it = {"a": value}
+    try:
+        fit(it)
+    except UnfitValueError:
+        return
+    # Spelt as ``it.a`` it is taken from the object, in brackets it goes through the library.
+    assert value_of("it.a", it) == value_of('it["a"]', it)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("a\0b", "mail: contains a NUL character"),
+        ("a\ud800b", "mail: contains half of a surrogate pair"),
+        (["x", "a\0b"], "mail: contains a NUL character"),
+        ({"a\0": 1}, "mail: contains a NUL character"),
+        ({1: 2}, "mail: a key in it is a number, not text"),
+        (2**63, "mail: the number has more than 63 bits"),
+        ((1, 2), "mail: tuple is nothing that expressions know"),
+        (b"x", "mail: bytes is nothing that expressions know"),
+    ],
+)
+def test_what_expressions_must_not_see_is_unfit(value: object, reason: str) -> None:
+    with pytest.raises(UnfitValueError, match=f"^{reason}$"):
+        fit({"cn": "x", "mail": value})
+
+
+def test_what_is_nested_too_deep_is_unfit_before_it_ends_the_process() -> None:
+    deep: object = "x"
+    for depth in range(1, 100_000):
+        deep = [deep]
+        if depth == 32:
+            fit({"a": deep})
+            assert value_of("it.a == it.a", {"a": deep}) is True
+    with pytest.raises(UnfitValueError, match="a: is nested more than 32 deep"):
+        fit({"a": deep})
+    while isinstance(deep, list):
+        # Taken apart by hand: the interpreter does it recursively.
+        deep = deep.pop()
+
+
+def test_loops_end() -> None:
+    fit({"groups": ["x"] * (MAX_ELEMENTS + 1)})
+    with pytest.raises(UnfitValueError, match="groups: has 2,001 values; expressions go through 2,000 at most"):
+        fit({"groups": ["x"] * (MAX_ELEMENTS + 1)}, loops=True)
+    assert language(IT).compile("it.groups.exists(g, g == it.cn)").loops
+    assert not language(IT).compile("it.groups[0]").loops
+    with pytest.raises(EvaluationError, match="Iteration budget exceeded"):
+        value_of("it.g.map(a, it.g.map(b, a + b)).size()", {"g": ["x"] * 500})
+
+
+def test_regular_expressions_take_linear_time() -> None:
+    assert value_of('it.a.matches("^(a+)+$")', {"a": "a" * 50_000 + "b"}) is False
+
+
+def test_without_the_library_the_extra_is_named() -> None:
+    program = (
+        "import sys; sys.modules['cel_expr_python'] = None\n"
+        "from app.directory.mapping.cel import language\n"
+        "try: language('it')\n"
+        "except ValueError as error: print(error)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout == "rules need the package cel-expr-python: pip install 'usher[mapping]'\n"

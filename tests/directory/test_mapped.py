@@ -1,0 +1,523 @@
+"""Connectors and rules as sources: what rules make, who is a member of what, and what changes touch."""
+
+import random
+import sqlite3
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from app.access.records import Membership, User
+from app.directory.connector import DirectoryObject
+from app.directory.contract_suite import Content, Kept, SourceContract, World, read
+from app.directory.mapping.rules import Rules
+from app.directory.mapping.source import MappedSource
+from app.directory.mapping.spool import SpoolFile
+from app.directory.source import (
+    Answered,
+    End,
+    Found,
+    Gone,
+    Malformed,
+    ObjectId,
+    Origin,
+    Part,
+    ReadRequest,
+    Remark,
+    Verdict,
+)
+from tests.worlds.objects import ObjectDirectory, rules_of, thing
+
+COMPANY = """
+- {from: users, when: has(it.mail), user: {userId: it.id, name: it.name, email: lower(it.mail)}}
+- {from: groups, when: 'it.cn.startsWith("org-")',
+   organization: {organizationId: it.cn.substring(4), organizationName: it.description}}
+- {from: groups, when: 'it.cn.startsWith("org-")', each: members,
+   membership: {organizationId: it.cn.substring(4), userId: member.userId, accessRole: '"viewer"'}}
+"""
+
+PEOPLE = """
+- {from: users, user: {userId: it.uid, name: it.name, email: it.mail, odd: it.odd}}
+- {from: groups, each: members, membership: {organizationId: it.cn, userId: member.userId}}
+"""
+
+
+def user(id_: str, **values: object) -> DirectoryObject:
+    return thing("users", id_, {"id": id_, "name": id_.title(), "mail": f"{id_}@Corp.Example", **values})
+
+
+def group(cn: str, *members: str, **values: object) -> DirectoryObject:
+    return thing("groups", cn, {"cn": cn, "description": cn.title(), **values}, members)
+
+
+def memberships(steps: Iterable[object]) -> set[tuple[str, str]]:
+    return {
+        (step.record.organization_id, step.record.user_id)
+        for step in steps
+        if isinstance(step, Found) and isinstance(step.record, Membership)
+    }
+
+
+@pytest.fixture
+def directory() -> ObjectDirectory:
+    return ObjectDirectory()
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> SpoolFile:
+    return SpoolFile.of(tmp_path / "spool", "ad")
+
+
+def source_of(directory: ObjectDirectory, rules: str | Rules = COMPANY, spool: SpoolFile | None = None) -> MappedSource:
+    return MappedSource("ad", directory, rules_of(rules) if isinstance(rules, str) else rules, spool)
+
+
+def test_rules_make_records_of_objects_with_their_origins(directory: ObjectDirectory) -> None:
+    directory.put(user("ada"), group("org-acme", "users/ada"), group("other", "users/ada"))
+    steps = read(source_of(directory))
+    assert steps[0] == Found(
+        User(user_id="ada", name="Ada", email="ada@corp.example"), "users/ada", Origin(ObjectId("users", "ada"), "1")
+    )
+    assert [(step.record.kind, step.origin) for step in steps[1:-1] if isinstance(step, Found)] == [
+        ("organization", Origin(ObjectId("groups", "org-acme"), "2")),
+        ("membership", Origin(ObjectId("groups", "org-acme"), "3")),
+    ]
+    assert steps[-1] == End(Verdict.COMPLETE, "", "state 3")
+
+
+def test_a_connector_is_asked_for_what_rules_name_and_no_more(directory: ObjectDirectory) -> None:
+    read(source_of(directory))
+    wanted = directory.asked[0][0]
+    assert wanted.attributes == {"users": {"id", "name", "mail"}, "groups": {"cn", "description"}}
+    assert (wanted.members, wanted.member_sets) == ({"groups"}, {"users", "groups"})
+    plain = rules_of("[{from: rows, fill: it.mail, user: {disabled: 'it.status == \"left\"'}}]").wanted
+    assert (plain.attributes, plain.members, plain.member_sets) == ({"rows": {"mail", "status"}}, set(), set())
+    # Who is no user here is named by an attribute of theirs.
+    elsewhere = rules_of(
+        "[{from: groups, each: members, membership: {organizationId: it.cn, userId: member.employeeNumber}}]"
+    ).wanted
+    assert elsewhere.attributes == {"groups": {"cn"}, "users": {"employeeNumber"}}
+
+
+def test_constants_are_themselves_and_missing_attributes_make_fields_absent(directory: ObjectDirectory) -> None:
+    directory.put(thing("rows", "1", {"id": "1", "name": "N"}))
+    rules = "[{from: rows, user: {userId: it.id, name: it.name, email: '\"\"', initial: it.no, disabled: true, n: 3}}]"
+    (step, _) = read(source_of(directory, rules))
+    assert isinstance(step, Found)
+    assert step.record == User(user_id="1", name="N", email="", disabled=True, further={"n": 3})
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ("[{from: rows, user: {userId: it.no, name: it.name, email: it.name}}]", "rule 1: userId: is missing"),
+        ("[{from: rows, user: {userId: it.n, name: it.name, email: it.name}}]", "but is a number; write string(…)"),
+        ("[{from: rows, user: {userId: it.name.substring(9), name: it.name, email: it.name}}]", "rule 1: userId: <str"),
+        ("[{from: rows, when: it.name, user: {userId: it.name, name: it.name, email: it.name}}]", "when: must be true"),
+        ("[{from: rows, when: it.n / 0 == 1, user: {userId: it.n, name: it.n, email: it.n}}]", "when: divide by zero"),
+        ("[{from: rows, user: {userId: it.nul, name: it.name, email: it.name}}]", "nul: contains a NUL character"),
+    ],
+)
+def test_what_a_rule_cannot_make_is_malformed_with_place_and_rule(
+    directory: ObjectDirectory, rules: str, reason: str
+) -> None:
+    directory.put(thing("rows", "1", {"name": "N", "n": 1, "nul": "\0"}))
+    malformed, end = read(source_of(directory, rules))
+    assert isinstance(malformed, Malformed)
+    assert malformed.place == "rows/1"
+    assert reason in malformed.reason
+    assert end == End(Verdict.PARTIAL, "1 malformed record(s)", "state 1")
+
+
+def test_when_is_false_where_an_attribute_is_missing(directory: ObjectDirectory) -> None:
+    directory.put(thing("rows", "1", {"name": "N"}), thing("rows", "2", {"name": "N", "status": "in"}))
+    steps = read(
+        source_of(
+            directory, "[{from: rows, when: it.status == 'in', user: {userId: it.name, name: it.name, email: it.name}}]"
+        )
+    )
+    assert [step.place for step in steps if isinstance(step, Found)] == ["rows/2"]
+    assert isinstance(steps[-1], End)
+    assert steps[-1].verdict is Verdict.COMPLETE
+
+
+def test_a_rule_is_odd_once(directory: ObjectDirectory) -> None:
+    directory.put(*(thing("rows", str(number), {"id": str(number)}) for number in range(50)))
+    steps = read(
+        source_of(directory, "[{from: rows, user: {userId: it.id, name: it.id, email: it.id, exipresAt: it.id}}]")
+    )
+    assert len([step for step in steps if isinstance(step, Remark)]) <= 1
+
+
+# Members.
+
+
+def test_members_are_found_through_nested_groups_and_around_cycles(directory: ObjectDirectory) -> None:
+    directory.put(
+        user("ada"),
+        user("bob"),
+        user("cyd"),
+        user("none", mail=None),
+        group("org-acme", "groups/eng", "users/ada", "users/ada"),
+        group("eng", "groups/deep", "users/bob", "groups/org-acme"),
+        group("deep", "groups/eng", "groups/deep", "users/cyd", "users/none", "contacts/x"),
+        group("org-empty"),
+    )
+    steps = read(source_of(directory, COMPANY.replace("has(it.mail)", "it.mail != null")))
+    assert memberships(steps) == {("acme", "ada"), ("acme", "bob"), ("acme", "cyd")}
+    found = [step.record for step in steps if isinstance(step, Found)]
+    assert len(found) == len(set(found))
+    assert [step.reason for step in steps if isinstance(step, Remark)] == [
+        "1 member is not in scope: nothing was told of contacts/x, for instance",
+        "1 member is nobody of whom a user is made",
+    ]
+    end = steps[-1]
+    assert isinstance(end, End)
+    assert end.verdict is Verdict.COMPLETE
+
+
+def test_groups_may_be_told_before_those_who_are_in_them(directory: ObjectDirectory) -> None:
+    directory.put(group("org-acme", "groups/eng"), group("eng", "users/ada"), user("ada"))
+    assert memberships(read(source_of(directory))) == {("acme", "ada")}
+
+
+def test_an_object_that_is_told_twice_counts_as_it_was_told_last(directory: ObjectDirectory) -> None:
+    class Twice(ObjectDirectory):
+        def read(self, wanted, request):  # type: ignore[no-untyped-def]
+            yield group("org-acme", "users/ada", "users/bob")
+            yield user("ada")
+            yield group("org-acme", "users/ada")
+            yield from super().read(wanted, request)
+
+    directory = Twice()
+    directory.put(user("bob"))
+    assert memberships(read(source_of(directory))) == {("acme", "ada")}
+
+
+def test_who_is_no_user_here_is_named_by_their_attributes(directory: ObjectDirectory) -> None:
+    directory.put(thing("users", "1", {"number": "e1"}), thing("users", "2", {}), group("acme", "users/1", "users/2"))
+    rules = "[{from: groups, each: members, membership: {organizationId: it.cn, userId: member.number}}]"
+    assert memberships(read(source_of(directory, rules))) == {("acme", "e1")}
+
+
+def test_when_may_ask_about_the_member(directory: ObjectDirectory) -> None:
+    directory.put(user("ada", title="boss"), user("bob", title="clerk"), user("cyd"))
+    directory.put(group("org-acme", "users/ada", "users/bob", "users/cyd"))
+    rules = COMPANY.replace("each: members", "each: members, when: member.title == 'boss'").replace(
+        """when: 'it.cn.startsWith("org-")', each""", "each"
+    )
+    assert memberships(read(source_of(directory, rules))) == {("acme", "ada")}
+
+
+def test_twenty_thousand_members_take_seconds(directory: ObjectDirectory) -> None:
+    directory.put(*(user(f"u{number}") for number in range(20_000)))
+    directory.put(
+        group("org-all", *(f"users/u{number}" for number in range(20_000))), group("org-top", "groups/org-all")
+    )
+
+    began = time.process_time()
+    assert len(memberships(read(source_of(directory)))) == 40_000
+    assert time.process_time() - began < 10
+
+
+def test_a_broken_read_tells_no_memberships_that_are_not_there(directory: ObjectDirectory) -> None:
+    directory.put(group("org-acme", "users/ada", "users/bob"), user("ada"), user("bob"))
+    for breaks in range(4):
+        directory.breaks_after = breaks
+        steps = read(source_of(directory))
+        assert memberships(steps) <= {("acme", "ada"), ("acme", "bob")}
+        end = steps[-1]
+        assert isinstance(end, End)
+        assert end.verdict is not Verdict.COMPLETE
+
+
+# Changes.
+
+
+def test_a_change_touches_the_groups_that_name_it_and_those_above(directory: ObjectDirectory, spool: SpoolFile) -> None:
+    directory.put(user("ada"), user("bob"), group("eng", "users/ada"), group("org-acme", "groups/eng"))
+    directory.put(group("org-other", "users/bob"))
+    source = source_of(directory, spool=spool)
+    cursor = end_of(read(source)).cursor
+    # A new name of ada's is nothing to groups, which ask for the id alone.
+    directory.put(user("ada", name="Adele"))
+    steps = read(source, ReadRequest(since=cursor))
+    assert {step.origin.object.id for step in steps if isinstance(step, Found) and step.origin} == {"ada"}
+    # Without an address she is no user any more, which changes whom acme has, and nothing about the other one.
+    cursor = end_of(steps).cursor
+    directory.put(thing("users", "ada", {"id": "ada", "name": "Ada"}))
+    steps = read(source, ReadRequest(since=cursor))
+    assert Gone(ObjectId("users", "ada")) in steps
+    assert [step.record.kind for step in steps if isinstance(step, Found)] == ["organization"]
+    assert [step.origin.object.id for step in steps if isinstance(step, Found) and step.origin] == ["org-acme"]
+    assert Gone(ObjectId("groups", "eng")) in steps
+    assert end_of(steps).answered is Answered.CHANGES
+
+
+def end_of(steps: list[object]) -> End:  # type: ignore[type-arg]
+    end = steps[-1]
+    assert isinstance(end, End)
+    return end
+
+
+def test_a_cursor_without_its_spool_is_refused(directory: ObjectDirectory, spool: SpoolFile) -> None:
+    directory.put(user("ada"), group("org-acme", "users/ada"))
+    source = source_of(directory, spool=spool)
+    cursor = end_of(read(source)).cursor
+    refused = End(
+        Verdict.FAILED,
+        "what is known of members does not belong to this cursor; the source is read as a whole",
+        answered=Answered.CURSOR_REFUSED,
+    )
+    assert read(source_of(directory), ReadRequest(since=cursor)) == [refused]
+    assert read(source_of(directory, COMPANY + "\n", spool), ReadRequest(since=cursor)) != [refused]
+    other_rules = COMPANY.replace('"viewer"', '"editor"')
+    assert read(source_of(directory, other_rules, spool), ReadRequest(since=cursor)) == [refused]
+    assert read(source, ReadRequest(since="state 0")) == [refused]
+    assert spool.path is not None
+    spool.path.write_bytes(b"nonsense" * 1000)
+    assert read(source, ReadRequest(since=cursor)) == [refused]
+    spool.path.unlink()
+    assert read(source, ReadRequest(since=cursor)) == [refused]
+    assert end_of(read(source)).verdict is Verdict.COMPLETE
+
+
+def test_changes_that_were_lost_on_their_way_are_told_once_more(directory: ObjectDirectory, spool: SpoolFile) -> None:
+    directory.put(user("ada"), group("org-acme", "users/ada"))
+    source = source_of(directory, spool=spool)
+    kept = Kept()
+    cursor = end_of(read(source)).cursor
+    kept.take(read(source))
+    directory.put(thing("users", "ada", {"id": "ada", "name": "Ada"}))
+    read(source, ReadRequest(since=cursor))
+    kept.take(read(source, ReadRequest(since=cursor)))
+    assert kept.content() == Content()
+
+
+def test_changes_that_were_not_told_to_their_end_are_told_once_more(
+    directory: ObjectDirectory, spool: SpoolFile
+) -> None:
+    directory.put(user("ada"), group("org-acme", "users/ada"))
+    source = source_of(directory, spool=spool)
+    kept = Kept()
+    cursor = kept.take(read(source)).cursor
+    directory.put(user("bob"), thing("users", "ada", {"id": "ada", "name": "Ada"}))
+    directory.breaks_after = 1
+    end = kept.take(read(source, ReadRequest(since=cursor)))
+    assert (end.verdict, end.cursor) == (Verdict.PARTIAL, cursor)
+    directory.breaks_after = None
+    assert kept.take(read(source, ReadRequest(since=cursor))).verdict is Verdict.COMPLETE
+    assert kept.content().people.keys() == {"bob"}
+    assert not kept.content().teams
+
+
+def test_what_is_malformed_among_changes_is_asked_for_again(directory: ObjectDirectory, spool: SpoolFile) -> None:
+    directory.put(user("ada"), group("org-acme", "users/ada"))
+    source = source_of(directory, spool=spool)
+    cursor = end_of(read(source)).cursor
+    directory.put(user("bob", name="\0"))
+    end = end_of(read(source, ReadRequest(since=cursor)))
+    assert (end.verdict, end.cursor, end.answered) == (Verdict.PARTIAL, cursor, Answered.CHANGES)
+
+
+def test_a_connector_that_gives_everything_is_understood(directory: ObjectDirectory, spool: SpoolFile) -> None:
+    directory.put(user("ada"), user("bob"), group("org-acme", "users/ada", "users/bob"), group("org-x", "users/bob"))
+    source = source_of(directory, spool=spool)
+    kept = Kept()
+    cursor = kept.take(read(source)).cursor
+    directory.tells_changes = False
+    directory.remove("users", "bob")
+    directory.remove("groups", "org-x")
+    steps = read(source, ReadRequest(since=cursor))
+    assert end_of(steps).answered is None
+    kept.take(steps)
+    assert kept.content().teams == {"acme": {"ada"}}
+
+
+def test_a_part_leaves_the_spool_as_it_was(directory: ObjectDirectory, spool: SpoolFile) -> None:
+    directory.put(user("ada"), group("org-acme", "users/ada"))
+    source = source_of(directory, spool=spool)
+    kept = Kept()
+    cursor = kept.take(read(source)).cursor
+    directory.put(thing("users", "ada", {"id": "ada", "name": "Ada"}))
+    part = read(source, ReadRequest(part=Part(user_ids=("ada",), objects=(ObjectId("users", "ada"),))))
+    assert end_of(part).answered is Answered.PART
+    assert Gone(ObjectId("users", "ada")) in part
+    # Whoever did not look at the part is told by the next changes.
+    kept.take(read(source, ReadRequest(since=cursor)))
+    assert kept.content() == Content()
+    without = source_of(directory)
+    assert end_of(read(without, ReadRequest(part=Part(user_ids=("ada",))))).answered is None
+
+
+def test_the_spool_is_for_its_owner_alone(directory: ObjectDirectory, spool: SpoolFile) -> None:
+    directory.put(user("ada"), group("org-acme", "users/ada"))
+    read(source_of(directory, spool=spool))
+    assert spool.path is not None
+    assert spool.path.stat().st_mode & 0o777 == 0o600
+    assert spool.path.parent.stat().st_mode & 0o777 == 0o700
+    assert not list(spool.path.parent.glob("*.part"))
+    link = spool.path.rename(spool.path.with_name("elsewhere"))
+    spool.path.symlink_to(link)
+    end = end_of(read(source_of(directory, spool=spool), ReadRequest(since="state 2")))
+    assert end.answered is Answered.CURSOR_REFUSED
+
+
+def test_a_read_that_was_given_up_leaves_nothing_behind(directory: ObjectDirectory, spool: SpoolFile) -> None:
+    directory.put(user("ada"), user("bob"), group("org-acme", "users/ada"))
+    reading = source_of(directory, spool=spool).read()
+    next(reading)
+    assert spool.path is not None
+    assert list(spool.path.parent.glob("*.part"))
+    reading.close()  # type: ignore[attr-defined]
+    assert not list(spool.path.parent.glob("*.part"))
+
+
+def test_a_folder_that_cannot_be_used_is_said(directory: ObjectDirectory, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    directory.put(user("ada"))
+    end = end_of(read(source_of(directory, spool=SpoolFile.of(tmp_path / "file", "ad"))))
+    assert end.verdict is Verdict.FAILED
+    assert end.reason.startswith("the spool of members: ")
+
+
+def test_a_spool_that_another_process_uses_is_waited_for(
+    directory: ObjectDirectory, spool: SpoolFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.directory.mapping.spool._PATIENCE", 0.05)
+    directory.put(user("ada"), group("org-acme", "users/ada"))
+    source = source_of(directory, spool=spool)
+    cursor = end_of(read(source)).cursor
+    held = source.read(ReadRequest(since=cursor))
+    directory.put(user("bob"))
+    next(held)
+    end = end_of(read(source, ReadRequest(since=cursor)))
+    assert (end.verdict, end.answered) == (Verdict.FAILED, None)
+    assert "another process" in end.reason
+    held.close()  # type: ignore[attr-defined]
+    assert end_of(read(source, ReadRequest(since=cursor))).verdict is Verdict.COMPLETE
+
+
+_SEEDS = range(12)
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_changes_lead_where_a_full_read_leads(seed: int, tmp_path: Path) -> None:
+    """For any people, groups in groups, renames, and reads whose changes were lost on their way."""
+    chance = random.Random(seed)
+    directory = ObjectDirectory()
+    spool = SpoolFile.of(tmp_path, "ad")
+    kept = Kept()
+    kept.take(read(source_of(directory, spool=spool)))
+    for _ in range(25):
+        for _ in range(chance.randint(1, 4)):
+            _change(directory, chance)
+        cursor = kept.cursor
+        if chance.random() < 0.3:
+            read(source_of(directory, spool=spool), ReadRequest(since=cursor))
+            _change(directory, chance)
+        if chance.random() < 0.2:
+            directory.breaks_after = chance.randint(0, 2)
+            kept.take(read(source_of(directory, spool=spool), ReadRequest(since=cursor)))
+            directory.breaks_after = None
+        steps = read(source_of(directory, spool=spool), ReadRequest(since=kept.cursor))
+        if end_of(steps).answered is Answered.CURSOR_REFUSED:
+            steps = read(source_of(directory, spool=spool))
+        kept.take(steps)
+        whole = Kept()
+        whole.take(read(source_of(directory)))
+        assert kept.content() == whole.content()
+
+
+def _change(directory: ObjectDirectory, chance: random.Random) -> None:
+    people = [f"p{number}" for number in range(6)]
+    groups = ["org-a", "org-b", "c", "d", "e"]
+    names = [f"users/{one}" for one in people] + [f"groups/{one}" for one in groups] + ["users/renamed"]
+    if chance.random() < 0.5:
+        one = chance.choice(people)
+        if chance.random() < 0.25:
+            directory.remove("users", one)
+            return
+        value = {"id": one, "name": chance.choice("xy")} | ({"mail": "m"} if chance.random() < 0.7 else {})
+        called = chance.choice([(f"users/{one}",), ("users/renamed",)]) if one == "p0" else None
+        directory.put(thing("users", one, value, names=called))
+    else:
+        one = chance.choice(groups)
+        if chance.random() < 0.2:
+            directory.remove("groups", one)
+            return
+        directory.put(group(one, *chance.sample(names, chance.randint(0, 4)), description=chance.choice("xy")))
+
+
+# The contract.
+
+
+class MappedWorld(World):
+    """People and teams as users and groups, by rules."""
+
+    def __init__(self, folder: Path) -> None:
+        self._directory = ObjectDirectory()
+        self._spool = SpoolFile.of(folder, "people")
+
+    def source(self) -> MappedSource:
+        return MappedSource("people", self._directory, rules_of(PEOPLE), self._spool)
+
+    def bring(self, content: Content) -> None:
+        wanted = [
+            thing("users", one, {"uid": one, "name": person.name, "mail": person.email})
+            for one, person in content.people.items()
+        ]
+        wanted += [
+            thing("groups", team, {"cn": team}, tuple(f"users/{one}" for one in sorted(members)))
+            for team, members in content.teams.items()
+        ]
+        for gone in self._directory.held.keys() - {one.id for one in wanted}:
+            self._directory.remove(*gone)
+        self._directory.put(*wanted)
+
+    def cut(self, share: float):  # type: ignore[no-untyped-def]
+        return _Cut(self._directory, int(share * len(self._directory.held)))
+
+    def spoil(self, person_id: str, text: str) -> None:
+        self._directory.put(thing("users", person_id, {"uid": person_id, "name": text, "mail": ""}))
+
+    def deepen(self, person_id: str, depth: int) -> None:
+        deep: object = "x"
+        for _ in range(depth):
+            deep = [deep]
+        self._directory.put(thing("users", person_id, {"uid": person_id, "name": "", "mail": "", "odd": deep}))
+
+
+class _Cut:
+    def __init__(self, directory: ObjectDirectory, after: int) -> None:
+        self._directory = directory
+        self._after = after
+
+    def __enter__(self) -> None:
+        self._directory.breaks_after = self._after
+
+    def __exit__(self, *_: object) -> None:
+        self._directory.breaks_after = None
+
+
+class TestMapped(SourceContract):
+    many = 10_000
+
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> MappedWorld:
+        return MappedWorld(tmp_path)
+
+
+class TestMappedWithoutASpool(SourceContract):
+    many = 2_000
+
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> MappedWorld:
+        world = MappedWorld(tmp_path)
+        world._spool = SpoolFile()
+        return world
+
+
+def test_sqlite_is_new_enough_for_what_the_spool_asks() -> None:
+    assert sqlite3.sqlite_version_info >= (3, 8, 3), "recursive statements"

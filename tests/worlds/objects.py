@@ -1,0 +1,81 @@
+"""A directory of objects in memory, as a connector gives them: it tells changes, breaks, and refuses cursors."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import yaml
+from pydantic import TypeAdapter
+
+from app.directory.connector import DirectoryObject, ObjectGone, Objects, ObjectsEnd, Wanted
+from app.directory.mapping.rules import Rules
+from app.directory.mapping.settings import RuleSettings
+from app.directory.source import EVERYTHING, Answered, ObjectId, ReadRequest, Verdict
+
+_RULES = TypeAdapter(tuple[RuleSettings, ...])
+
+
+def rules_of(text: str) -> Rules:
+    """Rules as they stand in the settings."""
+    return Rules(_RULES.validate_python(yaml.safe_load(text)))
+
+
+def thing(
+    set_: str,
+    id_: str,
+    value: Mapping[str, object],
+    members: tuple[str, ...] = (),
+    names: tuple[str, ...] | None = None,
+) -> DirectoryObject:
+    """An object that is called ``set/id``."""
+    name = f"{set_}/{id_}"
+    return DirectoryObject(ObjectId(set_, id_), value, name, (name,) if names is None else names, members)
+
+
+@dataclass
+class ObjectDirectory:
+    """What is in the directory, and what happened to it: each state has a number, which is its cursor."""
+
+    held: dict[ObjectId, DirectoryObject] = field(default_factory=dict)
+    log: list[DirectoryObject | ObjectGone] = field(default_factory=list)
+    breaks_after: int | None = None
+    """After how many objects a read breaks off."""
+    asked: list[tuple[Wanted, ReadRequest]] = field(default_factory=list)
+    tells_changes: bool = True
+
+    def put(self, *things: DirectoryObject) -> None:
+        for one in things:
+            if self.held.get(one.id) != one:
+                self.held[one.id] = one
+                self.log.append(one)
+
+    def remove(self, set_: str, id_: str) -> None:
+        gone = ObjectId(set_, id_)
+        if self.held.pop(gone, None) is not None:
+            self.log.append(ObjectGone(gone))
+
+    def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
+        self.asked.append((wanted, request))
+        steps: list[DirectoryObject | ObjectGone] = [*self.held.values()]
+        answered = None
+        if request.since and self.tells_changes:
+            since = request.since.removeprefix("state ")
+            if not since.isascii() or not since.isdigit() or request.since == since or int(since) > len(self.log):
+                yield ObjectsEnd(Verdict.FAILED, "no cursor of this directory", answered=Answered.CURSOR_REFUSED)
+                return
+            last = {step.id: step for step in self.log[int(since) :]}
+            steps, answered = list(last.values()), Answered.CHANGES
+        elif request.part is not None:
+            asked = request.part.objects
+            steps = [self.held.get(one, ObjectGone(one)) for one in asked]
+            answered = Answered.PART
+        cursor = f"state {len(self.log)}" if self.tells_changes else ""
+        for number, step in enumerate(steps):
+            if number == self.breaks_after:
+                yield ObjectsEnd(Verdict.PARTIAL, "the connection was lost", answered=answered)
+                return
+            if isinstance(step, ObjectGone) or step.id.set in wanted.attributes:
+                yield step
+        if self.breaks_after is not None and self.breaks_after >= len(steps):
+            yield ObjectsEnd(Verdict.FAILED, "the connection was lost", answered=answered)
+            return
+        yield ObjectsEnd(Verdict.COMPLETE, cursor=cursor, answered=answered)
