@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, text
 import app.model.refresh.refresh
 from app.access.records import User
 from app.database.engine import is_sqlite, open_engine, reading, writing
-from app.model.contents import current_revision, export_records
+from app.model.contents import current_revision, export_records, source_states
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Refresh
 from app.store.schema import METADATA
@@ -122,3 +122,25 @@ def test_refresh_leaves_no_temporary_tables_in_the_pool(engine: Engine) -> None:
         assert first.execute(text(statement)).scalar_one() == 0
         if not is_sqlite(engine):  # where a second transaction would wait for the first
             assert second.execute(text(statement)).scalar_one() == 0
+
+
+def test_a_read_of_some_sources_leaves_the_others_as_they_are(engine: Engine) -> None:
+    def read(only: set[str] | None, **found: list[str]) -> tuple[str, ...]:
+        with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
+            refreshing.begin(["first", "second", "third"], only=only)
+            for source, user_ids in found.items():
+                for user_id in user_ids:
+                    refreshing.add(User(user_id=user_id, name=source, email=""), source)
+                refreshing.end(records=len(user_ids), verdict="complete", reason="")
+            return refreshing.finish().retained
+
+    assert read(None, first=["ann"], second=["ann", "bob"], third=["cid"]) == ()
+    with reading(engine) as connection:
+        before = {state.name: state for state in source_states(connection)}
+    # One that was never known takes its place as well, and those that are not read are not retained.
+    assert read({"second"}, second=["dan"]) == ()
+    assert users(engine) == {"ann", "cid", "dan"}
+    with reading(engine) as connection:
+        after = {state.name: state for state in source_states(connection)}
+    assert {name for name in before if after[name] != before[name]} == {"second"}
+    assert all(state.is_configured for state in after.values())

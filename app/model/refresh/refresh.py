@@ -96,6 +96,8 @@ class Refresh:
         self._ended: dict[int, StagedRead] = {}
         self._guard: Guard | None = None
         self._guards: dict[int, Guard] = {}
+        self._positions: dict[int, int] = {}
+        """Source → its place in the configuration, read or not."""
 
     def __enter__(self) -> Self:
         self._session.__enter__()
@@ -107,20 +109,28 @@ class Refresh:
         self._session.__exit__(kind, error, trace)
 
     def begin(
-        self, names: Sequence[str], *, guard: Guard | None = None, guards: Mapping[str, Guard] = NO_GUARDS
+        self,
+        names: Sequence[str],
+        *,
+        only: Collection[str] | None = None,
+        guard: Guard | None = None,
+        guards: Mapping[str, Guard] = NO_GUARDS,
     ) -> None:
-        """Says which sources will be read, in the order of the configuration; names are unique.
+        """Says which sources there are, in the order of the configuration; names are unique. All of them will be read,
+        or ``only`` some: the others stay as they are.
 
         ``guard`` is what they are guarded by, alone and together, but for those that have one in ``guards``.
         """
         with self._session.change() as connection:
             _make_state(connection)
-            begun = begin_reads(connection, names)
+            begun = begin_reads(connection, names, names if only is None else only)
+        self._positions = {source_id: position for position, (source_id, _) in enumerate(begun)}
         self._open = {
             position: StagedRead(
                 source_id=source_id, name=name, position=position, number=number, records=0, verdict=FAILED, reason=""
             )
             for position, (name, (source_id, number)) in enumerate(zip(names, begun, strict=True))
+            if number
         }
         self._guard = guard
         self._guards = {read.source_id: guards[read.name] for read in self._open.values() if read.name in guards}
@@ -187,7 +197,7 @@ class Refresh:
         self, connection: Connection, accept_empty: Collection[str], accept_shrink: Collection[str]
     ) -> tuple[list[StagedRead], list[int]]:
         reads = judge(connection, self._reads(), accept_empty)
-        forgotten = sources_to_forget(connection, reads)
+        forgotten = sources_to_forget(connection, self._positions)
         compute_source_changes(connection, reads, forgotten)
         # A source that is meant to be empty is meant to shrink.
         accepted = {*accept_empty, *accept_shrink}
@@ -198,11 +208,11 @@ class Refresh:
     ) -> tuple[list[StagedRead], tuple[str, ...]]:
         reads, forgotten = work
         self._shadow(connection, {tables.kind: tables.source for tables in SCRATCH_TABLES})
-        if carry_out_source_changes(connection, reads, forgotten, epoch_ms(self._clock())):
+        if carry_out_source_changes(connection, reads, forgotten, self._positions, epoch_ms(self._clock())):
             connection.execute(update(STATE).values(generation=STATE.c.generation + 1))
             for tables in SCRATCH_TABLES:
                 self._session.analyze(tables.source)
-        return reads, unconfigured_sources(connection, reads)
+        return reads, unconfigured_sources(connection, self._positions)
 
     # The access model.
 

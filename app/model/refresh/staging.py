@@ -108,8 +108,9 @@ def _drop_duplicates_of_kind(
 # The sources' kept records.
 
 
-def begin_reads(connection: Connection, names: Sequence[str]) -> list[tuple[int, int]]:
-    """Makes sure that the sources are known, and gives each its id and the number of the read that begins now."""
+def begin_reads(connection: Connection, names: Sequence[str], read: Collection[str]) -> list[tuple[int, int]]:
+    """Makes sure that the sources are known, and gives each its id and the number of the read that begins now; 0 for
+    those that are not to be ``read``."""
     begun = []
     for position, name in enumerate(names):
         found = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == name)).scalar()
@@ -127,6 +128,9 @@ def begin_reads(connection: Connection, names: Sequence[str]) -> list[tuple[int,
                 )
                 .returning(SOURCE.c.source_id)
             ).scalar_one()
+        if name not in read:
+            begun.append((int(found), 0))
+            continue
         number = connection.execute(
             update(SOURCE)
             .where(SOURCE.c.source_id == found)
@@ -169,10 +173,9 @@ def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Col
     return judged
 
 
-def sources_to_forget(connection: Connection, reads: Sequence[StagedRead]) -> list[int]:
+def sources_to_forget(connection: Connection, configured: Collection[int]) -> list[int]:
     """The sources that are known, but no longer configured, and of which nothing is kept."""
-    configured = [read.source_id for read in reads]
-    empty = select(SOURCE.c.source_id).where(SOURCE.c.source_id.not_in(configured), SOURCE.c.records == 0)
+    empty = select(SOURCE.c.source_id).where(SOURCE.c.source_id.not_in(list(configured)), SOURCE.c.records == 0)
     return list(connection.execute(empty).scalars())
 
 
@@ -189,12 +192,10 @@ def retained_source(connection: Connection, name: str) -> int:
     return int(row.source_id)
 
 
-def unconfigured_sources(connection: Connection, reads: Sequence[StagedRead]) -> tuple[str, ...]:
-    """The names of the sources of which something is in force, but that were not among those read."""
-    configured = [read.source_id for read in reads]
-    rows = connection.execute(
-        select(SOURCE.c.name).where(SOURCE.c.source_id.not_in(configured), SOURCE.c.records > 0).order_by(SOURCE.c.name)
-    )
+def unconfigured_sources(connection: Connection, configured: Collection[int]) -> tuple[str, ...]:
+    """The names of the sources of which something is in force, but that are not configured."""
+    retained = SOURCE.c.source_id.not_in(list(configured)), SOURCE.c.records > 0
+    rows = connection.execute(select(SOURCE.c.name).where(*retained).order_by(SOURCE.c.name))
     return tuple(rows.scalars())
 
 
@@ -227,11 +228,17 @@ def compute_source_changes(connection: Connection, reads: Sequence[StagedRead], 
 
 
 def carry_out_source_changes(
-    connection: Connection, reads: Sequence[StagedRead], forgotten: Collection[int], now_ms: int
+    connection: Connection,
+    reads: Sequence[StagedRead],
+    forgotten: Collection[int],
+    positions: Mapping[int, int],
+    now_ms: int,
 ) -> bool:
-    """Does what the deltas say and notes how each source was read; whether anything changed that merging looks at."""
-    # Where no source was read, nothing is known of which are configured.
-    moved = _note_positions(connection, reads, forgotten) if reads else False
+    """Does what the deltas say and notes how each source was read; whether anything changed that merging looks at.
+
+    ``positions``: source → its place in the configuration; empty where nothing is known of which are configured.
+    """
+    moved = _note_positions(connection, positions, forgotten) if positions else False
     difference: dict[int, int] = {}
     for tables in SCRATCH_TABLES:
         for source_id, counts in counted(connection, tables).items():
@@ -257,9 +264,8 @@ def carry_out_source_changes(
     return moved
 
 
-def _note_positions(connection: Connection, reads: Sequence[StagedRead], forgotten: Collection[int]) -> bool:
+def _note_positions(connection: Connection, wanted: Mapping[int, int], forgotten: Collection[int]) -> bool:
     """Gives every source its place in the order of the configuration; whether any of them moved."""
-    wanted = {read.source_id: read.position for read in reads}
     moved = False
     rows = connection.execute(select(SOURCE.c.source_id, SOURCE.c.position).order_by(SOURCE.c.name)).all()
     for index, (source_id, position) in enumerate(rows):
