@@ -3,6 +3,8 @@
 Nothing is connected before it is used, except that a SQLite database is brought to the newest schema when it is opened.
 """
 
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -85,7 +87,7 @@ class Application:
         """The directory's sources, in the order of the configuration; ``stop`` ends their reads. Raises ``SetUpError``
         where there are none."""
         require_sources(self.settings)
-        return sources_from_settings(self.settings.directory, stop=stop)
+        return sources_from_settings(self.settings.directory, stop=stop, spool=spool_folder(self.settings))
 
     def backend_client(self, *, stop: Event | None = None, observer: "Observer | None" = None) -> "BackendClient":
         """A client of the configured backend; ``stop`` ends its waits. Raises ``SetUpError`` without credentials."""
@@ -199,6 +201,16 @@ def database_place(url: str) -> str:
     if parsed.get_backend_name() == "sqlite":
         return str(Path(str(parsed.database)).resolve())
     return parsed.render_as_string(hide_password=True)
+
+
+def spool_folder(settings: Settings) -> Path:
+    """Where sources keep what they need between reads. It may be lost: they are then read as a whole."""
+    if settings.directory.spool is not None:
+        return settings.directory.spool
+    url = parse_url(settings.database_url)
+    if url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:":
+        return Path(f"{url.database}-spool")
+    return Path(tempfile.gettempdir()) / f"usher-spool-{os.getuid()}"
 
 
 def open_store(settings: Settings) -> Engine:

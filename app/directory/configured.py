@@ -1,5 +1,6 @@
 """The source objects that a configuration asks for."""
 
+from pathlib import Path
 from threading import Event
 
 from app.directory.file import FileSource
@@ -9,11 +10,17 @@ from app.directory.settings import DirectorySettings, SourceSettings
 from app.directory.source import Source
 
 
-def sources_from_settings(settings: DirectorySettings, *, stop: Event | None = None) -> list[Source]:
-    """One source per entry, in the order of the configuration; nothing is opened yet. ``stop`` ends a read at once."""
+def sources_from_settings(
+    settings: DirectorySettings, *, stop: Event | None = None, spool: Path | None = None
+) -> list[Source]:
+    """One source per entry, in the order of the configuration; nothing is opened yet.
+
+    ``stop`` ends a read at once. ``spool``: the folder for what sources keep between reads; without one, those that ask
+    for members can only be read as a whole, which suits whoever only looks.
+    """
     return [
         GuardedSource(
-            source_from_settings(source),
+            source_from_settings(source, spool),
             timeout=settings.read_timeout if source.timeout is None else source.timeout,
             stop=stop,
             policy=Policy(guard=source.guard, poll=source.poll, full_every=source.full_every, digest=source.digest),
@@ -22,6 +29,6 @@ def sources_from_settings(settings: DirectorySettings, *, stop: Event | None = N
     ]
 
 
-def source_from_settings(settings: SourceSettings) -> Source:
+def source_from_settings(settings: SourceSettings, spool: Path | None = None) -> Source:  # noqa: ARG001 - files need none
     """The source of one entry, without a guard before it."""
     return FileSource(settings.path, name=settings.source_name)

@@ -86,6 +86,9 @@ class DirectorySettings(BaseModel):
     """Seconds for which something gone from the directory is kept in the backend; its access ends at once."""
     read_timeout: float = Field(default=900, ge=0, le=7 * 24 * 3600)
     """Seconds that a source may keep its reader waiting, all in all; then its read counts as failed. 0: no limit."""
+    spool: Path | None = None
+    """The folder in which it is kept between reads who is a member of what, of sources whose rules ask for members.
+    Nothing: beside the database if that is a file, otherwise in the system's folder for temporary files."""
     guard: GuardSettings = Field(default_factory=GuardSettings)
     """How much a read of any one source, and one read of all sources together, may take away without being asked."""
     max_age: int = Field(default=0, ge=0, le=366 * 24 * 3600)

@@ -1,5 +1,6 @@
 """Connectors and rules as sources: what rules make, who is a member of what, and what changes touch."""
 
+import os
 import random
 import sqlite3
 import time
@@ -372,6 +373,17 @@ def test_a_read_that_was_given_up_leaves_nothing_behind(directory: ObjectDirecto
     assert list(spool.path.parent.glob("*.part"))
     reading.close()  # type: ignore[attr-defined]
     assert not list(spool.path.parent.glob("*.part"))
+
+
+def test_what_a_killed_process_left_behind_is_removed(directory: ObjectDirectory, spool: SpoolFile) -> None:
+    assert spool.path is not None
+    spool.path.parent.mkdir()
+    old, new = (spool.path.with_name(f"usher-{age}.spool.part") for age in ("old", "new"))
+    for path in (old, new):
+        path.write_bytes(b"")
+    os.utime(old, (1, 1))
+    read(source_of(directory, spool=spool))
+    assert (old.exists(), new.exists()) == (False, True)
 
 
 def test_a_folder_that_cannot_be_used_is_said(directory: ObjectDirectory, tmp_path: Path) -> None:

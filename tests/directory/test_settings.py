@@ -1,9 +1,14 @@
+import tempfile
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
+from app.bootstrap import spool_folder
 from app.directory.configured import sources_from_settings
 from app.directory.guarded import GuardedSource
 from app.directory.settings import DirectorySettings
+from app.settings import Settings
 
 
 def test_settings_name_sources_after_their_path() -> None:
@@ -55,3 +60,13 @@ def test_each_source_goes_by_its_own_time_or_the_one_of_all() -> None:
     )
     sources = sources_from_settings(settings)
     assert [source.timeout for source in sources if isinstance(source, GuardedSource)] == [7, 0]
+
+
+def test_what_sources_keep_between_reads_lies_beside_the_database_or_where_it_is_said() -> None:
+    of = {"directory": {"sources": [{"type": "file", "path": "a"}]}}
+    beside = Settings.model_validate(of | {"database_url": "sqlite:////srv/usher.db"})
+    assert spool_folder(beside) == Path("/srv/usher.db-spool")
+    away = Settings.model_validate(of | {"database_url": "postgresql+psycopg://usher@db/usher"})
+    assert spool_folder(away).parent == Path(tempfile.gettempdir())
+    said = Settings.model_validate({"directory": {"spool": "/srv/spool"}})
+    assert spool_folder(said) == Path("/srv/spool")

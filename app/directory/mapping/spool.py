@@ -101,6 +101,11 @@ _NOWHERE = "SELECT count(*), min(name) FROM member WHERE NOT EXISTS (SELECT 1 FR
 _BATCH = 1_000
 """Rows that are written together."""
 
+_UNFINISHED = ("usher-", ".spool.part")
+"""How the names of spools begin and end that are being made."""
+_LEFT_BEHIND = 7 * 24 * 3600
+"""Seconds after which one of those is taken for what a killed process left behind; no read may take longer."""
+
 _PATIENCE = 5.0
 """Seconds to wait for another process that uses the file."""
 
@@ -151,8 +156,10 @@ class SpoolFile:
             if folder is not None:
                 make_folder(folder)
             # Only the owner may read it: it holds people's names and addresses.
-            handle, made = tempfile.mkstemp(prefix="usher-", suffix=".spool.part", dir=folder)
+            handle, made = tempfile.mkstemp(prefix=_UNFINISHED[0], suffix=_UNFINISHED[1], dir=folder)
             os.close(handle)
+            if folder is not None:
+                _remove_left_behind(folder, Path(made).stat().st_mtime - _LEFT_BEHIND)
         except OSError as error:
             raise SpoolError(f"{folder or tempfile.gettempdir()}: {error.strerror or error}") from error
         return Spool(Path(made), keep_as=self, fresh=True)
@@ -164,15 +171,11 @@ class SpoolFile:
         """
         if self.path is None or not is_our_own(self.path):
             return None
-        lock = self._locked()
-        try:
-            spool = Spool(self.path, keep_as=None, fresh=False, lock=lock)
+        spool = Spool(self.path, keep_as=None, fresh=False, lock=self._locked())
+        # Whatever is no spool is as good as none: everything is read anew.
+        with suppress(sqlite3.DatabaseError):
             if spool.begin_changes(cursor, digest):
                 return spool
-        except sqlite3.DatabaseError:
-            # Whatever it is, it is not ours any more: everything is read anew.
-            lock.release()
-            return None
         spool.close()
         return None
 
@@ -206,6 +209,13 @@ def make_folder(folder: Path) -> None:
     found = folder.stat()
     if hasattr(os, "getuid") and found.st_uid not in (os.getuid(), 0):
         raise PermissionError(1, "belongs to somebody else; name another folder with directory.spool")
+
+
+def _remove_left_behind(folder: Path, before: float) -> None:
+    for path in folder.glob("*".join(_UNFINISHED)):
+        with suppress(OSError):
+            if path.stat().st_mtime < before:
+                path.unlink()
 
 
 def is_our_own(path: Path) -> bool:
