@@ -59,7 +59,7 @@ def _wire_from_record(record: Record) -> dict[str, object]:
     wire: dict[str, object] = {"kind": record.kind}
     for field in KINDS[record.kind].fields:
         value = getattr(record, field.attribute)
-        if value is not None and value != "":
+        if value not in {None, "", ()}:
             wire[field.name] = epoch_ms(value) if field.sort is Sort.TIME else value
     return wire
 

@@ -16,6 +16,7 @@ from app.access.records import (
     AccessType,
     ContextGrant,
     Document,
+    Fill,
     Folder,
     Form,
     Grant,
@@ -66,6 +67,8 @@ class RecordKind:
     fields: Sequence[RecordField]
     carries: bool
     """Whether it may have further fields, which travel to the backend."""
+    own_id: RecordField | None
+    """The id that is the record's own, of kinds that others refer to."""
 
     @cached_property
     def by_attribute(self) -> Mapping[str, RecordField]:
@@ -78,13 +81,14 @@ class RecordKind:
 
     @cached_property
     def keys(self) -> Sequence[RecordField]:
-        """What identifies a record."""
-        return tuple(self.by_attribute[attribute] for attribute in self.record.key_fields)
+        """What identifies a record of a source: its ids, then the alias by which it may name a user."""
+        ids = [self.by_attribute[attribute] for attribute in self.record.key_fields]
+        return (*ids, *(field for field in self.fields if field.sort is Sort.ALIAS))
 
     @cached_property
-    def own_id(self) -> RecordField | None:
-        """The id that is the record's own, of kinds that others refer to."""
-        return self.keys[-1] if self.carries else None
+    def names_user(self) -> bool:
+        """Whether it may name a user by an alias."""
+        return any(field.sort is Sort.ALIAS for field in self.fields)
 
     @cached_property
     def alternatives(self) -> Sequence[Sequence[RecordField]]:
@@ -115,13 +119,13 @@ def compiled(name: str, lines: Iterable[str], names: Mapping[str, object], *, of
 
 def _kind_of(record: type[Record]) -> RecordKind:
     hints = get_type_hints(record, include_extras=True)
-    carries = "further" in hints
-    found = []
+    found: list[RecordField] = []
+    own_id = None
     for field in fields(record):
         if field.name == "further":
             continue
         form = _form(hints[field.name])
-        is_own_id = carries and field.name == record.key_fields[-1]
+        is_own = form.of == record.kind and field.name in record.key_fields
         found.append(
             RecordField(
                 name=name_of_attribute(field.name),
@@ -129,10 +133,11 @@ def _kind_of(record: type[Record]) -> RecordKind:
                 sort=form.sort,
                 is_needed=field.default is MISSING,
                 default=None if field.default is MISSING else field.default,
-                refers_to="" if is_own_id else form.of,
+                refers_to="" if is_own else form.of,
             )
         )
-    return RecordKind(record.kind, record, tuple(found), carries)
+        own_id = found[-1] if is_own else own_id
+    return RecordKind(record.kind, record, tuple(found), "further" in hints, own_id)
 
 
 def _form(hint: Any) -> Form:
@@ -146,7 +151,7 @@ def _form(hint: Any) -> Form:
 
 KINDS: Mapping[str, RecordKind] = {
     record.kind: _kind_of(record)
-    for record in (Organization, User, Membership, Group, GroupMember, Folder, Document, Grant, ContextGrant)
+    for record in (Organization, User, Membership, Group, GroupMember, Folder, Document, Grant, ContextGrant, Fill)
 }
 """Every kind, by its name, in the order in which people are told of them."""
 

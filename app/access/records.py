@@ -1,8 +1,12 @@
-"""What a directory says: the nine kinds of record that the access model is made of.
+"""What a directory says: the ten kinds of record.
 
 Folders, documents and groups are identified within their organization, users across all. A record's ``key`` identifies
 it (one record per key). Times are aware UTC. ``further`` holds the fields that Usher does not know itself: they travel
 to the backend as they are.
+
+Wherever a record names a user it may name one of their aliases instead (``user_alias``): which user that is, is looked
+up when the sources are merged. Aliases are compared without regard to case; records have them case-folded. The access
+model, and so whatever decides, has users' ids alone.
 
 These classes are the one description of the kinds: casting, rows, exports and references follow from their fields, by
 way of ``app.access.kinds``.
@@ -26,6 +30,10 @@ class Sort(StrEnum):
     """Text of 1 to 512 bytes."""
     TEXT = "text"
     """Any text; it decides about nothing, and stands in the payload."""
+    ALIAS = "alias"
+    """An id in its own right by which a user may be named; case-folded."""
+    ALIASES = "aliases"
+    """A list of them."""
     CONTEXT_VALUE = "contextValue"
     """An id that may be given as a number."""
     FLAG = "flag"
@@ -48,6 +56,8 @@ UserId = Annotated[str, Form(Sort.ID, "user")]
 GroupId = Annotated[str, Form(Sort.ID, "group")]
 FolderId = Annotated[str, Form(Sort.ID, "folder")]
 DocumentId = Annotated[str, Form(Sort.ID, "document")]
+Alias = Annotated[str, Form(Sort.ALIAS)]
+Aliases = Annotated[tuple[str, ...], Form(Sort.ALIASES)]
 ContextField = Annotated[str, Form(Sort.ID)]
 ContextValue = Annotated[str, Form(Sort.CONTEXT_VALUE)]
 Words = Annotated[str, Form(Sort.TEXT)]
@@ -92,14 +102,16 @@ class _Keyed:
 
     kind: ClassVar[str]
     key_fields: ClassVar[tuple[str, ...]]
-    """What identifies a record of the kind; of those whose further fields travel on, the last one is their own id."""
+    """What identifies a record, beside an alias; an id of its own kind among them is the record's own."""
     exactly_one_of: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Fields of which exactly one is given."""
 
     @property
     def key(self) -> Key:
-        """What there is one record of."""
-        return (self.kind, *[getattr(self, name) or "" for name in self.key_fields])
+        """What there is one record of; the alias by which it names a user stands last, and only then."""
+        ids = (self.kind, *[getattr(self, name) or "" for name in self.key_fields])
+        alias = getattr(self, "user_alias", None)
+        return ids if alias is None else (*ids, alias)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +130,7 @@ class Organization(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User(_Keyed):
-    """A person, known across all organizations."""
+    """A person, known across all organizations; ``aliases`` are other names for them, which nobody is sent."""
 
     kind: ClassVar[str] = "user"
     key_fields = ("user_id",)
@@ -128,6 +140,7 @@ class User(_Keyed):
     email: Words
     initial: Words | None = None
     disabled: bool = False
+    aliases: Aliases = ()
     further: Mapping[str, object] = field(default_factory=_no_further_fields, hash=False)
 
 
@@ -137,9 +150,11 @@ class Membership(_Keyed):
 
     kind: ClassVar[str] = "membership"
     key_fields = ("organization_id", "user_id")
+    exactly_one_of = (("user_id", "user_alias"),)
 
     organization_id: OrganizationId
-    user_id: UserId
+    user_id: UserId | None = None
+    user_alias: Alias | None = None
     access_role: AccessRole = AccessRole.EDITOR
     expires_at: datetime | None = None
 
@@ -159,15 +174,16 @@ class Group(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember(_Keyed):
-    """A user, or a whole other group, is in a group: exactly one of ``user_id`` and ``member_group_id`` is given."""
+    """A user, or a whole other group, is in a group."""
 
     kind: ClassVar[str] = "groupMember"
     key_fields = ("organization_id", "organization_user_group_id", "user_id", "member_group_id")
-    exactly_one_of = (("user_id", "member_group_id"),)
+    exactly_one_of = (("user_id", "user_alias", "member_group_id"),)
 
     organization_id: OrganizationId
     organization_user_group_id: GroupId
     user_id: UserId | None = None
+    user_alias: Alias | None = None
     member_group_id: GroupId | None = None
 
 
@@ -203,20 +219,17 @@ class Document(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant(_Keyed):
-    """A user or a group was let in by name: on a folder and all below it, or on a document.
-
-    Exactly one of ``folder_id`` and ``document_id``, and one of ``user_id`` and ``organization_user_group_id``, is
-    given.
-    """
+    """A user or a group was let in by name: on a folder and all below it, or on a document."""
 
     kind: ClassVar[str] = "grant"
     key_fields = ("organization_id", "folder_id", "document_id", "user_id", "organization_user_group_id")
-    exactly_one_of = (("folder_id", "document_id"), ("user_id", "organization_user_group_id"))
+    exactly_one_of = (("folder_id", "document_id"), ("user_id", "user_alias", "organization_user_group_id"))
 
     organization_id: OrganizationId
     folder_id: FolderId | None = None
     document_id: DocumentId | None = None
     user_id: UserId | None = None
+    user_alias: Alias | None = None
     organization_user_group_id: GroupId | None = None
     access_role: AccessRole = AccessRole.EDITOR
     expires_at: datetime | None = None
@@ -238,10 +251,11 @@ class ContextGrant(_Keyed):
         "value",
         "document_id",
     )
-    exactly_one_of = (("user_id", "organization_user_group_id"),)
+    exactly_one_of = (("user_id", "user_alias", "organization_user_group_id"),)
 
     organization_id: OrganizationId
     user_id: UserId | None = None
+    user_alias: Alias | None = None
     organization_user_group_id: GroupId | None = None
     field: ContextField
     value: ContextValue
@@ -249,7 +263,28 @@ class ContextGrant(_Keyed):
     expires_at: datetime | None = None
 
 
-Record = Organization | User | Membership | Group | GroupMember | Folder | Document | Grant | ContextGrant
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fill(_Keyed):
+    """Further fields of a user whom another record, perhaps another source, gives.
 
-Carrier = Organization | User | Group | Folder | Document
-"""Those whose further fields travel to the backend."""
+    What the user's own record says stands; of several fills the source further up in the configuration wins, field by
+    field. ``disabled`` counts wherever it is true.
+    """
+
+    kind: ClassVar[str] = "fill"
+    key_fields = ("user_id",)
+    exactly_one_of = (("user_id", "user_alias"),)
+
+    user_id: UserId | None = None
+    user_alias: Alias | None = None
+    name: Words | None = None
+    email: Words | None = None
+    initial: Words | None = None
+    disabled: bool = False
+    further: Mapping[str, object] = field(default_factory=_no_further_fields, hash=False)
+
+
+Record = Organization | User | Membership | Group | GroupMember | Folder | Document | Grant | ContextGrant | Fill
+
+Carrier = Organization | User | Group | Folder | Document | Fill
+"""Those that may have further fields."""

@@ -24,6 +24,7 @@ from app.directory.fields import (
     name_of_type,
     take_access_role,
     take_access_type,
+    take_aliases,
     take_context_value,
     take_flag,
     take_further,
@@ -97,6 +98,7 @@ def _reader(kind: RecordKind) -> Callable[[Fields], Record]:
 _TAKERS: Mapping[tuple[Sort, bool], Callable[[Fields, str], object]] = {
     (Sort.ID, True): take_id,
     (Sort.ID, False): take_optional_id,
+    (Sort.ALIASES, False): take_aliases,
     (Sort.TEXT, True): take_text,
     (Sort.TEXT, False): take_optional_text,
     (Sort.CONTEXT_VALUE, True): take_context_value,
@@ -187,7 +189,7 @@ def object_from_record(record: Record) -> dict[str, object]:
     fields: dict[str, object] = {"kind": kind.name}
     for field in kind.fields:
         value = getattr(record, field.attribute)
-        if value is None or value is False:
+        if value is None or value is False or value == ():
             continue
         fields[field.name] = _IN_JSON[field.sort](value) if field.sort in _IN_JSON else value
     if isinstance(record, Carrier):
@@ -195,5 +197,10 @@ def object_from_record(record: Record) -> dict[str, object]:
     return fields
 
 
-_IN_JSON: Mapping[Sort, Callable[[Any], str]] = {Sort.TIME: utc_text, Sort.ACCESS_TYPE: str, Sort.ACCESS_ROLE: str}
+_IN_JSON: Mapping[Sort, Callable[[Any], object]] = {
+    Sort.TIME: utc_text,
+    Sort.ACCESS_TYPE: str,
+    Sort.ACCESS_ROLE: str,
+    Sort.ALIASES: list,
+}
 """How values are written that stand otherwise in JSON than in records."""

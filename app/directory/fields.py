@@ -15,6 +15,11 @@ from app.text import quoted
 MAX_ID_BYTES = 512
 """The longest id, in UTF-8. Five of them must fit into one index entry of PostgreSQL (2,704 bytes)."""
 
+MAX_ALIASES = 100
+"""The most aliases of one user."""
+
+USER_ALIAS = "userAlias"
+
 MAX_NESTING = 32
 """How deep lists and objects may be nested in a field that Usher does not know."""
 
@@ -73,12 +78,40 @@ def _checked_id(value: object, name: str) -> str:
     return text
 
 
-def take_one_of(fields: Fields, first: str, second: str) -> tuple[str | None, str | None]:
-    ids = take_optional_id(fields, first), take_optional_id(fields, second)
-    if (ids[0] is None) == (ids[1] is None):
-        wrong = "both are given" if ids[0] is not None else "neither is given"
-        raise MalformedRecordError(f"{first}, {second}: {wrong}; exactly one is needed")
-    return ids
+def take_one_of(fields: Fields, *names: str) -> list[str | None]:
+    """The values of ids, aliases among them, of which exactly one is given."""
+    found: list[str | None] = []
+    given = 0
+    for name in names:
+        value = fields.pop(name, None)
+        if value is None:
+            found.append(None)
+        else:
+            given += 1
+            found.append(_checked_alias(value, name) if name == USER_ALIAS else _checked_id(value, name))
+    if given != 1:
+        if len(names) == 2:
+            wrong = "both are given" if given else "neither is given"
+        else:
+            wrong = "several are given" if given else "none is given"
+        raise MalformedRecordError(f"{', '.join(names)}: {wrong}; exactly one is needed")
+    return found
+
+
+def take_aliases(fields: Fields, name: str) -> tuple[str, ...]:
+    value = fields.pop(name, None)
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise MalformedRecordError(f"{name}: must be a list of texts, but is {name_of_type(value)}")
+    if len(value) > MAX_ALIASES:
+        raise MalformedRecordError(f"{name}: are {len(value):,}; {MAX_ALIASES} are the most")
+    return tuple(dict.fromkeys(_checked_alias(alias, f"{name}[{number}]") for number, alias in enumerate(value)))
+
+
+def _checked_alias(value: object, name: str) -> str:
+    """Case-folded, because addresses are typed in any case; what is longer that way has to fit as well."""
+    return _checked_id(_checked_id(value, name).casefold(), name)
 
 
 def take_text(fields: Fields, name: str) -> str:

@@ -8,7 +8,7 @@ for an item that is synced, and a record that many items carry is kept once.
 from sqlalchemy import Connection, Table, select
 
 from app.database.statements import run
-from app.model.refresh.scratch import RowChange, ScratchTables
+from app.model.refresh.scratch import ModelTables, RowChange
 from app.store.access_tables import FormerPayloadRow
 from app.store.record_tables import core_table
 
@@ -32,13 +32,13 @@ DELETE FROM former_payload WHERE NOT EXISTS (
 """
 
 
-def may_keep_former(connection: Connection, tables: ScratchTables) -> bool:
+def may_keep_former(connection: Connection, tables: ModelTables) -> bool:
     """Whether the delta changes or removes records that have fields."""
     changed = select(tables.delta.c.change).where(tables.delta.c.change != RowChange.ADD).limit(1)
     return "payload" in tables.access.columns and connection.execute(changed).first() is not None
 
 
-def keep_former(connection: Connection, tables: ScratchTables) -> None:
+def keep_former(connection: Connection, tables: ModelTables) -> None:
     """Keeps the fields of what the delta is about to change or remove; records without fields have none to keep."""
     if not may_keep_former(connection, tables):
         return

@@ -28,6 +28,7 @@ from app.model.refresh.refresh import Refresh
 from app.model.refresh.replace import Replaced
 from app.model.refresh.staging import SourceError
 from app.runs.oddities import Examined, odd_pairs
+from app.store.directory_tables import origin_text
 from app.store.schema import METADATA
 
 _PROGRESS_STEP = 1_000
@@ -318,7 +319,9 @@ def _read(
             read = reads[position]
             for step in steps:
                 if isinstance(step, Found):
-                    refreshing.add(step.record, step.place, position=position)
+                    object_id, rule = step.origin or (None, "")
+                    origin = "" if object_id is None else origin_text(*object_id)
+                    refreshing.add(step.record, step.place, position=position, origin=origin, rule=rule)
                     read.kinds[step.record.kind] += 1
                     unreported += 1
                 elif isinstance(step, Malformed):

@@ -39,6 +39,16 @@ class UserRow(StoreTable, table=True):
     digest: str
 
 
+class UserAliasRow(StoreTable, table=True):
+    """A name by which records may mean a user, case-folded; one that several users have means none of them."""
+
+    __tablename__ = "access_user_alias"
+    __table_args__ = (Index(None, "user_id"), KEYED)
+
+    alias: str = Field(primary_key=True)
+    user_id: str = Field(primary_key=True)
+
+
 class MembershipRow(StoreTable, table=True):
     __tablename__ = "access_membership"
     __table_args__ = (Index(None, "user_id", "organization_id"), KEYED)

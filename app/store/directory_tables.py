@@ -1,15 +1,23 @@
 """The directory's sources: how each was last read, and its last good records.
 
-Each kind of record has a table ``source_<kind>`` with the columns of its access table, the source, and the place where
-the record stood when it last changed. They hold all that the sources say, wrong or right; the access model is what
-remains of them after merging.
+Each kind of record has a table ``source_<kind>`` with the columns of its access table, the alias by which it names a
+user, the source, the object of the source and the rule that it was made from and by, and the place where it stood when
+it last changed. They hold all that the sources say, wrong or right; the access model is what remains of them after
+merging.
 """
 
-from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, PrimaryKeyConstraint, String, Table, Text, text
+from sqlalchemy.types import TypeEngine
 from sqlmodel import Field
 
+from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
+from app.access.records import Sort
 from app.store.base import METADATA, StoreTable
-from app.store.record_tables import KIND_TABLES
+from app.store.record_tables import NO_ALIASES, kept_fields
 
 
 class DirectorySourceRow(StoreTable, table=True):
@@ -54,23 +62,114 @@ class DirectoryStateRow(StoreTable, table=True):
     """How many problems that merge found."""
 
 
-def _source_table(kind: str, access_table: Table) -> Table:
-    columns = [
-        Column(column.name, column.type, primary_key=column.primary_key, nullable=column.nullable)
-        for column in access_table.columns
-    ]
-    extra = [Index(None, "organization_id", "parent_folder_id")] if kind == "folder" else []
-    return Table(
-        f"source_{access_table.name.removeprefix('access_')}",
+_MAX_ORIGIN_BYTES = 64
+"""The longest origin that is kept as it is. It stands in the key, and must fit into one index entry of PostgreSQL
+(2,704 bytes) beside five ids of 512."""
+
+_BETWEEN = "\x1f"
+
+
+def origin_text(object_set: str, object_id: str) -> str:
+    """How an object of a source stands in the column ``origin``: its set and its id; a long or odd one as a digest."""
+    origin = f"{object_set}{_BETWEEN}{object_id}"
+    data = origin.encode(errors="surrogatepass")
+    if len(data) <= _MAX_ORIGIN_BYTES and "\0" not in origin and data == origin.encode(errors="replace"):
+        return origin
+    digest = blake2b(data, digest_size=16).hexdigest()
+    shown = object_set.replace("\0", "").encode(errors="ignore")[:16].decode(errors="ignore")
+    return f"{shown}{_BETWEEN}#{digest}"
+
+
+def object_of_origin(origin: str) -> tuple[str, str]:
+    """The set and the id of an origin, empty where the source has no objects; of a long id its digest after a ``#``."""
+    object_set, _, object_id = origin.partition(_BETWEEN)
+    return object_set, object_id
+
+
+_TYPES: dict[Sort, TypeEngine[Any]] = {Sort.FLAG: Boolean(), Sort.TIME: BigInteger()}
+"""Sort of value → type of its column; the others are texts."""
+
+
+def record_columns(kind: RecordKind) -> list[Column[object]]:
+    """New columns for what a record says, in the order of the values that the codecs make of it."""
+    columns: list[Column[object]] = []
+    for field in kept_fields(kind):
+        default = {Sort.ALIAS: "", Sort.ALIASES: NO_ALIASES}.get(field.sort)
+        columns.append(
+            Column(
+                field.attribute,
+                _TYPES.get(field.sort, String()),
+                nullable=field.sort is Sort.TIME,
+                server_default=default,
+            )
+        )
+    if kind.carries:
+        columns += [Column("payload", String(), nullable=False), Column("digest", String(), nullable=False)]
+    return columns
+
+
+def access_keys(kind: RecordKind) -> tuple[str, ...]:
+    """The columns that identify a record in the access model."""
+    return tuple(field.attribute for field in kind.keys if field.sort is not Sort.ALIAS)
+
+
+def given_keys(kind: RecordKind) -> tuple[str, ...]:
+    """The columns that identify what a source says once: the alias counts as long as nobody knows whose it is."""
+    return (*access_keys(kind), *(("user_alias",) if kind.names_user else ()), "source_id")
+
+
+def source_keys(kind: RecordKind) -> tuple[str, ...]:
+    """The columns that identify one of a source's records."""
+    return (*given_keys(kind), "origin", "rule")
+
+
+_LOOKED_UP_BY: dict[str, Sequence[tuple[tuple[str, ...], str]]] = {
+    "folder": [(("organization_id", "parent_folder_id"), "")],
+    "document": [(("organization_id", "folder_id"), "folder_id <> ''")],
+    "membership": [(("user_id",), "user_id <> ''")],
+    "groupMember": [
+        (("user_id",), "user_id <> ''"),
+        (("organization_id", "member_group_id"), "member_group_id <> ''"),
+    ],
+    "grant": [
+        (("user_id",), "user_id <> ''"),
+        (("organization_id", "organization_user_group_id"), "organization_user_group_id <> ''"),
+    ],
+    "contextGrant": [
+        (("user_id",), "user_id <> ''"),
+        (("organization_id", "document_id"), "document_id <> ''"),
+    ],
+}
+"""kind → columns by which those are found that refer to a record, where that is not the beginning of the key; and which
+rows have such a reference at all."""
+
+
+def _source_table(kind: RecordKind, name: str) -> Table:
+    columns = record_columns(kind)
+    table = Table(
+        name,
         METADATA,
         *columns,
-        Column("source_id", Integer, primary_key=True, autoincrement=False),
+        Column("source_id", Integer, nullable=False, autoincrement=False),
+        Column("origin", String(), nullable=False, server_default=""),
+        Column("rule", String(), nullable=False, server_default=""),
         Column("place", Text, nullable=False),
-        *extra,
         # The key is most of the row, so storing it once, in order, halves the size and the time.
         sqlite_with_rowid=False,
     )
+    table.append_constraint(PrimaryKeyConstraint(*source_keys(kind)))
+    looked_up_by = [*_LOOKED_UP_BY.get(kind.name, ()), (("source_id", "origin"), "origin <> ''")]
+    if kind.names_user:
+        looked_up_by.append((("user_alias",), "user_alias <> ''"))
+    for names, rows in looked_up_by:
+        where = text(rows) if rows else None
+        Index(None, *(table.c[one] for one in names), sqlite_where=where, postgresql_where=where)
+    return table
 
 
-SOURCE_TABLES = {kind_table.kind: _source_table(kind_table.kind, kind_table.table) for kind_table in KIND_TABLES}
-"""kind → its table of the sources' records; the key is the record's key, then the source."""
+_NAMES = {"groupMember": "group_member", "contextGrant": "context_grant"}
+
+SOURCE_TABLES = {
+    kind.name: _source_table(kind, f"source_{_NAMES.get(kind.name, kind.name)}") for kind in KINDS_BY_REFERENCE
+}
+"""kind → its table of the sources' records."""

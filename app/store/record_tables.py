@@ -1,7 +1,8 @@
-"""The row codecs: how a record stands in its table of the access model, and how it is read back.
+"""The row codecs: how a record stands in the table of the sources' records and in that of the access model, and how it
+is read back from there.
 
-One ``KindTable`` per kind of record, in the order in which references point: whatever a record refers to is of a kind
-before its own (or of its own: folders in folders).
+The access model knows no aliases and no fills: it has one ``KindTable`` per kind of record but for those, in the order
+in which references point. Whatever a record refers to is of a kind before its own (or of its own: folders in folders).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -59,11 +60,10 @@ class Reference:
 
 @dataclass(frozen=True)
 class KindTable:
-    """The table of one kind of record."""
+    """The table of one kind of record in the access model."""
 
     kind: str
     table: Table
-    values_from_record: Callable[[Any], Values]
     record_from_row: Callable[[Any], Record]
     references: tuple[Reference, ...]
 
@@ -90,6 +90,8 @@ def core_table(row_type: type[SQLModel]) -> Table:
 
 _TO_COLUMN = {
     Sort.ID: "record.{0}",
+    Sort.ALIAS: "record.{0} or ''",
+    Sort.ALIASES: "aliases(record.{0})",
     Sort.CONTEXT_VALUE: "record.{0}",
     Sort.FLAG: "record.{0}",
     Sort.ACCESS_TYPE: "record.{0}.value",
@@ -118,23 +120,35 @@ _FROM_OPTIONAL_COLUMN = _FROM_COLUMN | {
 }
 
 
+def kept_fields(kind: RecordKind) -> Sequence[RecordField]:
+    """The fields that have a column of their own among the sources' records; the others stand in the payload."""
+    return tuple(field for field in kind.fields if field.sort is not Sort.TEXT)
+
+
+def _aliases(aliases: tuple[str, ...]) -> str:
+    return orjson.dumps(sorted(aliases)).decode() if aliases else NO_ALIASES
+
+
+NO_ALIASES = "[]"
+"""The column ``aliases`` of a user without any; it holds a sorted JSON list."""
+
+
 def _values_from_record(kind: RecordKind) -> Callable[[Any], Values]:
     lines = ["def values_from_record(record):"]
     values = []
-    for field in kind.fields:
-        if field.sort is not Sort.TEXT:
-            forms = _TO_COLUMN if field.is_given else _TO_OPTIONAL_COLUMN
-            values.append(forms[field.sort].format(field.attribute))
+    for field in kept_fields(kind):
+        forms = _TO_COLUMN if field.is_given else _TO_OPTIONAL_COLUMN
+        values.append(forms[field.sort].format(field.attribute))
     if kind.carries:
         described = [f"{field.name!r}: record.{field.attribute}" for field in _described(kind) if field.is_needed]
-        lines.append(f"    described = {{**record.further, {', '.join(described)}}}")
+        lines.append(f"    described = {{{', '.join(['**record.further', *described])}}}")
         for field in _described(kind):
             if not field.is_needed:
                 lines.append(f"    if record.{field.attribute} is not None:")
                 lines.append(f"        described[{field.name!r}] = record.{field.attribute}")
         values.append("*payload_and_digest(described)")
     lines.append(f"    return ({', '.join(values)},)")
-    names = {"epoch_ms": epoch_ms, "payload_and_digest": payload_and_digest}
+    names = {"aliases": _aliases, "epoch_ms": epoch_ms, "payload_and_digest": payload_and_digest}
     codec: Callable[[Any], Values] = compiled("values_from_record", lines, names, of=kind.name)
     return codec
 
@@ -145,6 +159,8 @@ def _record_from_row(kind: RecordKind) -> Callable[[Any], Record]:
     if kind.carries:
         lines.append("    payload = loads(row.payload)")
     for field in kind.fields:
+        if field.sort in {Sort.ALIAS, Sort.ALIASES}:
+            continue
         if field.sort is Sort.TEXT:
             value = f"payload.pop({field.name!r}{'' if field.is_needed else ', None'})"
         else:
@@ -181,7 +197,7 @@ def _references(kind: RecordKind) -> tuple[Reference, ...]:
     """Where a record always refers to a group, folder or document, that one vouches for the organization."""
     references = [_reference(field) for field in kind.references]
     always = [{field} for field in kind.references if field.is_needed] + [set(group) for group in kind.alternatives]
-    vouched = any(all(len(_reference(field).columns) > 1 for field in group) for group in always)
+    vouched = any(all(field.refers_to and len(_reference(field).columns) > 1 for field in group) for group in always)
     return tuple(one for one in references if not (vouched and one.kind == Organization.kind))
 
 
@@ -197,10 +213,14 @@ _ROWS: Mapping[str, type[SQLModel]] = {
     ContextGrant.kind: ContextGrantRow,
 }
 
+VALUES_FROM_RECORD: Mapping[str, Callable[[Any], Values]] = {
+    kind.name: _values_from_record(kind) for kind in KINDS_BY_REFERENCE
+}
+"""kind → what makes of a record the values of ``kept_fields``; then payload and digest where it has further fields."""
+
 KIND_TABLES: Sequence[KindTable] = tuple(
-    KindTable(
-        kind.name, core_table(_ROWS[kind.name]), _values_from_record(kind), _record_from_row(kind), _references(kind)
-    )
+    KindTable(kind.name, core_table(_ROWS[kind.name]), _record_from_row(kind), _references(kind))
     for kind in KINDS_BY_REFERENCE
+    if kind.name in _ROWS
 )
-"""Every kind, referred-to kinds first."""
+"""Every kind that the access model has, referred-to kinds first."""

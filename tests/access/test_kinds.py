@@ -6,13 +6,14 @@ import pytest
 
 from app.access.kinds import KINDS, KINDS_BY_REFERENCE, compiled, name_of_attribute
 from app.access.records import AccessRole, AccessType, Grant, Membership, Sort
+from app.store.directory_tables import SOURCE_TABLES, access_keys, object_of_origin, origin_text, source_keys
 from app.store.record_tables import KIND_TABLES
 
 
 def test_the_kinds_stand_in_their_order() -> None:
-    assert " ".join(KINDS) == "organization user membership group groupMember folder document grant contextGrant"
+    assert " ".join(KINDS) == "organization user membership group groupMember folder document grant contextGrant fill"
     told = " ".join(kind.name for kind in KINDS_BY_REFERENCE)
-    assert told == "organization user group folder document membership groupMember grant contextGrant"
+    assert told == "organization user group folder document fill membership groupMember grant contextGrant"
 
 
 def test_whatever_a_kind_refers_to_stands_before_it() -> None:
@@ -29,6 +30,7 @@ def test_fields_say_what_stands_in_them() -> None:
         "folderId": Sort.ID,
         "documentId": Sort.ID,
         "userId": Sort.ID,
+        "userAlias": Sort.ALIAS,
         "organizationUserGroupId": Sort.ID,
         "accessRole": Sort.ACCESS_ROLE,
         "expiresAt": Sort.TIME,
@@ -38,7 +40,7 @@ def test_fields_say_what_stands_in_them() -> None:
     assert KINDS["organization"].by_attribute["access_type"].default is AccessType.ORGANIZATION_PRIVATE
     assert [[field.name for field in group] for group in grant.alternatives] == [
         ["folderId", "documentId"],
-        ["userId", "organizationUserGroupId"],
+        ["userId", "userAlias", "organizationUserGroupId"],
     ]
 
 
@@ -52,7 +54,7 @@ def test_an_own_id_is_no_reference() -> None:
         ("userId", "user"),
         ("memberGroupId", "group"),
     ]
-    assert {kind.name: kind.own_id and kind.own_id.name for kind in KINDS.values() if kind.carries} == {
+    assert {kind.name: kind.own_id and kind.own_id.name for kind in KINDS.values() if kind.own_id} == {
         "organization": "organizationId",
         "user": "userId",
         "group": "organizationUserGroupId",
@@ -85,13 +87,25 @@ def test_what_is_within_an_organization_vouches_for_it() -> None:
 def test_the_columns_of_a_table_are_the_fields_of_its_kind() -> None:
     for table in KIND_TABLES:
         kind = KINDS[table.kind]
-        stored = [field.attribute for field in kind.fields if field.sort is not Sort.TEXT]
+        stored = [field.attribute for field in kind.fields if field.sort not in {Sort.TEXT, Sort.ALIAS, Sort.ALIASES}]
         assert list(table.columns) == stored + (["payload", "digest"] if kind.carries else [])
-        assert list(table.keys) == [field.attribute for field in kind.keys]
+        assert table.keys == access_keys(kind)
+        of_sources = [column.name for column in SOURCE_TABLES[kind.name].columns]
+        assert [name for name in of_sources if name in table.columns] == list(table.columns)
+        assert {*of_sources} - {*table.columns} - {"user_alias", "aliases"} == {"source_id", "origin", "rule", "place"}
+
+
+def test_the_key_of_what_sources_say_begins_with_that_of_the_model() -> None:
+    for name, table in SOURCE_TABLES.items():
+        key = [column.name for column in table.primary_key.columns]
+        assert key == list(source_keys(KINDS[name]))
+        assert key[: len(access_keys(KINDS[name]))] == list(access_keys(KINDS[name]))
+        assert key[-3:] == ["source_id", "origin", "rule"]
 
 
 def test_a_key_is_the_kind_and_its_ids() -> None:
     assert Membership(organization_id="o", user_id="u").key == ("membership", "o", "u")
+    assert Membership(organization_id="o", user_alias="a").key == ("membership", "o", "", "a")
     assert Grant(organization_id="o", document_id="d", user_id="u").key == ("grant", "o", "", "d", "u", "")
 
 
@@ -105,3 +119,16 @@ def test_a_traceback_shows_what_was_compiled() -> None:
     with pytest.raises(AttributeError) as raised:
         broken(None)
     assert "return value.nowhere" in "".join(traceback.format_exception(raised.value))
+
+
+def test_an_origin_is_told_apart_however_long_it_is() -> None:
+    assert object_of_origin(origin_text("users", "u1")) == ("users", "u1")
+    long = [origin_text("users", f"CN={'x' * 500},{number}") for number in range(3)]
+    assert len(set(long)) == 3
+    assert {len(origin.encode()) <= 64 for origin in long} == {True}
+    assert object_of_origin(long[0])[0] == "users"
+    assert object_of_origin(long[0])[1].startswith("#")
+    assert object_of_origin("") == ("", "")
+    for odd in ("ä" * 300, "\0", "\ud800"):
+        assert len(origin_text(odd, "x").encode()) <= 64
+        assert "\0" not in origin_text("s", odd)

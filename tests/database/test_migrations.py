@@ -17,6 +17,7 @@ from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.database.engine import open_engine, writing
 from app.database.migrations import Migrations, SchemaNewerError, pending, upgrade
 from app.database.programs import ForeignDatabaseError
+from app.store.directory_tables import SOURCE_TABLES
 from app.store.schema import METADATA as STORE
 
 OWNERS = [
@@ -205,4 +206,32 @@ def test_a_database_of_other_software_is_refused(database_url: str) -> None:
         connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('0001')")
     with pytest.raises(ForeignDatabaseError, match="holds the tables of other software"):
         upgrade(engine, STORE_MIGRATIONS)
+    engine.dispose()
+
+
+def test_what_sources_gave_is_kept_when_their_tables_learn_of_origins(database_url: str, tmp_path: Path) -> None:
+    old = copied(STORE_MIGRATIONS, tmp_path)
+    for revision in sorted((STORE_MIGRATIONS.folder / "versions").glob("000[1-7]_*.py")):
+        shutil.copy(revision, old.folder / "versions")
+    engine = open_engine(database_url)
+    upgrade(engine, old)
+    with writing(engine) as connection:
+        for name in [table.name for table in SOURCE_TABLES.values() if table.name != "source_fill"]:
+            table = Table(name, MetaData(), autoload_with=connection)
+            connection.execute(insert(table), [filled(table, number) for number in range(3)])
+    upgrade(engine, STORE_MIGRATIONS)
+    with writing(engine) as connection:
+        for table in SOURCE_TABLES.values():
+            rows = connection.execute(select(table).order_by(table.c.source_id)).mappings().all()
+            assert [row["place"] for row in rows] == (
+                [] if table.name == "source_fill" else ["value 0", "value 1", "value 2"]
+            )
+            added = [{name: row[name] for name in ("origin", "rule", "user_alias") if name in row} for row in rows]
+            assert all(set(values.values()) == {""} for values in added)
+            assert all(row.get("aliases", "[]") == "[]" for row in rows)
+            if engine.dialect.name == "sqlite":
+                definition = connection.exec_driver_sql(
+                    f"SELECT sql FROM sqlite_master WHERE name = '{table.name}'"
+                ).scalar_one()
+                assert "WITHOUT ROWID" in definition
     engine.dispose()

@@ -12,8 +12,10 @@ from app.access.kinds import KINDS
 from app.access.records import (
     AccessRole,
     AccessType,
+    Carrier,
     ContextGrant,
     Document,
+    Fill,
     Folder,
     Grant,
     Group,
@@ -24,7 +26,7 @@ from app.access.records import (
     User,
 )
 from app.directory.casting import object_from_record, plural, record_from_object
-from app.directory.fields import MalformedRecordError
+from app.directory.fields import MAX_ALIASES, MAX_ID_BYTES, MalformedRecordError
 from app.directory.jsonl import object_from_line
 
 
@@ -67,8 +69,12 @@ json_values = st.recursive(
 further = st.dictionaries(ids.map(lambda name: f"zzzz {name}"), json_values, max_size=3)
 
 
-def one_of(first: str, second: str) -> st.SearchStrategy[dict[str, str]]:
-    return st.fixed_dictionaries({first: ids}) | st.fixed_dictionaries({second: ids})
+aliases = ids.map(str.casefold).filter(lambda alias: len(alias.encode()) <= MAX_ID_BYTES)
+
+
+def one_of(*names: str) -> st.SearchStrategy[dict[str, str]]:
+    """Exactly one of the ids is given."""
+    return st.one_of(*(st.fixed_dictionaries({name: aliases if name == "user_alias" else ids}) for name in names))
 
 
 def built(record_type: type[Record], *choices: st.SearchStrategy[dict[str, str]], **fields: Any) -> Any:
@@ -77,7 +83,7 @@ def built(record_type: type[Record], *choices: st.SearchStrategy[dict[str, str]]
     )
 
 
-holder = one_of("user_id", "organization_user_group_id")
+holder = one_of("user_id", "user_alias", "organization_user_group_id")
 roles = st.sampled_from(AccessRole)
 types = st.none() | st.sampled_from(AccessType)
 any_record = st.one_of(
@@ -96,11 +102,17 @@ any_record = st.one_of(
         email=texts,
         initial=st.none() | texts,
         disabled=st.booleans(),
+        aliases=st.lists(aliases, max_size=3, unique=True).map(tuple),
         further=further,
     ),
-    built(Membership, organization_id=ids, user_id=ids, access_role=roles, expires_at=times),
+    built(Membership, one_of("user_id", "user_alias"), organization_id=ids, access_role=roles, expires_at=times),
     built(Group, organization_id=ids, organization_user_group_id=ids, group_name=texts, further=further),
-    built(GroupMember, one_of("user_id", "member_group_id"), organization_id=ids, organization_user_group_id=ids),
+    built(
+        GroupMember,
+        one_of("user_id", "user_alias", "member_group_id"),
+        organization_id=ids,
+        organization_user_group_id=ids,
+    ),
     built(
         Folder,
         organization_id=ids,
@@ -129,6 +141,15 @@ any_record = st.one_of(
         document_id=st.none() | ids,
         expires_at=times,
     ),
+    built(
+        Fill,
+        one_of("user_id", "user_alias"),
+        name=st.none() | texts,
+        email=st.none() | texts,
+        initial=st.none() | texts,
+        disabled=st.booleans(),
+        further=further,
+    ),
 )
 
 
@@ -137,7 +158,7 @@ def test_object_from_record_is_read_back_as_the_same_record(record: Record) -> N
     line = orjson.dumps(object_from_record(record))
     again, remarks = record_from_object(object_from_line(line))
     assert again == record
-    assert remarks == () or isinstance(record, Organization | User | Group | Folder | Document)
+    assert remarks == () or isinstance(record, Carrier)
 
 
 def test_record_from_object_takes_the_defaults() -> None:
@@ -196,6 +217,7 @@ LEAST: dict[str, dict[str, object]] = {
     "document": {"organizationId": "o", "documentId": "d", "documentName": "D"},
     "grant": {"organizationId": "o", "documentId": "d", "userId": "u"},
     "contextGrant": {"organizationId": "o", "userId": "u", "field": "f", "value": "v"},
+    "fill": {"userId": "u"},
 }
 """kind → the fields without which there is no record."""
 
@@ -204,7 +226,8 @@ OWN_FIELDS = [
     ("membership", "accessRole"), ("membership", "expiresAt"), ("group", "groupName"),
     ("groupMember", "memberGroupId"), ("folder", "accessType"), ("folder", "parentFolderId"),
     ("document", "accessType"), ("document", "folderId"), ("grant", "expiresAt"), ("grant", "accessRole"),
-    ("contextGrant", "expiresAt"), ("contextGrant", "documentId"),
+    ("contextGrant", "expiresAt"), ("contextGrant", "documentId"), ("fill", "userAlias"), ("fill", "disabled"),
+    ("membership", "userAlias"), ("grant", "userAlias"), ("user", "aliases"),
 ]  # fmt: skip
 
 
@@ -286,7 +309,7 @@ def test_record_from_object_says_nothing_about_a_field_beside_the_one_it_resembl
     [
         ({"kind": "group_member"}, "; did you mean groupMember?"),
         ({"kind": "Documents"}, "; did you mean document?"),
-        ({"kind": "xyz"}, ", contextGrant"),
+        ({"kind": "xyz"}, ", contextGrant, fill"),
         ({"Kind": "user"}, "kind: is missing; 'Kind' is not it"),
     ],
 )
@@ -307,4 +330,56 @@ def test_plural_gives_the_lists_of_a_document() -> None:
         "documents",
         "grants",
         "contextGrants",
+        "fills",
     ]
+
+
+def test_users_are_named_by_aliases_in_any_case() -> None:
+    user = {"userId": "u", "name": "U", "email": "U@o.example", "aliases": ["U@O.Example", "STRASSE", "straße", "u"]}
+    assert record_from_object(user, "user")[0] == User(
+        user_id="u", name="U", email="U@o.example", aliases=("u@o.example", "strasse", "u")
+    )
+    member = {"organizationId": "o", "userAlias": "U@O.Example"}
+    assert record_from_object(member, "membership")[0] == Membership(organization_id="o", user_alias="u@o.example")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "reason"),
+    [
+        ("membership", {"organizationId": "o"}, "userId, userAlias: neither is given; exactly one is needed"),
+        ("fill", {"userId": "u", "userAlias": "a"}, "userId, userAlias: both are given; exactly one is needed"),
+        (
+            "grant",
+            {"organizationId": "o", "folderId": "f", "userId": "u", "userAlias": "a"},
+            "userId, userAlias, organizationUserGroupId: several are given; exactly one is needed",
+        ),
+        ("grant", {"organizationId": "o", "folderId": "f", "userAlias": 7}, "userAlias: must be text, but is a number"),
+        (
+            "grant",
+            {"organizationId": "o", "folderId": "f", "userAlias": "ΐ" * 256},
+            "userAlias: is longer than 512 bytes",
+        ),
+        ("user", {**LEAST["user"], "aliases": "a@b.example"}, "aliases: must be a list of texts, but is text"),
+        ("user", {**LEAST["user"], "aliases": ["a", ""]}, "aliases[1]: is empty"),
+        ("user", {**LEAST["user"], "aliases": ["a", None]}, "aliases[1]: must be text, but is null"),
+        ("user", {**LEAST["user"], "aliases": list(map(str, range(101)))}, "aliases: are 101; 100 are the most"),
+        ("fill", {"userId": "u", "disabled": "yes"}, "disabled: must be true or false, but is text"),
+        ("fill", {"userId": "u", "Disabled": True}, "'Disabled': is no field of a fill; did you mean disabled?"),
+    ],
+)
+def test_aliases_and_fills_are_read_as_strictly(kind: str, fields: dict[str, object], reason: str) -> None:
+    with pytest.raises(MalformedRecordError) as caught:
+        record_from_object(fields, kind)
+    assert str(caught.value).startswith(reason)
+
+
+def test_as_many_aliases_as_there_may_be_are_read() -> None:
+    user, _ = record_from_object({**LEAST["user"], "aliases": list(map(str, range(MAX_ALIASES)))}, "user")
+    assert isinstance(user, User)
+    assert len(user.aliases) == MAX_ALIASES
+
+
+def test_a_fill_carries_what_it_adds() -> None:
+    fill, remarks = record_from_object({"userAlias": "A@b.example", "costCenter": 7, "disabled": True}, "fill")
+    assert fill == Fill(user_alias="a@b.example", disabled=True, further={"costCenter": 7})
+    assert remarks == ()

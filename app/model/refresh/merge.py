@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, li
 from sqlalchemy import delete as delete_from
 
 from app.access.records import Folder
-from app.model.refresh.scratch import REACHED_FOLDER, SCRATCH_TABLES, TABLES_OF_KIND, LeftOutCause, ScratchTables, same
+from app.model.refresh.scratch import MODEL_TABLES, REACHED_FOLDER, TABLES_OF_KIND, LeftOutCause, ModelTables, same
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import SOURCE
 from app.store.record_tables import Reference
@@ -24,7 +24,7 @@ from app.store.record_tables import Reference
 def find_left_out(session: RefreshSession, connection: Connection) -> None:
     """Fills the ``left_out`` tables from the sources' kept records, as this connection's transaction sees them."""
     several_sources = connection.execute(select(func.count()).select_from(SOURCE)).scalar_one() > 1
-    for tables in SCRATCH_TABLES:
+    for tables in MODEL_TABLES:
         connection.execute(delete_from(tables.left_out))
         if several_sources:
             _leave_out_owned_elsewhere(connection, tables)
@@ -33,10 +33,12 @@ def find_left_out(session: RefreshSession, connection: Connection) -> None:
         else:
             for reference in tables.kind_table.references:
                 _leave_out_dangling(connection, tables, reference)
+            if tables.record_kind.names_user:
+                _leave_out_unresolved(connection, tables)
         session.analyze(tables.left_out)
 
 
-def counts(tables: ScratchTables, connection: Connection) -> ColumnElement[bool]:
+def counts(tables: ModelTables, connection: Connection) -> ColumnElement[bool]:
     """The condition on ``tables.source`` that its record is not left out."""
     if connection.execute(select(tables.left_out.c.source_id).limit(1)).first() is None:
         return literal(True)
@@ -46,7 +48,7 @@ def counts(tables: ScratchTables, connection: Connection) -> ColumnElement[bool]
 def dangling_by_source(connection: Connection) -> dict[int, int]:
     """Source → how many of its records refer to something that does not count, after ``find_left_out``."""
     found: dict[int, int] = {}
-    for tables in SCRATCH_TABLES:
+    for tables in MODEL_TABLES:
         left_out = tables.left_out
         query = (
             select(left_out.c.source_id, func.count().label("records"))
@@ -67,7 +69,7 @@ def stands(
     return exists().where(*(target.source.c[name] == column for name, column in key), counts(target, connection))
 
 
-def _leave_out_owned_elsewhere(connection: Connection, tables: ScratchTables) -> None:
+def _leave_out_owned_elsewhere(connection: Connection, tables: ModelTables) -> None:
     source, other = tables.source, tables.source.alias("other")
     mine, theirs = SOURCE.alias("mine"), SOURCE.alias("theirs")
     owned_elsewhere = exists(
@@ -83,7 +85,7 @@ def _leave_out_owned_elsewhere(connection: Connection, tables: ScratchTables) ->
     connection.execute(insert(tables.left_out).from_select([*tables.source_keys, "cause"], losing))
 
 
-def _leave_out_dangling(connection: Connection, tables: ScratchTables, reference: Reference) -> None:
+def _leave_out_dangling(connection: Connection, tables: ModelTables, reference: Reference) -> None:
     source = tables.source
     dangling = select(*(source.c[name] for name in tables.source_keys), literal(int(LeftOutCause.DANGLING))).where(
         source.c[reference.columns[-1]] != "",
@@ -93,7 +95,15 @@ def _leave_out_dangling(connection: Connection, tables: ScratchTables, reference
     connection.execute(insert(tables.left_out).from_select([*tables.source_keys, "cause"], dangling))
 
 
-def _leave_out_unreachable_folders(connection: Connection, tables: ScratchTables) -> None:
+def _leave_out_unresolved(connection: Connection, tables: ModelTables) -> None:
+    source = tables.source
+    unresolved = select(*(source.c[name] for name in tables.source_keys), literal(int(LeftOutCause.DANGLING))).where(
+        source.c.user_alias != "", counts(tables, connection)
+    )
+    connection.execute(insert(tables.left_out).from_select([*tables.source_keys, "cause"], unresolved))
+
+
+def _leave_out_unreachable_folders(connection: Connection, tables: ModelTables) -> None:
     source = tables.source
     count = counts(tables, connection)
     organization = tables.kind_table.references[0]

@@ -12,10 +12,10 @@ from sqlalchemy import Connection, Row, exists, func, literal, select
 from app.model.refresh.merge import stands
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
 from app.model.refresh.scratch import (
-    SCRATCH_TABLES,
+    MODEL_TABLES,
     TABLES_OF_KIND,
     LeftOutCause,
-    ScratchTables,
+    ModelTables,
     described,
     place_of,
     same,
@@ -39,7 +39,7 @@ def report_left_out(connection: Connection, names: Mapping[int, str], problems: 
 
     Those of a source that is no longer configured are not told of one by one: nobody can mend them there.
     """
-    for tables in SCRATCH_TABLES:
+    for tables in MODEL_TABLES:
         left_out = tables.left_out
         for cause, count in connection.execute(
             select(left_out.c.cause, func.count())
@@ -57,7 +57,7 @@ def report_left_out(connection: Connection, names: Mapping[int, str], problems: 
             problems.add_counted(_SORTS[LeftOutCause(cause)], count - in_cycles, sample)
 
 
-def _sampled(tables: ScratchTables, cause: int, limit: int) -> Any:
+def _sampled(tables: ModelTables, cause: int, limit: int) -> Any:
     left_out, source = tables.left_out, tables.source
     return (
         select(source)
@@ -69,7 +69,7 @@ def _sampled(tables: ScratchTables, cause: int, limit: int) -> Any:
 
 
 def _problem(
-    connection: Connection, tables: ScratchTables, row: Row[Any], cause: LeftOutCause, names: Mapping[int, str]
+    connection: Connection, tables: ModelTables, row: Row[Any], cause: LeftOutCause, names: Mapping[int, str]
 ) -> Problem:
     sort = _SORTS[cause]
     if cause == LeftOutCause.OWNED_ELSEWHERE:
@@ -83,7 +83,7 @@ def _problem(
     return Problem(sort, names.get(row.source_id, ""), place, f"{described(tables, row)} {reason}")
 
 
-def _owner(connection: Connection, tables: ScratchTables, row: Row[Any], names: Mapping[int, str]) -> str:
+def _owner(connection: Connection, tables: ModelTables, row: Row[Any], names: Mapping[int, str]) -> str:
     source = tables.source
     owner = connection.execute(
         select(source)
@@ -96,7 +96,7 @@ def _owner(connection: Connection, tables: ScratchTables, row: Row[Any], names: 
     return f"belongs to the source {quoted(names.get(owner.source_id, ''))}, which gives it at {place}"
 
 
-def _missing(connection: Connection, tables: ScratchTables, row: Row[Any]) -> str:
+def _missing(connection: Connection, tables: ModelTables, row: Row[Any]) -> str:
     for reference in tables.kind_table.references:
         values = [getattr(row, name) for name in reference.columns]
         if values[-1] == "" or _is_true(connection, stands(connection, reference, tuple(map(literal, values)))):
@@ -118,7 +118,7 @@ def _is_true(connection: Connection, condition: Any) -> bool:
     return bool(connection.execute(select(condition)).scalar())
 
 
-def _is_in_cycle(connection: Connection, tables: ScratchTables, row: Row[Any]) -> bool:
+def _is_in_cycle(connection: Connection, tables: ModelTables, row: Row[Any]) -> bool:
     """Whether the way up from a folder leads back to it; ``UNION`` ends the walk where it repeats itself."""
     source = tables.source
     above = select(

@@ -34,7 +34,7 @@ from app.model.refresh.replace import (
     nothing_changed,
     revision_in_force,
 )
-from app.model.refresh.scratch import SCRATCH_TABLES
+from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import (
     FAILED,
@@ -49,7 +49,7 @@ from app.model.refresh.staging import (
     sources_to_forget,
     unconfigured_sources,
 )
-from app.store.record_tables import KIND_TABLES, Values
+from app.store.record_tables import VALUES_FROM_RECORD, Values
 
 _BATCH_ROWS = 5_000
 _BATCH_CHARACTERS = 4 * 1024 * 1024
@@ -87,8 +87,7 @@ class Refresh:
         self._problems = problems
         self._on_candidate = on_candidate
         self._session = RefreshSession(engine, on_candidate=on_candidate)
-        self._values_from_record = {table.kind: table.values_from_record for table in KIND_TABLES}
-        self._waiting: dict[str, list[Values]] = {table.kind: [] for table in KIND_TABLES}
+        self._waiting: dict[str, list[Values]] = {tables.kind: [] for tables in SCRATCH_TABLES}
         self._waiting_rows = 0
         self._waiting_characters = 0
         self._open: dict[int, StagedRead] = {}
@@ -135,11 +134,15 @@ class Refresh:
         self._guard = guard
         self._guards = {read.source_id: guards[read.name] for read in self._open.values() if read.name in guards}
 
-    def add(self, record: Record, place: str, *, position: int | None = None) -> None:
-        """Stages a record of the source at that position; None: of the first that has not ended yet."""
+    def add(self, record: Record, place: str, *, position: int | None = None, origin: str = "", rule: str = "") -> None:
+        """Stages a record of the source at that position; None: of the first that has not ended yet.
+
+        ``origin``: the object that it was made from (``app.store.directory_tables.origin_text``), ``rule``: what made
+        it; both are empty where the source has no objects.
+        """
         read = self._read_at(position)
-        values = self._values_from_record[record.kind](record)
-        self._waiting[record.kind].append((*values, read.source_id, place))
+        values = VALUES_FROM_RECORD[record.kind](record)
+        self._waiting[record.kind].append((*values, read.source_id, origin, rule, place))
         self._waiting_rows += 1
         # Payloads are the one part of a row that can be long; they stand next to last.
         self._waiting_characters += len(values[-2]) if isinstance(values[-2], str) else 0
@@ -236,11 +239,11 @@ class Refresh:
                     .where(SOURCE.c.source_id == row.source_id)
                     .values(dangling=dangling.get(row.source_id, 0))
                 )
-        self._shadow(connection, {tables.kind: tables.access for tables in SCRATCH_TABLES})
-        if self._on_candidate and any(may_keep_former(connection, tables) for tables in SCRATCH_TABLES):
+        self._shadow(connection, {tables.kind: tables.access for tables in MODEL_TABLES})
+        if self._on_candidate and any(may_keep_former(connection, tables) for tables in MODEL_TABLES):
             shadow(connection, FORMER_PAYLOAD)
         replaced = carry_out_access_changes(connection, found.total, epoch_ms(self._clock()))
-        for tables in SCRATCH_TABLES:
+        for tables in MODEL_TABLES:
             if replaced.changes[tables.kind].total > _ROWS_WORTH_ANALYZING:
                 self._session.analyze(tables.access)
         return replaced
@@ -266,7 +269,8 @@ class Refresh:
         if not self._on_candidate:
             return
         for tables in SCRATCH_TABLES:
-            if connection.execute(select(tables.delta.c.change).limit(1)).first() is not None:
+            changed = select(tables.delta.c.change).limit(1)
+            if tables.kind in targets and connection.execute(changed).first() is not None:
                 shadow(connection, targets[tables.kind])
 
     def _flush(self) -> None:

@@ -18,7 +18,7 @@ from app.model.refresh.cycles import report_group_cycles
 from app.model.refresh.merge import counts, find_left_out
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.reasons import report_left_out
-from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, same
+from app.model.refresh.scratch import MODEL_TABLES, RowChange, same
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import SOURCE
 from app.store.access_tables import RevisionRow
@@ -60,7 +60,7 @@ def compute_access_changes(
     find_left_out(session, connection)
     report_left_out(connection, names, problems)
     report_group_cycles(session, connection, names, problems)
-    for tables in SCRATCH_TABLES:
+    for tables in MODEL_TABLES:
         source, access, delta = tables.source, tables.access, tables.delta
         count = counts(tables, connection)
         connection.execute(delete_from(delta))
@@ -72,19 +72,22 @@ def compute_access_changes(
                 case((missing, int(RowChange.ADD)), else_=int(RowChange.UPDATE)),
             )
             .select_from(source.outerjoin(access, same(source, access, tables.keys)))
-            .where(or_(missing, *(source.c[name].is_distinct_from(access.c[name]) for name in tables.compared)), count)
+            .where(
+                or_(missing, *(source.c[name].is_distinct_from(access.c[name]) for name in tables.model_compared)),
+                count,
+            )
         )
         connection.execute(insert(delta).from_select(columns, changed))
         gone = select(*(access.c[name] for name in tables.keys), literal(0), literal(int(RowChange.REMOVE))).where(
             ~exists().where(and_(same(source, access, tables.keys), count))
         )
-        connection.execute(insert(delta).from_select(columns, gone))
+        connection.execute(insert(delta).from_select([*tables.keys, "source_id", "change"], gone))
 
 
 def carry_out_access_changes(connection: Connection, merge_problems: int, now_ms: int) -> Replaced:
     """Does what the deltas say, in the transaction of the connection."""
     changes: dict[str, ChangeCounts] = {}
-    for tables in SCRATCH_TABLES:
+    for tables in MODEL_TABLES:
         by_source = counted(connection, tables).values()
         changes[tables.kind] = ChangeCounts(
             added=sum(one.added for one in by_source),
@@ -115,7 +118,7 @@ def nothing_changed(connection: Connection) -> Replaced:
     return Replaced(
         revision=revision_in_force(connection),
         changed=False,
-        changes={tables.kind: ChangeCounts() for tables in SCRATCH_TABLES},
+        changes={tables.kind: ChangeCounts() for tables in MODEL_TABLES},
     )
 
 

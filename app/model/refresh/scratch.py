@@ -23,6 +23,7 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    PrimaryKeyConstraint,
     Row,
     RowMapping,
     SmallInteger,
@@ -32,8 +33,8 @@ from sqlalchemy import (
     select,
 )
 
-from app.access.kinds import KINDS
-from app.store.directory_tables import SOURCE_TABLES
+from app.access.kinds import KINDS, KINDS_BY_REFERENCE, RecordKind
+from app.store.directory_tables import SOURCE_TABLES, access_keys, given_keys, source_keys
 from app.store.record_tables import KIND_TABLES, KindTable
 from app.text import quoted
 
@@ -59,9 +60,9 @@ class LeftOutCause(IntEnum):
 
 @dataclass(frozen=True)
 class ScratchTables:
-    """The tables for one kind of record, the lasting ones included."""
+    """The tables for one kind of record, that of the sources' records included."""
 
-    kind_table: KindTable
+    record_kind: RecordKind
     source: Table
     staged: Table
     staged_index: Index
@@ -70,38 +71,61 @@ class ScratchTables:
 
     @property
     def kind(self) -> str:
-        return self.kind_table.kind
+        return self.record_kind.name
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that identify a record of the access model."""
+        return access_keys(self.record_kind)
+
+    @cached_property
+    def given_keys(self) -> tuple[str, ...]:
+        """The columns that identify what a source says once."""
+        return given_keys(self.record_kind)
+
+    @cached_property
+    def source_keys(self) -> tuple[str, ...]:
+        """The columns that identify one of a source's records; that of what it was made from and by among them."""
+        return source_keys(self.record_kind)
+
+    @cached_property
+    def staged_columns(self) -> tuple[str, ...]:
+        """The columns that are filled for a staged record, in the order of its values."""
+        return tuple(column.name for column in self.source.columns)
+
+    @cached_property
+    def compared(self) -> tuple[str, ...]:
+        """The columns in which two records of the same source keys can differ; the digest stands for the payload."""
+        left_out = {*self.source_keys, "payload", "place"}
+        return tuple(name for name in self.staged_columns if name not in left_out)
+
+
+@dataclass(frozen=True)
+class ModelTables(ScratchTables):
+    """The same for a kind of record that the access model has."""
+
+    kind_table: KindTable
 
     @property
     def access(self) -> Table:
         return self.kind_table.table
 
     @cached_property
-    def keys(self) -> tuple[str, ...]:
-        """The columns that identify a record."""
-        return self.kind_table.keys
-
-    @cached_property
-    def source_keys(self) -> tuple[str, ...]:
-        """The columns that identify a record of one source."""
-        return (*self.keys, "source_id")
-
-    @cached_property
-    def compared(self) -> tuple[str, ...]:
-        """The columns in which two records of the same key can differ; the digest stands for the payload."""
-        return tuple(name for name in self.kind_table.columns if name not in self.keys and name != "payload")
-
-    @cached_property
-    def staged_columns(self) -> tuple[str, ...]:
-        """The columns that are filled for a staged record, in the order of its values."""
-        return (*self.kind_table.columns, "source_id", "place")
+    def model_compared(self) -> tuple[str, ...]:
+        """The columns in which two records of the access model of the same key can differ."""
+        return tuple(name for name in self.kind_table.columns if name not in {*self.keys, "payload"})
 
 
 def place_of(connection: Connection, tables: ScratchTables, row: Mapping[str, Any] | RowMapping) -> str:
-    """Where a source's record stands: as of the read that is going on, or as of when it last changed."""
+    """Where a source's record stands: as of the read that is going on, or as of when it last changed.
+
+    Of a row that does not say what it was made from, the first."""
+    known = [name for name in tables.source_keys if name in row]
     for table in (tables.staged, tables.source):
-        statement = select(table.c.place).where(*(table.c[name] == row[name] for name in tables.source_keys))
-        place = connection.execute(statement).scalar()
+        statement = select(table.c.place).where(*(table.c[name] == row[name] for name in known))
+        if len(known) < len(tables.source_keys):
+            statement = statement.order_by(table.c.origin, table.c.rule)
+        place = connection.execute(statement.limit(1)).scalar()
         if place is not None:
             return str(place)
     return ""
@@ -122,53 +146,55 @@ TEMPORARY = MetaData()
 """The temporary tables; they are made on a connection when a refresh begins."""
 
 
-def _tables_of(kind_table: KindTable) -> ScratchTables:
-    suffix = kind_table.table.name.removeprefix("access_")
+def _tables_of(kind: RecordKind) -> ScratchTables:
+    source = SOURCE_TABLES[kind.name]
+    suffix = source.name.removeprefix("source_")
 
-    def copies(names: Sequence[str], *, key: bool) -> list[Column[object]]:
-        columns = kind_table.table.c
-        return [Column(name, columns[name].type, nullable=columns[name].nullable, primary_key=key) for name in names]
+    def copies(names: Sequence[str]) -> list[Column[object]]:
+        return [
+            Column(name, one.type, nullable=one.nullable, server_default=one.server_default)
+            for name in names
+            for one in (source.c[name],)
+        ]
 
-    def table(purpose: str, *columns: Column[object], with_rowid: bool = False) -> Table:
+    def table(purpose: str, *columns: Column[object], key: Sequence[str] = ()) -> Table:
         return Table(
-            f"refresh_{purpose}_{suffix}", TEMPORARY, *columns, prefixes=["TEMPORARY"], sqlite_with_rowid=with_rowid
+            f"refresh_{purpose}_{suffix}",
+            TEMPORARY,
+            *columns,
+            *([PrimaryKeyConstraint(*key)] if key else []),
+            prefixes=["TEMPORARY"],
+            sqlite_with_rowid=not key,
         )
 
     staged = table(
         "staged",
         Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
-        Column("source_id", Integer, nullable=False),
-        Column("place", Text, nullable=False),
-        *copies(kind_table.columns, key=False),
-        with_rowid=True,
+        *copies([column.name for column in source.columns]),
     )
     # Made after the table is filled, which takes a fraction of the time; so it is no part of the table's own indexes.
-    index = Index(f"ix_refresh_staged_{suffix}", *(staged.c[name] for name in (*kind_table.keys, "source_id", "seq")))
+    index = Index(f"ix_refresh_staged_{suffix}", *(staged.c[name] for name in (*source_keys(kind), "seq")))
     staged.indexes.discard(index)
-    return ScratchTables(
-        kind_table=kind_table,
-        source=SOURCE_TABLES[kind_table.kind],
-        staged=staged,
-        staged_index=index,
-        delta=table(
-            "delta",
-            *copies(kind_table.keys, key=True),
-            Column("source_id", Integer, primary_key=True, autoincrement=False),
-            Column("change", SmallInteger, nullable=False),
-        ),
-        left_out=table(
-            "left_out",
-            *copies(kind_table.keys, key=True),
-            Column("source_id", Integer, primary_key=True, autoincrement=False),
-            Column("cause", SmallInteger, nullable=False),
-        ),
+    delta = table(
+        "delta", *copies(source_keys(kind)), Column("change", SmallInteger, nullable=False), key=source_keys(kind)
     )
+    left_out = table(
+        "left_out", *copies(source_keys(kind)), Column("cause", SmallInteger, nullable=False), key=source_keys(kind)
+    )
+    if kind.name not in _KIND_TABLES:
+        return ScratchTables(kind, source, staged, index, delta, left_out)
+    return ModelTables(kind, source, staged, index, delta, left_out, _KIND_TABLES[kind.name])
 
 
-SCRATCH_TABLES: Sequence[ScratchTables] = tuple(_tables_of(kind_table) for kind_table in KIND_TABLES)
+_KIND_TABLES = {table.kind: table for table in KIND_TABLES}
+
+SCRATCH_TABLES: Sequence[ScratchTables] = tuple(map(_tables_of, KINDS_BY_REFERENCE))
 """One per kind, referred-to kinds first."""
 
-TABLES_OF_KIND = {tables.kind: tables for tables in SCRATCH_TABLES}
+MODEL_TABLES: Sequence[ModelTables] = tuple(tables for tables in SCRATCH_TABLES if isinstance(tables, ModelTables))
+"""Those of the kinds that the access model has."""
+
+TABLES_OF_KIND = {tables.kind: tables for tables in MODEL_TABLES}
 
 GROUP_EDGE = Table(
     "refresh_group_edge",
