@@ -21,6 +21,7 @@ ROOMS = (
     "doctor",
     "e2e",
     "faults",
+    "ldap",
     "misbehaving",
     "monitoring",
     "notify",

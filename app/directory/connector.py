@@ -71,6 +71,8 @@ class Wanted:
     """
     members: frozenset[str] = NO_NAMES
     """The sets whose members are wanted (rules with ``each: members``)."""
+    user_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """set → the attribute that is the ``userId`` of its users, where a rule says so plainly (``userId: it.uid``)."""
     member_sets: frozenset[str] = NO_NAMES
     """The sets in which members are looked for."""
 

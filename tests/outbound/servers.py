@@ -40,6 +40,12 @@ class Authority:
 
     def server_context(self, name: str = "127.0.0.1", *, days: int = 1) -> ssl.SSLContext:
         """What a server of that name needs; ``days`` from now its certificate ends, which may be in the past."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.server_file(name, days=days))
+        return context
+
+    def server_file(self, name: str = "127.0.0.1", *, days: int = 1) -> Path:
+        """The same as a file with the key and the certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
         try:
             alternative: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
@@ -57,9 +63,7 @@ class Authority:
         )
         file = self.folder / f"{made.serial_number}.pem"
         file.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(file)
-        return context
+        return file
 
 
 _USAGES = (

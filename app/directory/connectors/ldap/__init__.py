@@ -1,0 +1,1 @@
+"""Directories in LDAP, Active Directory among them."""

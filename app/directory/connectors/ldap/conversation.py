@@ -1,0 +1,96 @@
+"""A read from the connection to the verdict: everything, what changed, or a part."""
+
+from collections.abc import Iterator
+
+from app.directory.connector import DirectoryObject, ObjectGone, Objects, ObjectsEnd, Wanted
+from app.directory.connectors.ldap import syncrepl, usn
+from app.directory.connectors.ldap.objects import is_untold
+from app.directory.connectors.ldap.reading import Reader, batches
+from app.directory.connectors.ldap.session import opened
+from app.directory.connectors.ldap.settings import LdapConnectionSettings
+from app.directory.connectors.ldap.trouble import CursorRefusedError, LdapTroubleError
+from app.directory.source import Answered, Malformed, ObjectId, Part, ReadRequest, Remark, Verdict
+
+Told = Iterator[DirectoryObject | ObjectGone | Malformed]
+
+_NOT_UNDERSTOOD = "{} objects were not understood"
+
+
+def conversation(settings: LdapConnectionSettings, wanted: Wanted, request: ReadRequest) -> Objects:
+    """The objects of a read, ended by its verdict."""
+    answered = None
+    try:
+        with opened(settings) as session:
+            reader = Reader(session, wanted)
+            cursor, no_cursor = ("", "") if request.part is not None else _cursor_now(reader, wanted)
+            if request.part is not None:
+                told, answered = _part(reader, wanted, request.part), Answered.PART
+            elif request.since:
+                told, answered = _changes(reader, request.since, cursor, no_cursor), Answered.CHANGES
+            else:
+                told = _everything(reader)
+            malformed = 0
+            for one in told:
+                malformed += isinstance(one, Malformed)
+                yield one
+            for set_reader in reader.sets:
+                yield from set_reader.remarks()
+            if no_cursor:
+                yield Remark(settings.url, f"no changes can be asked for, so everything is read each time: {no_cursor}")
+            if reader.partial or malformed:
+                reason = reader.partial or _NOT_UNDERSTOOD.format(malformed)
+                yield ObjectsEnd(Verdict.PARTIAL, reason, "", answered)
+            else:
+                yield ObjectsEnd(Verdict.COMPLETE, "", cursor, answered)
+    except LdapTroubleError as error:
+        yield ObjectsEnd(Verdict.FAILED, str(error))
+    except CursorRefusedError as error:
+        yield ObjectsEnd(Verdict.FAILED, str(error), answered=Answered.CURSOR_REFUSED)
+
+
+def _cursor_now(reader: Reader, wanted: Wanted) -> tuple[str, str]:
+    """The cursor from which changes can be asked for after this read; or why none can be had."""
+    if reader.preset.changes == "none":
+        return "", ""
+    filters = {one.name: one.filter for one in reader.sets}
+    if why := is_untold(reader.preset, filters, wanted.attributes):
+        return "", why
+    cursor_now = usn.cursor_now if reader.preset.changes == "usn" else syncrepl.cursor_now
+    return cursor_now(reader.session, reader.settings.base)
+
+
+def _everything(reader: Reader) -> Told:
+    for one in reader.sets:
+        yield from reader.objects(one)
+
+
+def _changes(reader: Reader, since: str, now: str, why_not: str) -> Told:
+    if not now:
+        raise CursorRefusedError(why_not or "this directory cannot tell of changes")
+    yield from (
+        usn.Changes(reader, since, now) if reader.preset.changes == "usn" else syncrepl.Changes(reader, since, now)
+    )
+
+
+def _part(reader: Reader, wanted: Wanted, part: Part) -> Told:
+    """The objects that were asked for, those that are gone, and users whom the request names by an attribute."""
+    for one in reader.sets:
+        sought = [thing.id for thing in part.objects if thing.set == one.name]
+        left = dict.fromkeys(sought)
+        given: set[str] = set()
+        all_understood = True
+        for thing in reader.by_ids(one, sought):
+            if isinstance(thing, DirectoryObject):
+                left.pop(thing.id.id, None)
+                given.add(thing.id.id)
+            else:
+                all_understood = False
+            yield thing
+        attribute = wanted.user_ids.get(one.name)
+        if attribute is not None:
+            for some in batches(part.user_ids):
+                for thing in reader.objects(one, one.value_filter(attribute, some)):
+                    if not isinstance(thing, DirectoryObject) or thing.id.id not in given:
+                        yield thing
+        if all_understood:
+            yield from (ObjectGone(ObjectId(one.name, id_)) for id_ in left)

@@ -1,0 +1,60 @@
+"""Distinguished names in one spelling, so that those that name the same entry are equal.
+
+Servers, and those who fill in ``member``, spell a DN as they like: other letter case, blanks after commas, escapes in
+two forms, aliases of attribute types, the parts of a multi-valued RDN in any order. A DN is therefore parsed and
+written anew. Letter case is folded everywhere, as almost every naming attribute does it.
+"""
+
+import re
+import unicodedata
+
+import ldap
+import ldap.dn
+
+_TYPES = {
+    "2.5.4.3": "cn", "commonname": "cn",
+    "2.5.4.4": "sn", "surname": "sn",
+    "2.5.4.6": "c", "countryname": "c",
+    "2.5.4.7": "l", "localityname": "l",
+    "2.5.4.8": "st", "stateorprovincename": "st",
+    "2.5.4.9": "street", "streetaddress": "street",
+    "2.5.4.10": "o", "organizationname": "o",
+    "2.5.4.11": "ou", "organizationalunitname": "ou",
+    "0.9.2342.19200300.100.1.1": "uid", "userid": "uid",
+    "0.9.2342.19200300.100.1.3": "mail", "rfc822mailbox": "mail",
+    "0.9.2342.19200300.100.1.25": "dc", "domaincomponent": "dc",
+}  # fmt: skip
+"""Other names of attribute types (RFC 4519, 4524), by their usual one."""
+
+_PLAIN = re.compile(r"(?:(?:cn|ou|dc|uid|o|c|l|st|sn|mail)=[!$-*\--:?-\[\]-~]+(?: [!$-*\--:?-\[\]-~]+)*(?:,|$))+")
+"""A DN in small letters that has nothing to be unescaped, folded or put in order; most are of this kind."""
+
+_BLANKS = re.compile(r"\s+")
+
+
+def normalized(dn: str) -> str:
+    """The DN in one spelling; one that is none stays as it is, and is equal to nothing else."""
+    small = dn.lower()
+    if small.isascii() and _PLAIN.fullmatch(small) and not small.endswith(","):
+        return small
+    try:
+        rdns = ldap.dn.str2dn(dn)
+    except (ldap.LDAPError, UnicodeError):
+        return dn
+    return ",".join("+".join(sorted(f"{_type(kind)}={_value(value)}" for kind, value, _ in rdn)) for rdn in rdns)
+
+
+def is_below(dn: str, base: str) -> bool:
+    """Whether a normalized DN is the normalized ``base``, or below it."""
+    return not base or dn == base or dn.endswith("," + base)
+
+
+def _type(name: str) -> str:
+    small = name.lower().removeprefix("oid.")
+    return _TYPES.get(small, small)
+
+
+def _value(value: str) -> str:
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", value).casefold())
+    escaped: str = ldap.dn.escape_dn_chars(_BLANKS.sub(" ", folded).strip())
+    return escaped

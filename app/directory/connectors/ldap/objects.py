@@ -1,0 +1,269 @@
+"""Objects made of entries: which attributes a set asks for, and what becomes of their values."""
+
+import re
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject
+from app.directory.connectors.ldap.names import normalized
+from app.directory.connectors.ldap.presets import Preset, SetSettings
+from app.directory.connectors.ldap.session import Entry
+from app.directory.connectors.ldap.settings import LdapConnectionSettings
+from app.directory.connectors.ldap.values import CONVERSIONS, Converted, UnreadableValueError, as_text
+from app.directory.source import Malformed, ObjectId, Remark
+
+DN = "dn"
+"""What rules call the DN of an object: it is no attribute."""
+
+FIRST_RANGE = ";range=0-1499"
+
+_RANGE = re.compile(r"(.+);range=(\d+)-(\d+|\*)", re.IGNORECASE)
+_EXTENDED = re.compile(r"(?:<[A-Za-z]+=[^>]*>;)+")
+_GUID = re.compile(rb"<GUID=([0-9A-Fa-f-]{32,36})>")
+_OPTIONAL_UID = re.compile(r"#'[01]*'B$")
+"""What a uniqueMember may have behind its DN."""
+
+
+class Range(NamedTuple):
+    """Values of a large attribute of which there are more."""
+
+    attribute: str
+    following: int
+    """The index of the first value that was not told."""
+
+
+class Read(NamedTuple):
+    """An object, and which of its members are still to be asked for."""
+
+    thing: DirectoryObject
+    entry: Entry
+    ranges: Sequence[Range]
+
+
+_Take = tuple[str, Callable[[bytes], Converted], bool]
+"""The name in rules, the conversion, and whether all values are wanted."""
+
+
+class SetReader:
+    """What is asked for of a set, and how objects are made of what comes.
+
+    ``wanted`` are the attributes that rules name, ``with_members`` says whether members are.
+    """
+
+    def __init__(
+        self, name: str, settings: LdapConnectionSettings, wanted: Collection[str], *, with_members: bool
+    ) -> None:
+        one: SetSettings = settings.sets_in_force()[name]
+        known: Preset = settings.preset_in_force()
+        assert one.filter is not None  # noqa: S101 - for the type checker: the settings see to it
+        assert one.id is not None  # noqa: S101 - as above
+        self.name = name
+        self.where = f"sets.{name}"
+        self.filter = one.filter
+        self.scope = one.scope
+        self.base = one.base if one.base is not None else f"{one.below},{settings.base}" if one.below else settings.base
+        self.id = one.id
+        self.member_attributes = tuple(one.members) if with_members else ()
+        self._extended = known.extended_dn
+        self._convert = {attribute.lower(): CONVERSIONS[how] for attribute, how in known.convert.items()}
+        self._lists = frozenset(attribute.lower() for attribute in known.lists)
+        self._everything = ALL_ATTRIBUTES in wanted
+        self._spellings: dict[str, list[str]] = {}
+        for attribute in sorted(wanted):
+            self._spellings.setdefault(attribute.lower(), []).append(attribute)
+        self._members = frozenset(attribute.lower() for attribute in self.member_attributes)
+        self._named_by = one.named_by
+        self._id = one.id.lower()
+        self._names = None if one.named_by.lower() == DN else one.named_by.lower()
+        self._takes: dict[str, Sequence[_Take]] = {}
+        self._several: dict[str, tuple[int, str]] = {}
+        self.attributes = self._asked_for(
+            ranges=known.ranges, primary=known.primary_groups and bool(self.member_attributes)
+        )
+
+    def _asked_for(self, *, ranges: bool, primary: bool) -> list[str]:
+        needed = {self._id: self.id}
+        if self._names is not None:
+            needed[self._names] = self._named_by
+        if self._everything:
+            needed[ALL_ATTRIBUTES] = ALL_ATTRIBUTES
+        for small, spellings in self._spellings.items():
+            if small not in (DN, ALL_ATTRIBUTES):
+                needed.setdefault(small, spellings[0])
+        for attribute in self.member_attributes:
+            needed[attribute.lower()] = attribute + (FIRST_RANGE if ranges else "")
+        if primary:
+            needed["objectsid"] = "objectSid"
+        return list(needed.values())
+
+    def read(self, entry: Entry) -> Read | Malformed:
+        """The object that an entry is.
+
+        With an attribute that cannot be understood it is malformed: that one might have forbidden something.
+        """
+        dn = _EXTENDED.sub("", entry.dn) if self._extended else entry.dn
+        value: dict[str, object] = {}
+        own: dict[str, Sequence[bytes]] = {}
+        members: list[str] = []
+        ranges: list[Range] = []
+        attribute = ""
+        try:
+            for attribute, values in entry.attributes.items():
+                takes = self._takes.get(attribute)
+                if takes is None:
+                    takes = self._takes[attribute] = self._taken(attribute)
+                for name, convert, all_values in takes:
+                    self._take(value, name, convert, values, all_values=all_values, place=dn)
+                small = attribute.lower()
+                own[small] = values
+                if self._members:
+                    self._take_members(small, values, members, ranges)
+            attribute = self.id
+            id_ = next((self._converted(self._id, one) for one in own.get(self._id, ())), None)
+            attribute = self._named_by
+            names = (
+                [normalized(dn)]
+                if self._names is None
+                else [str(self._converted(self._names, one)) for one in own.get(self._names, ())]
+            )
+        except UnreadableValueError as error:
+            return Malformed(dn, f"{attribute} {error}")
+        if id_ is None or id_ == "":
+            return Malformed(
+                dn, f"has no {self.id}, by which it would be known; name another attribute in {self.where}.id"
+            )
+        for name in self._spellings.get(DN, ()):
+            value[name] = dn
+        thing = DirectoryObject(ObjectId(self.name, str(id_)), value, dn, tuple(names), tuple(members))
+        return Read(thing, entry, ranges)
+
+    def _take(
+        self,
+        into: dict[str, object],
+        name: str,
+        convert: Callable[[bytes], Converted],
+        values: Sequence[bytes],
+        *,
+        all_values: bool,
+        place: str,
+    ) -> None:
+        if all_values:
+            into[name] = [one for one in map(convert, values) if one is not None]
+        elif values:
+            if len(values) > 1:
+                self._note_several(name, place)
+            first = convert(values[0])
+            if first is not None:
+                into[name] = first
+
+    def more_members(self, entry: Entry, members: list[str]) -> list[Range]:
+        """Adds the members that an answer tells, and says where they go on."""
+        ranges: list[Range] = []
+        for attribute, values in entry.attributes.items():
+            self._take_members(attribute.lower(), values, members, ranges)
+        return ranges
+
+    def remarks(self) -> Iterator[Remark]:
+        """What was odd about the objects that were read, each thing once."""
+        for name, (count, place) in sorted(self._several.items()):
+            others = f", as has it in {count - 1:,} other objects" if count > 1 else ""
+            yield Remark(
+                place,
+                f"{self.where}: {name} has several values{others}; the first counts (lists: [{name}] makes it a list)",
+            )
+
+    def id_filter(self, ids: Sequence[str]) -> str:
+        """The filter for objects with one of these ids."""
+        return f"(&{self.filter}(|{''.join(f'({self.id}={self._assertion(self._id, one)})' for one in ids)}))"
+
+    def value_filter(self, attribute: str, texts: Sequence[str]) -> str:
+        """The filter for objects of which an attribute has one of these values."""
+        return (
+            f"(&{self.filter}(|{''.join(f'({attribute}={self._assertion(attribute.lower(), one)})' for one in texts)}))"
+        )
+
+    def _assertion(self, small: str, text: str) -> str:
+        if self._convert.get(small) is CONVERSIONS["guid"]:
+            try:
+                return escaped(uuid.UUID(text).bytes_le)
+            except ValueError:
+                return escaped(text.encode(errors="replace"))
+        return escaped_text(text)
+
+    def _converted(self, small: str, value: bytes) -> Converted:
+        return self._convert.get(small, as_text)(value)
+
+    def _name(self, value: Converted) -> str:
+        return str(value)
+
+    def _taken(self, attribute: str) -> Sequence[_Take]:
+        """What becomes of the values of an attribute, as the server spells it. Variants (``cn;lang-de``) are others."""
+        small = attribute.lower()
+        spellings = self._spellings.get(small, [])
+        if self._everything and small not in self._members and not _RANGE.fullmatch(attribute):
+            spellings = spellings or [attribute]
+        convert = self._convert.get(small, self._plain_text if self._extended else as_text)
+        if self._everything and small not in self._spellings and small not in self._convert:
+            convert = _text_or_base64
+        return [(name, convert, small in self._lists) for name in spellings]
+
+    @staticmethod
+    def _plain_text(value: bytes) -> str:
+        text = as_text(value)
+        return _EXTENDED.sub("", text) if text.startswith("<GUID=") else text
+
+    def _take_members(self, small: str, values: Sequence[bytes], members: list[str], ranges: list[Range]) -> None:
+        found = _RANGE.fullmatch(small) if ";" in small else None
+        attribute = found[1] if found else small
+        if attribute not in self._members:
+            return
+        members += map(self._member, values)
+        if found and found[3] != "*":
+            ranges.append(Range(attribute, int(found[3]) + 1))
+
+    def _member(self, value: bytes) -> str:
+        if self._extended and (found := _GUID.match(value)):
+            return str(uuid.UUID(found[1].decode()))
+        text = as_text(value)
+        if "=" not in text:
+            return text
+        return normalized(_OPTIONAL_UID.sub("", text))
+
+    def _note_several(self, name: str, place: str) -> None:
+        count, first = self._several.get(name, (0, place))
+        self._several[name] = (count + 1, first)
+
+
+def _text_or_base64(value: bytes) -> str:
+    try:
+        return as_text(value)
+    except UnreadableValueError:
+        return str(CONVERSIONS["base64"](value))
+
+
+def escaped(value: bytes) -> str:
+    """Bytes as they stand in a filter."""
+    return "".join(f"\\{byte:02x}" for byte in value)
+
+
+def escaped_text(text: str) -> str:
+    """A text as it stands in a filter, where no letter of it means anything."""
+    return "".join(
+        one if one.isascii() and (one.isalnum() or one in "-_.@ ") else escaped(one.encode(errors="replace"))
+        for one in text
+    )
+
+
+def is_untold(preset: Preset, filters: Mapping[str, str], wanted: Mapping[str, Collection[str]]) -> str:
+    """Why the server could not tell of all changes (something is asked for that changes silently); empty: it could."""
+    for attribute in sorted(preset.untold):
+        for name, text in filters.items():
+            if re.search(rf"\({re.escape(attribute)}\s*[:~<>]?[^()]*=", text, re.IGNORECASE):
+                return f"sets.{name}.filter asks for {attribute}, of whose changes the server tells nobody"
+        for name, attributes in wanted.items():
+            # Active Directory counts them among all attributes, OpenLDAP does not.
+            asked = "*" if preset.changes == "usn" else attribute
+            if any(one == asked or one.lower() == attribute.lower() for one in attributes):
+                return f"rules of {name} ask for {attribute}, of whose changes the server tells nobody"
+    return ""

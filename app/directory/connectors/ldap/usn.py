@@ -1,0 +1,116 @@
+"""Changes of Active Directory: what has a higher ``uSNChanged`` than when it was asked last, tombstones included.
+
+These numbers belong to one domain controller, so a cursor names the database (``invocationId``) that it is of. A change
+may take an object out of a set (it was moved, or the filter does not find it any more): so all objects of the naming
+context that changed are asked for, and those that a set's own search does not find are gone from it.
+"""
+
+from collections.abc import Iterator
+
+import orjson
+from ldap.controls import LDAPControl
+
+from app.directory.connector import DirectoryObject, ObjectGone
+from app.directory.connectors.ldap.objects import escaped
+from app.directory.connectors.ldap.reading import Reader, guid_of
+from app.directory.connectors.ldap.session import EXTENDED_DN, SHOW_DELETED, Search, Session
+from app.directory.connectors.ldap.trouble import CursorRefusedError
+from app.directory.source import Malformed, ObjectId
+
+_DELETED_OBJECTS = "<WKGUID=18E2EA80684F11D2B9AA00C04F79F805,{}>"
+"""The container of tombstones, under whatever name."""
+
+
+def cursor_now(session: Session, base: str) -> tuple[str, str]:
+    """A cursor from which changes can be asked for later; or why none can be had. To be taken before a read begins."""
+    session.forget_root()
+    root = session.root()
+    usn, service = (next(iter(root.get(name, ())), b"").decode() for name in ("highestCommittedUSN", "dsServiceName"))
+    if not usn.isdigit() or not service:
+        return "", "the server does not tell where it stands (highestCommittedUSN): is it Active Directory?"
+    own = session.entry(service, ["invocationId"])
+    invocation = b"" if own is None else next(iter(own.attributes.get("invocationId", ())), b"")
+    if not invocation:
+        return "", "the reader may not see the server's invocationId, to which changes are bound"
+    container = _DELETED_OBJECTS.format(session.naming_context(base))
+    deleted = session.find(Search(container, "(objectClass=*)", ["isDeleted"], "base", controls=[SHOW_DELETED]))
+    if not any(entry.attributes for entry in deleted):
+        return "", (
+            "the reader may not see what was deleted (the container Deleted Objects; dsacls … /G READER:LCRP gives the"
+            " right)"
+        )
+    return orjson.dumps({"usn": int(usn), "of": invocation.hex()}).decode(), ""
+
+
+class Changes:
+    """What changed since a cursor. Raises ``CursorRefusedError``."""
+
+    def __init__(self, reader: Reader, since: str, now: str) -> None:
+        try:
+            before, current = orjson.loads(since), orjson.loads(now)
+            self._usn, of = int(before["usn"]), str(before["of"])
+        except (ValueError, TypeError, KeyError):
+            raise CursorRefusedError("the cursor is none of this source") from None
+        if of != current["of"]:
+            raise CursorRefusedError("another domain controller answers than before, or its database was restored")
+        if not 0 <= self._usn <= current["usn"]:
+            raise CursorRefusedError("the domain controller is behind where it was: it was restored")
+        self._reader = reader
+        self._is_empty = self._usn == current["usn"]
+
+    def __iter__(self) -> Iterator[DirectoryObject | ObjectGone | Malformed]:
+        if self._is_empty:
+            return
+        reader = self._reader
+        newer = f"(uSNChanged>={self._usn + 1})"
+        changed: dict[str, bool] = {}
+        primary: set[str] = set()
+        base = reader.session.naming_context(reader.settings.base)
+        controls: list[LDAPControl] = [SHOW_DELETED]
+        attributes = ["objectGUID", "uSNCreated", "primaryGroupID", "isDeleted"]
+        for page in reader.session.pages(Search(base, newer, attributes, controls=controls)):
+            for entry in page.entries:
+                changed[guid_of(entry)] = entry.attributes.get("isDeleted") == [b"TRUE"]
+                if _number(entry.attributes.get("uSNCreated")) > self._usn:
+                    primary.update(one.decode() for one in entry.attributes.get("primaryGroupID", ()))
+        changed.pop("", None)  # of whom the reader may see nothing
+        groups = self._primary_groups(base, primary - {""})
+        for one in reader.sets:
+            left = dict(changed)
+            all_understood = True
+            for thing in reader.objects(one, f"(&{one.filter}{newer})"):
+                if isinstance(thing, DirectoryObject):
+                    left.pop(thing.id.id, None)
+                else:
+                    all_understood = False
+                yield thing
+            # One that was not understood may be any of them, but for the deleted ones.
+            yield from (
+                ObjectGone(ObjectId(one.name, guid)) for guid, deleted in left.items() if deleted or all_understood
+            )
+            if one.member_attributes:
+                yield from reader.by_ids(one, [guid for guid in groups if guid not in changed])
+
+    def _primary_groups(self, base: str, rids: set[str]) -> list[str]:
+        """The groups that somebody new has as their primary one: they are not changed by that."""
+        if (
+            not rids
+            or not self._reader.preset.primary_groups
+            or not any(one.member_attributes for one in self._reader.sets)
+        ):
+            return []
+        session = self._reader.session
+        domain = session.entry(base, ["objectSid"])
+        sid = b"" if domain is None else next(iter(domain.attributes.get("objectSid", ())), b"")
+        if len(sid) < 8:
+            return []
+        # A security identifier of the domain is the domain's own with one number more.
+        sids = [bytes([sid[0], sid[1] + 1]) + sid[2:] + int(rid).to_bytes(4, "little") for rid in sorted(rids)]
+        filter_ = f"(|{''.join(f'(objectSid={escaped(one)})' for one in sids)})"
+        search = Search(base, filter_, ["objectGUID"], controls=[EXTENDED_DN])
+        return [guid for entry in session.entries(search) if (guid := guid_of(entry))]
+
+
+def _number(values: object) -> int:
+    first = next(iter(values), b"") if isinstance(values, list) else b""
+    return int(first) if first.isdigit() else 0

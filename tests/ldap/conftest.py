@@ -1,0 +1,74 @@
+"""Servers of directories: each is started once for all tests, which one process runs for that reason."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ldap import samba, slapd
+from tests.ldap.meddler import Meddler, meddler
+
+WANTED = bool(os.environ.get("USHER_TEST_LDAP"))
+"""Whether a server that is not there is a failure, and not a reason to skip (CI)."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of this folder's tests go to one process: its servers are not started twice."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("ldap"))
+
+
+def need(reason: str) -> None:
+    if reason and WANTED:
+        pytest.fail(f"USHER_TEST_LDAP demands it: {reason}")
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def library() -> None:
+    """python-ldap is installed."""
+    try:
+        import ldap  # noqa: F401
+    except ImportError:
+        need("the library for LDAP is not installed (make ldap)")
+
+
+@pytest.fixture(scope="session")
+def standing_slapd(library: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[slapd.Slapd]:
+    """An OpenLDAP server that nobody changes: 1,300 people, 41 groups."""
+    need(slapd.programs())
+    server = slapd.Slapd(tmp_path_factory.mktemp("slapd") / "s", slapd.company(1_300, 40, in_group=70))
+    with slapd.running(server):
+        yield server
+
+
+@pytest.fixture
+def own_slapd(library: None, tmp_path: Path) -> Iterator[slapd.Slapd]:
+    """An OpenLDAP server of the test's own: 60 people, 6 groups."""
+    need(slapd.programs())
+    with slapd.running(slapd.Slapd(tmp_path / "slapd", slapd.company(60, 6, in_group=9))) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def domain(
+    library: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[samba.Samba]:
+    """An Active Directory domain; tests that change it leave what others look at as it is."""
+    need(samba.programs())
+    cache = request.config.cache.mkdir("samba")
+    folder = tmp_path_factory.mktemp("samba") / "s"
+    with samba.running(samba.Samba(folder, samba.provisioned(cache))) as server:
+        yield server
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def meddled(standing_slapd: slapd.Slapd) -> Iterator[Meddler]:
+    """A proxy before the server that nobody changes."""
+    with meddler("127.0.0.1", standing_slapd.port) as one:
+        yield one

@@ -1,0 +1,189 @@
+"""OpenLDAP's server with content that was made for it, on a port of loopback of its own."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+SUFFIX = "dc=acme,dc=example"
+ADMIN = f"cn=admin,{SUFFIX}"
+READER = f"cn=reader,ou=services,{SUFFIX}"
+LIMITED = f"cn=limited,ou=services,{SUFFIX}"
+"""A reader to whom the server gives 500 entries of a search, whether in pages or not."""
+PASSWORD = "sesame-of-openldap"
+
+LOG = 300
+"""Changes that the session log holds."""
+
+MADE = "20260101000000"
+"""When everything was made that a server begins with."""
+
+_SCHEMAS = ("core", "cosine", "inetorgperson", "nis")
+
+
+def programs() -> str:
+    """Why there is no server here; empty: there is one."""
+    missing = [name for name in ("slapd", "slapadd") if _program(name) is None]
+    return f"{' and '.join(missing)} not found (Debian: slapd)" if missing else ""
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port: int = one.getsockname()[1]
+        return port
+
+
+class Slapd:
+    """A server in a folder. ``ldif`` is what it holds when it is made."""
+
+    def __init__(self, folder: Path, ldif: str, *, tls: tuple[Path, Path] | None = None, log: int = LOG) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        data = folder / "data"
+        data.mkdir(parents=True)
+        modules = next(path for path in ("/usr/lib/ldap", "/usr/lib64/openldap") if Path(path).is_dir())
+        lines = [
+            *(f"include /etc/ldap/schema/{schema}.schema" for schema in _SCHEMAS),
+            f"pidfile {folder}/slapd.pid",
+            f"modulepath {modules}",
+            "moduleload back_mdb",
+            "moduleload syncprov",
+            *([] if tls is None else [f"TLSCertificateFile {tls[0]}", f"TLSCertificateKeyFile {tls[1]}"]),
+            "database mdb",
+            "maxsize 1073741824",
+            f"suffix {SUFFIX}",
+            f"rootdn {ADMIN}",
+            f"rootpw {PASSWORD}",
+            f"directory {data}",
+            "dbnosync",
+            "index objectClass,entryUUID,entryCSN,uid,cn,member eq",
+            f'limits dn.exact="{LIMITED}" size=500 size.prtotal=500',
+            "limits * size=unlimited size.prtotal=unlimited time=unlimited",
+            "overlay syncprov",
+            *([f"syncprov-sessionlog {log}"] if log else []),
+            "access to attrs=userPassword by anonymous auth by * none",
+            'access to * by dn.exact="cn=blind,ou=services,dc=acme,dc=example" none by * read',
+        ]
+        (folder / "slapd.conf").write_text("\n".join(lines) + "\n")
+        (folder / "content.ldif").write_text(ldif)
+        made = subprocess.run(
+            [str(_program("slapadd")), "-q", "-w", "-f", folder / "slapd.conf", "-l", folder / "content.ldif"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert made.returncode == 0, made.stderr
+
+    @property
+    def url(self) -> str:
+        return f"ldap://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [str(_program("slapd")), "-d", "0", "-f", self.folder / "slapd.conf", "-h", f"{self.url}/"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_for_port("127.0.0.1", self.port, self._process)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(timeout=20)
+            self._process = None
+
+
+def wait_for_port(host: str, port: int, process: subprocess.Popen[bytes], *, patience: float = 40) -> None:
+    """Returns when somebody listens there."""
+    until = time.monotonic() + patience
+    while True:
+        assert process.poll() is None, f"the server ended with {process.returncode}"
+        try:
+            socket.create_connection((host, port), timeout=2).close()
+        except OSError:
+            assert time.monotonic() < until, "the server does not listen"
+            time.sleep(0.02)
+        else:
+            return
+
+
+@contextmanager
+def running(server: Slapd) -> Iterator[Slapd]:
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def entry(dn: str, **attributes: str | Sequence[str]) -> str:
+    """An entry as LDIF."""
+    lines = [f"dn: {dn}", f"createTimestamp: {MADE}Z", f"modifyTimestamp: {MADE}Z"]
+    lines.append(f"entryCSN: {MADE}.000000Z#000000#000#000000")
+    for name, values in attributes.items():
+        lines += [f"{name}: {value}" for value in ([values] if isinstance(values, str) else values)]
+    return "\n".join(lines) + "\n\n"
+
+
+def tree() -> str:
+    """The entries in which the others are, and those who read."""
+    services = ("reader", "limited", "blind")
+    return (
+        entry(SUFFIX, objectClass=["dcObject", "organization"], dc="acme", o="Acme")
+        + "".join(
+            entry(f"ou={name},{SUFFIX}", objectClass="organizationalUnit", ou=name)
+            for name in ("people", "groups", "services", "elsewhere")
+        )
+        + "".join(
+            entry(
+                f"cn={name},ou=services,{SUFFIX}",
+                objectClass=["organizationalRole", "simpleSecurityObject"],
+                cn=name,
+                userPassword=PASSWORD,
+            )
+            for name in services
+        )
+    )
+
+
+def person(number: int, *, spelt: Callable[[str], str] = str) -> str:
+    return entry(
+        spelt(f"uid=u{number},ou=people,{SUFFIX}"),
+        objectClass="inetOrgPerson",
+        uid=f"u{number}",
+        cn=f"Person {number}",
+        sn=f"{number}",
+        displayName=f"Person {number}",
+        mail=[f"u{number}@acme.example"],
+        departmentNumber=f"d{number % 7}",
+    )
+
+
+def group(name: str, members: Sequence[str]) -> str:
+    return entry(f"cn={name},ou=groups,{SUFFIX}", objectClass="groupOfNames", cn=name, member=members)
+
+
+def person_dn(number: int) -> str:
+    return f"uid=u{number},ou=people,{SUFFIX}"
+
+
+def company(people: int, groups: int, *, in_group: int = 140) -> str:
+    """People, one group with all of them, and groups with some of them, every fifth of which is in the one before."""
+    made = [tree(), *(person(number) for number in range(people))]
+    made.append(group("everybody", [person_dn(number) for number in range(people)]))
+    for number in range(groups):
+        members = [person_dn((number * 31 + step) % people) for step in range(min(in_group, people))]
+        if number % 5 == 0 and number:
+            members.append(f"CN=Group{number - 1},  ou=groups,{SUFFIX}")
+        made.append(group(f"group{number}", members))
+    return "".join(made)

@@ -1,0 +1,253 @@
+"""Active Directory, as Samba is one: large groups, primary groups, tombstones, and what the reader may see of them."""
+
+import time
+from typing import Any
+
+import orjson
+import pytest
+
+from app.directory.connector import Wanted
+from app.directory.connectors.ldap.connector import LdapConnector
+from app.directory.source import Answered, Part, ReadRequest
+from tests.ldap import samba
+from tests.ldap.asking import Answer, ask, of_samba, since
+from tests.ldap.meddler import meddler
+from tests.ldap.samba import BASE, Samba
+
+pytestmark = [pytest.mark.process]
+
+WANTED = Wanted(
+    {
+        "users": frozenset({"objectGUID", "userAccountControl", "mail", "whenCreated", "accountExpires"}),
+        "groups": frozenset({"cn", "objectSid"}),
+    },
+    members=frozenset({"groups"}),
+)
+
+
+class Writer:
+    """An administrator of the domain."""
+
+    def __init__(self, server: Samba) -> None:
+        import ldap
+
+        self._ldap = ldap
+        self.connection = ldap.initialize(server.url)
+        self.connection.set_option(ldap.OPT_REFERRALS, 0)
+        self.connection.simple_bind_s(samba.ADMIN, samba.PASSWORD)
+
+    def add_user(self, name: str, parent: str = "People", **attributes: str) -> str:
+        dn = f"CN={name},OU={parent},{BASE}"
+        given = {"objectClass": "user", "sAMAccountName": name, "userAccountControl": "546"} | attributes
+        self.connection.add_s(dn, [(key, [value.encode()]) for key, value in given.items()])
+        return dn
+
+    def add_group(self, name: str, *members: str) -> str:
+        dn = f"CN={name},OU=Groups,{BASE}"
+        self.connection.add_s(
+            dn,
+            [
+                ("objectClass", [b"group"]),
+                ("sAMAccountName", [name.encode()]),
+                *([("member", [one.encode() for one in members])] if members else []),
+            ],
+        )
+        return dn
+
+    def set(self, dn: str, name: str, value: str) -> None:
+        self.connection.modify_s(dn, [(self._ldap.MOD_REPLACE, name, [value.encode()])])
+
+    def put_into(self, group: str, member: str) -> None:
+        self.connection.modify_s(group, [(self._ldap.MOD_ADD, "member", [member.encode()])])
+
+    def delete(self, *dns: str) -> None:
+        for dn in dns:
+            self.connection.delete_s(dn)
+
+
+def few_of(server: Samba, **settings: Any) -> LdapConnector:
+    """A connector for a corner of the domain: to read all of it takes Samba seconds."""
+    return of_samba(
+        server, **({"sets": {"users": {"below": "OU=Elsewhere"}, "groups": {"below": "OU=Groups"}}} | settings)
+    )
+
+
+def by_cn(answer: Answer, name: str) -> Any:
+    return next(one for one in answer.objects["groups"].values() if one.value["cn"] == name)
+
+
+def test_everything_is_read_and_what_it_is_for_itself_is_not(domain: Samba) -> None:
+    answer = ask(of_samba(domain), wanted=WANTED)
+    # Its own partitions are elsewhere, which is no loss.
+    assert (answer.verdict, answer.reason) == ("complete", "")
+    users = answer.objects["users"]
+    assert len(users) == samba.PEOPLE + 1
+    assert not any(name in place for place in users for name in ("krbtgt", "Administrator", "Guest"))
+    one = users[f"CN=User 7,OU=People,{BASE}"]
+    assert one.id.id == one.value["objectGUID"] == one.names[0]
+    assert one.value["userAccountControl"] == 546
+    assert "accountExpires" not in one.value
+    assert str(one.value["whenCreated"]).endswith("Z")
+    assert answer.cursor
+
+
+def test_members_beyond_the_first_fifteen_hundred_are_members(domain: Samba) -> None:
+    answer = ask(of_samba(domain), wanted=WANTED)
+    of_people = {place: one.names[0] for place, one in answer.objects["users"].items()}
+    large = by_cn(answer, "org-acme")
+    assert set(large.members) == {of_people[f"CN=User {number},OU=People,{BASE}"] for number in range(1_600)}
+    assert by_cn(answer, "inner").names[0] in by_cn(answer, "edit-acme").members
+
+
+def test_who_is_in_a_group_by_their_primary_group_is_in_it(domain: Samba) -> None:
+    answer = ask(of_samba(domain), wanted=WANTED)
+    everybody = by_cn(answer, "Domain Users")
+    assert str(everybody.value["objectSid"]).endswith("-513")
+    assert {one.names[0] for one in answer.objects["users"].values()} <= set(everybody.members)
+
+
+def test_changes_are_told_and_deletions(domain: Samba) -> None:
+    connector, writer = of_samba(domain), Writer(domain)
+    leaver, mover = writer.add_user("leaver"), writer.add_user("mover")
+    group = writer.add_group("changing", leaver)
+    first = ask(connector, wanted=WANTED)
+    ids = {place: one.id for objects in first.objects.values() for place, one in objects.items()}
+    quiet = since(connector, first.cursor, WANTED)
+    assert (quiet.verdict, quiet.objects, quiet.gone, quiet.cursor) == ("complete", {}, set(), first.cursor)
+
+    writer.set(mover, "userAccountControl", "544")
+    writer.put_into(group, mover)
+    writer.delete(leaver)
+    comer = writer.add_user("comer")
+    second = since(connector, first.cursor, WANTED)
+    assert second.verdict == "complete"
+    assert second.end is not None
+    assert second.end.answered is Answered.CHANGES
+    assert set(second.objects["users"]) == {mover, comer}
+    assert second.objects["users"][mover].value["userAccountControl"] == 544
+    assert ids[leaver] in second.gone
+    assert ids[mover] not in second.gone
+    assert ids[mover].id in second.objects["groups"][group].members
+    # Nothing of that group has changed, and yet it has a member more.
+    assert second.objects["users"][comer].id.id in by_cn(second, "Domain Users").members
+
+    # Out of the base of its set, which the filter cannot tell.
+    writer.connection.rename_s(mover, "CN=mover", f"OU=Elsewhere,{BASE}")
+    people = of_samba(domain, sets={"users": {"below": "OU=People"}})
+    third = since(people, second.cursor, WANTED)
+    assert ids[mover] in third.gone
+    writer.delete(f"CN=mover,OU=Elsewhere,{BASE}", comer, group)
+
+
+def test_a_rename_changes_nobodys_membership(domain: Samba) -> None:
+    """Groups name their members by what no rename changes: the server tells of no change of theirs then."""
+    connector, writer = few_of(domain), Writer(domain)
+    dn = writer.add_user("before", "Elsewhere")
+    group = writer.add_group("of-before", dn)
+    first = ask(connector, wanted=WANTED)
+    writer.connection.rename_s(dn, "CN=after")
+    second = since(connector, first.cursor, WANTED)
+    renamed = second.objects["users"][f"CN=after,OU=Elsewhere,{BASE}"]
+    assert renamed.id == first.objects["users"][dn].id
+    assert renamed.names == first.objects["users"][dn].names
+    assert renamed.names[0] in ask(connector, wanted=WANTED).objects["groups"][group].members
+    writer.delete(f"CN=after,OU=Elsewhere,{BASE}", group)
+
+
+def test_without_the_right_to_see_what_was_deleted_there_are_no_changes(domain: Samba) -> None:
+    connector = few_of(domain, bind_dn=samba.READER)
+    answer = ask(connector, wanted=WANTED)
+    assert (answer.verdict, answer.cursor) == ("complete", "")
+    assert "Deleted Objects" in answer.remarks[0].reason
+    told = ask(few_of(domain), wanted=WANTED)
+    refused = since(connector, told.cursor, WANTED)
+    assert refused.end is not None
+    assert refused.end.answered is Answered.CURSOR_REFUSED
+
+
+@pytest.mark.parametrize(("field", "value"), [("of", "00" * 16), ("usn", 10**12), ("usn", -1), ("usn", "many")])
+def test_a_cursor_is_of_one_domain_controller_and_its_past(domain: Samba, field: str, value: object) -> None:
+    connector = few_of(domain)
+    cursor = orjson.loads(ask(connector, wanted=Wanted({"groups": frozenset({"cn"})})).cursor)
+    answer = since(connector, orjson.dumps(cursor | {field: value}).decode())
+    assert (answer.objects, answer.gone) == ({}, set())
+    assert answer.end is not None
+    assert answer.end.answered is Answered.CURSOR_REFUSED
+
+
+def test_a_part_is_read_by_guid(domain: Samba) -> None:
+    connector, writer = few_of(domain), Writer(domain)
+    gone = writer.add_user("soon-gone", "Elsewhere")
+    kept = writer.add_user("to-stay", "Elsewhere")
+    first = ask(connector, wanted=WANTED)
+    known = first.objects["users"][kept].id
+    group = by_cn(first, "org-acme").id
+    lost = first.objects["users"][gone].id
+    writer.delete(gone)
+    answer = ask(connector, ReadRequest(part=Part(objects=(known, group, lost))), WANTED)
+    assert (answer.verdict, answer.gone) == ("complete", {lost})
+    assert set(answer.objects["users"]) == {kept}
+    assert len(by_cn(answer, "org-acme").members) == 1_600
+    writer.delete(kept)
+
+
+def test_a_cut_connection_is_never_a_complete_read(domain: Samba) -> None:
+    """Not in the middle of a range either."""
+    with meddler(domain.host, 389) as between:
+        connector = few_of(domain, url=f"ldap://127.0.0.1:{between.port}")
+        groups = Wanted({"groups": frozenset({"cn"})}, members=frozenset({"groups"}))
+        assert ask(connector, wanted=groups).verdict == "complete"
+        whole = between.passed
+        for share in range(8):
+            between.forget()
+            between.cut_after = whole * share // 8
+            answer = ask(connector, wanted=groups)
+            assert (answer.verdict, answer.cursor) == ("failed", ""), f"cut after {share / 8:.0%}"
+        for missing in (1, 10, 100):
+            between.forget()
+            between.cut_after = whole - missing
+            assert ask(connector, wanted=groups).verdict == "failed"
+
+
+def test_its_certificate_is_checked(domain: Samba) -> None:
+    small = Wanted({"groups": frozenset({"cn"})})
+    untrusted = ask(of_samba(domain, url=f"ldaps://{domain.host}"), wanted=small)
+    assert untrusted.verdict == "failed"
+    assert "ca_file: the TLS certificate of" in untrusted.reason
+    assert domain.ca_file.is_file()
+    # It is for DC1.acme.example, and this is an address.
+    other = ask(of_samba(domain, url=f"ldaps://{domain.host}", ca_file=domain.ca_file), wanted=small)
+    assert other.verdict == "failed"
+    assert "is for another host; let url name the host that it is for" in other.reason
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"bind_password": "wrong"}, "name or password are wrong; mend bind_dn or bind_password"),
+        ({"base": f"OU=Nowhere,{BASE}"}, f"base OU=Nowhere,{BASE}: is not there"),
+        ({"base": "DC=other,DC=example"}, "base DC=other,DC=example"),
+        ({"sets": {"groups": {"below": "OU=Nowhere"}}}, "sets.groups.below OU=Nowhere"),
+        ({"bind_dn": "", "bind_password": ""}, "it may want a bind_dn"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_with_the_setting(
+    domain: Samba, settings: dict[str, object], says: str
+) -> None:
+    answer = ask(of_samba(domain, **settings), wanted=WANTED)
+    assert answer.verdict == "failed"
+    assert says in answer.reason
+
+
+def test_a_disabled_account_is_refused_by_name(domain: Samba) -> None:
+    answer = ask(of_samba(domain, bind_dn="user7@acme.example", bind_password="x"), wanted=WANTED)
+    assert answer.verdict == "failed"
+    assert "bind_dn user7@acme.example: " in answer.reason
+
+
+def test_a_read_that_is_closed_stops_at_once(domain: Samba) -> None:
+    reading = of_samba(domain, page_size=5).read(WANTED)
+    next(reading)
+    began = time.monotonic()
+    reading.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - began < 1

@@ -1,0 +1,447 @@
+"""OpenLDAP: what it holds is read whole, or not called whole; and what changed is told."""
+
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, Wanted
+from app.directory.source import Answered, ObjectId, Part, ReadRequest
+from tests.ldap import slapd
+from tests.ldap.asking import Answer, ask, of_slapd, since, take
+from tests.ldap.meddler import Meddler, meddler
+from tests.ldap.slapd import SUFFIX, Slapd, person_dn
+
+pytestmark = [pytest.mark.process]
+
+
+class Writer:
+    """Somebody who changes what a server holds."""
+
+    def __init__(self, server: Slapd) -> None:
+        import ldap
+
+        self._connection = ldap.initialize(server.url)
+        self._connection.simple_bind_s(slapd.ADMIN, slapd.PASSWORD)
+        self._replace, self._add, self._delete = ldap.MOD_REPLACE, ldap.MOD_ADD, ldap.MOD_DELETE
+
+    def set(self, dn: str, **attributes: str) -> None:
+        self._connection.modify_s(dn, [(self._replace, name, [value.encode()]) for name, value in attributes.items()])
+
+    def put_into(self, group: str, *members: str) -> None:
+        self._connection.modify_s(
+            f"cn={group},ou=groups,{SUFFIX}", [(self._add, "member", [one.encode() for one in members])]
+        )
+
+    def take_from(self, group: str, *members: str) -> None:
+        self._connection.modify_s(
+            f"cn={group},ou=groups,{SUFFIX}", [(self._delete, "member", [one.encode() for one in members])]
+        )
+
+    def delete(self, dn: str) -> None:
+        self._connection.delete_s(dn)
+
+    def rename(self, dn: str, rdn: str, parent: str | None = None) -> None:
+        self._connection.rename_s(dn, rdn, parent)
+
+    def add(self, dn: str, **attributes: str | list[str]) -> None:
+        self._connection.add_s(
+            dn,
+            [
+                (name, [one.encode() for one in ([values] if isinstance(values, str) else values)])
+                for name, values in attributes.items()
+            ],
+        )
+
+    def add_person(self, number: int, **attributes: str) -> None:
+        given = {"objectClass": "inetOrgPerson", "uid": f"u{number}", "cn": f"Person {number}", "sn": f"{number}"}
+        self.add(person_dn(number), **(given | {"displayName": f"Person {number}"} | attributes))
+
+
+def members(answer: Answer, name: str) -> set[str]:
+    return set(answer.objects["groups"][f"cn={name},ou=groups,{SUFFIX}"].members)
+
+
+def test_everything_is_read_page_by_page(standing_slapd: Slapd) -> None:
+    answer = ask(of_slapd(standing_slapd.port))
+    assert answer.verdict == "complete"
+    assert len(answer.objects["users"]) == 1_300
+    assert len(answer.objects["groups"]) == 41
+    one = answer.objects["users"][person_dn(7)]
+    assert one.value == {"displayName": "Person 7", "mail": "u7@acme.example", "dn": person_dn(7)}
+    assert len(one.id.id) == 36
+    assert one.names == (person_dn(7),)
+    everybody = members(answer, "everybody")
+    assert len(everybody) == 1_300
+    assert everybody == {name for user in answer.objects["users"].values() for name in user.names}
+    # Spelt otherwise in the group: CN=Group4,  ou=groups,…
+    assert f"cn=group4,ou=groups,{SUFFIX}" in members(answer, "group5")
+    assert answer.cursor
+
+
+def test_the_size_of_pages_makes_no_difference(standing_slapd: Slapd) -> None:
+    large = ask(of_slapd(standing_slapd.port)).ids()
+    assert ask(of_slapd(standing_slapd.port, page_size=83)).ids() == large
+
+
+def test_only_what_rules_name_is_asked_for(standing_slapd: Slapd) -> None:
+    wanted = Wanted({"groups": frozenset({"CN", "description"})})
+    answer = ask(of_slapd(standing_slapd.port), wanted=wanted)
+    assert set(answer.objects) == {"groups"}
+    group = answer.objects["groups"][f"cn=everybody,ou=groups,{SUFFIX}"]
+    assert group.value == {"CN": "everybody"}
+    assert group.members == ()
+
+
+def test_all_attributes_are_given_to_who_does_not_say_which(standing_slapd: Slapd) -> None:
+    wanted = Wanted({"users": frozenset({ALL_ATTRIBUTES})})
+    user = ask(of_slapd(standing_slapd.port, base=f"ou=people,{SUFFIX}"), wanted=wanted).objects["users"][person_dn(9)]
+    assert user.value["departmentNumber"] == "d2"
+    assert user.value["objectClass"] == ["inetOrgPerson"]
+    assert "userPassword" not in user.value
+
+
+def test_a_cut_connection_is_never_a_complete_read(meddled: Meddler) -> None:
+    connector = of_slapd(meddled.port, connect_timeout=5, answer_timeout=5, page_size=500)
+    assert ask(connector).verdict == "complete"
+    whole = meddled.passed
+    for share in range(16):
+        meddled.forget()
+        meddled.cut_after = whole * share // 16
+        answer = ask(connector)
+        assert answer.verdict == "failed", f"cut after {share / 16:.0%}"
+        assert answer.cursor == ""
+    # To the last bytes but one: they belong to the answer that says that nothing follows.
+    for missing in (1, 5, 20, 50):
+        meddled.forget()
+        meddled.cut_after = whole - missing
+        assert ask(connector).verdict == "failed", f"{missing} bytes were missing"
+    meddled.forget()
+    assert ask(connector).verdict == "complete"
+
+
+def test_a_server_that_says_nothing_more_is_left_in_time(meddled: Meddler) -> None:
+    connector = of_slapd(meddled.port, connect_timeout=1, answer_timeout=0.5)
+    for after in (0, 3_000, 200_000):
+        meddled.forget()
+        meddled.stall_after = after
+        began = time.monotonic()
+        answer = ask(connector)
+        assert answer.verdict == "failed"
+        assert time.monotonic() - began < 8
+        assert "answer" in answer.reason
+
+
+def test_a_server_that_is_killed_in_the_middle_leaves_no_complete_read(own_slapd: Slapd) -> None:
+    # A page has one object, so that there is a middle.
+    reading = of_slapd(own_slapd.port, page_size=1, answer_timeout=5).read(slapd_wanted())
+    first = [next(reading) for _ in range(5)]
+    own_slapd.stop(signal.SIGKILL)
+    answer = take([*first, *reading])
+    assert answer.verdict == "failed"
+    assert "lost" in answer.reason or "cannot" in answer.reason
+    own_slapd.start()
+    assert ask(of_slapd(own_slapd.port)).verdict == "complete"
+
+
+def slapd_wanted() -> Wanted:
+    return Wanted({"users": frozenset({"mail"}), "groups": frozenset({"cn"})}, members=frozenset({"groups"}))
+
+
+def test_a_read_that_is_closed_ends_its_search_and_connection(standing_slapd: Slapd) -> None:
+    with meddler("127.0.0.1", standing_slapd.port) as between:
+        ended = threading.Event()
+        reading = of_slapd(between.port, page_size=10).read(slapd_wanted())
+        assert isinstance(next(reading), DirectoryObject)
+        between.delay = ended.set
+        began = time.monotonic()
+        reading.close()  # type: ignore[attr-defined]
+        assert time.monotonic() - began < 1
+        # Hardly more than the page that was on its way has been told.
+        time.sleep(0.2)
+        assert between.passed < 20_000
+
+
+def test_what_the_size_limit_cuts_off_is_no_complete_read(standing_slapd: Slapd) -> None:
+    answer = ask(of_slapd(standing_slapd.port, bind_dn=slapd.LIMITED))
+    assert answer.verdict == "failed"
+    assert "size limit" in answer.reason
+    assert slapd.LIMITED in answer.reason
+
+
+def test_who_may_see_nothing_does_not_read_nothing(standing_slapd: Slapd) -> None:
+    """A reader who lost his rights is told of no base, rather than of no people."""
+    answer = ask(of_slapd(standing_slapd.port, bind_dn=f"cn=blind,ou=services,{SUFFIX}"))
+    assert answer.verdict == "failed"
+    assert "base dc=acme,dc=example: is not there" in answer.reason
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"bind_password": "wrong"}, "name or password are wrong; mend bind_dn or bind_password"),
+        ({"bind_dn": "cn=nobody,dc=acme,dc=example"}, "name or password are wrong; mend bind_dn or bind_password"),
+        ({"bind_dn": "nobody"}, "bind_dn nobody: is no DN; mend it"),
+        ({"base": "ou=nowhere,dc=acme,dc=example"}, "base ou=nowhere,dc=acme,dc=example: is not there"),
+        ({"base": "dc=other,dc=example"}, "base dc=other,dc=example"),
+        ({"base": "=,="}, "is no DN; it has the form"),
+        ({"sets": {"users": {"base": "ou=nowhere,dc=acme,dc=example"}}}, "sets.users.base ou=nowhere"),
+        ({"sets": {"users": {"below": "ou=nowhere"}}}, "sets.users.below ou=nowhere, seen from base dc=acme"),
+        ({"sets": {"users": {"filter": "(&(x)(y))"}}}, "sets.users.filter: is no LDAP filter; mend it"),
+        ({"url": "ldap://127.0.0.1:1"}, "no connection to 127.0.0.1:1: Connection refused"),
+        ({"url": "ldaps://no-such-host.invalid"}, "the name no-such-host.invalid cannot be resolved"),
+        ({"url": "ldapi://%2Ftmp%2Fno-such-socket"}, "nobody listens at this socket"),
+        ({"ca_file": "/no/such.pem"}, "ca_file /no/such.pem: No such file or directory"),
+        ({"starttls": True}, "starttls: the server refuses"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_with_the_setting(
+    standing_slapd: Slapd, settings: dict[str, object], says: str
+) -> None:
+    answer = ask(of_slapd(standing_slapd.port, **settings))
+    assert answer.verdict == "failed"
+    assert says in answer.reason
+
+
+def test_a_set_that_is_not_there_is_said(standing_slapd: Slapd) -> None:
+    answer = ask(of_slapd(standing_slapd.port), wanted=Wanted({"people": frozenset({"cn"})}))
+    assert answer.verdict == "failed"
+    assert "sets.people: is not there, but rules read it; there are users, groups" in answer.reason
+
+
+def test_what_another_server_holds_is_missing(own_slapd: Slapd) -> None:
+    Writer(own_slapd).add(
+        f"ou=abroad,ou=elsewhere,{SUFFIX}",
+        objectClass=["referral", "extensibleObject"],
+        ou="abroad",
+        ref=f"ldap://other.example/ou=abroad,{SUFFIX}",
+    )
+    answer = ask(of_slapd(own_slapd.port))
+    assert answer.verdict == "partial"
+    assert f"ldap://other.example/ou=abroad,{SUFFIX}" in answer.reason
+    assert len(answer.objects["users"]) == 60
+    assert answer.cursor == ""
+    assert ask(of_slapd(own_slapd.port, elsewhere=[f"OU=abroad, {SUFFIX}"])).verdict == "complete"
+
+
+def test_changes_are_exactly_what_changed(own_slapd: Slapd) -> None:
+    connector, writer = of_slapd(own_slapd.port), Writer(own_slapd)
+    first = ask(connector)
+    quiet = since(connector, first.cursor)
+    assert (quiet.verdict, quiet.objects, quiet.gone) == ("complete", {}, set())
+    assert quiet.end is not None
+    assert quiet.end.answered is Answered.CHANGES
+    ids = {place: one.id for objects in first.objects.values() for place, one in objects.items()}
+
+    writer.set(person_dn(1), mail="new@acme.example")
+    writer.rename(person_dn(2), "uid=u2b")
+    writer.delete(person_dn(3))
+    writer.add_person(100)
+    writer.put_into("group1", person_dn(59))
+    second = since(connector, quiet.cursor)
+    assert second.verdict == "complete"
+    assert set(second.objects["users"]) == {person_dn(1), f"uid=u2b,ou=people,{SUFFIX}", person_dn(100)}
+    assert second.objects["users"][person_dn(1)].value["mail"] == "new@acme.example"
+    assert second.objects["users"][f"uid=u2b,ou=people,{SUFFIX}"].id == ids[person_dn(2)]
+    assert set(second.objects["groups"]) == {f"cn=group1,ou=groups,{SUFFIX}"}
+    assert person_dn(59) in members(second, "group1")
+    assert ("users", ids[person_dn(3)].id) in second.gone
+    assert not second.gone & {("users", ids[person_dn(number)].id) for number in range(60) if number != 3}
+
+    # Out of the base of its set, and out of its filter.
+    writer.take_from("group1", person_dn(59))
+    third = since(of_slapd(own_slapd.port, sets={"users": {"filter": "(mail=u*)"}}), second.cursor)
+    writer.set(person_dn(4), mail="other@acme.example")
+    fourth = since(of_slapd(own_slapd.port, sets={"users": {"filter": "(mail=u*)"}}), third.cursor)
+    assert ("users", ids[person_dn(4)].id) in fourth.gone
+    assert fourth.objects == {}
+    people = of_slapd(own_slapd.port, sets={"users": {"below": "ou=people"}})
+    writer.rename(person_dn(5), "uid=u5", f"ou=elsewhere,{SUFFIX}")
+    assert ("users", ids[person_dn(5)].id) in since(people, fourth.cursor).gone
+
+
+def test_a_full_read_is_an_earlier_one_and_its_changes(own_slapd: Slapd) -> None:
+    connector, writer = of_slapd(own_slapd.port), Writer(own_slapd)
+    first = ask(connector)
+    known, cursor = first.ids(), first.cursor
+    for step in range(8):
+        writer.set(person_dn(step), displayName=f"Renamed {step}")
+        writer.delete(person_dn(20 + step))
+        writer.add_person(200 + step)
+        writer.put_into(f"group{step % 6}", person_dn(200 + step))
+        changes = since(connector, cursor)
+        assert changes.verdict == "complete"
+        known = {key: value for key, value in known.items() if key not in changes.gone} | changes.ids()
+        cursor = changes.cursor
+        assert known == ask(connector).ids()
+
+
+def test_more_changes_than_the_log_holds_lead_to_a_full_read(own_slapd: Slapd) -> None:
+    connector, writer = of_slapd(own_slapd.port), Writer(own_slapd)
+    cursor = ask(connector).cursor
+    for number in range(slapd.LOG + 20):
+        writer.set(person_dn(number % 50), displayName=f"Changed {number}")
+    writer.delete(person_dn(55))
+    answer = since(connector, cursor)
+    assert (answer.verdict, answer.objects, answer.gone) == ("failed", {}, set())
+    assert answer.end is not None
+    assert answer.end.answered is Answered.CURSOR_REFUSED
+    assert "syncprov-sessionlog" in answer.reason
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        '{"csn":["20991231235959.000000Z#000000#000#000000"]}',
+        '{"csn":[]}',
+        '{"csn":"20991231235959.000000Z#000000#000#000000"}',
+        '{"csn":["20991231235959.000000Z#000000#000#000000,rid=1"]}',
+        "[]",
+        "\x00",
+    ],
+)
+def test_a_cursor_of_another_time_or_place_is_refused(standing_slapd: Slapd, cursor: str) -> None:
+    """A server that was restored is behind what is known of it: nothing of that is gone for it."""
+    answer = since(of_slapd(standing_slapd.port), cursor)
+    assert (answer.verdict, answer.objects, answer.gone) == ("failed", {}, set())
+    assert answer.end is not None
+    assert answer.end.answered is Answered.CURSOR_REFUSED
+
+
+def test_when_a_container_is_renamed_everything_is_read(own_slapd: Slapd) -> None:
+    """The entries in it have other DNs, of which the server tells nothing."""
+    connector = of_slapd(own_slapd.port)
+    cursor = ask(connector).cursor
+    writer = Writer(own_slapd)
+    writer.add(f"ou=branch,{SUFFIX}", objectClass="organizationalUnit", ou="branch")
+    added = since(connector, cursor)
+    assert added.verdict == "complete"
+    writer.rename(f"ou=elsewhere,{SUFFIX}", "ou=abroad")
+    answer = since(connector, added.cursor)
+    assert answer.end is not None
+    assert answer.end.answered is Answered.CURSOR_REFUSED
+
+
+def test_without_a_log_there_are_no_changes(library: None, tmp_path: Path) -> None:
+    server = slapd.Slapd(tmp_path / "s", slapd.company(20, 1), log=0)
+    with slapd.running(server):
+        connector = of_slapd(server.port)
+        cursor = ask(connector).cursor
+        assert since(connector, cursor).verdict == "complete"
+        Writer(server).set(person_dn(1), mail="new@acme.example")
+        answer = since(connector, cursor)
+        assert answer.end is not None
+        assert answer.end.answered is Answered.CURSOR_REFUSED
+
+
+def test_who_asks_for_what_changes_silently_gets_no_cursor(standing_slapd: Slapd) -> None:
+    by_rule = ask(of_slapd(standing_slapd.port), wanted=Wanted({"users": frozenset({"memberOf"})}))
+    assert (by_rule.verdict, by_rule.cursor) == ("complete", "")
+    assert "rules of users ask for memberOf" in by_rule.remarks[0].reason
+    filtered = of_slapd(standing_slapd.port, sets={"users": {"filter": "(&(uid=*)(memberOf=cn=x,dc=y))"}})
+    assert "sets.users.filter asks for memberOf" in ask(filtered).remarks[0].reason
+
+
+def test_a_part_is_read_by_ids_and_by_an_attribute(own_slapd: Slapd) -> None:
+    connector = of_slapd(own_slapd.port)
+    first = ask(connector)
+    known = [first.objects["users"][person_dn(number)].id for number in (1, 2, 3)]
+    group = first.objects["groups"][f"cn=group2,ou=groups,{SUFFIX}"].id
+    writer = Writer(own_slapd)
+    writer.delete(person_dn(2))
+    writer.add_person(300, mail="*")
+    writer.add_person(301, mail="a)(uid=*")
+    wanted = Wanted(WANTED_ATTRIBUTES, members=frozenset({"groups"}), user_ids={"users": "mail"})
+    part = Part(user_ids=("*", "a)(uid=*", "u5@acme.example", "nobody"), objects=(*known, group))
+    answer = ask(connector, ReadRequest(part=part), wanted)
+    assert answer.verdict == "complete"
+    assert answer.end is not None
+    assert answer.end.answered is Answered.PART
+    assert set(answer.objects["users"]) == {person_dn(number) for number in (1, 3, 5, 300, 301)}
+    assert len(members(answer, "group2")) == 9
+    assert answer.gone == {known[1]}
+    unknown = Part(objects=(ObjectId("users", "*"), ObjectId("users", "no uuid"), ObjectId("elsewhere", "1")))
+    assert ask(connector, ReadRequest(part=unknown)).objects == {}
+
+
+WANTED_ATTRIBUTES = {"users": frozenset({"mail"}), "groups": frozenset({"cn"})}
+
+
+def test_the_first_of_several_values_counts_and_that_is_said(own_slapd: Slapd) -> None:
+    writer = Writer(own_slapd)
+    writer.add(
+        f"uid=many,ou=people,{SUFFIX}",
+        **{
+            "objectClass": "inetOrgPerson",
+            "uid": "many",
+            "cn": "Many",
+            "sn": "Many",
+            "displayName": "Many",
+            "mail": ["first@acme.example", "second@acme.example"],
+            "cn;lang-de": "Viele",
+        },
+    )
+    one = ask(of_slapd(own_slapd.port))
+    assert one.objects["users"][f"uid=many,ou=people,{SUFFIX}"].value["mail"] == "first@acme.example"
+    assert [remark.place for remark in one.remarks] == [f"uid=many,ou=people,{SUFFIX}"]
+    assert "lists: [mail]" in one.remarks[0].reason
+    listed = ask(of_slapd(own_slapd.port, lists=["MAIL"]))
+    assert listed.objects["users"][f"uid=many,ou=people,{SUFFIX}"].value["mail"] == [
+        "first@acme.example",
+        "second@acme.example",
+    ]
+    assert listed.remarks == []
+
+
+def test_values_that_are_no_text_are_converted_or_malformed(own_slapd: Slapd) -> None:
+    import ldap
+
+    connection = ldap.initialize(own_slapd.url)
+    connection.simple_bind_s(slapd.ADMIN, slapd.PASSWORD)
+    photo = b"\xff\xd8\xff\xe0"
+    connection.modify_s(person_dn(1), [(ldap.MOD_ADD, "jpegPhoto", [photo]), (ldap.MOD_ADD, "audio", [photo])])
+    wanted = Wanted({"users": frozenset({"jpegPhoto", "createTimestamp"})})
+    user = ask(of_slapd(own_slapd.port), wanted=wanted).objects["users"][person_dn(1)]
+    assert user.value["jpegPhoto"] == "/9j/4A=="
+    assert str(user.value["createTimestamp"]).endswith("Z")
+    assert "T" in str(user.value["createTimestamp"])
+    spoilt = ask(of_slapd(own_slapd.port), wanted=Wanted({"users": frozenset({"audio"})}))
+    assert spoilt.verdict == "partial"
+    assert [one.place for one in spoilt.malformed] == [person_dn(1)]
+    assert "audio is not text" in spoilt.malformed[0].reason
+    mended = ask(of_slapd(own_slapd.port, convert={"audio": "base64"}), wanted=Wanted({"users": frozenset({"audio"})}))
+    assert mended.verdict == "complete"
+
+
+def test_posix_groups_name_their_members_by_uid(own_slapd: Slapd) -> None:
+    writer = Writer(own_slapd)
+    for number in (1, 2):
+        writer.add(
+            f"uid=p{number},ou=elsewhere,{SUFFIX}",
+            objectClass=["account", "posixAccount"],
+            uid=f"p{number}",
+            cn=f"Posix {number}",
+            uidNumber=str(number),
+            gidNumber="7",
+            homeDirectory="/",
+        )
+    writer.add(
+        f"cn=staff,ou=elsewhere,{SUFFIX}", objectClass="posixGroup", cn="staff", gidNumber="7", memberUid=["p1", "p2"]
+    )
+    wanted = Wanted(
+        {"users": frozenset({"uidNumber"}), "groups": frozenset({"gidNumber"})}, members=frozenset({"groups"})
+    )
+    answer = ask(of_slapd(own_slapd.port, preset="posix"), wanted=wanted)
+    assert answer.verdict == "complete"
+    assert {name for one in answer.objects["users"].values() for name in one.names} == {"p1", "p2"}
+    staff = answer.objects["groups"][f"cn=staff,ou=elsewhere,{SUFFIX}"]
+    assert (staff.members, staff.value) == (("p1", "p2"), {"gidNumber": 7})
+
+
+def test_who_has_no_id_is_malformed(own_slapd: Slapd) -> None:
+    answer = ask(of_slapd(own_slapd.port, sets={"users": {"id": "employeeNumber"}}))
+    assert answer.verdict == "partial"
+    assert len(answer.malformed) == 60
+    assert "has no employeeNumber" in answer.malformed[0].reason
