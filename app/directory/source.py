@@ -99,7 +99,8 @@ class Answered(StrEnum):
     """What a read was about that did not read everything."""
 
     CHANGES = "changes"
-    """The objects that changed since the cursor: of each, all of its records, or ``Gone``."""
+    """The objects that changed since the cursor: of each, once, all of its records, or ``Gone``; of one that came and
+    went meanwhile ``Gone`` as well. Each ``Found`` names its origin."""
     PART = "part"
     """The objects that were asked for by ``ReadRequest.part``: of each, all of its records, or ``Gone``."""
     CURSOR_REFUSED = "cursorRefused"

@@ -37,6 +37,19 @@ class SourceState:
     """How many records of the last read could not be understood."""
     dangling: int = 0
     """How many of those that are kept refer to something that is nowhere in the directory."""
+    tells_changes: bool = False
+    """Whether it can be asked for changes: there is a cursor."""
+    last_answered: str = ""
+    """What its last read was about: ``changes``, ``part``, or empty: everything."""
+    last_read_seconds: float = 0
+    """How long its last read took."""
+    last_full_at: int | None = None
+    """When it was last read completely as a whole."""
+    refused: str = ""
+    """Why what it gave last is not taken although it was whole; empty: it is, or it was not whole."""
+    last_refusal: str = ""
+    """What was last refused, of its records by us or of our cursor by it; empty: nothing ever."""
+    last_refused_at: int | None = None
     kinds: Mapping[str, int] = field(default_factory=dict)
     """kind → how many of its records are kept, where somebody asked for that."""
 
@@ -75,6 +88,13 @@ def source_states(connection: Connection, *, by_kind: bool = False) -> list[Sour
             is_configured=row.position < UNCONFIGURED_POSITION,
             malformed=row.malformed,
             dangling=row.dangling,
+            tells_changes=bool(row.cursor),
+            last_answered=row.last_answered,
+            last_read_seconds=row.last_read_ms / 1000,
+            last_full_at=row.last_full_at,
+            refused=row.refused,
+            last_refusal=row.last_refusal,
+            last_refused_at=row.last_refused_at,
             kinds=kinds.get(row.source_id, {}),
         )
         for row in connection.execute(select(SOURCE).order_by(SOURCE.c.position, SOURCE.c.name))

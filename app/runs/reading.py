@@ -5,41 +5,28 @@ once. ``check`` does the same to a database of its own that goes away with it.
 """
 
 import tempfile
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from sqlalchemy import Engine
 
 from app.clock import Clock
 from app.database.engine import open_engine, reading
 from app.directory.casting import object_from_record
-from app.directory.guarded import GuardedSource, SideBySide
-from app.directory.policy import Policy
 from app.directory.settings import GuardSettings
-from app.directory.source import End, Found, Malformed, Remark, Source, Verdict
+from app.directory.source import Source, Verdict
 from app.model.contents import export_records, model_counts, source_states
 from app.model.refresh.changes import ChangeCounts
 from app.model.refresh.guard import Guard
-from app.model.refresh.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList, ProblemSort
+from app.model.refresh.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList
 from app.model.refresh.refresh import Refresh
 from app.model.refresh.replace import Replaced
 from app.model.refresh.staging import SourceError
+from app.plan.selection import Selection
+from app.runs.gathering import Gathering, ReadingProgress, policy_of
 from app.runs.oddities import Examined, odd_pairs
-from app.store.directory_tables import origin_text
 from app.store.schema import METADATA
-
-_PROGRESS_STEP = 1_000
-
-
-class ReadingProgress(Protocol):
-    """Who wants to know how many records have been read."""
-
-    def advance(self, n: int) -> None:
-        """``n`` more records have been read."""
-        ...
 
 
 class UnknownSourceError(ValueError):
@@ -63,6 +50,10 @@ class SourceReport:
     """kind → how many records of it it gave, for kinds of which it gave any."""
     seconds: float = 0
     """How long that took."""
+    answered: str = ""
+    """``changes`` or ``part``, where it was not about everything."""
+    gone: int = 0
+    """How many objects were told to be gone."""
 
 
 def source_sentence(name: str, verdict: str, reason: str) -> str:
@@ -125,6 +116,8 @@ def refresh(
     guard: GuardSettings | None = None,
     accept_empty: Collection[str] = (),
     accept_shrink: Collection[str] = (),
+    asked: Selection | None = None,
+    only: Collection[str] | None = None,
     progress: ReadingProgress | None = None,
     on_candidate: bool = False,
     problems: ProblemList | None = None,
@@ -134,7 +127,9 @@ def refresh(
     The sources are read side by side; one that hangs or fails does not stop the others, and its last good records stay
     in force. ``guard`` says how much may go at once (None: the default), where a source has none of its own.
     ``accept_empty`` names sources that are meant to be empty now, ``accept_shrink`` those that are meant to give less
-    than the guard lets go. Raises ``UnknownSourceError`` for a name that is not among the sources.
+    than the guard lets go. ``asked``: somebody wants to know about these organizations and users at once, and each
+    source is asked for no more, if it can be. ``only``: the names of the sources that are read; the others stay as they
+    are. Raises ``UnknownSourceError`` for a name that is not among the sources.
     """
     names = [source.name for source in sources]
     unknown = [name for name in (*accept_empty, *accept_shrink) if name not in names]
@@ -147,8 +142,11 @@ def refresh(
             names,
             guard=guard_from_settings(guard or GuardSettings()),
             guards={source.name: guard_from_settings(own) for source in sources if (own := policy_of(source).guard)},
+            only=only,
         )
-        reads = _read(sources, refreshing, clock, progress)
+        reads = Gathering(refreshing, clock, progress, asked).read(
+            {position: source for position, source in enumerate(sources) if only is None or source.name in only}
+        )
         for read in reads:
             problems.add_all(read.problems)
         outcome = refreshing.finish(accept_empty, accept_shrink)
@@ -164,7 +162,9 @@ def refresh(
                 records=staged.records,
                 malformed=staged.malformed,
                 kinds=dict(read.kinds),
-                seconds=read.seconds,
+                seconds=staged.seconds,
+                answered=staged.answered,
+                gone=read.gone,
             )
             for staged, read in zip(outcome.reads, reads, strict=True)
         ),
@@ -175,11 +175,6 @@ def refresh(
         problem_counts=problems.counts,
         seconds=(clock() - began).total_seconds(),
     )
-
-
-def policy_of(source: Source) -> Policy:
-    """What to go by when the source is read."""
-    return source.policy if isinstance(source, GuardedSource) else Policy()
 
 
 def guard_from_settings(settings: GuardSettings) -> Guard:
@@ -253,6 +248,7 @@ def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]
                 "records": source.records,
                 "malformed": source.malformed,
                 "seconds": round(source.seconds, 3),
+                "answered": source.answered or "everything",
             }
             for source in report.sources
         ],
@@ -292,56 +288,3 @@ def export(engine: Engine) -> Iterator[dict[str, object]]:
     """The access model as JSON objects, one per record, as a ``file`` source reads them back."""
     with reading(engine) as connection:
         yield from map(object_from_record, export_records(connection))
-
-
-@dataclass
-class _Read:
-    """One source while it is read."""
-
-    name: str
-    problems: ProblemList
-    records: int = 0
-    malformed: int = 0
-    kinds: Counter[str] = field(default_factory=Counter)
-    seconds: float = 0
-
-
-def _read(
-    sources: Sequence[Source], refreshing: Refresh, clock: Clock, progress: ReadingProgress | None
-) -> list[_Read]:
-    """Stages what the sources give, which are read side by side; how each of them was read, in their order."""
-    reads = [_Read(source.name, ProblemList()) for source in sources]
-    began, unreported = clock(), 0
-    with SideBySide() as side_by_side:
-        for position, source in enumerate(sources):
-            side_by_side.begin(position, source)
-        for position, steps in side_by_side.steps():
-            read = reads[position]
-            for step in steps:
-                if isinstance(step, Found):
-                    object_id, rule = step.origin or (None, "")
-                    origin = "" if object_id is None else origin_text(*object_id)
-                    refreshing.add(step.record, step.place, position=position, origin=origin, rule=rule)
-                    read.kinds[step.record.kind] += 1
-                    unreported += 1
-                elif isinstance(step, Malformed):
-                    read.malformed += 1
-                    read.problems.add(Problem(ProblemSort.MALFORMED, read.name, step.place, step.reason))
-                elif isinstance(step, Remark):
-                    read.problems.add(Problem(ProblemSort.REMARK, read.name, step.place, step.reason))
-                elif isinstance(step, End):
-                    read.records = read.kinds.total()
-                    read.seconds = (clock() - began).total_seconds()
-                    refreshing.end(
-                        records=read.records,
-                        malformed=read.malformed,
-                        verdict=step.verdict.value,
-                        reason=step.reason,
-                        position=position,
-                    )
-            if progress is not None and unreported >= _PROGRESS_STEP:
-                progress.advance(unreported)
-                unreported = 0
-    if progress is not None and unreported:
-        progress.advance(unreported)
-    return reads

@@ -46,6 +46,23 @@ class DirectorySourceRow(StoreTable, table=True):
     last_good_at: int | None = Field(default=None, sa_type=BigInteger)
     """When it was last read completely or partially."""
     last_complete_at: int | None = Field(default=None, sa_type=BigInteger)
+    last_answered: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """What the last read was about: empty: everything; ``changes`` or ``part``."""
+    last_read_ms: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
+    """How many milliseconds the last read took."""
+    cursor: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """From where changes can be asked for next: the kept records are as of it. Empty: only everything can be."""
+    settings_digest: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """Of the settings under which the cursor was given."""
+    last_full_at: int | None = Field(default=None, sa_type=BigInteger)
+    """When it was last read completely as a whole."""
+    refused: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """Why what it gave last is not taken although it was whole; empty: it is, or it was not whole."""
+    last_refusal: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """What was last refused, of its records by us or of our cursor by it."""
+    last_refused_at: int | None = Field(default=None, sa_type=BigInteger)
+    polled_at: int | None = Field(default=None, sa_type=BigInteger)
+    """When a worker last set out to ask it for changes between syncs."""
 
 
 class DirectoryStateRow(StoreTable, table=True):

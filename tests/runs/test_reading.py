@@ -481,7 +481,15 @@ def test_object_from_report_is_json(run: Refresh) -> None:
         "user": {"added": 1, "updated": 0, "removed": 0},
     }
     assert fields["sources"] == [
-        {"name": "a", "verdict": "complete", "reason": "", "records": 3, "malformed": 0, "seconds": 0.0}
+        {
+            "name": "a",
+            "verdict": "complete",
+            "reason": "",
+            "records": 3,
+            "malformed": 0,
+            "seconds": 0.0,
+            "answered": "everything",
+        }
     ]
     assert fields["problemCounts"] == {"dangling": 1}
     assert "revision" not in object_from_report(check([GivenSource("a")], clock=lambda: NOW))

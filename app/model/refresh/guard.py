@@ -8,15 +8,14 @@ failed until somebody says that it is meant. Judged is what the deltas hold, bef
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from shlex import quote
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, exists, func, select
 from sqlalchemy import delete as delete_from
 
-from app.model.refresh.changes import counted
-from app.model.refresh.scratch import SCRATCH_TABLES
-from app.model.refresh.staging import FAILED, StagedRead
+from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, same
+from app.model.refresh.staging import FAILED, StagedRead, refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +85,7 @@ def refuse_shrunk(
         for tables in SCRATCH_TABLES:
             connection.execute(delete_from(tables.delta).where(tables.delta.c.source_id.in_(list(reasons))))
     return [
-        replace(read, verdict=FAILED, reason=f"{reasons[read.source_id]}; {how_to_accept(read.name)}")
-        if read.source_id in reasons
-        else read
+        refuse(read, f"{reasons[read.source_id]}; {how_to_accept(read.name)}") if read.source_id in reasons else read
         for read in reads
     ]
 
@@ -99,12 +96,26 @@ def how_to_accept(name: str) -> str:
 
 
 def _gone(connection: Connection) -> dict[int, dict[str, int]]:
-    """Source → kind → how many of its records the deltas remove."""
+    """Source → kind → how many of its keys the deltas remove. What another object or rule gives as well is not gone."""
     found: dict[int, dict[str, int]] = {}
     for tables in SCRATCH_TABLES:
-        for source_id, counts in counted(connection, tables).items():
-            if counts.removed:
-                found.setdefault(source_id, {})[tables.kind] = counts.removed
+        delta, source = tables.delta, tables.source
+        other, kept = delta.alias("other"), delta.alias("kept")
+        removed = int(RowChange.REMOVE)
+        comes = exists().where(same(other, delta, tables.given_keys), other.c.change != removed)
+        stays = exists().where(
+            same(source, delta, tables.given_keys),
+            ~exists().where(same(kept, source, tables.source_keys), kept.c.change == removed),
+        )
+        keys = (
+            select(*(delta.c[name] for name in tables.given_keys))
+            .where(delta.c.change == removed, ~comes, ~stays)
+            .distinct()
+            .subquery()
+        )
+        counts = select(keys.c.source_id, func.count().label("gone")).group_by(keys.c.source_id)
+        for row in connection.execute(counts):
+            found.setdefault(row.source_id, {})[tables.kind] = row.gone
     return found
 
 
@@ -117,8 +128,11 @@ def _too_many(
         number = gone.get(tables.kind, 0)
         if number <= guard.count:
             continue
+        keys = select(*(tables.source.c[name] for name in tables.given_keys))
         kept = connection.execute(
-            select(func.count()).select_from(tables.source).where(tables.source.c.source_id.in_(source_ids))
+            select(func.count()).select_from(
+                keys.where(tables.source.c.source_id.in_(source_ids)).distinct().subquery()
+            )
         ).scalar_one()
         if guard.refuses(number, kept):
             found[tables.kind] = (number, kept)

@@ -16,7 +16,6 @@ from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
 from sqlalchemy import Connection, Engine, Table, insert, select, update
-from sqlalchemy import delete as delete_from
 
 from app.access.records import Record
 from app.clock import Clock, epoch_ms
@@ -24,6 +23,7 @@ from app.model.candidate import shadow
 from app.model.former import FORMER_PAYLOAD, may_keep_former
 from app.model.refresh.guard import Guard, refuse_shrunk
 from app.model.refresh.merge import dangling_by_source
+from app.model.refresh.parts import objects_of
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.replace import (
     STATE,
@@ -38,15 +38,22 @@ from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import (
     FAILED,
+    NOTHING_STAGED,
     SOURCE,
+    Begun,
     StagedRead,
     begin_reads,
     carry_out_source_changes,
     compute_source_changes,
     drop_duplicates,
+    drop_staged,
     judge,
+    last_staged,
     retained_source,
     sources_to_forget,
+    supersede_staged,
+    tell_gone,
+    tell_objects,
     unconfigured_sources,
 )
 from app.store.record_tables import VALUES_FROM_RECORD, Values
@@ -58,6 +65,9 @@ _BATCH_CHARACTERS = 4 * 1024 * 1024
 _ROWS_WORTH_ANALYZING = 1_000
 """From so many changed rows on the planner is told at once."""
 
+_GONE_AT_A_TIME = 500
+"""Objects that are gone wait for company until there are so many."""
+
 _TRIES_IN_SNAPSHOT = 2
 
 NO_GUARDS: Mapping[str, Guard] = MappingProxyType({})
@@ -65,6 +75,28 @@ NO_GUARDS: Mapping[str, Guard] = MappingProxyType({})
 
 Work = TypeVar("Work")
 Outcome = TypeVar("Outcome")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HowRead:
+    """What else there is to say of a read that has ended."""
+
+    answered: str = ""
+    """``CHANGES`` or ``PART``; empty: everything was read."""
+    cursor: str = ""
+    """From where changes can be asked for next."""
+    digest: str = ""
+    """Of the settings under which it was read."""
+    caught_up: bool = False
+    """Whether ``Refresh.caught_up`` has added what changed meanwhile."""
+    seconds: float = 0
+    """How long it took."""
+    cursor_refused: str = ""
+    """Why the source did not accept the cursor that it was asked with at first."""
+
+
+AS_A_WHOLE = HowRead()
+"""Everything was read of a source that knows no changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +122,11 @@ class Refresh:
         self._waiting: dict[str, list[Values]] = {tables.kind: [] for tables in SCRATCH_TABLES}
         self._waiting_rows = 0
         self._waiting_characters = 0
+        self._begun: dict[int, Begun] = {}
+        self._gone: dict[int, set[str]] = {}
+        """Position → objects of which nothing is left, until they are noted."""
+        self._follows: dict[int, dict[str, int]] = {}
+        """Position → the last numbers of what was staged when changes began to follow."""
         self._open: dict[int, StagedRead] = {}
         """Position → the read of the source that stands there in the configuration."""
         self._ended: dict[int, StagedRead] = {}
@@ -123,24 +160,44 @@ class Refresh:
         with self._session.change() as connection:
             _make_state(connection)
             begun = begin_reads(connection, names, names if only is None else only)
-        self._positions = {source_id: position for position, (source_id, _) in enumerate(begun)}
+        self._begun = dict(enumerate(begun))
+        self._positions = {one.source_id: position for position, one in self._begun.items()}
         self._open = {
             position: StagedRead(
-                source_id=source_id, name=name, position=position, number=number, records=0, verdict=FAILED, reason=""
+                source_id=begun.source_id,
+                name=names[position],
+                position=position,
+                number=begun.number,
+                records=0,
+                verdict=FAILED,
+                reason="",
             )
-            for position, (name, (source_id, number)) in enumerate(zip(names, begun, strict=True))
-            if number
+            for position, begun in self._begun.items()
+            if begun.number
         }
         self._guard = guard
         self._guards = {read.source_id: guards[read.name] for read in self._open.values() if read.name in guards}
 
-    def add(self, record: Record, place: str, *, position: int | None = None, origin: str = "", rule: str = "") -> None:
+    def begun(self, position: int) -> Begun:
+        """What is known of the source at that position."""
+        return self._begun[position]
+
+    def objects_of(
+        self, position: int, organization_ids: Collection[str], user_ids: Collection[str]
+    ) -> Sequence[tuple[str, str]] | None:
+        """The objects of the source at that position that gave records of these; None: they cannot be told."""
+        with self._session.snapshot() as connection:
+            return objects_of(connection, self._begun[position].source_id, organization_ids, user_ids)
+
+    def add(self, record: Record, place: str, *, origin: str = "", rule: str = "", position: int | None = None) -> None:
         """Stages a record of the source at that position; None: of the first that has not ended yet.
 
         ``origin``: the object that it was made from (``app.store.directory_tables.origin_text``), ``rule``: what made
-        it; both are empty where the source has no objects.
+        it, both empty where the source has no objects.
         """
         read = self._read_at(position)
+        if origin in self._gone.get(read.position, ()):
+            self._flush()
         values = VALUES_FROM_RECORD[record.kind](record)
         self._waiting[record.kind].append((*values, read.source_id, origin, rule, place))
         self._waiting_rows += 1
@@ -149,17 +206,70 @@ class Refresh:
         if self._waiting_rows >= _BATCH_ROWS or self._waiting_characters >= _BATCH_CHARACTERS:
             self._flush()
 
-    def end(self, *, records: int, verdict: str, reason: str, malformed: int = 0, position: int | None = None) -> None:
+    def gone(self, origin: str, *, position: int | None = None) -> None:
+        """Among changes: of this object nothing is left, whatever was added of it before."""
+        gone = self._gone.setdefault(self._read_at(position).position, set())
+        gone.add(origin)
+        if len(gone) >= _GONE_AT_A_TIME:
+            self._flush()
+
+    def again(self, position: int) -> None:
+        """The source at that position is read from the beginning: what was added of it is dropped."""
+        self._flush()
+        self._follows.pop(position, None)
+        with self._session.scratch() as connection:
+            drop_staged(connection, self._open[position].source_id)
+
+    def follow(self, position: int) -> None:
+        """All of the source was added; what is added of it from here on are changes since."""
+        self._flush()
+        with self._session.scratch() as connection:
+            self._follows[position] = last_staged(connection)
+
+    def caught_up(self, position: int, *, usable: bool) -> None:
+        """The changes that ``follow`` announced were added as well; unless they are ``usable``, they are dropped."""
+        self._flush()
+        source_id, before = self._open[position].source_id, self._follows.pop(position)
+        with self._session.scratch() as connection:
+            if usable:
+                tell_objects(connection, source_id, before)
+                supersede_staged(connection, source_id, before)
+            else:
+                drop_staged(connection, source_id, after=before)
+
+    def end(
+        self,
+        *,
+        records: int,
+        verdict: str,
+        reason: str,
+        malformed: int = 0,
+        position: int | None = None,
+        how: HowRead = AS_A_WHOLE,
+    ) -> None:
         """Closes the source at that position, as ``add``; the records of a failed read are dropped."""
         self._flush()
-        read = self._read_at(position)
-        read = replace(read, records=records, malformed=malformed, verdict=verdict, reason=reason)
+        open_read = self._read_at(position)
+        read = replace(
+            open_read,
+            records=records,
+            malformed=malformed,
+            verdict=verdict,
+            reason=reason,
+            answered=how.answered,
+            cursor=how.cursor,
+            digest=how.digest,
+            caught_up=how.caught_up,
+            seconds=how.seconds,
+            cursor_refused=how.cursor_refused,
+        )
         del self._open[read.position]
         self._ended[read.position] = read
-        if verdict == FAILED and records:
-            with self._session.scratch() as connection:
-                for tables in SCRATCH_TABLES:
-                    connection.execute(delete_from(tables.staged).where(tables.staged.c.source_id == read.source_id))
+        with self._session.scratch() as connection:
+            if verdict == FAILED:
+                drop_staged(connection, read.source_id)
+            elif how.answered:
+                tell_objects(connection, read.source_id, NOTHING_STAGED)
 
     def _read_at(self, position: int | None) -> StagedRead:
         return self._open[next(iter(self._open)) if position is None else position]
@@ -279,6 +389,11 @@ class Refresh:
             for values in self._waiting.values():
                 values.clear()
             self._waiting_rows = self._waiting_characters = 0
+        for position, gone in self._gone.items():
+            after = self._follows.get(position, NOTHING_STAGED)
+            with self._session.scratch() as connection:
+                tell_gone(connection, self._open[position].source_id, gone, after=after)
+        self._gone.clear()
 
 
 def _make_state(connection: Connection) -> None:

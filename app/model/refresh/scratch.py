@@ -208,6 +208,16 @@ GROUP_EDGE = Table(
 )
 """Groups in groups, for finding cycles."""
 
+TOLD_OBJECT = Table(
+    "refresh_told_object",
+    TEMPORARY,
+    Column("source_id", Integer, primary_key=True, autoincrement=False),
+    Column("origin", Text, primary_key=True),
+    prefixes=["TEMPORARY"],
+    sqlite_with_rowid=False,
+)
+"""Of which objects a read of changes, or of a part, says all that there is to say of them."""
+
 REACHED_FOLDER = Table(
     "refresh_reached_folder",
     TEMPORARY,

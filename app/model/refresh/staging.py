@@ -3,9 +3,10 @@
 The rules: ``app/model/README.md``, "Verdicts".
 
 A complete read replaces what the source said before; a partial one adds to it and updates it; a failed one changes
-nothing. Within one source the last record of a key counts. A source that held records and gives none is taken as failed
-until someone says that it is meant to be empty. So is one that was never read before and gives none while others hold
-some: it may be the wrong file.
+nothing. A read of changes, or of a part, does so for the objects that it tells of, and for nothing else. Within one
+source the last record of a key counts. A source that held records and gives none is taken as failed until someone says
+that it is meant to be empty. So is one that was never read before and gives none while others hold some: it may be the
+wrong file.
 
 The records of a source that is no longer configured stay until somebody says that they are to go (``Refresh.forget``).
 A source's name is its path unless it was given one, so another path is another source: nobody may lose access because a
@@ -14,13 +15,14 @@ setting was changed.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from sqlalchemy import Connection, Select, case, exists, func, insert, literal, or_, select, update
 from sqlalchemy import delete as delete_from
 
 from app.model.refresh.changes import carry_out, counted
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
-from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, ScratchTables, described, same
+from app.model.refresh.scratch import SCRATCH_TABLES, TOLD_OBJECT, RowChange, ScratchTables, described, same
 from app.model.refresh.session import RefreshSession
 from app.store.directory_tables import DirectorySourceRow
 from app.store.record_tables import core_table
@@ -28,7 +30,13 @@ from app.store.record_tables import core_table
 COMPLETE, PARTIAL, FAILED = "complete", "partial", "failed"
 """Verdicts, as ``directory`` names them."""
 
+CHANGES, PART = "changes", "part"
+"""What a read was about that did not read everything, as ``directory`` names it."""
+
 SOURCE = core_table(DirectorySourceRow)
+
+NOTHING_STAGED: Mapping[str, int] = MappingProxyType({})
+"""Nothing was staged before."""
 
 UNCONFIGURED_POSITION = 1_000_000
 """Sources that are kept although they are no longer configured stand behind all others."""
@@ -53,6 +61,34 @@ class StagedRead:
     reason: str
     malformed: int = 0
     """How many of its records could not be understood."""
+    answered: str = ""
+    """``CHANGES`` or ``PART``; empty: everything."""
+    cursor: str = ""
+    """From where changes can be asked for next; empty: only everything can be."""
+    digest: str = ""
+    """Of the settings under which it was read."""
+    caught_up: bool = False
+    """Whether what changed while everything was read was asked for afterwards, and is part of it."""
+    seconds: float = 0
+    """How long it took."""
+    refused: str = ""
+    """Why it failed although the source gave all that it was asked for; empty: it did not."""
+    cursor_refused: str = ""
+    """Why the source did not accept the cursor that it was asked with at first; empty: it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A read that begins, and what is known of the source. Times are epoch milliseconds."""
+
+    source_id: int
+    number: int
+    """Its number among the reads of this source; 0: it is not to be read."""
+    cursor: str
+    """From where changes can be asked for; empty: only everything can be."""
+    settings_digest: str
+    """Of the settings under which the cursor was given."""
+    last_full_at: int | None
 
 
 # Duplicates within a source.
@@ -108,16 +144,13 @@ def _drop_duplicates_of_kind(
 # The sources' kept records.
 
 
-def begin_reads(connection: Connection, names: Sequence[str], read: Collection[str]) -> list[tuple[int, int]]:
-    """Makes sure that the sources are known, and gives each its id and the number of the read that begins now; 0 for
-    those that are not to be ``read``."""
+def begin_reads(connection: Connection, names: Sequence[str], read: Collection[str]) -> list[Begun]:
+    """Makes sure that the sources are known, and numbers the reads that begin now: of those that are to be ``read``."""
     begun = []
     for position, name in enumerate(names):
-        found = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == name)).scalar()
-        if found is None:
-            found = connection.execute(
-                insert(SOURCE)
-                .values(
+        if connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == name)).first() is None:
+            connection.execute(
+                insert(SOURCE).values(
                     name=name,
                     position=position,
                     reads_begun=0,
@@ -126,19 +159,102 @@ def begin_reads(connection: Connection, names: Sequence[str], read: Collection[s
                     last_verdict="",
                     last_reason="",
                 )
-                .returning(SOURCE.c.source_id)
-            ).scalar_one()
-        if name not in read:
-            begun.append((int(found), 0))
-            continue
-        number = connection.execute(
-            update(SOURCE)
-            .where(SOURCE.c.source_id == found)
-            .values(reads_begun=SOURCE.c.reads_begun + 1)
-            .returning(SOURCE.c.reads_begun)
-        ).scalar_one()
-        begun.append((int(found), int(number)))
+            )
+        if name in read:
+            begins = update(SOURCE).where(SOURCE.c.name == name).values(reads_begun=SOURCE.c.reads_begun + 1)
+            connection.execute(begins)
+        row = connection.execute(select(SOURCE).where(SOURCE.c.name == name)).one()
+        begun.append(
+            Begun(
+                source_id=row.source_id,
+                number=row.reads_begun if name in read else 0,
+                cursor=row.cursor,
+                settings_digest=row.settings_digest,
+                last_full_at=row.last_full_at,
+            )
+        )
     return begun
+
+
+# What a read tells of single objects.
+
+
+def tell_objects(connection: Connection, source_id: int, after: Mapping[str, int]) -> None:
+    """Notes the objects whose records were staged for a source; ``after``: kind → only those behind this number."""
+    for tables in SCRATCH_TABLES:
+        staged = tables.staged
+        origins = (
+            select(staged.c.source_id, staged.c.origin)
+            .where(staged.c.source_id == source_id, staged.c.seq > after.get(tables.kind, 0))
+            .distinct()
+        )
+        tell(connection, origins)
+
+
+def tell(connection: Connection, objects: Select[tuple[int, str]]) -> None:
+    """Notes objects, whether they are noted or not."""
+    told = objects.subquery()
+    new = select(told).where(
+        ~exists().where(TOLD_OBJECT.c.source_id == told.c.source_id, TOLD_OBJECT.c.origin == told.c.origin)
+    )
+    connection.execute(insert(TOLD_OBJECT).from_select(["source_id", "origin"], new))
+
+
+def tell_gone(
+    connection: Connection, source_id: int, origins: Collection[str], *, after: Mapping[str, int] = NOTHING_STAGED
+) -> None:
+    """Notes objects of which nothing is left, and drops what was staged of them before, behind these numbers; a few
+    hundred at a time."""
+    for tables in SCRATCH_TABLES:
+        staged = tables.staged
+        connection.execute(
+            delete_from(staged).where(
+                staged.c.source_id == source_id,
+                staged.c.seq > after.get(tables.kind, 0),
+                staged.c.origin.in_(list(origins)),
+            )
+        )
+    noted = select(TOLD_OBJECT.c.origin).where(
+        TOLD_OBJECT.c.source_id == source_id, TOLD_OBJECT.c.origin.in_(list(origins))
+    )
+    new = set(origins) - set(connection.execute(noted).scalars())
+    if new:
+        rows = [{"source_id": source_id, "origin": origin} for origin in sorted(new)]
+        connection.execute(insert(TOLD_OBJECT), rows)
+
+
+def drop_staged(connection: Connection, source_id: int, *, after: Mapping[str, int] = NOTHING_STAGED) -> None:
+    """Drops what was staged for a source; ``after``: kind → only what stands behind this number."""
+    for tables in SCRATCH_TABLES:
+        staged = tables.staged
+        behind = staged.c.seq > after.get(tables.kind, 0)
+        connection.execute(delete_from(staged).where(staged.c.source_id == source_id, behind))
+    connection.execute(delete_from(TOLD_OBJECT).where(TOLD_OBJECT.c.source_id == source_id))
+
+
+def supersede_staged(connection: Connection, source_id: int, before: Mapping[str, int]) -> None:
+    """Drops, of what was staged for a source up to these numbers, what was told anew behind them."""
+    told = select(TOLD_OBJECT.c.origin).where(TOLD_OBJECT.c.source_id == source_id)
+    if connection.execute(told.limit(1)).first() is not None:
+        for tables in SCRATCH_TABLES:
+            staged = tables.staged
+            connection.execute(
+                delete_from(staged).where(
+                    staged.c.source_id == source_id,
+                    staged.c.seq <= before.get(tables.kind, 0),
+                    staged.c.origin.in_(told),
+                )
+            )
+    # What remains is all that there is: nothing more is to be said of single objects.
+    connection.execute(delete_from(TOLD_OBJECT).where(TOLD_OBJECT.c.source_id == source_id))
+
+
+def last_staged(connection: Connection) -> dict[str, int]:
+    """Kind → the number of the last record that was staged."""
+    return {
+        tables.kind: connection.execute(select(func.coalesce(func.max(tables.staged.c.seq), 0))).scalar_one()
+        for tables in SCRATCH_TABLES
+    }
 
 
 def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Collection[str]) -> list[StagedRead]:
@@ -148,29 +264,29 @@ def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Col
     judged = []
     for read in reads:
         row = kept.get(read.source_id)
-        if row is None or row.read_in_force > read.number:
+        is_whole = read.verdict == COMPLETE and not read.answered
+        if row is None or (row.read_in_force > read.number and not read.caught_up):
             judged.append(replace(read, verdict=FAILED, reason="another refresh that began later has been faster"))
-        elif read.verdict == COMPLETE and read.records == 0 and row.records > 0 and read.name not in accept_empty:
+        elif is_whole and read.records == 0 and row.records > 0 and read.name not in accept_empty:
             reason = (
                 f"is empty, but gave {row.records:,} record(s) before; if that is meant, "
                 f"confirm it once with --accept-empty {read.name}"
             )
-            judged.append(replace(read, verdict=FAILED, reason=reason))
-        elif (
-            read.verdict == COMPLETE
-            and read.records == 0
-            and in_force
-            and row.read_in_force == 0
-            and read.name not in accept_empty
-        ):
+            judged.append(refuse(read, reason))
+        elif is_whole and read.records == 0 and in_force and row.read_in_force == 0 and read.name not in accept_empty:
             reason = (
                 f"is read for the first time and is empty, while {in_force:,} record(s) of other sources are in force; "
                 f"if that is meant, confirm it once with --accept-empty {read.name}"
             )
-            judged.append(replace(read, verdict=FAILED, reason=reason))
+            judged.append(refuse(read, reason))
         else:
             judged.append(read)
     return judged
+
+
+def refuse(read: StagedRead, reason: str) -> StagedRead:
+    """A read that is not taken although the source gave all that it was asked for."""
+    return replace(read, verdict=FAILED, reason=reason, refused=reason)
 
 
 def sources_to_forget(connection: Connection, configured: Collection[int]) -> list[int]:
@@ -202,7 +318,9 @@ def unconfigured_sources(connection: Connection, configured: Collection[int]) ->
 def compute_source_changes(connection: Connection, reads: Sequence[StagedRead], forgotten: Collection[int]) -> None:
     """Fills the deltas with what the reads change in the sources' kept records."""
     usable = [read.source_id for read in reads if read.verdict != FAILED]
-    replaced = [read.source_id for read in reads if read.verdict == COMPLETE] + list(forgotten)
+    complete = [read for read in reads if read.verdict == COMPLETE]
+    replaced = [read.source_id for read in complete if not read.answered] + list(forgotten)
+    told_of = [read.source_id for read in complete if read.answered]
     for tables in SCRATCH_TABLES:
         staged, source, delta = tables.staged, tables.source, tables.delta
         connection.execute(delete_from(delta))
@@ -223,6 +341,17 @@ def compute_source_changes(connection: Connection, reads: Sequence[StagedRead], 
         if replaced:
             gone = select(*(source.c[name] for name in tables.source_keys), literal(int(RowChange.REMOVE))).where(
                 source.c.source_id.in_(replaced), ~exists().where(same(staged, source, tables.source_keys))
+            )
+            connection.execute(insert(delta).from_select(target_columns, gone))
+        if told_of:
+            # Told objects are few; each is looked up by its source and origin.
+            gone = (
+                select(*(source.c[name] for name in tables.source_keys), literal(int(RowChange.REMOVE)))
+                .select_from(TOLD_OBJECT.join(source, same(source, TOLD_OBJECT, ("source_id", "origin"))))
+                .where(
+                    TOLD_OBJECT.c.source_id.in_(told_of),
+                    ~exists().where(same(staged, source, tables.source_keys)),
+                )
             )
             connection.execute(insert(delta).from_select(target_columns, gone))
 
@@ -246,22 +375,41 @@ def carry_out_source_changes(
             moved = True
         carry_out(connection, tables, tables.source, tables.source_keys, tables.staged)
     for read in reads:
-        good = read.verdict != FAILED
-        values: dict[str, object] = {
-            "malformed": read.malformed,
-            "last_verdict": read.verdict,
-            "last_reason": read.reason,
-            "last_read_at": now_ms,
-            "records": SOURCE.c.records + difference.get(read.source_id, 0),
-        }
-        if good:
-            values |= {"last_good_at": now_ms, "read_in_force": read.number}
-        if read.verdict == COMPLETE:
-            values["last_complete_at"] = now_ms
+        values = _state_after(read, now_ms)
+        values["records"] = SOURCE.c.records + difference.get(read.source_id, 0)
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == read.source_id).values(values))
     if forgotten:
         connection.execute(delete_from(SOURCE).where(SOURCE.c.source_id.in_(list(forgotten))))
     return moved
+
+
+def _state_after(read: StagedRead, now_ms: int) -> dict[str, object]:
+    """What is remembered of a source after a read of it; its cursor moves only with the records that it is about."""
+    values: dict[str, object] = {
+        "malformed": read.malformed,
+        "last_verdict": read.verdict,
+        "last_reason": read.reason,
+        "last_read_at": now_ms,
+        "last_read_ms": round(read.seconds * 1000),
+        "last_answered": read.answered,
+        "refused": read.refused,
+    }
+    refusal = read.refused or (read.cursor_refused and f"it did not accept the cursor: {read.cursor_refused}")
+    if refusal:
+        values |= {"last_refusal": refusal, "last_refused_at": now_ms}
+    if read.verdict != FAILED:
+        values["last_good_at"] = now_ms
+        # One that caught up may have begun before another one that is in force.
+        values["read_in_force"] = case(
+            (SOURCE.c.read_in_force > read.number, SOURCE.c.read_in_force), else_=literal(read.number)
+        )
+    if read.verdict == COMPLETE:
+        values["last_complete_at"] = now_ms
+        if read.answered != PART:
+            values["cursor"] = read.cursor
+        if not read.answered:
+            values |= {"settings_digest": read.digest, "last_full_at": now_ms}
+    return values
 
 
 def _note_positions(connection: Connection, wanted: Mapping[int, int], forgotten: Collection[int]) -> bool:

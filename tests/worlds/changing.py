@@ -1,0 +1,121 @@
+"""A source that changes, told as a log: everything, what changed since a cursor, or a part; and it breaks off as told.
+
+It holds objects, each with the records that are made from it. ``put`` and ``remove`` change it; each change takes the
+next number, and a cursor is the number of the last change that a read knows of. ``faults`` says what goes wrong with
+the next reads, one each.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from enum import Enum
+
+from app.access.records import Record
+from app.directory.source import (
+    EVERYTHING,
+    Answered,
+    End,
+    Found,
+    Gone,
+    Malformed,
+    ObjectId,
+    Origin,
+    Reading,
+    ReadRequest,
+    Verdict,
+)
+
+
+class Fault(Enum):
+    """What goes wrong with one read."""
+
+    CUT = "the connection was cut"
+    """Half of what there is to say is said, and then that the read failed."""
+    PARTIAL = "a page was refused"
+    """Half of it is said, and that something is missing."""
+    MALFORMED = "an object was not understood"
+    """All of it but one object is said, and that something is missing."""
+    REFUSED = "the cursor is too old"
+    """Changes are not told; a read of everything goes well."""
+    BROKEN = "a defect"
+    """The source raises in the middle."""
+    MOVED = "it changed while it was read"
+    """No fault: ``meanwhile`` is called in the middle, and the read goes on with what it saw at its beginning."""
+
+
+class ChangingSource:
+    """The source; ``objects`` is what it holds now: (set, id) → records."""
+
+    def __init__(self, name: str, *, tells_changes: bool = True, tells_parts: bool = True) -> None:
+        self.name = name
+        self.objects: dict[ObjectId, list[Record]] = {}
+        self.faults: deque[Fault] = deque()
+        self.asked: list[ReadRequest] = []
+        """What it was asked for, the latest last."""
+        self.forgets_before = 0
+        """Cursors of earlier changes are refused."""
+        self._tells_changes = tells_changes
+        self._tells_parts = tells_parts
+        self._log: list[ObjectId] = []
+
+    def put(self, object_id: str, *records: Record, object_set: str = "rows") -> None:
+        """Makes these the records of an object."""
+        one = ObjectId(object_set, object_id)
+        self.objects[one] = list(records)
+        self._log.append(one)
+
+    def remove(self, object_id: str, *, object_set: str = "rows") -> None:
+        """Takes an object away; one that is not there was never there."""
+        one = ObjectId(object_set, object_id)
+        if self.objects.pop(one, None) is not None:
+            self._log.append(one)
+
+    def meanwhile(self) -> None:
+        """What happens in the middle of a read with ``Fault.MOVED``; to be replaced."""
+
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+        """What there is to say, with the next fault."""
+        self.asked.append(request)
+        fault = self.faults.popleft() if self.faults else None
+        cursor = str(len(self._log)) if self._tells_changes else ""
+        if request.since and self._tells_changes:
+            if fault is Fault.REFUSED or int(request.since) < self.forgets_before:
+                yield End(Verdict.FAILED, Fault.REFUSED.value, answered=Answered.CURSOR_REFUSED)
+                return
+            changed = sorted(set(self._log[int(request.since) :]))
+            yield from self._told(changed, fault, End(Verdict.COMPLETE, "", cursor, Answered.CHANGES))
+        elif request.part is not None and self._tells_parts:
+            asked = {*request.part.objects, *self._about(request.part.organization_ids, request.part.user_ids)}
+            yield from self._told(sorted(asked), fault, End(Verdict.COMPLETE, answered=Answered.PART))
+        else:
+            yield from self._told(sorted(self.objects), fault, End(Verdict.COMPLETE, "", cursor))
+
+    def _about(self, organization_ids: Iterable[str], user_ids: Iterable[str]) -> Iterator[ObjectId]:
+        wanted = {*organization_ids, *user_ids}
+        for one, records in self.objects.items():
+            if any(wanted & {*record.key[1:]} for record in records):
+                yield one
+
+    def _told(self, objects: list[ObjectId], fault: Fault | None, end: End) -> Reading:
+        seen = {one: list(self.objects[one]) for one in objects if one in self.objects}
+        for number, one in enumerate(objects):
+            if number * 2 >= len(objects):
+                if fault is Fault.BROKEN:
+                    raise RuntimeError(Fault.BROKEN.value)
+                if fault is Fault.CUT or fault is Fault.PARTIAL:
+                    break
+                if fault is Fault.MOVED:
+                    fault = None
+                    self.meanwhile()
+            if fault is Fault.MALFORMED and number == 0:
+                yield Malformed(f"{self.name}:{one.id}", Fault.MALFORMED.value)
+                continue
+            if one not in seen:
+                yield Gone(one)
+            for rule, record in enumerate(seen.get(one, ()), 1):
+                yield Found(record, f"{self.name}:{one.id}", Origin(one, str(rule)))
+        if fault is Fault.CUT:
+            yield End(Verdict.FAILED, fault.value, answered=end.answered)
+        elif fault is Fault.PARTIAL or (fault is Fault.MALFORMED and objects):
+            yield End(Verdict.PARTIAL, fault.value, answered=end.answered)
+        else:
+            yield end
