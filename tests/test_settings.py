@@ -50,7 +50,11 @@ def test_documented_file_is_plain_yaml() -> None:
         ("directory: {sources: [{type: file, path: a, poll: soon}]}\n", "directory.sources[0]"),
         ("backend: {base_url: ftp://x}\n", "backend.base_url: "),
         ("backend: {batch_size: 0}\n", "backend.batch_size: "),
-        ("directory: {sources: [{type: ldap}]}\n", "directory.sources[0].type: should be 'file', not \"ldap\""),
+        ("directory: {sources: [{type: pigeon}]}\n", "directory.sources[0].type: should be 'file', 'ldap'"),
+        (
+            "directory: {sources: [{type: ldap, url: 'ldaps://dc1', base: dc=x, preset: posix}]}\n",
+            "sources[0].map: is missing",
+        ),
         ("directory: {sources: [{type: file}]}\n", "directory.sources[0].path: is missing"),
         ("directory: {sources: [{type: file, path: x, pth: y}]}\n", "directory.sources[0].pth: not a setting"),
         ("directory: {sources: {type: file}}\n", "directory.sources: should be a list"),

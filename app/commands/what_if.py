@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from app.commands.frame import CommandError
 from app.directory.configured import sources_from_settings
-from app.directory.settings import DirectorySettings, FileSourceSettings
+from app.directory.settings import DirectorySettings, FileSourceSettings, SourceSettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
 from app.runs.what_if import WhatIf
 
@@ -64,7 +64,7 @@ def replace_sources(directory: DirectorySettings, given: Sequence[str]) -> Repla
     return _made(directory, sources, WhatIf(files=tuple(files.values())))
 
 
-def _made(directory: DirectorySettings, sources: Sequence[FileSourceSettings], what_if: WhatIf) -> ReplacedSources:
+def _made(directory: DirectorySettings, sources: Sequence[SourceSettings], what_if: WhatIf) -> ReplacedSources:
     return ReplacedSources(directory.model_copy(update={"sources": tuple(sources)}), what_if)
 
 

@@ -40,6 +40,11 @@ def of_type(models: Sequence[type[BaseModel]], item: Nested) -> list[type[BaseMo
     return tagged or list(models)
 
 
+def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model, as settings call them: a word of Python's (``from``) is an alias."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
 def is_section(model: type[BaseModel], key: str) -> bool:
     field = model.model_fields.get(key)
     return field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
@@ -48,7 +53,8 @@ def is_section(model: type[BaseModel], key: str) -> bool:
 def field_at(model: type[BaseModel], path: Sequence[str]) -> FieldInfo | None:
     models, field = [model], None
     for step in path:
-        field = next((one.model_fields[step] for one in models if step in one.model_fields), None)
+        fields = (fields_of(one) for one in models)
+        field = next((known[step] for known in fields if step in known), None)
         if field is None:
             return None
         models = models_in(field.annotation)
@@ -65,7 +71,7 @@ def is_secret(key: str, field: FieldInfo | None) -> bool:
 
 
 def known_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
+    for name, field in fields_of(model).items():
         yield prefix + name
         for inner in models_in(field.annotation):
             yield from known_keys(inner, f"{prefix}{name}.")

@@ -3,10 +3,14 @@
 from pathlib import Path
 from threading import Event
 
+from app.directory.connectors.ldap.connector import LdapConnector
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
+from app.directory.mapping.rules import Rules
+from app.directory.mapping.source import MappedSource
+from app.directory.mapping.spool import SpoolFile
 from app.directory.policy import Policy
-from app.directory.settings import DirectorySettings, SourceSettings
+from app.directory.settings import DirectorySettings, LdapSourceSettings, SourceSettings
 from app.directory.source import Source
 
 
@@ -29,6 +33,9 @@ def sources_from_settings(
     ]
 
 
-def source_from_settings(settings: SourceSettings, spool: Path | None = None) -> Source:  # noqa: ARG001 - files need none
+def source_from_settings(settings: SourceSettings, spool: Path | None = None) -> Source:
     """The source of one entry, without a guard before it."""
+    if isinstance(settings, LdapSourceSettings):
+        spooled = SpoolFile.of(spool, settings.source_name)
+        return MappedSource(settings.source_name, LdapConnector(settings), Rules(settings.map), spooled)
     return FileSource(settings.path, name=settings.source_name)

@@ -7,6 +7,9 @@ from typing import Annotated, Literal
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from app.directory.connectors.ldap.settings import LdapConnectionSettings
+from app.directory.mapping.settings import RuleSettings
+
 
 def _usable_path(path: Path) -> Path:
     if "\0" in str(path) or not path.name or len(str(path)) > 1000:
@@ -71,7 +74,31 @@ class FileSourceSettings(SourceBase):
         return self.name or str(self.path)
 
 
-SourceSettings = Annotated[FileSourceSettings, Field(discriminator="type")]
+class LdapSourceSettings(LdapConnectionSettings, SourceBase):
+    """A directory in LDAP, and rules that make records of its objects."""
+
+    type: Literal["ldap"]
+    """Which sort of source this is."""
+    map: Annotated[tuple[RuleSettings, ...], Field(min_length=1)]
+    """The rules, in their order."""
+
+    @model_validator(mode="after")
+    def _rules_read_sets_that_are_there(self) -> "LdapSourceSettings":
+        known = self.sets_in_force()
+        for number, rule in enumerate(self.map, start=1):
+            if rule.from_ not in known:
+                raise ValueError(
+                    f"map: rule {number} reads from {rule.from_}, and there are {', '.join(known)}; sets may add others"
+                )
+        return self
+
+    @property
+    def source_name(self) -> str:
+        """The name in force."""
+        return self.name or f"{self.url}/{self.base}"
+
+
+SourceSettings = Annotated[FileSourceSettings | LdapSourceSettings, Field(discriminator="type")]
 
 
 class DirectorySettings(BaseModel):

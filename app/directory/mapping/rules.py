@@ -3,6 +3,7 @@
 Semantics: ``app/directory/mapping/README.md``.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -63,6 +64,9 @@ NOT_MATCHED: Final = Skipped("when is false")
 ATTRIBUTE_MISSING: Final = Skipped("when names an attribute that is missing")
 NOBODY: Final = Skipped("the member is nobody of whom a user is made")
 
+_PLAIN = re.compile(rf"\s*{IT}\.([A-Za-z_][A-Za-z0-9_]*)\s*")
+"""An expression that is an attribute."""
+
 _Evaluate = Callable[[Asked], object]
 
 
@@ -87,6 +91,9 @@ class Rule:
         self._of_member = [(name, one.evaluate) for name, one in self._fields if MEMBER in one.names]
         self._alias_of_object = [one.evaluate for one in self._aliases]
         self._when_of_member = self._when is not None and MEMBER in self._when.names
+        plain = _PLAIN.fullmatch(str(settings.fields.get("userId", "")))
+        self.user_id = plain[1] if plain else ""
+        """The attribute that is the ``userId`` as it stands; empty: it is worked out in some other way."""
         self.makes = frozenset(self._constants) | {name for name, _ in self._fields}
         """The names of the fields that its records may have."""
 
@@ -244,6 +251,14 @@ class Rules:
                     break
         return member
 
+    def _user_ids(self) -> Mapping[str, str]:
+        """Set → the attribute that its users' ids are. Where rules take several, nobody is found by one of them."""
+        found: dict[str, set[str]] = {}
+        for rule in self.all:
+            if rule.kind == User.kind and not rule.each:
+                found.setdefault(rule.set, set()).add(rule.user_id)
+        return {name: one for name, attributes in found.items() if len(attributes) == 1 and (one := min(attributes))}
+
     def _wanted(self) -> Wanted:
         attributes: dict[str, frozenset[str]] = {}
         for rule in self.all:
@@ -257,6 +272,7 @@ class Rules:
         return Wanted(
             attributes=attributes,
             members=frozenset(self.each),
+            user_ids=self._user_ids(),
             member_sets=frozenset(attributes) if self.each else frozenset(),
         )
 

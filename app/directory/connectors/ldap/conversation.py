@@ -13,7 +13,7 @@ from app.directory.source import Answered, Malformed, ObjectId, Part, ReadReques
 
 Told = Iterator[DirectoryObject | ObjectGone | Malformed]
 
-_NOT_UNDERSTOOD = "{} objects were not understood"
+_NOT_UNDERSTOOD = "{} object(s) were not understood"
 
 
 def conversation(settings: LdapConnectionSettings, wanted: Wanted, request: ReadRequest) -> Objects:
@@ -37,9 +37,10 @@ def conversation(settings: LdapConnectionSettings, wanted: Wanted, request: Read
                 yield from set_reader.remarks()
             if no_cursor:
                 yield Remark(settings.url, f"no changes can be asked for, so everything is read each time: {no_cursor}")
-            if reader.partial or malformed:
-                reason = reader.partial or _NOT_UNDERSTOOD.format(malformed)
-                yield ObjectsEnd(Verdict.PARTIAL, reason, "", answered)
+            if reader.partial:
+                yield ObjectsEnd(Verdict.PARTIAL, reader.partial, "", answered)
+            elif malformed:
+                yield ObjectsEnd(Verdict.PARTIAL, _NOT_UNDERSTOOD.format(malformed), cursor, answered)
             else:
                 yield ObjectsEnd(Verdict.COMPLETE, "", cursor, answered)
     except LdapTroubleError as error:

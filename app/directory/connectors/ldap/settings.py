@@ -25,6 +25,8 @@ _SCHEMES = ("ldaps", "ldap", "ldapi")
 
 
 def _usable_url(url: str) -> str:
+    if re.search(r"[\s,\x00-\x1f]", url):
+        raise ValueError("should name one server, without blanks")
     try:
         parts = urlsplit(url)
         port_is_fine = parts.port is None or parts.port > 0
@@ -36,8 +38,6 @@ def _usable_url(url: str) -> str:
         raise ValueError("should hold no user and password; they go into bind_dn and bind_password")
     if parts.query or parts.fragment or parts.path not in ("", "/") or not parts.netloc or not port_is_fine:
         raise ValueError("should be ldaps://HOST or ldaps://HOST:PORT and no more; the base goes into base")
-    if re.search(r"[\s,\x00-\x1f]", url):
-        raise ValueError("should name one server, without blanks")
     return url.rstrip("/")
 
 

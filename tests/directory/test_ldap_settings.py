@@ -1,0 +1,160 @@
+"""The settings of directories in LDAP: what is refused before anybody is asked, and what presets say."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+
+from app.directory.configured import sources_from_settings
+from app.directory.connectors.ldap.presets import Conversion, PresetName, preset
+from app.directory.connectors.ldap.settings import LdapConnectionSettings, is_loopback
+from app.directory.connectors.ldap.values import CONVERSIONS
+from app.directory.settings import DirectorySettings, LdapSourceSettings
+from app.settings import load_settings
+
+RULE = {"from": "users", "user": {"userId": "it.uid", "name": "it.cn", "email": "it.mail"}}
+PLAIN = {"url": "ldaps://dc1.corp.example", "base": "DC=corp,DC=example", "preset": "active_directory"}
+
+
+def made(**settings: object) -> LdapConnectionSettings:
+    return LdapConnectionSettings.model_validate(PLAIN | settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"url": "https://dc1"}, "should begin with ldaps://, ldap:// or ldapi://"),
+        ({"url": "dc1.corp.example"}, "should begin with ldaps://"),
+        ({"url": "ldaps://"}, "should be ldaps://HOST"),
+        ({"url": "ldaps://dc1:70000"}, "not an address"),
+        ({"url": "ldaps://dc1/DC=corp"}, "the base goes into base"),
+        ({"url": "ldaps://dc1?sub"}, "the base goes into base"),
+        ({"url": "ldaps://a ldaps://b"}, "should name one server"),
+        ({"url": "ldaps://me:secret@dc1"}, "should hold no user and password"),
+        ({"url": "ldap://dc1"}, "url: ldap:// without starttls would send names and the password readable"),
+        ({"url": "ldap://10.0.0.1"}, "url: ldap:// without starttls"),
+        ({"url": "ldap://127.0.0.1.corp.example"}, "url: ldap:// without starttls"),
+        ({"starttls": True}, "starttls belongs to ldap://"),
+        ({"base": "corp.example"}, "not a DN"),
+        ({"preset": "novell"}, "preset"),
+        (
+            {"bind_dn": "CN=usher"},
+            "bind_password is empty: servers take a bind_dn without a password for somebody anon",
+        ),
+        ({"bind_password": "x"}, "bind_password is given without bind_dn"),
+        ({"bind_dn": "a", "bind_password": "x", "sasl": "gssapi"}, "sasl: gssapi needs no bind_dn"),
+        ({"sasl": "digest-md5"}, "sasl"),
+        ({"cert_file": "a.pem"}, "cert_file and key_file belong together"),
+        ({"connect_timeout": 0}, "connect_timeout"),
+        ({"answer_timeout": 0}, "answer_timeout"),
+        ({"page_size": 0}, "page_size"),
+        ({"sets": {"users": {"filter": "objectClass=person"}}}, "not an LDAP filter"),
+        ({"sets": {"users": {"filter": "(&(a=b)"}}}, "as many"),
+        ({"sets": {"devices": {"id": "cn"}}}, "sets.devices: the preset has no such set"),
+        ({"sets": {"users": {"fitler": "(a=b)"}}}, "fitler"),
+        ({"sets": {"users": {"id": "object GUID"}}}, "not the name of an attribute"),
+        ({"lists": ["a b"]}, "not the name of an attribute"),
+        ({"convert": {"x": "number"}}, "convert"),
+        ({"tls_check": False}, "tls_check"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings: dict[str, object], says: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(says)):
+        made(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"url": "ldap://localhost"},
+        {"url": "ldap://127.8.9.1:3389"},
+        {"url": "ldap://[::1]"},
+        {"url": "ldapi://%2Frun%2Fslapd%2Fldapi", "sasl": "external"},
+        {"url": "ldap://dc1", "starttls": True},
+        {"url": "ldap://dc1", "allow_plaintext": True},
+        {"sasl": "gssapi"},
+        {"cert_file": "a.pem", "key_file": "a.key", "sasl": "external"},
+        {"sets": {"devices": {"id": "cn", "filter": "(objectClass=device)"}}},
+    ],
+)
+def test_what_is_safe_is_taken(settings: dict[str, object]) -> None:
+    assert made(**settings).url.startswith("ldap")
+
+
+def test_a_name_that_looks_like_this_machine_is_none() -> None:
+    assert not is_loopback("ldap://localhost.corp.example")
+    assert not is_loopback("ldap://127.0.0.1.nip.io")
+    assert is_loopback("ldap://LOCALHOST:389")
+
+
+@pytest.mark.parametrize("name", get_args(PresetName))
+def test_every_preset_has_people_and_groups(name: PresetName) -> None:
+    known = preset(name)
+    assert list(known.sets) == ["users", "groups"]
+    for one in known.sets.values():
+        assert one.filter is not None
+        assert one.id is not None
+    assert known.sets["groups"].members
+    assert not {attribute.lower() for attribute in known.lists} & {
+        one.id.lower() for one in known.sets.values() if one.id
+    }
+
+
+def test_conversions_in_settings_are_those_that_there_are() -> None:
+    assert set(get_args(Conversion)) == set(CONVERSIONS)
+
+
+def test_sets_are_the_presets_with_what_is_otherwise() -> None:
+    settings = made(sets={"users": {"below": "OU=People"}, "devices": {"filter": "(objectClass=device)", "id": "cn"}})
+    sets = settings.sets_in_force()
+    assert list(sets) == ["users", "groups", "devices"]
+    assert sets["users"].below == "OU=People"
+    assert sets["users"].id == "objectGUID"
+    assert sets["users"].filter == preset("active_directory").sets["users"].filter
+    assert settings.preset_in_force().convert["userAccountControl"] == "integer"
+    assert made(convert={"x": "sid"}, lists=["y"]).preset_in_force().convert["x"] == "sid"
+
+
+def source(**settings: object) -> dict[str, object]:
+    return PLAIN | {"type": "ldap", "map": [RULE]} | settings
+
+
+def test_a_source_is_made_of_the_settings() -> None:
+    settings = DirectorySettings.model_validate({"sources": [source(), source(name="ad")]})
+    assert [one.name for one in sources_from_settings(settings)] == [
+        "ldaps://dc1.corp.example/DC=corp,DC=example",
+        "ad",
+    ]
+
+
+def test_a_rule_reads_from_a_set_that_is_there() -> None:
+    with pytest.raises(ValidationError, match="map: rule 1 reads from people, and there are users, groups"):
+        DirectorySettings.model_validate({"sources": [source(map=[RULE | {"from": "people"}])]})
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        DirectorySettings.model_validate({"sources": [source(map=[])]})
+
+
+def test_what_the_records_depend_on_is_told_apart_and_the_password_is_not() -> None:
+    one = LdapSourceSettings.model_validate(source(bind_dn="a", bind_password="first-password"))
+    other = LdapSourceSettings.model_validate(source(bind_dn="a", bind_password="second-password"))
+    assert one.digest == other.digest
+    assert one.digest != LdapSourceSettings.model_validate(source(base="DC=other")).digest
+    assert "first-password" not in repr(one)
+    assert "first-password" not in str(one.identity())
+    assert "first-password" not in str(one.model_dump(mode="json"))
+
+
+def test_the_example_is_one(tmp_path: Path) -> None:
+    """With its secrets where it says that they are."""
+    text = Path("config/examples/active-directory.yaml").read_text("utf-8")
+    secret = tmp_path / "secret"
+    secret.write_text("sesame")
+    copy = tmp_path / "usher.yaml"
+    copy.write_text(re.sub(r"/run/secrets/\w+", str(secret), text))
+    directory = load_settings(copy, environment={}).settings.directory
+    ad = directory.sources[0]
+    assert isinstance(ad, LdapSourceSettings)
+    assert ad.bind_password.get_secret_value() == "sesame"
+    assert [one.name for one in sources_from_settings(directory)] == ["ad"]
