@@ -53,7 +53,7 @@ def test_documented_file_is_plain_yaml() -> None:
         ("directory: {sources: [{type: pigeon}]}\n", "directory.sources[0].type: should be 'file', 'ldap'"),
         (
             "directory: {sources: [{type: ldap, url: 'ldaps://dc1', base: dc=x, preset: posix}]}\n",
-            "sources[0].map: is missing",
+            "directory.sources[0].map: is missing",
         ),
         ("directory: {sources: [{type: file}]}\n", "directory.sources[0].path: is missing"),
         ("directory: {sources: [{type: file, path: x, pth: y}]}\n", "directory.sources[0].pth: not a setting"),
