@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -222,20 +222,31 @@ def open_store(settings: Settings) -> Engine:
 
 def known_sources(settings: Settings) -> Mapping[str, SourceState]:
     """What is in force of each source, by name, as far as the database can tell without being changed."""
-    try:
+    with store_as_it_is(settings) as engine:
+        if engine is None:
+            return {}
+        try:
+            with reading(engine) as connection:
+                return {state.name: state for state in source_states(connection, by_kind=True)}
+        except (SQLAlchemyError, OSError):
+            return {}
+
+
+@contextmanager
+def store_as_it_is(settings: Settings) -> Iterator[Engine | None]:
+    """Usher's own database for somebody who changes nothing; None: it is not there, away, or of another version."""
+    engine, usable = None, False
+    with suppress(DatabaseUrlError):
         url = parse_url(settings.database_url)
-        if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
-            return {}
-        engine = open_engine(settings.database_url, pool_size=1)
-    except DatabaseUrlError:
-        return {}
+        if url.get_backend_name() != "sqlite" or Path(str(url.database)).exists():
+            engine = open_engine(settings.database_url, pool_size=1)
+    if engine is None:
+        yield None
+        return
     try:
-        if pending(engine, STORE_MIGRATIONS):
-            return {}
-        with reading(engine) as connection:
-            return {state.name: state for state in source_states(connection, by_kind=True)}
-    except (SQLAlchemyError, SchemaNewerError, ForeignDatabaseError, OSError):
-        return {}
+        with suppress(SQLAlchemyError, SchemaNewerError, ForeignDatabaseError, OSError):
+            usable = not pending(engine, STORE_MIGRATIONS)
+        yield engine if usable else None
     finally:
         engine.dispose()
 

@@ -14,6 +14,7 @@ import orjson
 from app.bootstrap import application, known_sources, require_sources
 from app.clock import utc_now
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
+from app.commands.preview import preview
 from app.database.engine import reading
 from app.database.private import make_file
 from app.directory.configured import sources_from_settings
@@ -43,6 +44,8 @@ _LISTED = 50
 def directory() -> None:
     """Look at the directory's sources, and read them."""
 
+
+directory.add_command(preview)
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

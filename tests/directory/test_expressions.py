@@ -75,14 +75,14 @@ def test_values(text: str, value: object) -> None:
     ("text", "reason"),
     [
         ("it.cn.substring(40)", "greater than <string>.size()"),
-        ("it.mail + 1", "No matching overloads"),
+        ("it.mail + 1", "+ does not take values of such types; here it is asked to take (string, int)"),
         ("it.userAccountControl / 0", "divide by zero"),
         ('it.cn.matches(it.cn + "(")', "invalid regular expression"),
         ('{"a": "viewer"}[it.cn]', "its table has no 'org-acme'"),
         ('duration("3s")', "gives a duration, which no record can hold"),
         ('b"abc"', "gives bytes"),
         ("type(it)", "gives a type"),
-        ("lower(it.userAccountControl)", "No matching overloads"),
+        ("lower(it.userAccountControl)", "lower does not take values of such types"),
         ("it.mail.further", "Applying SELECT"),
     ],
 )

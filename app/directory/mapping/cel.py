@@ -256,6 +256,7 @@ _PLAIN: Final = frozenset({bool, int, float, list, dict})
 _MISSING = re.compile(r'^NOT_FOUND: Key not found in map : "?(.*?)"?$', re.DOTALL)
 _UNKNOWN = re.compile(r"<input>:(\d+:\d+): undeclared reference to '([^']*)'")
 _PLACE = re.compile(r"<input>:1:(\d+): ")
+_OVERLOAD = re.compile(r"No matching overloads found : ([^(]+)(?:\((.*)\))?$")
 _STATUS = re.compile(r"^[A-Z_]+: ")
 
 
@@ -263,9 +264,17 @@ def _raise_unless_missing(message: str, names: frozenset[str] | None) -> None:
     """Raises ``EvaluationError``, unless an attribute is missing. ``names``: those that count as such; None: all."""
     missing = _MISSING.match(message)
     if missing is None:
-        raise EvaluationError(_STATUS.sub("", _one_line(message)))
+        raise EvaluationError(_in_words(_one_line(message)))
     if names is not None and missing[1] not in names:
         raise EvaluationError(f"its table has no {quoted(missing[1])}")
+
+
+def _in_words(message: str) -> str:
+    overload = _OVERLOAD.match(message)
+    if overload is None:
+        return message
+    types = f"; here it is asked to take ({overload[2].replace('int64', 'int')})" if overload[2] else ""
+    return f"{overload[1].strip('_')} does not take values of such types{types}"
 
 
 def _one_line(message: str) -> str:

@@ -17,7 +17,7 @@ from app.access.records import User
 from app.directory.casting import object_from_record
 from app.directory.connector import Connector, DirectoryObject, ObjectGone, ObjectsEnd
 from app.directory.mapping.cel import IT, MEMBER, Asked, UnfitValueError, Value
-from app.directory.mapping.rules import NOBODY, Made, OfMembers, Outcome, Rule, Rules, Spoilt
+from app.directory.mapping.rules import NOBODY, Made, OfMembers, Outcome, Rule, Rules, Skipped, Spoilt
 from app.directory.mapping.spool import Held, Member, Spool, SpoolError, SpoolFile
 from app.directory.source import (
     EVERYTHING,
@@ -47,12 +47,26 @@ class Thing(NamedTuple):
 class Onlooker(Protocol):
     """Somebody who wants to know what rules did, besides what came of it."""
 
-    def applied(self, thing: Thing, rule: Rule, outcome: Outcome, through: Callable[[], Sequence[str]] | None) -> None:
-        """A rule was applied to an object; ``through``: to a member of it, who is that through these groups."""
+    def unfit(self, thing: DirectoryObject, reason: str) -> None:
+        """No rule was applied to an object: nothing can be asked of its value."""
         ...
 
-    def matched_nobody(self, thing: Thing, rule: Rule) -> None:
-        """A rule with ``each`` found no member."""
+    def seen(self, thing: Thing) -> None:
+        """An object was read; what rules make of it follows."""
+        ...
+
+    def applied(self, thing: Thing, rule: Rule, outcome: Outcome) -> None:
+        """A rule without ``each`` was applied to an object."""
+        ...
+
+    def begun(self, thing: Thing, rule: Rule, outcome: OfMembers | Skipped | Spoilt) -> None:
+        """A rule with ``each`` was applied to an object; its members follow, if there is something to make of them."""
+        ...
+
+    def applied_to_member(
+        self, thing: Thing, rule: Rule, member: Member, outcome: Outcome, way: Callable[[], Sequence[str]]
+    ) -> None:
+        """It was applied to one of the members; ``way``: the places of the groups through which they are one."""
         ...
 
 
@@ -156,8 +170,12 @@ class _Mapping:
             value = self._rules.taken(thing.id.set, thing.value)
         except UnfitValueError as error:
             self._malformed += 1
+            if self._onlooker is not None:
+                self._onlooker.unfit(thing, str(error))
             yield Malformed(thing.place, str(error))
             return
+        if self._onlooker is not None:
+            self._onlooker.seen(Thing(thing.id, thing.place, value))
         holds = thing.id.set in self._rules.each
         users: list[Mapping[str, object]] = []
         silent = True
@@ -186,7 +204,7 @@ class _Mapping:
         for rule in rules:
             outcome = rule.of(asked)
             if self._onlooker is not None:
-                self._onlooker.applied(thing, rule, outcome, None)
+                self._onlooker.applied(thing, rule, outcome)
             if type(outcome) is Made:
                 yield Found(outcome.record, thing.place, Origin(thing.id, rule.number))
                 if outcome.remarks:
@@ -233,29 +251,23 @@ class _Mapping:
         begun: list[OfMembers] = []
         for rule in self._rules.each[held.id.set]:
             start = rule.begin(asked)
+            if self._onlooker is not None:
+                self._onlooker.begun(thing, rule, start)
             if isinstance(start, OfMembers):
                 begun.append(start)
-                continue
-            if self._onlooker is not None:
-                self._onlooker.applied(thing, rule, start, None)
-            if isinstance(start, Spoilt):
+            elif isinstance(start, Spoilt):
                 self._malformed += 1
                 yield Malformed(thing.place, f"rule {rule.number}: {start.reason}")
         if not begun:
             return
-        nobody = True
         for member in spool.members(held.number):
-            nobody = False
             asked = Asked(self._rules.of_member, {IT: held.value, MEMBER: member.value})
             for one in begun:
                 outcome = one.of(asked)
                 if self._onlooker is not None:
-                    way = partial(_way, spool, held, member)
-                    self._onlooker.applied(thing, one.rule, outcome, way)
+                    way = partial(spool.way, held.number, member.number)
+                    self._onlooker.applied_to_member(thing, one.rule, member, outcome, way)
                 yield from self._of_member(thing, one.rule, member, outcome)
-        if nobody and self._onlooker is not None:
-            for one in begun:
-                self._onlooker.matched_nobody(thing, one.rule)
 
     def _of_member(
         self, thing: Thing, rule: Rule, member: Member, outcome: Outcome
@@ -280,10 +292,6 @@ class _Mapping:
     def _sets(self) -> str:
         """The place of what is said of all groups together."""
         return ", ".join(sorted(self._rules.each))
-
-
-def _way(spool: Spool, held: Held, member: Member) -> Sequence[str]:
-    return [*spool.way(held.number, member.number), member.place]
 
 
 def _members(count: int) -> str:

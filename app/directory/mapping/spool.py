@@ -80,7 +80,7 @@ WITH RECURSIVE inside (object) AS (
     UNION
     SELECT nested.inner_object FROM inside JOIN nested ON nested.outer_object = inside.object
 )
-SELECT number, place, member FROM object WHERE NOT holds AND number IN (
+SELECT number, set_name, id, place, member FROM object WHERE NOT holds AND number IN (
     SELECT name.object FROM inside
     JOIN member ON member.object = inside.object
     JOIN name ON name.name = member.name
@@ -118,6 +118,7 @@ class Member(NamedTuple):
     """Somebody in a group."""
 
     number: int
+    id: ObjectId
     place: str
     value: dict[str, object]
     """What ``member`` is in expressions."""
@@ -342,8 +343,8 @@ class Spool:
     def members(self, held: int) -> Iterator[Member]:
         """The members of an object, those of nested ones included, each once."""
         with closing(self._connection.execute(_MEMBERS, {"object": held})) as rows:
-            for number, place, value in rows:
-                yield Member(number, place, orjson.loads(value) if value is not None else {})
+            for number, set_name, id_, place, value in rows:
+                yield Member(number, ObjectId(set_name, id_), place, orjson.loads(value) if value is not None else {})
 
     def nowhere(self) -> tuple[int, str]:
         """How many members are named that were told nowhere, and one of the names."""

@@ -1,0 +1,99 @@
+"""Previews: one source, read as a whole for somebody who looks, and what its read would change.
+
+Nothing is changed: what is in force is compared with in a candidate (``app.model.candidate``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Engine
+
+from app.clock import Clock
+from app.database.engine import reading
+from app.directory.guarded import GuardedSource
+from app.directory.preview import PreviewedSource
+from app.directory.settings import GuardSettings
+from app.directory.source import Malformed, Remark, Source, Verdict
+from app.model.candidate import candidate_of
+from app.model.contents import current_revision
+from app.model.refresh.changes import ChangeCounts
+from app.model.refresh.problems import Problem, ProblemGroup, ProblemList, ProblemSort
+from app.runs.reading import ReadingProgress, refresh
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a read would come to."""
+
+    verdict: Verdict
+    """How the source judges its read."""
+    reason: str
+    refused: str = ""
+    """Why the read would not be taken as it is, although the source does not call it failed; empty: it would be."""
+    in_force: bool = False
+    """Whether there is something to compare with."""
+    changes: Mapping[str, ChangeCounts] = field(default_factory=dict)
+    """kind → records of the access model that it would add, update and remove; of all sources together."""
+    problems: Sequence[ProblemGroup] = ()
+
+
+def preview(
+    sources: Sequence[GuardedSource],
+    previewed: PreviewedSource,
+    engine: Engine | None,
+    *,
+    guard: GuardSettings,
+    clock: Clock,
+    progress: ReadingProgress,
+) -> Preview:
+    """Reads the previewed source. ``sources``: all of the configuration, the previewed one in its place.
+
+    ``engine``: where to look what is in force; None: it is not compared.
+    """
+    problems = ProblemList()
+    if engine is not None and _is_empty(engine):
+        engine = None
+    if engine is None:
+        _read_alone(next(source for source in sources if source.name == previewed.name), problems, progress)
+        end = previewed.end
+        return Preview(
+            Verdict.FAILED if end is None else end.verdict,
+            "it was given up" if end is None else end.reason,
+            problems=problems.groups,
+        )
+    with candidate_of(engine) as candidate:
+        report = refresh(
+            candidate,
+            sources,
+            clock=clock,
+            guard=guard,
+            only=[previewed.name],
+            progress=progress,
+            on_candidate=True,
+            problems=problems,
+        )
+    (read,) = (source for source in report.sources if source.name == previewed.name)
+    end = previewed.end
+    failed = end is None or end.verdict is Verdict.FAILED
+    return Preview(
+        verdict=read.verdict if end is None else end.verdict,
+        reason=read.reason if end is None else end.reason,
+        refused=read.reason if read.verdict is Verdict.FAILED and not failed else "",
+        in_force=True,
+        changes=report.changes,
+        problems=[group for group in problems.groups if group.source == previewed.name],
+    )
+
+
+def _is_empty(engine: Engine) -> bool:
+    with reading(engine) as connection:
+        return current_revision(connection) == 0
+
+
+def _read_alone(source: Source, problems: ProblemList, progress: ReadingProgress) -> None:
+    for step in source.read():
+        progress.advance(1)
+        if isinstance(step, Malformed):
+            problems.add(Problem(ProblemSort.MALFORMED, source.name, step.place, step.reason))
+        elif isinstance(step, Remark):
+            problems.add(Problem(ProblemSort.REMARK, source.name, step.place, step.reason))

@@ -1,0 +1,122 @@
+"""Previews of sources: what is seen of objects, what rules came to, and what stays hidden."""
+
+import pytest
+
+from app.directory.connector import DirectoryObject
+from app.directory.contract_suite import read
+from app.directory.mapping.source import MappedSource
+from app.directory.preview import MASKED, MOST_LINES, Choice, PreviewedSource, Shown, masked
+from app.directory.source import End, ObjectId, Verdict
+from tests.worlds.objects import ObjectDirectory, rules_of, thing
+
+RULES = """
+- {from: users, when: has(it.mail), user: {userId: it.id, name: it.name, email: lower(it.mail), apiToken: it.apiToken}}
+- {from: groups, when: 'it.cn.startsWith("org-")', each: members,
+   membership: {organizationId: it.cn.substring(4), userId: member.userId, accessRole: '"viewer"'}}
+- {from: groups, when: 'it.cn.startsWith("edit-")', each: members,
+   membership: {organizationId: it.cn.substring(5), userId: member.userId}}
+- {from: groups, organization: {organizationId: it.cn, organizationName: it.description}}
+"""
+
+
+def user(id_: str, **values: object) -> DirectoryObject:
+    value = {"id": id_, "name": id_.title(), "mail": f"{id_}@Corp.Example", "apiToken": "hunter2", **values}
+    return thing("users", id_, value)
+
+
+@pytest.fixture
+def directory() -> ObjectDirectory:
+    directory = ObjectDirectory()
+    directory.put(
+        user("ada"),
+        thing("users", "bob", {"id": "bob"}),
+        user("cyd", name="\0"),
+        thing("groups", "acme", {"cn": "org-acme", "description": "Acme"}, ("groups/eng", "users/bob", "x")),
+        thing("groups", "eng", {"cn": "eng", "description": "Eng"}, ("users/ada",)),
+        thing("groups", "edit", {"cn": "edit-acme"}, ("users/ada",)),
+    )
+    return directory
+
+
+def previewed(directory: ObjectDirectory, choice: Choice) -> PreviewedSource:
+    source = PreviewedSource(MappedSource("ad", directory, rules_of(RULES)), choice)
+    read(source)
+    return source
+
+
+def only(source: PreviewedSource) -> Shown:
+    (shown,) = source.shown
+    return shown
+
+
+@pytest.mark.parametrize("id_", ["ada", "users/ada", "ADA@corp.EXAMPLE"])
+def test_one_user_is_explained(directory: ObjectDirectory, id_: str) -> None:
+    shown = only(previewed(directory, Choice(5, id=id_)))
+    assert (shown.id, shown.place) == (ObjectId("users", "ada"), "users/ada")
+    assert shown.value == {"apiToken": MASKED, "id": "ada", "mail": "ada@Corp.Example", "name": "Ada"}
+    assert [(line.rule, line.kind, line.through, line.wins) for line in shown.lines] == [
+        ("1", "user", (), False),
+        ("2", "membership", ["groups/acme", "groups/eng"], False),
+        ("3", "membership", ["groups/edit"], True),
+    ]
+    assert shown.lines[0].record == {"userId": "ada", "name": "Ada", "email": "ada@corp.example", "apiToken": MASKED}
+    assert shown.lines[1].record == {"organizationId": "acme", "userId": "ada", "accessRole": "viewer"}
+
+
+def test_why_there_is_no_record_is_said(directory: ObjectDirectory) -> None:
+    bob = only(previewed(directory, Choice(5, id="bob")))
+    assert [(line.rule, line.record, line.reason, line.malformed) for line in bob.lines] == [
+        ("1", None, "when is false", False),
+        ("2", None, "the member is nobody of whom a user is made", False),
+    ]
+    cyd = only(previewed(directory, Choice(5, set="users", id="cyd")))
+    assert [(line.reason, line.malformed) for line in cyd.lines] == [("name: contains a NUL character", True)]
+    edit = only(previewed(directory, Choice(5, set="groups", id="edit")))
+    assert [(line.rule, line.reason) for line in edit.lines if line.record is None] == [
+        ("2", "when is false"),
+        ("4", "organizationName: is missing"),
+    ]
+
+
+def test_objects_of_a_set_are_shown_up_to_the_limit(directory: ObjectDirectory) -> None:
+    assert [one.place for one in previewed(directory, Choice(2, set="groups")).shown] == ["groups/acme", "groups/eng"]
+    assert [one.place for one in previewed(directory, Choice(1)).shown] == ["users/ada"]
+    assert not previewed(directory, Choice(0)).shown
+    assert not previewed(directory, Choice(5, id="nobody")).shown
+
+
+def test_what_each_rule_came_to_is_counted(directory: ObjectDirectory) -> None:
+    source = previewed(directory, Choice(0))
+    counted = [
+        (one.objects, one.matched, one.skipped, one.malformed, one.records, one.members_skipped)
+        for one in source.counts.values()
+    ]
+    assert counted == [(3, 1, 1, 1, 1, 0), (3, 1, 2, 0, 1, 1), (3, 1, 2, 0, 1, 0), (3, 2, 0, 1, 2, 0)]
+    assert source.kinds == {"user": 1, "membership": 2, "organization": 2}
+    assert source.malformed == 2
+    assert source.end == End(Verdict.PARTIAL, "2 malformed record(s)", "state 6")
+
+
+def test_of_a_group_with_many_members_some_are_shown(directory: ObjectDirectory) -> None:
+    directory.put(*(user(f"u{number}") for number in range(100)))
+    directory.put(thing("groups", "all", {"cn": "org-all"}, tuple(f"users/u{number}" for number in range(100))))
+    shown = only(previewed(directory, Choice(5, set="groups", id="all")))
+    assert len(shown.lines) == MOST_LINES
+    assert shown.left_off == 102 - MOST_LINES
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["userPassword", "unicodePwd", "clientSecret", "api_key", "apiKey", "accessToken", "private-key", "PIN", "ssn"],
+)
+def test_what_looks_like_a_secret_is_masked_at_any_depth(name: str) -> None:
+    assert masked({name: "x", "in": [{name: ["y"]}], "of": {name: 3}}) == {
+        name: MASKED,
+        "in": [{name: MASKED}],
+        "of": {name: MASKED},
+    }
+
+
+@pytest.mark.parametrize("name", ["mail", "department", "keynote", "opinion", "compass", "shipping"])
+def test_what_does_not_is_shown(name: str) -> None:
+    assert masked({name: "x"}) == {name: "x"}
