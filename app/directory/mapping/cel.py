@@ -77,11 +77,12 @@ class Expression:
     text: str
     names: Mapping[str, frozenset[str]]
     """Variable → the attributes of it that the expression names; ``ALL_ATTRIBUTES`` where that cannot be told."""
+    attribute: str
+    """The attribute of ``it`` that it is, and nothing else; empty: it is more than that."""
     loops: bool
     """Whether it goes through lists."""
     is_flag: bool
-    """Whether its value is certain to be true or false, or missing."""
-    may_be_flag: bool
+    """Whether it can be true or false."""
     evaluate: Callable[[Asked], object]
     """Its value, plain; None: missing. Raises ``EvaluationError``."""
 
@@ -129,9 +130,9 @@ class Language:
         return Expression(
             text=text,
             names={name: frozenset(found) for name, found in seen.names.items() if found},
+            attribute=_plain_attribute(tree, (IT,))[1],
             loops=seen.loops,
-            is_flag=returned == "BOOL",
-            may_be_flag=returned in {"BOOL", "DYN"},
+            is_flag=returned in {"BOOL", "DYN"},
             evaluate=_attribute(tree, self._variables) or self._evaluation(program, seen),
         )
 
@@ -426,11 +427,16 @@ def _selection(node: _Node) -> tuple[_Node, str] | None:
     return arguments[0], _text(constant, _CONSTANT_TEXT)
 
 
-def _attribute(tree: _Node, variables: Sequence[str]) -> Callable[[Asked], object] | None:
-    """The evaluation of ``it.name`` and nothing else, without the library: most expressions are that."""
+def _plain_attribute(tree: _Node, variables: Sequence[str]) -> tuple[str, str]:
+    """Of ``it.name`` and nothing else, the variable and the name; otherwise empty texts."""
     select = _inner(tree, _SELECT)
     variable = None if select is None else _named(_inner(select, 1) or {})
-    if select is None or variable not in variables or variable is None or select.get(3):
-        return None
-    name = _text(select, 2)
-    return lambda asked: asked.values[variable].get(name)
+    if select is None or variable is None or variable not in variables or select.get(3):
+        return "", ""
+    return variable, _text(select, 2)
+
+
+def _attribute(tree: _Node, variables: Sequence[str]) -> Callable[[Asked], object] | None:
+    """The evaluation of ``it.name`` and nothing else, without the library: most expressions are that."""
+    variable, name = _plain_attribute(tree, variables)
+    return (lambda asked: asked.values[variable].get(name)) if variable else None

@@ -3,7 +3,6 @@
 Semantics: ``app/directory/mapping/README.md``.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -27,9 +26,6 @@ from app.directory.mapping.cel import (
     language,
 )
 from app.directory.mapping.settings import RuleSettings
-
-FILL = "fill"
-"""The kind that adds fields to somebody else's user."""
 
 _IDS = frozenset({"userId", "userAlias"})
 """Fields that say who; a member that lacks what they name is nobody here, which is no fault of the rule."""
@@ -64,9 +60,6 @@ NOT_MATCHED: Final = Skipped("when is false")
 ATTRIBUTE_MISSING: Final = Skipped("when names an attribute that is missing")
 NOBODY: Final = Skipped("the member is nobody of whom a user is made")
 
-_PLAIN = re.compile(rf"\s*{IT}\.([A-Za-z_][A-Za-z0-9_]*)\s*")
-"""An expression that is an attribute."""
-
 _Evaluate = Callable[[Asked], object]
 
 
@@ -77,7 +70,7 @@ class Rule:
         self.number = str(number)
         """Counted from 1, as ``Origin.rule`` has it."""
         self.set = settings.from_
-        self.kind = settings.kind if settings.fill is None else FILL
+        self.kind = settings.kind
         self.each = settings.each is not None
         """Whether it makes a record for each member."""
         spoken = language(IT, MEMBER) if self.each else language(IT)
@@ -85,15 +78,12 @@ class Rule:
         self._aliases = [spoken.compile(text) for text in settings.aliases]
         self._constants = {name: value for name, value in settings.fields.items() if not isinstance(value, str)}
         self._fields = [(name, spoken.compile(text)) for name, text in settings.fields.items() if isinstance(text, str)]
-        if settings.fill is not None:
-            self._fields.append(("userAlias", spoken.compile(settings.fill)))
         self._of_object = [(name, one.evaluate) for name, one in self._fields if MEMBER not in one.names]
         self._of_member = [(name, one.evaluate) for name, one in self._fields if MEMBER in one.names]
         self._alias_of_object = [one.evaluate for one in self._aliases]
         self._when_of_member = self._when is not None and MEMBER in self._when.names
-        plain = _PLAIN.fullmatch(str(settings.fields.get("userId", "")))
-        self.user_id = plain[1] if plain else ""
-        """The attribute that is the ``userId`` as it stands; empty: it is worked out in some other way."""
+        self.user_id = next((one.attribute for name, one in self._fields if name == "userId"), "")
+        """The attribute that is the ``userId``; empty: it is none by itself."""
         self.makes = frozenset(self._constants) | {name for name, _ in self._fields}
         """The names of the fields that its records may have."""
 

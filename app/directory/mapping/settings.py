@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from app.access.kinds import KINDS
+from app.access.records import Fill, User
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
 from app.directory.spelling import meant
 
@@ -18,7 +19,6 @@ Constant = bool | int | float
 """A value that is itself: what stands in the settings without being text."""
 
 _ALIAS = "userAlias"
-"""What other kinds may give instead of ``userId``."""
 _NOTE = "x-"
 """How the name of a field begins that is a note for people."""
 
@@ -36,6 +36,19 @@ def _usable_value(value: object) -> object:
     raise ExpressionError(
         "should be an expression (text in two kinds of quotes is itself: '\"viewer\"'), a number, true or false"
     )
+
+
+def _usable_fill(value: object) -> object:
+    if isinstance(value, str):
+        return _usable(value)
+    if not isinstance(value, dict) or not value:
+        raise ExpressionError("should be an expression, which gives an alias, or the fields of a fill")
+    for name, one in value.items():
+        try:
+            _usable_value(one)
+        except ExpressionError as error:
+            raise ExpressionError(f"{name}: {error}") from None
+    return value
 
 
 ExpressionText = Annotated[str, Field(strict=True), AfterValidator(_usable)]
@@ -56,8 +69,9 @@ class RuleSettings(BaseModel):
     """``members``: a record for each member of the object, nested ones too; expressions know it as ``member``."""
     aliases: tuple[ExpressionText, ...] = ()
     """By which names other records may refer to the user; only with ``user``."""
-    fill: ExpressionText | None = None
-    """Whose user the fields of ``user`` are added to: an alias of theirs. Their id is named by the field ``userId``."""
+    fill: Annotated[Any, AfterValidator(_usable_fill)] = None
+    """Somebody else's user, to whom fields are added: an expression for one of their aliases, with the fields in
+    ``user``; or all fields of a record of that kind, ``userId`` among them."""
     organization: Fields | None = None
     user: Fields | None = None
     membership: Fields | None = None
@@ -70,15 +84,17 @@ class RuleSettings(BaseModel):
 
     @model_validator(mode="after")
     def _one_kind(self) -> "RuleSettings":
-        given = [kind for kind in RULE_KINDS if getattr(self, kind) is not None]
+        given = [kind for kind in RULE_KINDS if isinstance(getattr(self, kind), dict)]
         if len(given) != 1:
             told = " and ".join(given) if given else "none"
             raise ValueError(f"a rule makes records of exactly one kind ({', '.join(RULE_KINDS)}), but it has {told}")
-        if self.user is None and (self.aliases or self.fill is not None):
-            raise ValueError(f"{'aliases' if self.aliases else 'fill'} belongs to user, not to {given[0]}")
-        if self.fill is not None and self.aliases:
-            raise ValueError("aliases are given where the user is made, not where one is filled")
+        if self.kind != User.kind and self.aliases:
+            raise ValueError("aliases are given where a user is made")
+        if isinstance(self.fill, str) and self.user is None:
+            raise ValueError(f"fill says whose user is filled, with the fields in user, but there is {given[0]}")
         self._check_fields()
+        if self.when is not None and not language(IT, MEMBER).compile(self.when).is_flag:
+            raise ValueError(f"when: {self.when} is neither true nor false; compare it with something")
         if self.each is None:
             for place, text in self.expressions():
                 if MEMBER in language(IT, MEMBER).compile(text).names:
@@ -88,26 +104,33 @@ class RuleSettings(BaseModel):
     def _check_fields(self) -> None:
         """Raises ``ValueError`` for a field that the kind does not have, or needs and is not given."""
         kind, fields = KINDS[self.kind], self.fields
-        for name in fields.keys() - {*kind.field_names, _ALIAS}:
+        for name in fields.keys() - set(kind.field_names):
             near = None if name.startswith(_NOTE) else meant(name, kind.field_names)
             if near is not None and near not in fields:
                 raise ValueError(f"{kind.name}.{name}: is no field of this kind; did you mean {near}?")
             if not kind.carries and not name.startswith(_NOTE):
                 raise ValueError(f"{kind.name}.{name}: is no field of this kind ({', '.join(kind.field_names)})")
-        if self.fill is None:
-            given = fields.keys() | ({"userId"} if _ALIAS in fields and self.user is None else set())
-            missing = [field.name for field in kind.fields if field.is_needed and field.name not in given]
-            if missing:
-                raise ValueError(f"{kind.name}: {' and '.join(missing)} is missing, which every record of it needs")
+        missing = [field.name for field in kind.fields if field.is_needed and field.name not in fields]
+        missing += [
+            " or ".join(names)
+            for one in kind.alternatives
+            if not fields.keys() & set(names := [field.name for field in one])
+        ]
+        if missing:
+            raise ValueError(f"{kind.name}: {' and '.join(missing)} is missing, which every record of it needs")
 
     @property
     def kind(self) -> str:
-        """The kind that it makes, as settings call it."""
-        return next(kind for kind in RULE_KINDS if getattr(self, kind) is not None)
+        """The kind that it makes."""
+        if self.fill is not None:
+            return Fill.kind
+        return next(kind for kind in RULE_KINDS if isinstance(getattr(self, kind), dict))
 
     @property
     def fields(self) -> Mapping[str, str | Constant]:
         """The fields of its records: field → expression, or the value itself."""
+        if isinstance(self.fill, str):
+            return {**(self.user or {}), _ALIAS: self.fill}
         fields: dict[str, str | Constant] = getattr(self, self.kind)
         return fields
 
@@ -115,11 +138,9 @@ class RuleSettings(BaseModel):
         """All of them, each with its place in the rule."""
         if self.when is not None:
             yield "when", self.when
-        if self.fill is not None:
-            yield "fill", self.fill
         yield from (("aliases", text) for text in self.aliases)
         yield from ((f"{self.kind}.{name}", text) for name, text in self.fields.items() if isinstance(text, str))
 
 
 RULE_KINDS = tuple(kind for kind in KINDS if kind in RuleSettings.model_fields)
-"""The kinds that rules make; whoever fills a user writes ``fill`` and ``user``."""
+"""The kinds that rules make."""

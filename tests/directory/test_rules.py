@@ -1,0 +1,133 @@
+"""Rules in the settings: what is refused before anything is read, and what they make."""
+
+import pytest
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from app.access.records import Fill, GroupMember, Membership, User
+from app.directory.contract_suite import read
+from app.directory.mapping.settings import RULE_KINDS, RuleSettings
+from app.directory.mapping.source import MappedSource
+from app.directory.source import Found
+from tests.worlds.objects import ObjectDirectory, rules_of, thing
+
+USER = "userId: it.id, name: it.name, email: it.mail"
+
+
+@pytest.mark.parametrize(
+    ("rule", "key", "reason"),
+    [
+        ("{user: {userId: it.id}}", "from", "Field required"),
+        ("{from: users}", "", "exactly one kind .* but it has none"),
+        ("{from: users, user: {userId: it.a}, group: {groupName: it.b}}", "", "but it has user and group"),
+        ("{from: users, users: {userId: it.a}}", "users", "Extra inputs"),
+        (f"{{from: users, when: mail, user: {{{USER}}}}}", "when", "there is no name mail; did you mean it.mail?"),
+        (f"{{from: users, when: 3, user: {{{USER}}}}}", "when", "valid string"),
+        (f"{{from: users, when: lower(it.a), user: {{{USER}}}}}", "", "when: lower.it.a. is neither true nor false"),
+        ("{from: users, user: {userId: lowercase(it.id)}}", "user.userId", "no function lowercase; did you mean lower"),
+        ("{from: users, user: {userId: it.id, n: null}}", "user.n", "should be an expression"),
+        ("{from: users, user: {userId: it.id, n: [1]}}", "user.n", "should be an expression"),
+        ("{from: users, user: {userId: it.id, n: .nan}}", "user.n", "should be an expression"),
+        ("{from: users, user: {}}", "user", "at least 1 item"),
+        ("{from: users, user: {userId: it.id, name: it.n}}", "", "user: email is missing"),
+        (f"{{from: users, user: {{{USER}, emial: it.a}}}}", "", ""),
+        ("{from: users, user: {userId: it.id, name: it.n, emial: it.a}}", "", "user.emial: .* did you mean email"),
+        ("{from: g, membership: {organizationId: it.a}}", "", "membership: userId or userAlias is missing"),
+        ("{from: g, membership: {organizationId: it.a, userId: it.b, until: it.c}}", "", "until: is no field of this"),
+        ("{from: g, membership: {organizationId: it.a, userId: member.userId}}", "", "member is there only in rules"),
+        ("{from: g, each: groups, membership: {organizationId: it.a, userId: it.b}}", "each", "members"),
+        ("{from: g, aliases: [it.a], group: {organizationId: it.a}}", "", "aliases are given where a user is made"),
+        ("{from: g, fill: it.a, group: {organizationId: it.a}}", "", "a rule makes records|fill says whose"),
+        ("{from: g, fill: it.a}", "", "but it has none"),
+        ("{from: g, fill: mail, user: {a: 1}}", "fill", "there is no name mail"),
+        ("{from: g, fill: {userId: mail}}", "fill", "userId: there is no name mail"),
+        ("{from: g, fill: {disabled: true}}", "", "fill: userId or userAlias is missing"),
+        ("{from: g, fill: 3}", "fill", "an expression, which gives an alias"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_place(rule: str, key: str, reason: str) -> None:
+    given = yaml.safe_load(rule)
+    if not reason:
+        # What resembles a field that is given as well is a field of its own.
+        RuleSettings.model_validate(given)
+        return
+    with pytest.raises(ValidationError, match=reason) as caught:
+        RuleSettings.model_validate(given)
+    assert key in {".".join(map(str, error["loc"])) for error in caught.value.errors()}
+
+
+def test_rules_make_every_kind() -> None:
+    assert set(RULE_KINDS) == {
+        "organization",
+        "user",
+        "membership",
+        "group",
+        "groupMember",
+        "folder",
+        "document",
+        "grant",
+        "contextGrant",
+        "fill",
+    }
+
+
+def test_each_of_many_errors_has_its_place() -> None:
+    rules = "[{from: a, user: {userId: it.a, name: it.b, email: x}}, {from: a, when: y, group: {groupName: z}}]"
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(tuple[RuleSettings, ...]).validate_python(yaml.safe_load(rules))
+    assert [error["loc"] for error in caught.value.errors()] == [
+        (0, "user", "email"),
+        (1, "when"),
+        (1, "group", "groupName"),
+    ]
+
+
+def records(rules: str, *things: object) -> list[object]:
+    directory = ObjectDirectory()
+    directory.put(*things)  # type: ignore[arg-type]
+    return [step.record for step in read(MappedSource("x", directory, rules_of(rules))) if isinstance(step, Found)]
+
+
+def test_aliases_are_those_that_there_are() -> None:
+    rules = f"[{{from: users, aliases: [it.mail, it.upn, it.others, it.empty], user: {{{USER}}}}}]"
+    one = {"id": "1", "name": "N", "mail": "A@x", "others": ["b@x", "A@x"], "empty": ""}
+    assert records(rules, thing("users", "1", one)) == [
+        User(user_id="1", name="N", email="A@x", aliases=("a@x", "b@x"))
+    ]
+
+
+def test_somebody_elses_user_is_filled_by_alias_or_id() -> None:
+    row = thing("rows", "1", {"mail": "A@x", "status": "left", "centre": 7, "id": "u1"})
+    by_alias = "[{from: rows, fill: it.mail, user: {disabled: 'it.status == \"left\"', costCenter: it.centre}}]"
+    assert records(by_alias, row) == [Fill(user_alias="a@x", disabled=True, further={"costCenter": 7})]
+    by_id = "[{from: rows, fill: {userId: it.id, disabled: 'it.status == \"left\"'}}]"
+    assert records(by_id, row) == [Fill(user_id="u1", disabled=True)]
+
+
+def test_users_may_be_named_by_an_alias() -> None:
+    rules = "[{from: rows, membership: {organizationId: it.org, userAlias: it.mail}}]"
+    assert records(rules, thing("rows", "1", {"org": "o", "mail": "A@x"})) == [
+        Membership(organization_id="o", user_alias="a@x")
+    ]
+    by_member = "[{from: groups, each: members, membership: {organizationId: it.cn, userAlias: member.mail}}]"
+    people = [thing("users", "1", {"mail": "A@x"}), thing("users", "2", {})]
+    group = thing("groups", "g", {"cn": "o"}, ("users/1", "users/2"))
+    assert records(by_member, *people, group) == [Membership(organization_id="o", user_alias="a@x")]
+
+
+def test_groups_may_be_kept_as_groups() -> None:
+    rules = f"""
+- {{from: users, user: {{{USER}}}}}
+- {{from: groups, each: members,
+    groupMember: {{organizationId: '"acme"', organizationUserGroupId: it.cn, userId: member.userId}}}}
+"""
+    person = thing("users", "1", {"id": "u1", "name": "N", "mail": ""})
+    found = records(rules, person, thing("groups", "g", {"cn": "eng"}, ("users/1",)))
+    assert found[1:] == [GroupMember(organization_id="acme", organization_user_group_id="eng", user_id="u1")]
+
+
+def test_the_attribute_that_is_the_users_id_is_known_where_it_is_plain() -> None:
+    assert rules_of(f"[{{from: users, user: {{{USER}}}}}]").wanted.user_ids == {"users": "id"}
+    assert rules_of("[{from: users, user: {userId: lower(it.id), name: it.a, email: it.b}}]").wanted.user_ids == {}
+    two = f"[{{from: users, user: {{{USER}}}}}, {{from: users, user: {{userId: it.other, name: it.a, email: it.b}}}}]"
+    assert rules_of(two).wanted.user_ids == {}
