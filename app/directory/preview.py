@@ -167,6 +167,9 @@ class PreviewedSource:
                 self.malformed += 1
             elif type(step) is End:
                 self.end = step
+                # What changes from here on is nothing to a preview.
+                yield step._replace(cursor="")
+                return
             yield step
 
     def _look_at(self, found: Found) -> None:

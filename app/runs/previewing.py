@@ -18,7 +18,8 @@ from app.model.candidate import candidate_of
 from app.model.contents import current_revision
 from app.model.refresh.changes import ChangeCounts
 from app.model.refresh.problems import Problem, ProblemGroup, ProblemList, ProblemSort
-from app.runs.reading import ReadingProgress, refresh
+from app.runs.gathering import ReadingProgress
+from app.runs.reading import refresh
 
 
 @dataclass(frozen=True, slots=True)
