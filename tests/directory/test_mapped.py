@@ -521,14 +521,13 @@ class TestMapped(SourceContract):
         return MappedWorld(tmp_path)
 
 
-class TestMappedWithoutASpool(SourceContract):
-    many = 2_000
-
-    @pytest.fixture
-    def world(self, tmp_path: Path) -> MappedWorld:
-        world = MappedWorld(tmp_path)
-        world._spool = SpoolFile()
-        return world
+def test_without_a_spool_it_is_read_as_a_whole_each_time(directory: ObjectDirectory) -> None:
+    directory.put(user("ada"), group("org-acme", "users/ada"))
+    source = source_of(directory)
+    kept = Kept()
+    cursor = kept.take(read(source)).cursor
+    assert end_of(read(source, ReadRequest(since=cursor))).answered is Answered.CURSOR_REFUSED
+    assert kept.take(read(source)).verdict is Verdict.COMPLETE
 
 
 def test_sqlite_is_new_enough_for_what_the_spool_asks() -> None:

@@ -287,7 +287,7 @@ class Spool:
         self._names += [(name, self._number) for name in thing.names]
         if value is not None:
             self._members += [(self._number, name) for name in thing.members]
-        if len(self._objects) >= _BATCH or len(self._members) >= _BATCH * 50:
+        if len(self._objects) >= _BATCH or len(self._members) >= _BATCH * 5:
             self._write()
 
     def remove(self, gone: ObjectId) -> None:
