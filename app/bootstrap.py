@@ -309,6 +309,9 @@ def require_provider_tokens(settings: Settings) -> None:
 def short_tokens(settings: Settings) -> list[str]:
     """Which tokens that let callers in could be guessed."""
     given = {"provider.auth_tokens": settings.provider.auth_tokens, "admin.tokens": settings.admin.tokens}
+    for index, source in enumerate(settings.directory.sources):
+        if source.changes is not None:
+            given[f"directory.sources[{index}].changes.tokens"] = source.changes.tokens
     return [
         f"{key}[{index}]"
         for key, tokens in given.items()

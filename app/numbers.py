@@ -25,6 +25,8 @@ from app.model.contents import (
     revision_created_at,
     source_states,
 )
+from app.model.refresh.pushes import PushState, push_states
+from app.model.touched import touched_since
 from app.notify.concerns import Cause, Concern, DueAfter
 from app.notify.outbox import message_counts
 from app.notify.watch import Look
@@ -181,6 +183,12 @@ class DatabaseNumbers(Collector):
             yield _gauge("usher_access_revision_age_seconds", "Seconds since the access model last changed.", age)
         sources = source_states(connection)
         yield from _source_families(sources)
+        yield from _push_families(push_states(connection))
+        touched = touched_since(connection)
+        waited = 0.0 if touched is None else max(0.0, now.timestamp() - touched / 1000)
+        yield _gauge(
+            "usher_changes_waiting_seconds", "How long what was pushed has waited for a run; 0: nothing waits.", waited
+        )
         read_at = oldest_good_read(sources)
         if read_at is not None:
             age = max(0.0, now.timestamp() - read_at / 1000)
@@ -236,6 +244,19 @@ def _source_families(sources: Sequence[SourceState]) -> Iterator[Metric]:
     for name, help_text, value in _OF_SOURCE:
         values = [value(source) for source in sources]
         yield _labelled(name, help_text, "source", dict(zip(labels, values, strict=True)))
+
+
+def _push_families(states: Mapping[str, PushState]) -> Iterator[Metric]:
+    labels = source_labels(list(states))
+    pushed = CounterMetricFamily("usher_directory_pushes", "Pushes to a source that were applied.", labels=["source"])
+    at = GaugeMetricFamily(
+        "usher_directory_push_timestamp_seconds", "When something was last pushed to a source.", labels=["source"]
+    )
+    for label, state in zip(labels, states.values(), strict=True):
+        pushed.add_metric([label], state.pushes)
+        at.add_metric([label], (state.pushed_at or 0) / 1000)
+    yield pushed
+    yield at
 
 
 def source_labels(names: Sequence[str]) -> list[str]:

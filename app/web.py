@@ -31,6 +31,8 @@ from app.edge.paths import install_path_rules
 from app.edge.request_id import install_request_ids
 from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet, require_bearer
+from app.ingest.blueprint import Ingest, install_ingest
+from app.ingest.targets import targets_from_settings
 from app.metrics import Metrics
 from app.model.contents import current_revision, oldest_good_read, revision_created_at, source_states
 from app.model.view.loader import AccessViewLoader
@@ -93,6 +95,7 @@ def create_app(settings: Settings, engine: Engine, *, clock: Clock, new_id: Call
         )
     )
     app.register_blueprint(resync_blueprint(runs, admin_tokens))
+    install_ingest(app, Ingest(engine, targets_from_settings(settings.directory, failures), clock))
     app.register_blueprint(health_blueprint(readiness_checks(engine, clock, max_age=settings.directory.max_age)))
     app.register_blueprint(
         metrics_blueprint(

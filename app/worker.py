@@ -55,6 +55,8 @@ class Worker:
     clock: Clock
     stop: Event
     poll: float = 1.0
+    push_delay: float = 2.0
+    """Seconds for which changes between two syncs gather before a run follows."""
     _looked_for_orphans: datetime | None = field(default=None, init=False)
     _lost: dict[str, str] = field(default_factory=dict, init=False)
     """Runs of this process whose end could not be written down, because the database was away, and how they ended."""
@@ -74,6 +76,7 @@ class Worker:
 
     def tick(self) -> int:
         """Executes what is queued now, if no other process is at it; how many runs."""
+        self._follow_changes()
         waiting = self.runs.next_queued() is not None
         if not waiting and not self._orphans_are_due():
             return 0
@@ -85,11 +88,20 @@ class Worker:
             while not self.stop.is_set() and (run := self.runs.next_queued()) is not None:
                 self._execute(run)
                 executed += 1
+                self._follow_changes()
                 if not self.lock.held():
                     break
             return executed
         finally:
             self.lock.release()
+
+    def _follow_changes(self) -> None:
+        # What is not due now would be late at the next look.
+        gather = timedelta(seconds=max(0.0, self.push_delay - self.poll))
+        for run in self.runs.enqueue_changes(gather):
+            log = structlog.stdlib.get_logger(__name__)
+            organizations, users = len(run.organization_ids), len(run.user_ids)
+            log.info("changes_to_follow", run_id=run.run_id, organizations=organizations, users=users)
 
     def _execute(self, run: Run) -> None:
         try:

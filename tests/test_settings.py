@@ -50,7 +50,7 @@ def test_documented_file_is_plain_yaml() -> None:
         ("directory: {sources: [{type: file, path: a, poll: soon}]}\n", "directory.sources[0]"),
         ("backend: {base_url: ftp://x}\n", "backend.base_url: "),
         ("backend: {batch_size: 0}\n", "backend.batch_size: "),
-        ("directory: {sources: [{type: pigeon}]}\n", "directory.sources[0].type: should be 'file', 'ldap'"),
+        ("directory: {sources: [{type: pigeon}]}\n", "directory.sources[0].type: should be 'file', 'ldap', 'push'"),
         (
             "directory: {sources: [{type: ldap, url: 'ldaps://dc1', base: dc=x, preset: posix}]}\n",
             "directory.sources[0].map: is missing",

@@ -14,6 +14,7 @@ from app.admin.resync import DecisionRequest, ItemKind, ItemStatus, ResyncReques
 from app.contract.envelope import FailureEnvelope
 from app.contract.permission_call import RequestWire, ResultWire
 from app.edge.json import json_response
+from app.ingest.openapi import push_paths, push_schemas
 
 Json = dict[str, JsonValue]
 _REF = "#/components/schemas/{model}"
@@ -54,6 +55,7 @@ def document(*, version: str, provider_path: str, explain_path: str, max_request
             provider_path: {"post": _permissions("check", "Decide what was asked.", "provider")},
             explain_path: {"post": _permissions("explain", "Decide what was asked, with reasons.", "admin")},
             **_resync_paths(),
+            **push_paths(),
             **_open_paths(),
         },
         "components": {
@@ -63,6 +65,7 @@ def document(*, version: str, provider_path: str, explain_path: str, max_request
                 for name, text in (
                     ("provider", "One of provider.auth_tokens."),
                     ("admin", "One of admin.tokens."),
+                    ("source", "One of the source's changes.tokens."),
                 )
             },
         },
@@ -120,6 +123,7 @@ def _schemas(max_requests: int) -> Json:
         },
     }
     schemas["Change"] = _change()
+    schemas |= push_schemas()
     return schemas
 
 

@@ -299,6 +299,7 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
             clock=parts.clock,
             stop=stop,
             poll=settings.worker.poll,
+            push_delay=settings.sync.push_delay,
         ).run()
         scheduler.shutdown(wait=True)
         # After its last sign of life, lest that one follow the goodbye.

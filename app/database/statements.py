@@ -5,6 +5,7 @@ A statement is a constant text with a few words in it that each database spells 
 ====================  ==========================================================================================
 ``@list(name)``       a query for the texts, as ``value``, in the JSON list that the parameter ``name`` holds
 ``@numbers(name)``    the same for whole numbers: ``p.ordinal IN (@numbers(ordinals))``
+``@part(column, 0)``   of a column that holds a JSON list of texts: its first, as text
 ``@json(expression)``  the expression, a text, as a JSON string
 ``@minute(expression)``  the expression, epoch milliseconds, as people read it: ``2026-11-20 12:00 UTC``
 ``@keyed``            ends the definition of a temporary table: clustered by its key, gone with the transaction
@@ -28,7 +29,8 @@ from sqlalchemy import Connection, CursorResult, TextClause, text
 from app.database.engine import is_sqlite
 
 _WORD = re.compile(
-    r"@(?:list\((?P<list>\w+)\)|numbers\((?P<numbers>\w+)\)|json\((?P<json>[\w.]+)\)|minute\((?P<minute>[^()]*(?:\([^()]*\)[^()]*)*)\)"
+    r"@(?:list\((?P<list>\w+)\)|numbers\((?P<numbers>\w+)\)|part\((?P<part>[\w.]+), (?P<index>\d+)\)"
+    r"|json\((?P<json>[\w.]+)\)|minute\((?P<minute>[^()]*(?:\([^()]*\)[^()]*)*)\)"
     r"|by\((?P<by>\w+)\)|(?P<keyed>keyed)\b|(?P<bytes>bytes)\b)"
 )
 
@@ -64,6 +66,8 @@ def _spelled(template: str, parts: tuple[tuple[str, str], ...], *, sqlite: bool)
 def _spell_sqlite(word: re.Match[str]) -> str:
     if name := word["list"] or word["numbers"]:
         return f"SELECT value FROM json_each(:{name})"  # noqa: S608 - a name out of a constant template
+    if word["part"]:
+        return f"json_extract({word['part']}, '$[{word['index']}]')"
     if expression := word["json"]:
         return f"json_quote({expression})"
     if expression := word["minute"]:
@@ -78,6 +82,8 @@ def _spell_postgresql(word: re.Match[str]) -> str:
         return f"SELECT value FROM jsonb_array_elements_text(CAST(:{name} AS JSONB)) AS listed (value)"  # noqa: S608 - as above
     if name := word["numbers"]:
         return f"SELECT CAST(jsonb_array_elements_text(CAST(:{name} AS JSONB)) AS BIGINT)"
+    if word["part"]:
+        return f"CAST({word['part']} AS JSONB) ->> {word['index']}"
     if expression := word["json"]:
         return f"CAST(to_json(CAST({expression} AS TEXT)) AS TEXT)"
     if expression := word["minute"]:

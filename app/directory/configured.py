@@ -10,7 +10,8 @@ from app.directory.mapping.rules import Rules
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool import SpoolFile
 from app.directory.policy import Policy
-from app.directory.settings import DirectorySettings, LdapSourceSettings, SourceSettings
+from app.directory.pushed import PushedSource
+from app.directory.settings import DirectorySettings, LdapSourceSettings, PushSourceSettings, SourceSettings
 from app.directory.source import Source
 
 
@@ -27,7 +28,13 @@ def sources_from_settings(
             source_from_settings(source, spool),
             timeout=settings.read_timeout if source.timeout is None else source.timeout,
             stop=stop,
-            policy=Policy(guard=source.guard, poll=source.poll, full_every=source.full_every, digest=source.digest),
+            policy=Policy(
+                guard=source.guard,
+                poll=source.poll,
+                full_every=source.full_every,
+                digest=source.digest,
+                only_pushed=isinstance(source, PushSourceSettings),
+            ),
         )
         for source in settings.sources
     ]
@@ -38,4 +45,6 @@ def source_from_settings(settings: SourceSettings, spool: Path | None = None) ->
     if isinstance(settings, LdapSourceSettings):
         spooled = SpoolFile.of(spool, settings.source_name)
         return MappedSource(settings.source_name, LdapConnector(settings), Rules(settings.map), spooled)
+    if isinstance(settings, PushSourceSettings):
+        return PushedSource(settings.source_name)
     return FileSource(settings.path, name=settings.source_name)

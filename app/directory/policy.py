@@ -15,5 +15,7 @@ class Policy:
     """Seconds after which it is asked for changes between syncs; 0: it is not."""
     full_every: float = 24 * 3600
     """Seconds after which changes are not enough, and it is read as a whole; 0: it always is."""
+    only_pushed: bool = False
+    """Whether it holds what is pushed to it, and there is nothing to read."""
     digest: str = ""
     """Of the settings and rules that its records depend on: a cursor from under another one is not used."""

@@ -2,13 +2,14 @@
 
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.mapping.settings import RuleSettings
+from app.directory.push_settings import AcceptedChanges, ChangesSettings
 
 
 def _usable_path(path: Path) -> Path:
@@ -28,6 +29,13 @@ class GuardSettings(BaseModel):
     """So many percent of the records of one kind may go at once, however many they are; 100: all of them."""
 
 
+_NOT_OF_THE_RECORDS: dict[str, Any] = {
+    **dict.fromkeys(("name", "timeout", "poll", "full_every", "guard"), True),
+    "changes": dict.fromkeys(ChangesSettings.model_fields, True),
+}
+"""Settings of a source on which its records do not depend."""
+
+
 class SourceBase(BaseModel):
     """What the settings of every source have in common."""
 
@@ -43,6 +51,8 @@ class SourceBase(BaseModel):
     """Seconds after which a source that tells changes is read as a whole all the same; 0: it always is."""
     guard: GuardSettings | None = None
     """How much a read of it may take away; nothing: ``directory.guard``."""
+    changes: ChangesSettings | None = None
+    """What an application may push to it besides."""
 
     @property
     def source_name(self) -> str:
@@ -57,7 +67,7 @@ class SourceBase(BaseModel):
     def identity(self) -> dict[str, object]:
         """The settings that the records depend on, as JSON. Secrets are masked: where one of them (a URL) tells apart
         what is read, the class adds what it tells without the secret."""
-        return self.model_dump(mode="json", exclude={"name", "timeout", "poll", "full_every", "guard"})
+        return self.model_dump(mode="json", exclude=_NOT_OF_THE_RECORDS)
 
 
 class FileSourceSettings(SourceBase):
@@ -98,7 +108,18 @@ class LdapSourceSettings(LdapConnectionSettings, SourceBase):
         return self.name or f"{self.url}/{self.base}"
 
 
-SourceSettings = Annotated[FileSourceSettings | LdapSourceSettings, Field(discriminator="type")]
+class PushSourceSettings(SourceBase):
+    """A source that holds what was pushed to it, and nothing else."""
+
+    type: Literal["push"]
+    """Which sort of source this is."""
+    name: str = Field(min_length=1, max_length=200)
+    """What the source is called in addresses and reports."""
+    changes: AcceptedChanges
+    """Who may push, and what."""
+
+
+SourceSettings = Annotated[FileSourceSettings | LdapSourceSettings | PushSourceSettings, Field(discriminator="type")]
 
 
 class DirectorySettings(BaseModel):
@@ -127,4 +148,17 @@ class DirectorySettings(BaseModel):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two sources are called {name!r}; give one of them another name")
+        return self
+
+    @model_validator(mode="after")
+    def _tokens_belong_to_one_source(self) -> "DirectorySettings":
+        owners: dict[str, str] = {}
+        for source in self.sources:
+            for token in source.changes.tokens if source.changes is not None else ():
+                owner = owners.setdefault(token.get_secret_value(), source.source_name)
+                if owner != source.source_name:
+                    raise ValueError(
+                        f"the sources {owner!r} and {source.source_name!r} accept the same token in changes.tokens;"
+                        " make one for each: whoever holds it could push to both"
+                    )
         return self

@@ -8,6 +8,7 @@ from app.directory.source import End, Found, Source, Verdict
 from app.doctor.finding import Finding, Findings, ok, problem, warning
 from app.model.contents import SourceState
 from app.model.refresh.guard import Guard
+from app.runs.gathering import policy_of
 from app.runs.reading import guards_of
 from app.runs.suspicion import of_read, of_retained
 from app.text import printable
@@ -18,9 +19,21 @@ def look_at_sources(sources: Sequence[Source], kept: Mapping[str, SourceState], 
     the guard of those that have none of their own."""
     guards = guards_of(sources, guard)
     for source in sources:
-        yield _look(source, kept, guards[source.name])
+        if policy_of(source).only_pushed:
+            yield _pushed(source.name, kept)
+        else:
+            yield _look(source, kept, guards[source.name])
     for odd in of_retained([source.name for source in sources], kept):
         yield warning("directory", f"{printable(odd.source, limit=80)}: {odd.says}", odd.advice)
+
+
+def _pushed(source: str, kept: Mapping[str, SourceState]) -> Finding:
+    name = printable(source, limit=80)
+    state = kept.get(source)
+    if state is None or state.last_good_at is None:
+        advice = "let the application send all that it has: PUT /directory/NAME, as OPERATING.md shows"
+        return warning("directory", f"{name}: nothing was ever pushed to it", advice)
+    return ok("directory", f"{name}: {state.records:,} records, pushed to it")
 
 
 def _look(source: Source, kept: Mapping[str, SourceState], guard: Guard) -> Finding:

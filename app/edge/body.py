@@ -4,6 +4,8 @@ Nothing is read beyond the limit, whatever the sender declares, and every refusa
 what is wrong, with the finer HTTP code (413, 415) where there is one.
 """
 
+from collections.abc import Sequence
+
 from flask import Request
 from gunicorn.http.errors import ParseException  # type: ignore[import-untyped] # it ships no types
 from werkzeug.exceptions import HTTPException
@@ -26,7 +28,7 @@ def read_json(request: Request, *, max_bytes: int, odd_values: bool = False) -> 
     far more values than such a body usually holds, 400 for anything that is not strict JSON (see `strict_json`, also
     for `odd_values`).
     """
-    _check_type(request)
+    check_type(request, ("application/json",))
     raw = _read(request, max_bytes)
     if not raw or raw.isspace():
         raise InvalidArgument("the body is empty; send a JSON object")
@@ -36,18 +38,19 @@ def read_json(request: Request, *, max_bytes: int, odd_values: bool = False) -> 
     return parse(raw, odd_values=odd_values)
 
 
-def _check_type(request: Request) -> None:
+def check_type(request: Request, allowed: Sequence[str]) -> None:
+    """Raises `InvalidArgument` (415) unless the body is of one of these media types, in UTF-8 and not compressed."""
     encoding = request.environ.get("HTTP_CONTENT_ENCODING", "")
     if encoding and encoding.strip().lower() != "identity":
         raise InvalidArgument(
             "Content-Encoding is not supported; send the body uncompressed", http_code=UNSUPPORTED_MEDIA_TYPE
         )
     given = request.environ.get("CONTENT_TYPE", "")
-    if given == "application/json":
+    if given in allowed:
         return
     media_type, parameters = parse_options_header(given)
-    if media_type.lower() != "application/json":
-        raise InvalidArgument("Content-Type must be application/json", http_code=UNSUPPORTED_MEDIA_TYPE)
+    if media_type.lower() not in allowed:
+        raise InvalidArgument(f"Content-Type must be {' or '.join(allowed)}", http_code=UNSUPPORTED_MEDIA_TYPE)
     for name, value in parameters.items():
         if name.lower() != "charset" or value.lower() not in {"utf-8", "utf8"}:
             raise InvalidArgument(

@@ -7,7 +7,7 @@ as much in many pieces as in one.
 """
 
 import io
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from gunicorn.http.body import ChunkedReader  # type: ignore[import-untyped] # it ships no types
@@ -15,6 +15,7 @@ from gunicorn.http.message import Request  # type: ignore[import-untyped] # as a
 from gunicorn.http.unreader import Unreader  # type: ignore[import-untyped] # as above
 
 from app.contract.errors import InvalidArgument
+from app.edge.uploads import Upload
 
 MOST_FRAMING = 64 * 1024
 """Bytes that chunk sizes and their line ends may take beyond what the body itself takes."""
@@ -92,16 +93,26 @@ class _Chunks(ChunkedReader):  # type: ignore[misc] # untyped base
 
 
 class RequestBuffer:
-    """A request of which some bytes are there; at its end a gunicorn request whose body is in memory.
+    """A request of which some bytes are there; at its end a gunicorn request whose body is in memory, or in a file
+    where `upload_for` (asked when the head is there) gives one.
 
-    `add` and `end` raise gunicorn's errors and `InvalidArgument` for what is refused.
+    `add` and `end` raise gunicorn's errors and `ContractError` for what is refused.
     """
 
-    def __init__(self, cfg: Any, address: Any, *, max_head: int, max_body: int) -> None:
+    def __init__(
+        self,
+        cfg: Any,
+        address: Any,
+        *,
+        max_head: int,
+        max_body: int,
+        upload_for: Callable[[Any], Upload | None] = lambda _: None,
+    ) -> None:
         self._cfg = cfg
         self._address = address
         self._max_head = max_head
         self._max_body = max_body
+        self._upload_for = upload_for
         self._arrived = _Arrived()
         self._wanted = 1
         self._chunks: _Chunks | None = None
@@ -110,6 +121,8 @@ class RequestBuffer:
         self._decoded = 0
         self.request: Any = None
         """There when the head is."""
+        self.upload: Upload | None = None
+        """Where the body goes, if not into memory."""
         self.whole = False
         """Whether it was read to its end, so that the next one begins behind it."""
 
@@ -124,6 +137,9 @@ class RequestBuffer:
     def add(self, data: bytes) -> bool:
         """Takes more of it in. True when nothing is to be waited for any more: the request is whole, or its body is
         larger than any that is read."""
+        if self.upload is not None:
+            self._arrived.buffer += data[self.upload.add(data) :]
+            return self._is_uploaded()
         self._arrived.buffer += data
         self._came += len(data)
         self._wanted -= len(data)
@@ -132,6 +148,8 @@ class RequestBuffer:
     def end(self) -> bool:
         """Nothing more comes: what is there is the request. A body that is too short is left to the app."""
         self._arrived.ended = True
+        if self.upload is not None:
+            raise InvalidArgument("the body could not be read to its end")
         return self._go_on()
 
     def take(self) -> tuple[Any, bytes]:
@@ -146,6 +164,8 @@ class RequestBuffer:
         try:
             if self.request is None:
                 self._read_head()
+            if self.upload is not None:
+                return self._is_uploaded()
             self._read_body()
         except _MoreNeeded as more:
             self._stop(more.wanted)
@@ -161,6 +181,17 @@ class RequestBuffer:
         self._came = len(self._arrived.buffer)
         if isinstance(request.body.reader, ChunkedReader):
             self._chunks = _Chunks(request, self._arrived)
+            return
+        self.upload = self._upload_for(request)
+        if self.upload is not None:
+            del self._arrived.buffer[: self.upload.add(self._arrived.buffer)]
+
+    def _is_uploaded(self) -> bool:
+        if self.upload is None or self.upload.left:
+            return False
+        self.request.body = self.upload.file
+        self.whole = True
+        return True
 
     def _read_body(self) -> None:
         chunks = self._chunks

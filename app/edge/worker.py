@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from time import monotonic
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 from uuid import uuid4
 
 import orjson
@@ -29,6 +29,7 @@ from app.contract.errors import ContractError, InvalidArgument, Unavailable, err
 from app.edge.request_buffer import RequestBuffer
 from app.edge.request_id import HEADER
 from app.edge.strict_json import weight
+from app.edge.uploads import BOUNDS, Upload, UploadBounds, upload_for
 
 _PIECE = 64 * 1024
 _LARGE = 1024 * 1024
@@ -52,6 +53,8 @@ class Bounds:
     """Until the peer has taken the whole answer."""
     memory_bytes: int = 128 * 1024 * 1024
     """What one process holds of requests that arrive or are worked on and of answers that are not taken."""
+    uploads: UploadBounds = BOUNDS
+    """What bodies may cost that go to a file."""
 
 
 class Peer(TConn):  # type: ignore[misc] # untyped base
@@ -134,9 +137,10 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
         read, write, bounds = selectors.EVENT_READ, selectors.EVENT_WRITE, self.bounds
         self._idle = WaitingLine(self.cfg.keepalive, read, self._read, self._drop)
         self._receiving = WaitingLine(bounds.read_timeout, read, self._read, self._too_slow)
+        self._uploading = WaitingLine(bounds.uploads.seconds, read, self._read, self._too_slow)
         self._sending = WaitingLine(bounds.write_timeout, write, self._write, self._drop)
         self._lingering = WaitingLine(_LINGER_SECONDS, read, self._drain, self._drop)
-        self._lines = (self._idle, self._lingering, self._receiving, self._sending)
+        self._lines = (self._idle, self._lingering, self._receiving, self._sending, self._uploading)
         self._held = 0
         """Bytes, of all connections."""
         self._working = 0
@@ -185,12 +189,13 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
 
     def murder_keepalived(self, force: bool = False) -> None:
         """Gunicorn's way to end idle connections; with ``force`` all of them."""
-        while force and (conn := self._idle.first() or self._lingering.first() or self._receiving.first()) is not None:
+        lines = (self._idle, self._lingering, self._receiving, self._uploading)
+        while force and (conn := next(filter(None, (line.first() for line in lines)), None)) is not None:
             self._drop(conn)
 
     def _cap_keepalive(self, deadline: float) -> None:
         """The worker stops: who has not sent a request by then has to go elsewhere."""
-        for line in (self._idle, self._receiving, self._lingering):
+        for line in (self._idle, self._receiving, self._lingering, self._uploading):
             for conn, end in line.ends.items():
                 line.ends[conn] = min(end, deadline)
 
@@ -237,7 +242,11 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
         bounds = self.bounds
         if conn.buffer is None:
             conn.buffer = RequestBuffer(
-                self.cfg, conn.client, max_head=bounds.max_head_bytes, max_body=bounds.max_body_bytes
+                self.cfg,
+                conn.client,
+                max_head=bounds.max_head_bytes,
+                max_body=bounds.max_body_bytes,
+                upload_for=self._upload_for,
             )
             conn.invited = False
         buffer = conn.buffer
@@ -247,9 +256,18 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
         if buffer.expects and not conn.invited:
             conn.invited = True
             conn.sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if conn.line is not self._receiving:
-            self._enter(self._receiving, conn)
+        line = self._receiving if buffer.upload is None else self._uploading
+        if conn.line is not line:
+            self._enter(line, conn)
         self._shed()
+
+    def _upload_for(self, request: Any) -> Upload | None:
+        """Where the body goes of a request that is too large for memory, if the app wants it."""
+        bounds = self.bounds
+        upload = upload_for(self.wsgi, request, max_body=bounds.max_body_bytes, bounds=bounds.uploads)
+        if upload is not None and len(self._uploading.ends) >= bounds.uploads.at_once:
+            raise Unavailable("as much is uploaded already as is taken in at once; try again later")
+        return upload
 
     def _goes_on(self, conn: Peer, step: Callable[[], bool]) -> bool:
         """Whether more is to come. If not, a thread has the request, or it was refused and the connection ends."""
@@ -382,8 +400,11 @@ def _weight(conn: Peer) -> int:
     return conn.held + len(conn.sock.unsent)
 
 
-def costs_more(body: io.BytesIO) -> int:
+def costs_more(body: IO[bytes]) -> int:
     """About how many bytes beyond its own it takes to understand a body: if it is JSON, that of its values."""
+    if not isinstance(body, io.BytesIO):
+        # A file, which is read piece by piece.
+        return 0
     raw = body.getvalue()
     return weight(raw) if len(raw) > _PIECE else 0
 

@@ -48,7 +48,7 @@ from app.plan.selection import Selection
 from app.plan.stored import Plan, load_plan, plan_allows_deletes, stale_sentence
 from app.plan.unknown import unknown_ids
 from app.plan.unsupported import mark_unsupported, plan_unsupported_again
-from app.runs.lifecycle import HELD_FOR, Run, RunConflictError, Runs, RunStatus
+from app.runs.lifecycle import CHANGES, HELD_FOR, Run, RunConflictError, Runs, RunStatus
 from app.runs.lock import SyncLock
 from app.runs.reading import RefreshReport, refresh, source_sentence
 from app.runs.settings import SyncSettings
@@ -216,6 +216,11 @@ class SyncEngine:
         self._apply(course, ledger)
 
     def _read(self, course: _Course) -> int:
+        run = course.run
+        if run.trigger == CHANGES and (run.organization_ids or run.user_ids):
+            # What changed is in force already: that is why this run was made.
+            with reading(self.engine) as connection:
+                return revision_in_force(connection)
         course.progress.phase("reading", None)
         report = refresh(
             course.engine,

@@ -21,6 +21,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Engine, Row, delete, f
 from app.clock import Clock, epoch_ms, from_epoch_ms
 from app.database.engine import is_sqlite, reading, writing
 from app.model.former import forget_former
+from app.model.touched import take_touched, touched_since
 from app.plan.discards import discard_held
 from app.plan.listing import PlannedChange, Sum, list_changes, sum_up
 from app.store.sync_tables import CallRow, PlanItemRow, PlanRow, RunKeyRow, RunRow
@@ -33,6 +34,16 @@ HELD_FOR = timedelta(days=7)
 
 MAX_QUEUED = 100
 """How many runs that were asked for over HTTP may be queued. What is due, goes on or was approved is never refused."""
+
+CHANGES = "changes"
+"""What brings about a run that follows what changed between two syncs; a narrowed one plans from what is in force, and
+reads no source."""
+
+MOST_TOUCHED = 1_000
+"""Of more organizations, or users, a run of everything is made."""
+
+_CHANGES_KEPT = timedelta(days=1)
+"""How long runs that followed changes are remembered when all of it was done."""
 
 _ENQUEUE_LOCK = 0x75736865725F71
 """PostgreSQL advisory lock under which runs are put into the queue, so that identical requests meet."""
@@ -121,7 +132,7 @@ class RunRequest:
     """What someone wants: a run of everything, or narrowed to organizations or users."""
 
     trigger: str
-    """``schedule``, ``verify_schedule``, ``resync``, ``command`` or ``continuation``."""
+    """``schedule``, ``verify_schedule``, ``resync``, ``command``, ``continuation`` or ``changes``."""
     organization_ids: tuple[str, ...] = ()
     user_ids: tuple[str, ...] = ()
     dry_run: bool = False
@@ -233,36 +244,63 @@ class Runs:
         The same idempotency key gives the same run; an identical run that is still queued is given instead of a second
         one. Raises ``RunConflictError`` when the key was used for a different request, and ``QueueFullError``.
         """
-        content = _content(request)
         with writing(self.engine) as connection:
             _one_at_a_time(connection)
-            row = self._of_key(connection, request.idempotency_key)
-            if row is not None:
-                if any(getattr(row, name) != value for name, value in content.items()):
-                    raise RunConflictError("the idempotency key was used for a different request")
-                return _run(row), False
-            row = None if request.alone else _identical(connection, content)
-            created = row is None
-            if row is None:
-                _refuse_too_many(connection, request)
-                run_id = self._new_id()
-                connection.execute(
-                    insert(_RUN).values(
-                        run_id=run_id,
-                        trigger=request.trigger,
-                        status=RunStatus.QUEUED.value,
-                        requested_at=epoch_ms(self.clock()),
-                        cancel_requested=False,
-                        counts="{}",
-                        calls=0,
-                        report="{}",
-                        **content,
-                    )
+            return self._enqueue(connection, request)
+
+    def enqueue_changes(self, delay: timedelta) -> list[Run]:
+        """Queues runs about what changed between two syncs, once the first of it is ``delay`` old; those runs.
+
+        One is narrowed to the organizations and one to the users. What changed is taken away in the same transaction:
+        it is noted, or a run about it is queued, whatever dies.
+        """
+        due = epoch_ms(self.clock() - delay)
+        with reading(self.engine) as connection:
+            # Most looks find nothing, and keep nobody waiting.
+            since = touched_since(connection)
+        if since is None or since > due:
+            return []
+        with writing(self.engine) as connection:
+            _one_at_a_time(connection)
+            touched = take_touched(connection)
+            if len(touched.organization_ids) > MOST_TOUCHED or len(touched.user_ids) > MOST_TOUCHED:
+                return [self._enqueue(connection, RunRequest(trigger=CHANGES))[0]]
+            requests = []
+            if touched.organization_ids:
+                requests.append(RunRequest(trigger=CHANGES, organization_ids=touched.organization_ids))
+            if touched.user_ids:
+                requests.append(RunRequest(trigger=CHANGES, user_ids=touched.user_ids))
+            return [self._enqueue(connection, request)[0] for request in requests]
+
+    def _enqueue(self, connection: Connection, request: RunRequest) -> tuple[Run, bool]:
+        content = _content(request)
+        row = self._of_key(connection, request.idempotency_key)
+        if row is not None:
+            if any(getattr(row, name) != value for name, value in content.items()):
+                raise RunConflictError("the idempotency key was used for a different request")
+            return _run(row), False
+        row = None if request.alone else _identical(connection, content)
+        created = row is None
+        if row is None:
+            _refuse_too_many(connection, request)
+            run_id = self._new_id()
+            connection.execute(
+                insert(_RUN).values(
+                    run_id=run_id,
+                    trigger=request.trigger,
+                    status=RunStatus.QUEUED.value,
+                    requested_at=epoch_ms(self.clock()),
+                    cancel_requested=False,
+                    counts="{}",
+                    calls=0,
+                    report="{}",
+                    **content,
                 )
-                row = _get(connection, run_id)
-            if request.idempotency_key is not None:
-                connection.execute(insert(_KEY).values(idempotency_key=request.idempotency_key, run_id=row.run_id))
-            return _run(row), created
+            )
+            row = _get(connection, run_id)
+        if request.idempotency_key is not None:
+            connection.execute(insert(_KEY).values(idempotency_key=request.idempotency_key, run_id=row.run_id))
+        return _run(row), created
 
     def get(self, run_id: str) -> Run:
         """Raises ``RunNotFoundError``."""
@@ -470,11 +508,16 @@ class Runs:
         Stored plans of that age go with them. Runs that still wait for approval stay.
         """
         before = epoch_ms(self.clock() - older_than)
+        # There may be one every other second of those that follow changes; what went well with them nobody asks for.
+        brief = epoch_ms(self.clock() - min(older_than, _CHANGES_KEPT))
         with writing(self.engine) as connection:
             # The conditions stand in the DELETE itself: of a run that somebody moves meanwhile they are asked again.
             pruned = connection.execute(
                 delete(_RUN)
-                .where(_RUN.c.finished_at < before)
+                .where(
+                    (_RUN.c.finished_at < before)
+                    | ((_RUN.c.finished_at < brief) & (_RUN.c.trigger == CHANGES) & (_RUN.c.status == RunStatus.DONE))
+                )
                 .where((_RUN.c.status != RunStatus.HELD) | (_RUN.c.held_until < epoch_ms(self.clock())))
             ).rowcount
             connection.execute(delete(_KEY).where(_KEY.c.run_id.not_in(select(_RUN.c.run_id))))
@@ -484,7 +527,7 @@ class Runs:
             in_flight = select(_CALL.c.plan_id).where(_CALL.c.settled_at.is_(None))
             connection.execute(
                 delete(_PLAN)
-                .where(_PLAN.c.created_at < before)
+                .where(_PLAN.c.created_at < brief)
                 .where(_PLAN.c.plan_id.not_in(kept), _PLAN.c.plan_id.not_in(asked), _PLAN.c.plan_id.not_in(in_flight))
             )
             connection.execute(delete(_ITEM).where(_ITEM.c.plan_id.not_in(select(_PLAN.c.plan_id))))

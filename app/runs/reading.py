@@ -20,6 +20,7 @@ from app.model.contents import export_records, model_counts, source_states
 from app.model.refresh.changes import ChangeCounts
 from app.model.refresh.guard import Guard
 from app.model.refresh.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList
+from app.model.refresh.pushes import note_still_in_force
 from app.model.refresh.refresh import Refresh
 from app.model.refresh.replace import Replaced
 from app.model.refresh.staging import SourceError
@@ -125,11 +126,12 @@ def refresh(
     """Reads every source into the access model, or ``on_candidate`` into that of a candidate (``app.model.candidate``).
 
     The sources are read side by side; one that hangs or fails does not stop the others, and its last good records stay
-    in force. ``guard`` says how much may go at once (None: the default), where a source has none of its own.
-    ``accept_empty`` names sources that are meant to be empty now, ``accept_shrink`` those that are meant to give less
-    than the guard lets go. ``asked``: somebody wants to know about these organizations and users at once, and each
-    source is asked for no more, if it can be. ``only``: the names of the sources that are read; the others stay as they
-    are. Raises ``UnknownSourceError`` for a name that is not among the sources.
+    in force. Those that hold what is pushed to them stay as they are, and are not in the report. ``guard`` says how
+    much may go at once (None: the default), where a source has none of its own. ``accept_empty`` names sources that
+    are meant to be empty now, ``accept_shrink`` those that are meant to give less than the guard lets go. ``asked``:
+    somebody wants to know about these organizations and users at once, and each source is asked for no more, if it can
+    be. ``only``: the names of the sources that are read; the others stay as they are. Raises ``UnknownSourceError`` for
+    a name that is not among the sources.
     """
     names = [source.name for source in sources]
     unknown = [name for name in (*accept_empty, *accept_shrink) if name not in names]
@@ -138,18 +140,22 @@ def refresh(
     began = clock()
     problems = ProblemList() if problems is None else problems
     with Refresh(engine, clock=clock, problems=problems, on_candidate=on_candidate) as refreshing:
+        pushed = {source.name for source in sources if policy_of(source).only_pushed}
+        read_now = {name for name in names if name not in pushed and (only is None or name in only)}
         refreshing.begin(
             names,
             guard=guard_from_settings(guard or GuardSettings()),
             guards={source.name: guard_from_settings(own) for source in sources if (own := policy_of(source).guard)},
-            only=only,
+            only=read_now,
         )
         reads = Gathering(refreshing, clock, progress, asked).read(
-            {position: source for position, source in enumerate(sources) if only is None or source.name in only}
+            {position: source for position, source in enumerate(sources) if source.name in read_now}
         )
         for read in reads:
             problems.add_all(read.problems)
         outcome = refreshing.finish(accept_empty, accept_shrink)
+    if pushed and not on_candidate:
+        note_still_in_force(engine, pushed, clock=clock)
     return RefreshReport(
         revision=outcome.replaced.revision,
         changed=outcome.replaced.changed,
@@ -214,7 +220,9 @@ def forget(engine: Engine, name: str, sources: Sequence[Source], *, clock: Clock
 
 
 def check(sources: Sequence[Source], *, clock: Clock, progress: ReadingProgress | None = None) -> CheckReport:
-    """Reads every source and says what is wrong, from these sources alone; changes nothing."""
+    """Reads every source and says what is wrong, from these sources alone; changes nothing. What was pushed is not
+    looked at: it is in force, and no source can be asked for it."""
+    sources = [source for source in sources if not policy_of(source).only_pushed]
     with tempfile.TemporaryDirectory(prefix="usher-check-") as folder:
         engine = open_engine(f"sqlite:///{Path(folder) / 'check.db'}")
         try:

@@ -50,5 +50,7 @@ class SyncSettings(BaseModel):
     """Seconds by which a start is put off at random at most, so that installations do not all call at once."""
     verify_schedule: Schedule = "17 3 * * *"
     """When a sync begins with reading the backend back: cron, or an interval; empty: never."""
+    push_delay: float = Field(default=2.0, ge=0, le=3600)
+    """Seconds after which a sync of what was pushed follows at the latest, so that several pushes make one."""
     limits: LimitSettings = Field(default_factory=LimitSettings)
     """How much may be deleted without approval."""

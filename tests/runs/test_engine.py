@@ -14,7 +14,7 @@ from app.database.engine import is_sqlite
 from app.directory.source import Verdict
 from app.plan.settings import LimitSettings
 from app.plan.unknown import unknown_sentence
-from app.runs.lifecycle import RunRequest
+from app.runs.lifecycle import CHANGES, RunRequest
 from app.runs.lock import sync_lock
 from tests.progress import QuietProgress
 
@@ -295,6 +295,16 @@ def test_narrowed_run_leaves_the_rest_alone(company: Any) -> None:
     assert "globex" in held["organizations"]
     assert "new" not in held["documents"]
     assert held["members"]["ada"] == ("Ada Lovelace", "editor")
+
+
+def test_run_that_follows_changes_reads_no_source(company: Any) -> None:
+    """What changed is in force already; what the source says meanwhile waits for the next run that reads it."""
+    company.directory.organization("globex")
+    company.directory.document("new")
+    assert company.sync(trigger=CHANGES, organization_ids=("acme",)).status == "done"
+    assert "new" not in company.held()["documents"]
+    assert company.sync(organization_ids=("acme",)).status == "done"
+    assert "new" in company.held()["documents"]
 
 
 def test_run_for_ids_that_nobody_knows_says_so(company: Any) -> None:

@@ -304,7 +304,7 @@ class World:
     def sync(self, **request: Any) -> Run:
         """One run, from request to end."""
         self.clock.move_on(seconds=1)
-        run, _ = self.runs.enqueue(RunRequest(trigger="command", **request))
+        run, _ = self.runs.enqueue(RunRequest(**{"trigger": "command"} | request))
         return self.execute(run.run_id)
 
     def execute(self, run_id: str) -> Run:

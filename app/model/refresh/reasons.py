@@ -5,6 +5,7 @@ one by one.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, exists, func, literal, select
@@ -55,6 +56,26 @@ def report_left_out(connection: Connection, names: Mapping[int, str], problems: 
             # The sort of a folder is only known for the sample; the others count as dangling.
             problems.add_counted(ProblemSort.FOLDER_CYCLE, in_cycles, [])
             problems.add_counted(_SORTS[LeftOutCause(cause)], count - in_cycles, sample)
+
+
+def staged_left_out(connection: Connection, names: Mapping[int, str]) -> list[Problem]:
+    """What was staged and does not count, each at the place where it was staged."""
+    found = []
+    for tables in MODEL_TABLES:
+        source, staged, left_out = tables.source, tables.staged, tables.left_out
+        rows = (
+            select(source, left_out.c.cause, staged.c.place.label("staged_at"))
+            .select_from(
+                staged.join(source, same(staged, source, tables.source_keys)).join(
+                    left_out, same(left_out, source, tables.source_keys)
+                )
+            )
+            .order_by(staged.c.seq)
+        )
+        for row in connection.execute(rows).all():
+            problem = _problem(connection, tables, row, LeftOutCause(row.cause), names)
+            found.append(replace(problem, place=row.staged_at))
+    return found
 
 
 def _sampled(tables: ModelTables, cause: int, limit: int) -> Any:

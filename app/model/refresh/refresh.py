@@ -13,7 +13,7 @@ works it out again, at last while it holds the lock.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType, TracebackType
-from typing import Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from sqlalchemy import Connection, Engine, Table, insert, select, update
 
@@ -22,9 +22,11 @@ from app.clock import Clock, epoch_ms
 from app.model.candidate import shadow
 from app.model.former import FORMER_PAYLOAD, may_keep_former
 from app.model.refresh.guard import Guard, refuse_shrunk
+from app.model.refresh.marks import About, drop_marks, spare_pushed, spare_the_rest
 from app.model.refresh.merge import dangling_by_source
 from app.model.refresh.parts import objects_of
 from app.model.refresh.problems import ProblemList
+from app.model.refresh.reasons import staged_left_out
 from app.model.refresh.replace import (
     STATE,
     Replaced,
@@ -56,6 +58,7 @@ from app.model.refresh.staging import (
     tell_objects,
     unconfigured_sources,
 )
+from app.model.touched import note_touched, touched_in_deltas
 from app.store.record_tables import VALUES_FROM_RECORD, Values
 
 _BATCH_ROWS = 5_000
@@ -72,6 +75,9 @@ _TRIES_IN_SNAPSHOT = 2
 
 NO_GUARDS: Mapping[str, Guard] = MappingProxyType({})
 """No source has a guard of its own."""
+
+NOTHING_LEFT_OUT: Mapping[str, About] = MappingProxyType({})
+"""Every source says all that there is."""
 
 Work = TypeVar("Work")
 Outcome = TypeVar("Outcome")
@@ -110,11 +116,44 @@ class Refreshed:
     """Sources that are no longer configured, and whose records count until they are forgotten."""
 
 
+class LeftOut(NamedTuple):
+    """A record that was told and does not count."""
+
+    place: str
+    """Where it stands, as staged."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Applied(Generic[Outcome]):
+    """What a change to the sources' records came to."""
+
+    kept: Outcome
+    """What ``keep`` returned."""
+    replaced: Replaced
+    left_out: tuple[LeftOut, ...]
+    """Those of the staged records that do not count."""
+    is_keyed: bool
+    """Whether it was merged in the same transaction; otherwise after it."""
+
+
 class Refresh:
     """One refresh; use it in a ``with`` statement, and ``finish`` it inside."""
 
-    def __init__(self, engine: Engine, *, clock: Clock, problems: ProblemList, on_candidate: bool = False) -> None:
-        """``on_candidate``: the engine is a candidate's (``app.model.candidate``)."""
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        clock: Clock,
+        problems: ProblemList,
+        on_candidate: bool = False,
+        note_touched: bool = False,
+    ) -> None:
+        """``on_candidate``: the engine is a candidate's (``app.model.candidate``).
+
+        ``note_touched``: no run of everything follows; what changes is noted for a run about it
+        (``app.model.touched``).
+        """
         self._clock = clock
         self._problems = problems
         self._on_candidate = on_candidate
@@ -132,6 +171,8 @@ class Refresh:
         self._ended: dict[int, StagedRead] = {}
         self._guard: Guard | None = None
         self._guards: dict[int, Guard] = {}
+        self._abouts: dict[int, About] = {}
+        self._note_touched = note_touched
         self._positions: dict[int, int] = {}
         """Source → its place in the configuration, read or not."""
 
@@ -151,11 +192,13 @@ class Refresh:
         only: Collection[str] | None = None,
         guard: Guard | None = None,
         guards: Mapping[str, Guard] = NO_GUARDS,
+        abouts: Mapping[str, About] = NOTHING_LEFT_OUT,
     ) -> None:
         """Says which sources there are, in the order of the configuration; names are unique. All of them will be read,
         or ``only`` some: the others stay as they are.
 
-        ``guard`` is what they are guarded by, alone and together, but for those that have one in ``guards``.
+        ``guard`` is what they are guarded by, alone and together, but for those that have one in ``guards``. Those in
+        ``abouts`` say nothing of what that leaves out.
         """
         with self._session.change() as connection:
             _make_state(connection)
@@ -176,6 +219,7 @@ class Refresh:
             if begun.number
         }
         self._guard = guard
+        self._abouts = {read.source_id: abouts[read.name] for read in self._open.values() if read.name in abouts}
         self._guards = {read.source_id: guards[read.name] for read in self._open.values() if read.name in guards}
 
     def begun(self, position: int) -> Begun:
@@ -291,6 +335,41 @@ class Refresh:
         replaced = self._settle(self._merge, self._replace)
         return Refreshed(replaced=replaced, reads=tuple(reads), retained=retained)
 
+    def open_source(self, source_id: int) -> None:
+        """What is added from here on is staged for this source; no read begins. For ``apply_changes``."""
+        read = StagedRead(source_id=source_id, name="", position=0, number=0, records=0, verdict=FAILED, reason="")
+        self._open = {0: read}
+
+    def apply_changes(
+        self,
+        compare: Callable[[Connection], Work | None],
+        keep: Callable[[Connection, Work], Outcome],
+    ) -> Applied[Outcome] | None:
+        """Carries a change out in one transaction under the lock: the sources' records, the access model, the revision.
+
+        ``compare`` fills the deltas with what changes in the sources' records, whose new values are staged. None:
+        nothing is to be done, and nothing is. ``keep`` carries them out and writes what belongs into the same
+        transaction. What they raise undoes everything.
+        """
+        self._flush()
+        with self._session.change() as connection:
+            _make_state(connection)
+            work = compare(connection)
+            if work is None:
+                return None
+            changes = any(
+                connection.execute(select(tables.delta.c.change).limit(1)).first() for tables in SCRATCH_TABLES
+            )
+            kept = keep(connection, work)
+            if changes:
+                connection.execute(update(STATE).values(generation=STATE.c.generation + 1))
+            names = {row.source_id: row.name for row in connection.execute(select(SOURCE.c.source_id, SOURCE.c.name))}
+            found = ProblemList(self._problems.room)
+            compute_access_changes(self._session, connection, names, found)
+            left_out = tuple(LeftOut(one.place, one.reason) for one in staged_left_out(connection, names))
+            replaced = self._replace(connection, (found, dangling_by_source(connection)))
+            return Applied(kept=kept, replaced=replaced, left_out=left_out, is_keyed=True)
+
     def forget(self, name: str) -> Replaced:
         """Takes away what a source gave that is read no more; nothing is read. Raises ``SourceError``."""
 
@@ -312,6 +391,9 @@ class Refresh:
         reads = judge(connection, self._reads(), accept_empty)
         forgotten = sources_to_forget(connection, self._positions)
         compute_source_changes(connection, reads, forgotten)
+        spare_pushed(connection, reads)
+        for source_id, about in self._abouts.items():
+            spare_the_rest(connection, source_id, about)
         # A source that is meant to be empty is meant to shrink.
         accepted = {*accept_empty, *accept_shrink}
         return refuse_shrunk(connection, reads, self._guards, self._guard, accepted), forgotten
@@ -320,11 +402,15 @@ class Refresh:
         self, connection: Connection, work: tuple[list[StagedRead], list[int]]
     ) -> tuple[list[StagedRead], tuple[str, ...]]:
         reads, forgotten = work
+        if self._note_touched and not self._on_candidate:
+            note_touched(connection, *touched_in_deltas(connection), epoch_ms(self._clock()))
         self._shadow(connection, {tables.kind: tables.source for tables in SCRATCH_TABLES})
         if carry_out_source_changes(connection, reads, forgotten, self._positions, epoch_ms(self._clock())):
             connection.execute(update(STATE).values(generation=STATE.c.generation + 1))
             for tables in SCRATCH_TABLES:
                 self._session.analyze(tables.source)
+        if not self._on_candidate:
+            drop_marks(connection, reads, forgotten)
         return reads, unconfigured_sources(connection, self._positions)
 
     # The access model.

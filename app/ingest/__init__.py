@@ -1,0 +1,1 @@
+"""What applications tell the directory: changes, or everything, pushed over HTTP."""

@@ -1,0 +1,168 @@
+"""The endpoints of pushes: changes, everything, and how far a source has come.
+
+The rules: ``app/ingest/README.md``.
+"""
+
+from dataclasses import dataclass
+from io import BufferedReader
+from typing import Any
+
+import structlog
+from flask import Blueprint, Flask, Response, request
+from sqlalchemy import Engine
+from werkzeug.routing import BaseConverter
+
+from app.clock import Clock, from_epoch_ms, utc_text
+from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionDenied
+from app.database.engine import reading
+from app.directory.pushes import ForeignPushError, MalformedPushError, PushError, push_from_object
+from app.edge.body import check_type, read_json
+from app.edge.json import json_response
+from app.edge.tokens import shown_fingerprint
+from app.edge.uploads import admit_uploads
+from app.ingest.everything import apply_everything
+from app.ingest.targets import Target, Targets
+from app.model.contents import source_states
+from app.model.refresh.pushes import NEVER_PUSHED, Pushed, SequenceConflictError, apply_push, push_states
+
+MAX_PUSH_BYTES = 8 * 1024 * 1024
+"""A larger push is refused."""
+
+
+LINES_TYPES = ("application/jsonl", "application/x-ndjson")
+"""How JSON Lines are called."""
+
+
+class SourceNameConverter(BaseConverter):
+    """The name of a source in an address: anything at all, because a file's is its path."""
+
+    regex = ".+"
+    part_isolating = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """What the endpoints work with."""
+
+    engine: Engine
+    targets: Targets
+    clock: Clock
+
+
+def install_ingest(app: Flask, ingest: Ingest) -> None:
+    """Adds ``/directory/NAME`` and ``/directory/NAME/changes`` to the app."""
+    app.url_map.converters["source"] = SourceNameConverter
+    app.register_blueprint(ingest_blueprint(ingest))
+    admit_uploads(app, ingest.targets.admits)
+
+
+def ingest_blueprint(ingest: Ingest) -> Blueprint:
+    """The endpoints; each call shows a token of its source."""
+    blueprint = Blueprint("ingest", __name__)
+
+    @blueprint.post("/directory/<source:name>/changes")
+    def changes(name: str) -> Response:
+        return json_response(_apply(ingest, ingest.targets.require(request, name)))
+
+    @blueprint.put("/directory/<source:name>")
+    def everything(name: str) -> Response:
+        return json_response(_apply_everything(ingest, ingest.targets.require(request, name)))
+
+    @blueprint.get("/directory/<source:name>")
+    def state(name: str) -> Response:
+        return json_response(_state(ingest, ingest.targets.require(request, name)))
+
+    return blueprint
+
+
+def _apply(ingest: Ingest, target: Target) -> dict[str, Any]:
+    body = read_json(request, max_bytes=MAX_PUSH_BYTES, odd_values=True)
+    try:
+        push = push_from_object(body, target.allowed)
+    except MalformedPushError as error:
+        raise InvalidArgument(str(error), details=_details(error)) from error
+    except ForeignPushError as error:
+        raise PermissionDenied(str(error), details=_details(error)) from error
+    pushed = Pushed(
+        source=target.name,
+        sequence=push.sequence,
+        previous_sequence=push.previous_sequence,
+        upserts=push.upserts,
+        removals=push.removals,
+        by=shown_fingerprint(request),
+    )
+    try:
+        answer = apply_push(
+            ingest.engine,
+            pushed,
+            configured=ingest.targets.configured,
+            only_pushed=target.only_pushed,
+            clock=ingest.clock,
+        )
+    except SequenceConflictError as error:
+        raise FailedPrecondition(
+            f"previousSequence: the last push that was applied is {error.last}; send what came after it first",
+            http_code=409,
+            details={"sequence": error.last},
+        ) from error
+    structlog.stdlib.get_logger(__name__).info(
+        "push",
+        source=target.name,
+        sequence=push.sequence,
+        upserts=len(push.upserts),
+        removals=len(push.removals),
+        revision=answer.get("revision"),
+        left_out=len(answer.get("leftOut", ())),
+    )
+    return answer
+
+
+def _apply_everything(ingest: Ingest, target: Target) -> dict[str, object]:
+    if set(request.args) - {"acceptShrink"} or request.args.get("acceptShrink", "true") not in {"true", "false"}:
+        raise InvalidArgument("acceptShrink: true or false; there is no other parameter")
+    check_type(request, LINES_TYPES)
+    length = request.content_length
+    if length is None:
+        # The server bounds it: what comes without a length is as large as any other body at most.
+        raise InvalidArgument("Content-Length is missing; send the length of the body", http_code=411)
+    answer = apply_everything(
+        ingest.engine,
+        ingest.targets,
+        target,
+        BufferedReader(request.stream),  # type: ignore[type-var] # a raw stream, which werkzeug does not say
+        accept_shrink=request.args.get("acceptShrink") == "true",
+        by=shown_fingerprint(request),
+        clock=ingest.clock,
+    )
+    structlog.stdlib.get_logger(__name__).info(
+        "pushed_everything", source=target.name, records=answer["records"], revision=answer["revision"]
+    )
+    return answer
+
+
+def _details(error: PushError) -> dict[str, object] | None:
+    if not error.items:
+        return None
+    return {"items": [{"list": item.list, "index": item.number, "reason": item.reason} for item in error.items]}
+
+
+def _state(ingest: Ingest, target: Target) -> dict[str, object]:
+    with reading(ingest.engine) as connection:
+        push = push_states(connection).get(target.name, NEVER_PUSHED)
+        source = next((one for one in source_states(connection) if one.name == target.name), None)
+    read_at = None if source is None or target.only_pushed else source.last_good_at
+    latest = max((at for at in (push.pushed_at, read_at) if at is not None), default=None)
+    age = None if latest is None else max(0.0, round(ingest.clock().timestamp() - latest / 1000, 3))
+    return {
+        "source": target.name,
+        "sequence": push.sequence,
+        "records": 0 if source is None else source.records,
+        "dangling": 0 if source is None else source.dangling,
+        "pushed": _text(push.pushed_at),
+        "read": _text(read_at),
+        "ageSeconds": age,
+    }
+
+
+def _text(at: int | None) -> str | None:
+    return None if at is None else utc_text(from_epoch_ms(at))

@@ -1,0 +1,174 @@
+"""Pushes that are huge, deep, cut off or somebody else's, to a real service under gunicorn."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+
+from tests.attack.conftest import ADMIN_TOKEN, QUESTION, TOKEN, Target, read_all, write_service
+from tests.attack.test_large_bodies import GB, MB, gigabyte, pour
+from tests.e2e.conftest import Usher, free_port, serving
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.xdist_group("attack")]
+
+PUSH, OTHER = "push-me-for-tests", "another-for-tests"
+LINES = "application/jsonl"
+
+
+@pytest.fixture(scope="module")
+def pushed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    folder, port = tmp_path_factory.mktemp("pushed"), free_port()
+    sources = [
+        {"type": "file", "path": str(folder / "directory.yaml"), "name": "people"},
+        {"type": "push", "name": "the app", "changes": {"tokens": [PUSH]}},
+        {"type": "push", "name": "other", "changes": {"tokens": [OTHER]}},
+    ]
+    config = write_service(folder, port, directory={"sources": sources})
+    refreshed = Usher(folder, "directory", "refresh", "--config", config)
+    assert refreshed.process.wait(60) == 0, refreshed.complained()
+    usher = Usher(folder, "serve", "--config", config)
+    target = Target(usher, port, "/directory/the%20app/changes", {"Authorization": f"Bearer {PUSH}"})
+    try:
+        serving(usher, target.url)
+        yield target
+        assert "Traceback" not in usher.complained()
+        assert PUSH not in usher.complained() + usher.said()
+    finally:
+        assert usher.end() == 0
+
+
+def document(number: int, **further: object) -> dict[str, object]:
+    identity = {"kind": "document", "organizationId": "acme", "documentId": f"d{number}"}
+    return identity | {"documentName": f"Document {number}"} | further
+
+
+def post(target: Target, body: object, token: str = PUSH) -> requests.Response:
+    headers = {"Authorization": f"Bearer {token}"}
+    return requests.post(target.url + target.path, json=body, headers=headers, timeout=60)
+
+
+def put(target: Target, data: Any, token: str = PUSH, **headers: str) -> requests.Response:
+    given = {"Authorization": f"Bearer {token}", "Content-Type": LINES} | headers
+    return requests.put(f"{target.url}/directory/the%20app", data=data, headers=given, timeout=120)
+
+
+def state(target: Target) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {PUSH}"}
+    found: dict[str, Any] = requests.get(f"{target.url}/directory/the%20app", headers=headers, timeout=30).json()
+    return found
+
+
+def lines(records: int, size: int) -> Iterator[bytes]:
+    """So many documents, each with a field of so many bytes."""
+    for number in range(records):
+        yield json.dumps(document(number, text="x" * size)).encode() + b"\n"
+    yield json.dumps({"end": True, "records": records}).encode() + b"\n"
+
+
+def test_a_push_is_answered_by_the_next_permission_call(pushed: Target) -> None:
+    sequence = state(pushed)["sequence"] + 1
+    question = {**QUESTION, "resource": {"type": "document", "id": "d77", "organizationId": "acme"}}
+
+    def allowed() -> bool:
+        answer = requests.post(
+            f"{pushed.url}/permissions/check",
+            json={"data": {"requests": [question]}},
+            headers={"Authorization": f"Bearer {TOKEN}"},
+            timeout=10,
+        )
+        return bool(answer.json()["data"][0]["hasAccess"])
+
+    assert not allowed()
+    answer = post(pushed, {"sequence": sequence, "upsert": [document(77)]})
+    assert answer.status_code == 200, answer.text
+    assert allowed()
+
+
+def test_a_gigabyte_is_not_taken_in(pushed: Target) -> None:
+    before = pushed.memory()
+    answer, sent = pour(pushed, pushed.head(f"Content-Length: {GB}") + b"\r\n", gigabyte(bytes))
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert sent < 64 * MB
+    # Everything may be large, but not so large.
+    head = pushed.head(f"Content-Length: {GB}").replace(
+        b"POST /directory/the%20app/changes", b"PUT /directory/the%20app"
+    )
+    answer, sent = pour(pushed, head + b"\r\n", gigabyte(bytes))
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert sent < 64 * MB
+    assert pushed.memory() - before < 64 * MB
+
+
+def test_everything_that_is_large_goes_through_a_file(pushed: Target) -> None:
+    body = b"".join(lines(80, 500_000))
+    assert len(body) > 38 * MB
+    before = pushed.memory()
+    answer = put(pushed, body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["records"] == 80
+    assert state(pushed)["records"] == 80
+    assert pushed.memory() - before < 60 * MB
+    assert put(pushed, b"".join(lines(80, 10))).status_code == 200
+
+
+@pytest.mark.parametrize("token", ["", "wrong", OTHER, ADMIN_TOKEN])
+def test_what_is_large_is_taken_from_nobody_else(pushed: Target, token: str) -> None:
+    head = (
+        f"PUT /directory/the%20app HTTP/1.1\r\nHost: x\r\nContent-Type: {LINES}\r\n"
+        f"Authorization: Bearer {token}\r\nContent-Length: {400 * MB}\r\n\r\n"
+    )
+    answer, sent = pour(pushed, head.encode(), (b" " * MB for _ in range(400)))
+    assert answer.split(b" ")[1] in {b"401", b"403", b"429"}
+    assert sent < 64 * MB
+
+
+def test_what_is_cut_off_changes_nothing(pushed: Target) -> None:
+    before = state(pushed)
+    body = b"".join(lines(60, 500_000))
+    head = (
+        f"PUT /directory/the%20app HTTP/1.1\r\nHost: x\r\nContent-Type: {LINES}\r\n"
+        f"Authorization: Bearer {PUSH}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with pushed.connect(head.encode() + body[: 20 * MB]) as peer:
+        peer.shutdown(1)
+        assert read_all(peer).startswith(b"HTTP/1.1 400 ")
+    # The same without its last line, as far as HTTP is concerned whole.
+    answer = put(pushed, body.rpartition(b'{"end"')[0])
+    assert (answer.status_code, "the last line is missing" in answer.text) == (400, True)
+    assert state(pushed)["records"] == before["records"]
+
+
+def test_a_body_without_its_length_is_bounded_like_any_other(pushed: Target) -> None:
+    answer = put(pushed, lines(3, 10))
+    assert answer.status_code == 411
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"[" * 100_000, 400),
+        (b'{"sequence": 1, "upsert": [' + b'{"a":' * 40 + b"1" + b"}" * 40 + b"]}", 400),
+        (b'{"sequence": 1, "sequence": 2}', 400),
+        (b'{"sequence": 1, "upsert": [{"kind": "user", "userId": "\\u0000", "name": "", "email": ""}]}', 400),
+        (b'{"sequence": 1, "upsert": [{"kind": "user", "userId": "\\ud800", "name": "", "email": ""}]}', 400),
+        (b'{"sequence": 1, "upsert": [{"\\u0000": 1}]}', 400),
+        (b'{"sequence": 1, "upsert": [{"kind": "user", "userId": "u", "name": "", "email": "", "\\ud800": 1}]}', 400),
+        (json.dumps({"sequence": 1, "upsert": [document(number) for number in range(1_001)]}).encode(), 400),
+        (b"\xff", 400),
+        (b"", 400),
+    ],
+)
+def test_odd_pushes_are_refused_and_told_why(pushed: Target, body: bytes, code: int) -> None:
+    before = state(pushed)
+    headers = {"Authorization": f"Bearer {PUSH}", "Content-Type": "application/json"}
+    answer = requests.post(pushed.url + pushed.path, data=body, headers=headers, timeout=30)
+    assert answer.status_code == code, answer.text
+    assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
+    assert {**state(pushed), "ageSeconds": 0} == {**before, "ageSeconds": 0}
+
+
+def test_the_token_of_another_source_is_refused(pushed: Target) -> None:
+    answer = post(pushed, {"sequence": 1}, OTHER)
+    assert (answer.status_code, answer.json()["error"]["status"]) == (403, "PERMISSION_DENIED")
