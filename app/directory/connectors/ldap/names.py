@@ -7,6 +7,8 @@ written anew. Letter case is folded everywhere, as almost every naming attribute
 
 import re
 import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
 
 import ldap
 import ldap.dn
@@ -26,21 +28,44 @@ _TYPES = {
 }  # fmt: skip
 """Other names of attribute types (RFC 4519, 4524), by their usual one."""
 
-_PLAIN = re.compile(r"(?:(?:cn|ou|dc|uid|o|c|l|st|sn|mail)=[!$-*\--:?-\[\]-~]+(?: [!$-*\--:?-\[\]-~]+)*(?:,|$))+")
-"""A DN in small letters that has nothing to be unescaped, folded or put in order; most are of this kind."""
+_PLAIN_RDN = re.compile(r"(?:cn|ou|dc|uid|o|c|l|st|sn|mail)=[!$-*\--:?-\[\]-~]+(?: [!$-*\--:?-\[\]-~]+)*")
+"""The first part of a DN in small letters that has nothing to be unescaped, folded or put in order; most are so."""
+
+_PARENTS_KEPT = 10_000
 
 _BLANKS = re.compile(r"\s+")
 
 
 def normalized(dn: str) -> str:
     """The DN in one spelling; one that is none stays as it is, and is equal to nothing else."""
-    small = dn.lower()
-    if small.isascii() and _PLAIN.fullmatch(small) and not small.endswith(","):
-        return small
+    rdn, comma, parent = dn.lower().partition(",")
+    if comma and _PLAIN_RDN.fullmatch(rdn):
+        # Thousands of entries have the same parent.
+        known = _normalized_parent(parent)
+        if known:
+            return f"{rdn},{known}"
+    return _parsed(dn)
+
+
+@lru_cache(_PARENTS_KEPT)
+def _normalized_parent(parent: str) -> str:
+    """The rest of a DN in one spelling; empty: it is none."""
+    try:
+        rdns = ldap.dn.str2dn(parent)
+    except (ldap.LDAPError, UnicodeError):
+        return ""
+    return _written(rdns)
+
+
+def _parsed(dn: str) -> str:
     try:
         rdns = ldap.dn.str2dn(dn)
     except (ldap.LDAPError, UnicodeError):
         return dn
+    return _written(rdns)
+
+
+def _written(rdns: Sequence[Sequence[tuple[str, str, int]]]) -> str:
     return ",".join("+".join(sorted(f"{_type(kind)}={_value(value)}" for kind, value, _ in rdn)) for rdn in rdns)
 
 

@@ -45,6 +45,16 @@ _Take = tuple[str, Callable[[bytes], Converted], bool]
 """The name in rules, the conversion, and whether all values are wanted."""
 
 
+class _Plan(NamedTuple):
+    """What becomes of an attribute, as the server spells it."""
+
+    small: str
+    takes: Sequence[_Take]
+    is_own: bool
+    """Whether it identifies or names the object."""
+    is_member: bool
+
+
 class SetReader:
     """What is asked for of a set, and how objects are made of what comes.
 
@@ -76,7 +86,7 @@ class SetReader:
         self._named_by = one.named_by
         self._id = one.id.lower()
         self._names = None if one.named_by.lower() == DN else one.named_by.lower()
-        self._takes: dict[str, Sequence[_Take]] = {}
+        self._plans: dict[str, _Plan] = {}
         self._several: dict[str, tuple[int, str]] = {}
         self.attributes = self._asked_for(
             ranges=known.ranges, primary=known.primary_groups and bool(self.member_attributes)
@@ -110,15 +120,20 @@ class SetReader:
         attribute = ""
         try:
             for attribute, values in entry.attributes.items():
-                takes = self._takes.get(attribute)
-                if takes is None:
-                    takes = self._takes[attribute] = self._taken(attribute)
-                for name, convert, all_values in takes:
-                    self._take(value, name, convert, values, all_values=all_values, place=dn)
-                small = attribute.lower()
-                own[small] = values
-                if self._members:
-                    self._take_members(small, values, members, ranges)
+                plan = self._plans.get(attribute)
+                if plan is None:
+                    plan = self._plans[attribute] = self._planned(attribute)
+                for name, convert, all_values in plan.takes:
+                    if not all_values and len(values) == 1:
+                        first = convert(values[0])
+                        if first is not None:
+                            value[name] = first
+                    else:
+                        self._take(value, name, convert, values, all_values=all_values, place=dn)
+                if plan.is_own:
+                    own[plan.small] = values
+                elif plan.is_member:
+                    self._take_members(plan.small, values, members, ranges)
             attribute = self.id
             id_ = next((self._converted(self._id, one) for one in own.get(self._id, ())), None)
             attribute = self._named_by
@@ -197,6 +212,11 @@ class SetReader:
     def _name(self, value: Converted) -> str:
         return str(value)
 
+    def _planned(self, attribute: str) -> _Plan:
+        small = attribute.lower()
+        is_member = small.partition(";")[0] in self._members
+        return _Plan(small, self._taken(attribute), small in (self._id, self._names), is_member)
+
     def _taken(self, attribute: str) -> Sequence[_Take]:
         """What becomes of the values of an attribute, as the server spells it. Variants (``cn;lang-de``) are others."""
         small = attribute.lower()
@@ -218,7 +238,14 @@ class SetReader:
         attribute = found[1] if found else small
         if attribute not in self._members:
             return
-        members += map(self._member, values)
+        if self._extended:
+            members += map(self._member, values)
+        else:
+            # The bulk of what there is to read: texts that are DNs, most of them.
+            members += [
+                normalized(text if "#" not in text else _OPTIONAL_UID.sub("", text)) if "=" in text else text
+                for text in map(as_text, values)
+            ]
         if found and found[3] != "*":
             ranges.append(Range(attribute, int(found[3]) + 1))
 
