@@ -20,6 +20,7 @@ from tests.bench.features import bench_features
 from tests.bench.judgments import bench_judgments
 from tests.bench.provider import bench_provider
 from tests.bench.provider_under_sync import bench_provider_under_sync
+from tests.bench.sources import bench_sources
 from tests.bench.sync import bench_planning, bench_sync
 
 BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, object]]]] = {
@@ -46,6 +47,10 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
     "features": (
         "Every operation on feature data, small and large",
         lambda folder, options: bench_features(folder, options.scale, postgres=options.postgres),
+    ),
+    "sources": (
+        "Directories that are read where they are",
+        lambda folder, options: bench_sources(folder, scale=options.scale, rounds=min(options.rounds, 5)),
     ),
     "planning": (
         "Reading and planning everything, small and large",
