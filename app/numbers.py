@@ -291,6 +291,31 @@ _OF_SOURCE: tuple[tuple[str, str, Callable[[SourceState], float]], ...] = (
         "Whether the last read of a source was complete.",
         lambda one: float(one.last_verdict == "complete"),
     ),
+    (
+        "usher_directory_read_seconds",
+        "How long the last read of a source took.",
+        lambda one: one.last_read_seconds,
+    ),
+    (
+        "usher_directory_full_read_timestamp_seconds",
+        "When a source was last read completely as a whole; 0: never.",
+        lambda one: (one.last_full_at or 0) / 1000,
+    ),
+    (
+        "usher_directory_source_tells_changes",
+        "Whether a source can be asked for what changed.",
+        lambda one: float(one.tells_changes),
+    ),
+    (
+        "usher_directory_source_refused",
+        "Whether what a source gave last is not taken because it would take away too much.",
+        lambda one: float(bool(one.refused)),
+    ),
+    (
+        "usher_directory_refused_timestamp_seconds",
+        "When what a source gave, or the cursor it was asked with, was last refused; 0: never.",
+        lambda one: (one.last_refused_at or 0) / 1000,
+    ),
 )
 
 

@@ -196,6 +196,10 @@ def readiness_checks(engine: Engine, clock: Clock, *, max_age: float = 0) -> Map
         # Whoever asks here shows no token: names and reasons stand in the metrics and in the runs.
         failed = sum(state.last_verdict == "failed" for state in states)
         told = f"read well {age} s ago" + (f"; {failed} of {len(states)} sources failed since" if failed else "")
+        refused = sum(bool(state.refused) for state in states)
+        told += f", {refused} of them refused for what they would take away" if refused else ""
+        telling = sum(state.tells_changes for state in states)
+        told += f"; {telling} of {len(states)} asked for changes" if telling else ""
         if max_age and age > max_age:
             raise NotReadyError(f"{told}; directory.max_age allows {max_age:g} s")
         return told

@@ -12,7 +12,7 @@ import click
 import orjson
 
 from app.bootstrap import application, known_sources, require_sources
-from app.clock import utc_now
+from app.clock import epoch_ms, utc_now
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
 from app.commands.preview import preview
 from app.database.engine import reading
@@ -23,7 +23,7 @@ from app.model.contents import SourceState, current_revision
 from app.model.refresh.guard import Guard
 from app.model.refresh.problems import ProblemGroup, ProblemSort
 from app.model.refresh.replace import Replaced
-from app.runs.reading import RefreshReport, SourceReport, guards_of, object_from_report
+from app.runs.reading import RefreshReport, SourceReport, guards_of, object_from_report, object_from_state
 from app.runs.reading import check as check_directory
 from app.runs.reading import export as exported
 from app.runs.reading import forget as forget_source
@@ -74,14 +74,18 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     with progress() as shown:
         shown.phase("reading", None)
         report = check_directory(sources, clock=utc_now, progress=shown)
-    odd = _suspicions(report.sources, known_sources(settings), guards_of(sources, settings.directory.guard))
+    known = known_sources(settings)
+    odd = _suspicions(report.sources, known, guards_of(sources, settings.directory.guard))
     if as_json:
         told = [{"source": one.source, "says": one.says, "advice": one.advice} for one in odd]
-        show_json(object_from_report(report) | {"suspicions": told})
+        kept = [object_from_state(state) for state in known.values()]
+        show_json(object_from_report(report) | {"suspicions": told, "inForce": kept})
     else:
         _show_problems(report.problem_groups, limit)
         for one in odd:
             note(str(one))
+        for state in known.values():
+            note(f"source {state.name}: {state.in_words(epoch_ms(utc_now()))}")
         _show_sources(report.sources)
         say(", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count) or "no records")
     harm = sum(count for sort, count in report.problem_counts.items() if sort not in HARMLESS)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from app.directory.guarded import SideBySide
 from app.directory.settings import GuardSettings
 from app.directory.source import End, Found, Source, Verdict
 from app.doctor.finding import Finding, Findings, ok, problem, warning
@@ -13,16 +14,27 @@ from app.runs.reading import guards_of
 from app.runs.suspicion import of_read, of_retained
 from app.text import printable
 
+_NO_END = End(Verdict.FAILED, "the source ended without a verdict")
+
 
 def look_at_sources(sources: Sequence[Source], kept: Mapping[str, SourceState], guard: GuardSettings) -> Findings:
-    """Reads each to its end, into nothing; ``kept`` is what is in force of each, where that is known, and ``guard``
-    the guard of those that have none of their own."""
+    """Reads each to its end, side by side, into nothing; ``kept`` is what is in force of each, where that is known, and
+    ``guard`` the guard of those that have none of their own."""
     guards = guards_of(sources, guard)
-    for source in sources:
+    read = [(Counter[str](), _NO_END) for _ in sources]
+    with SideBySide() as side_by_side:
+        for number, source in enumerate(sources):
+            if not policy_of(source).only_pushed:
+                side_by_side.begin(number, source)
+        for number, steps in side_by_side.steps():
+            kinds, end = read[number]
+            kinds.update(step.record.kind for step in steps if isinstance(step, Found))
+            read[number] = kinds, next((step for step in steps if isinstance(step, End)), end)
+    for source, (kinds, end) in zip(sources, read, strict=True):
         if policy_of(source).only_pushed:
             yield _pushed(source.name, kept)
         else:
-            yield _look(source, kept, guards[source.name])
+            yield _judged(source.name, kinds, end, kept, guards[source.name])
     for odd in of_retained([source.name for source in sources], kept):
         yield warning("directory", f"{printable(odd.source, limit=80)}: {odd.says}", odd.advice)
 
@@ -36,16 +48,9 @@ def _pushed(source: str, kept: Mapping[str, SourceState]) -> Finding:
     return ok("directory", f"{name}: {state.records:,} records, pushed to it")
 
 
-def _look(source: Source, kept: Mapping[str, SourceState], guard: Guard) -> Finding:
-    name = printable(source.name, limit=80)
-    kinds: Counter[str] = Counter()
-    end = End(Verdict.FAILED, "the source ended without a verdict")
-    for step in source.read():
-        if isinstance(step, Found):
-            kinds[step.record.kind] += 1
-        elif isinstance(step, End):
-            end = step
-    records = kinds.total()
+def _judged(source: str, kinds: Mapping[str, int], end: End, kept: Mapping[str, SourceState], guard: Guard) -> Finding:
+    name = printable(source, limit=80)
+    records = sum(kinds.values())
     # The reasons of files name them by themselves.
     reason = printable(end.reason, limit=300).removeprefix(f"{name}: ")
     if end.verdict is Verdict.FAILED:
@@ -56,7 +61,9 @@ def _look(source: Source, kept: Mapping[str, SourceState], guard: Guard) -> Find
             "usher directory check shows the places; until it is whole, nothing that is gone from it counts as gone"
         )
         return warning("directory", f"{name}: {records:,} records, but {reason}", advice)
-    odd = of_read(source.name, kinds, kept, guard)
+    odd = of_read(source, kinds, kept, guard)
     if odd is not None:
         return (problem if odd.is_refused else warning)("directory", f"{name}: {odd.says}", odd.advice)
-    return ok("directory", f"{name}: {records:,} records")
+    state = kept.get(source)
+    changes = ", and what changed is asked for" if state is not None and state.tells_changes else ""
+    return ok("directory", f"{name}: {records:,} records{changes}")

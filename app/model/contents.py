@@ -53,6 +53,31 @@ class SourceState:
     kinds: Mapping[str, int] = field(default_factory=dict)
     """kind → how many of its records are kept, where somebody asked for that."""
 
+    def in_words(self, now_ms: int) -> str:
+        """What is in force of it and how that was read, for people."""
+        told = [f"{self.records:,} {'record' if self.records == 1 else 'records'} in force"]
+        if self.last_read_at is not None:
+            what = self.last_answered or "everything"
+            told.append(
+                f"last read {_ago(now_ms - self.last_read_at)} ({what}, {self.last_verdict},"
+                f" {self.last_read_seconds:.1f} s)"
+            )
+        if self.last_verdict != "complete" and self.last_good_at is not None:
+            told.append(f"read well {_ago(now_ms - self.last_good_at)}")
+        if self.tells_changes:
+            told.append("it is asked for changes")
+        if self.last_refused_at is not None:
+            told.append(f"last refused {_ago(now_ms - self.last_refused_at)}: {self.last_refusal.partition('; ')[0]}")
+        return ", ".join(told)
+
+
+def _ago(passed_ms: int) -> str:
+    seconds = max(0, passed_ms) / 1000
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
+
 
 def current_revision(connection: Connection) -> int:
     """The revision in force; 0 before the directory was ever read."""

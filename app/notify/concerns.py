@@ -11,6 +11,8 @@ It is worked out from the database each time, so that every node tells the same,
 ``missed``      a run was due so long ago, and none has begun since
 ``source``      a source of the directory could not be read, or not completely, or is no longer among those that are
                 read, while what it gave is still in force
+``shrunk``      a source of the directory would take away too much, and is not taken until somebody says that it is
+                meant
 ==============  ===============================================================
 """
 
@@ -54,6 +56,7 @@ class Cause(StrEnum):
     WORKER = "worker"
     MISSED = "missed"
     SOURCE = "source"
+    SHRUNK = "shrunk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +227,9 @@ def _of_source(state: SourceState) -> Iterator[Concern]:
     if not state.is_configured:
         yield from _retained(state)
         return
+    if state.refused:
+        yield _refused_source(state)
+        return
     if state.last_verdict not in {"failed", "partial"}:
         return
     since = state.last_good_at if state.last_verdict == "failed" else state.last_complete_at
@@ -241,6 +247,19 @@ def _of_source(state: SourceState) -> Iterator[Concern]:
         says=says,
         advice=advice,
         since=from_epoch_ms(since if since is not None else state.last_read_at or 0),
+    )
+
+
+def _refused_source(state: SourceState) -> Concern:
+    """What it gave was whole and is not taken: there is too little of it, or nothing."""
+    reason, _, advice = state.refused.partition("; ")
+    return Concern(
+        cause=Cause.SHRUNK,
+        about=state.name,
+        fingerprint=re.sub(r"[0-9]+", "0", reason),
+        says=_plain(f"source {state.name} {reason}; its last good records stay in force"),
+        advice=_plain(f"see whether its reader lost rights; {advice}"),
+        since=from_epoch_ms(state.last_good_at if state.last_good_at is not None else state.last_read_at or 0),
     )
 
 

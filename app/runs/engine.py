@@ -222,6 +222,7 @@ class SyncEngine:
             with reading(self.engine) as connection:
                 return revision_in_force(connection)
         course.progress.phase("reading", None)
+        selection = Selection.of(course.run.organization_ids, course.run.user_ids)
         report = refresh(
             course.engine,
             self.sources,
@@ -230,6 +231,8 @@ class SyncEngine:
             accept_empty=self.what_if.emptied if self.what_if is not None else (),
             # Whoever asks what would come of another file wants to see it.
             accept_shrink=[source.name for source in self.sources] if self.what_if is not None else (),
+            # A run of some organizations or users needs to know of those alone.
+            asked=None if selection.is_everything else selection,
             progress=course.progress,
             on_candidate=course.run.dry_run,
         )

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from app.clock import Clock
+from app.clock import Clock, from_epoch_ms, utc_text
 from app.database.engine import open_engine, reading
 from app.directory.casting import object_from_record
 from app.directory.settings import GuardSettings
 from app.directory.source import Source, Verdict
-from app.model.contents import export_records, model_counts, source_states
+from app.model.contents import SourceState, export_records, model_counts, source_states
 from app.model.refresh.changes import ChangeCounts
 from app.model.refresh.guard import Guard
 from app.model.refresh.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList
@@ -289,6 +289,30 @@ def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]
         },
         "retainedSources": list(report.retained_sources),
         "seconds": round(report.seconds, 3),
+    }
+
+
+def object_from_state(state: SourceState) -> dict[str, object]:
+    """What is in force of a source as a JSON object; times are ISO 8601."""
+
+    def moment(ms: int | None) -> str | None:
+        return None if ms is None else utc_text(from_epoch_ms(ms))
+
+    return {
+        "name": state.name,
+        "configured": state.is_configured,
+        "records": state.records,
+        "verdict": state.last_verdict,
+        "reason": state.last_reason,
+        "answered": state.last_answered or "everything",
+        "seconds": state.last_read_seconds,
+        "readAt": moment(state.last_read_at),
+        "readWellAt": moment(state.last_good_at),
+        "readAsAWholeAt": moment(state.last_full_at),
+        "tellsChanges": state.tells_changes,
+        "refused": state.refused,
+        "lastRefusal": state.last_refusal,
+        "lastRefusedAt": moment(state.last_refused_at),
     }
 
 

@@ -65,6 +65,22 @@ def test_refresh_takes_an_empty_source_only_on_someones_word(usher_read: Usher, 
     assert usher_read("check", "ada", "organization", "acme").exit_code == 4
 
 
+def test_check_tells_what_is_in_force_and_how_it_was_read(usher_read: Usher) -> None:
+    assert usher_read("directory", "refresh").exit_code == 0
+    told = usher_read("directory", "check").stderr
+    assert "source directory.yaml: 10 records in force, last read " in told
+    assert " (everything, complete, " in told
+    [kept] = json.loads(usher_read("directory", "check", "--json").stdout)["inForce"]
+    assert (kept["name"], kept["records"], kept["verdict"], kept["answered"]) == (
+        "directory.yaml",
+        10,
+        "complete",
+        "everything",
+    )
+    assert (kept["tellsChanges"], kept["refused"], kept["lastRefusal"]) == (False, "", "")
+    assert kept["readAsAWholeAt"] == kept["readWellAt"]
+
+
 def test_refresh_takes_a_source_that_shrank_too_much_only_on_someones_word(usher_read: Usher, folder: Path) -> None:
     (folder / "usher.yaml").write_text(
         (folder / "usher.yaml").read_text().replace("directory:", "directory:\n  guard: {count: 0, percent: 10}", 1)

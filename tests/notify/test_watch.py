@@ -28,6 +28,7 @@ from app.runs.lifecycle import RunRequest, RunStatus
 from app.runs.reading import forget, refresh
 from app.settings import Settings
 from tests.notify.conftest import Past, Receiver
+from tests.worlds.changing import ChangingSource
 from tests.worlds.clock import SimulatedTime
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes 123").decode()
@@ -359,6 +360,32 @@ def test_source_that_left_the_configuration_is_told_until_it_is_forgotten(
     forget(engine, "people", [], clock=time)
     watch.tick()
     assert kept.told() == [("began", "source"), ("over", "source")]
+
+
+def test_source_that_shrank_too_much_is_told_until_it_is_accepted(
+    make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime
+) -> None:
+    source = ChangingSource("people")
+    for number in range(100):
+        source.put(str(number), User(user_id=str(number), name="N", email=""))
+    watch = make_watch(kept)
+    refresh(engine, [source], clock=time)
+    for number in range(60):
+        source.remove(str(number))
+        if number >= 57:
+            time.move_on(minutes=1)
+            refresh(engine, [source], clock=time)
+            watch.tick()
+    assert kept.told() == [("began", "shrunk")]
+    data = kept.got[0].content["data"]
+    assert data["summary"] == (
+        "source people would take away 58 of 100 user records, more than 20 and more than 20 %; "
+        "its last good records stay in force"
+    )
+    assert data["advice"].endswith("usher directory refresh --accept-shrink people")
+    refresh(engine, [source], clock=time, accept_shrink=["people"])
+    watch.tick()
+    assert kept.told() == [("began", "shrunk"), ("over", "shrunk")]
 
 
 def test_message_is_tried_again_with_growing_pauses_and_then_given_up(

@@ -11,7 +11,7 @@ from urllib3.exceptions import NewConnectionError
 from werkzeug.wrappers import Response
 
 from app.database.engine import is_sqlite
-from app.directory.source import Verdict
+from app.directory.source import EVERYTHING, Part, ReadRequest, Verdict
 from app.plan.settings import LimitSettings
 from app.plan.unknown import unknown_sentence
 from app.runs.lifecycle import CHANGES, RunRequest
@@ -491,3 +491,17 @@ def test_folders_of_an_organization_go_one_after_the_other(world: Any) -> None:
     added = [sent.data["folders"][0]["folderId"] for sent in world.wire.writes if sent.operation == "add_folder"]
     assert added == sorted(added)
     assert len(world.held()["folders"]) == 25
+
+
+def test_a_run_of_somebody_asks_the_sources_for_them_alone(company: Any) -> None:
+    asked = []
+    read = company.directory.read
+
+    def note(request: ReadRequest = EVERYTHING) -> Any:
+        asked.append(request)
+        return read(request)
+
+    company.directory.read = note
+    assert company.sync().status == "done"
+    assert company.sync(organization_ids=("acme",), user_ids=("ada",)).status == "done"
+    assert [request.part for request in asked] == [None, Part(("acme",), ("ada",))]

@@ -194,14 +194,27 @@ def test_empty_source_counts_once_somebody_says_so(world: FileWorld, people: Peo
     assert len(world.members()) == 41
 
 
-def test_tenth_of_a_directory_ends_access_and_holds_the_deletes(world: FileWorld, people: People) -> None:
+def accept_shrink(world: FileWorld) -> None:
+    """Somebody says that there is meant to be less."""
+    refresh(world.engine, world.sources, clock=world.time, accept_shrink=["people"])
+
+
+def test_tenth_of_a_directory_takes_nothing_until_it_is_accepted_and_holds_the_deletes(
+    world: FileWorld, people: People
+) -> None:
     everybody = list(people.users)
     people.users = everybody[:4]
     people.write()
+    assert ended(world) == "done"
+    assert world.may("u39")
+    assert world.metric("usher_attention", cause="shrunk") == 1
+    assert world.metric("usher_directory_source_refused", source="people") == 1
+    accept_shrink(world)
     run = run_of(world)
     assert run.status == "held"
     assert run.total("held") == 36
     assert run.calls == 0
+    assert world.metric("usher_attention", cause="shrunk") == 0
     assert (world.may("u00"), world.may("u39")) == (True, False)
     assert world.metric("usher_held_deletes") == 36
     assert world.metric("usher_attention", cause="held") == 1
@@ -274,12 +287,16 @@ def test_grace_begins_anew_for_what_came_back(world: FileWorld, people: People) 
 def test_ids_in_another_case_are_others_and_held(world: FileWorld, people: People) -> None:
     people.users = [user.upper() for user in people.users]
     people.write()
+    assert ended(world) == "done"
+    assert (world.may("u39"), world.may("U39")) == (True, False)
+    accept_shrink(world)
     run = run_of(world)
     assert run.status == "held"
     assert run.counts["organizationUser"]["delete"]["held"] == 40
     assert (world.may("u39"), world.may("U39")) == (False, True)
     people.users = [user.lower() for user in people.users]
     people.write()
+    accept_shrink(world)
     # Forty came and forty go again: they are ours, but that many nobody deletes unasked.
     assert ended(world) == "held"
     assert (world.may("u39"), world.may("U39")) == (True, False)
