@@ -8,7 +8,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
-from app.directory.mapping.settings import RuleSettings
+from app.directory.mapping.settings import RuleList
 from app.directory.push_settings import AcceptedChanges, ChangesSettings
 
 
@@ -89,7 +89,7 @@ class LdapSourceSettings(LdapConnectionSettings, SourceBase):
 
     type: Literal["ldap"]
     """Which sort of source this is."""
-    map: Annotated[tuple[RuleSettings, ...], Field(min_length=1)]
+    map: RuleList
     """The rules, in their order."""
 
     @model_validator(mode="after")

@@ -33,12 +33,16 @@ MAX_TEXT = 4_000
 MAX_ELEMENTS = 2_000
 """The longest list in an object of which an expression with a loop is asked; building a list takes quadratic time."""
 
-MISSING_LIBRARY = "rules need the package cel-expr-python: pip install 'usher[mapping]'"
-"""What is said where the library is missing."""
-
 
 class ExpressionError(ValueError):
     """An expression that cannot be used; the text says what is wrong with it."""
+
+
+class LibraryMissingError(ExpressionError):
+    """No expression can be used: the library is not installed; the text names the extra."""
+
+    def __init__(self) -> None:
+        super().__init__("rules need the package cel-expr-python: pip install 'usher[mapping]'")
 
 
 class EvaluationError(Exception):
@@ -95,7 +99,7 @@ class Language:
             from cel_expr_python import cel  # noqa: PLC0415 - an extra, and 16 MB
             from cel_expr_python.ext import ext_math, ext_optional, ext_strings  # noqa: PLC0415 - as above
         except ImportError as error:
-            raise ExpressionError(MISSING_LIBRARY) from error
+            raise LibraryMissingError from error
         text = cel.Type.STRING
         self._variables = tuple(variables)
         self._error = cel.Type.ERROR
@@ -186,7 +190,7 @@ class Language:
 
 @lru_cache(maxsize=4)
 def language(*variables: str) -> Language:
-    """The language with these variables, made once. Raises ``ExpressionError`` where the library is missing."""
+    """The language with these variables, made once. Raises ``LibraryMissingError``."""
     return Language(variables)
 
 

@@ -6,13 +6,14 @@ key under which it stands, and before anything is read.
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from app.access.kinds import KINDS
 from app.access.records import Fill, User
-from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
+from app.directory.mapping.cel import IT, MEMBER, ExpressionError, LibraryMissingError, language
 from app.directory.spelling import meant
 
 Constant = bool | int | float
@@ -24,7 +25,9 @@ _NOTE = "x-"
 
 
 def _usable(text: str) -> str:
-    language(IT, MEMBER).compile(text)
+    # That the library is missing is said of the rules as a whole, and not of each of their expressions.
+    with suppress(LibraryMissingError):
+        language(IT, MEMBER).compile(text)
     return text
 
 
@@ -93,13 +96,18 @@ class RuleSettings(BaseModel):
         if isinstance(self.fill, str) and self.user is None:
             raise ValueError(f"fill says whose user is filled, with the fields in user, but there is {given[0]}")
         self._check_fields()
+        with suppress(LibraryMissingError):
+            self._check_variables()
+        return self
+
+    def _check_variables(self) -> None:
+        """Raises ``ValueError`` for expressions that can be understood, but not where they stand."""
         if self.when is not None and not language(IT, MEMBER).compile(self.when).is_flag:
             raise ValueError(f"when: {self.when} is neither true nor false; compare it with something")
         if self.each is None:
             for place, text in self.expressions():
                 if MEMBER in language(IT, MEMBER).compile(text).names:
                     raise ValueError(f"{place}: {MEMBER} is there only in rules with each: members")
-        return self
 
     def _check_fields(self) -> None:
         """Raises ``ValueError`` for a field that the kind does not have, or needs and is not given."""
@@ -144,3 +152,12 @@ class RuleSettings(BaseModel):
 
 RULE_KINDS = tuple(kind for kind in KINDS if kind in RuleSettings.model_fields)
 """The kinds that rules make."""
+
+
+def _library_is_there(rules: tuple[RuleSettings, ...]) -> tuple[RuleSettings, ...]:
+    language(IT, MEMBER)
+    return rules
+
+
+RuleList = Annotated[tuple[RuleSettings, ...], Field(min_length=1), AfterValidator(_library_is_there)]
+"""The rules of a source, in their order."""
