@@ -16,6 +16,7 @@ from app.directory.settings import DirectorySettings, LdapSourceSettings
 from app.directory.source import End, Found, Verdict
 from app.runs.reading import refresh
 from app.store.schema import METADATA
+from tests.bench.mapping import bench_mapping
 from tests.ldap import slapd
 
 LDAP_RULES: Sequence[Mapping[str, object]] = (
@@ -41,7 +42,9 @@ LDAP_RULES: Sequence[Mapping[str, object]] = (
 
 def bench_sources(folder: Path, *, scale: float, rounds: int) -> dict[str, object]:
     """All of them, each in a folder of its own."""
-    return bench_ldap(folder / "ldap", scale=scale, rounds=rounds)
+    return bench_mapping(folder / "mapping", scale=scale, rounds=rounds) | bench_ldap(
+        folder / "ldap", scale=scale, rounds=rounds
+    )
 
 
 def bench_ldap(folder: Path, *, scale: float, rounds: int) -> dict[str, object]:
