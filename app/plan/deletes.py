@@ -5,7 +5,8 @@ The rules: ``app/plan/README.md``, "Deletes, and what goes along".
 A delete of a folder takes its documents, subfolders and users with it in the backend, a delete of an organization
 everything, a delete of a document its users, and emptying a group its members. Such items are *covered*: they are part
 of that one call. What a delete covers is judged by where things lie in the ledger; of folders inside folders that all
-go, the topmost one alone is sent. Something that still belongs to the directory and lies below, according to the
+go, the topmost one alone is sent. A document or folder that is not confirmed may lie elsewhere (a move of which nobody
+knows what became): it is deleted by name. Something that still belongs to the directory and lies below, according to the
 ledger, is moved away by an earlier phase; whether it really was is asked again before the delete is sent
 (``app.plan.stored.still_needed_below``).
 
@@ -36,7 +37,7 @@ FROM {ledger}
 LEFT JOIN step o ON o.kind = 'organization' AND o.organization_id = l.organization_id AND o.container_id = ''
   AND o.item_id = l.organization_id AND o.aspects = {gone} AND l.kind <> 'organization'
 LEFT JOIN step p ON p.kind = '{container_kind}' AND p.organization_id = l.organization_id AND p.container_id = ''
-  AND p.item_id = l.{container_column} AND p.aspects = {gone}
+  AND p.item_id = l.{container_column} AND p.aspects = {gone} AND (l.certain OR l.kind <> 'document')
 WHERE l.ledger_id = :ledger_id AND l.kind = '{kind}' AND {within}
   AND NOT EXISTS (
     SELECT 1 FROM desired d WHERE d.kind = l.kind AND d.organization_id = l.organization_id
@@ -66,7 +67,7 @@ FROM (
     SELECT c.organization_id, c.item_id, chain.top
     FROM chain CROSS JOIN ledger_item c CROSS JOIN step s
     WHERE c.ledger_id = :ledger_id AND c.organization_id = chain.organization_id AND c.kind = 'folder'
-      AND c.parent_id = chain.item_id AND s.kind = 'folder' AND s.organization_id = c.organization_id
+      AND c.parent_id = chain.item_id AND c.certain AND s.kind = 'folder' AND s.organization_id = c.organization_id
       AND s.container_id = '' AND s.item_id = c.item_id AND s.aspects = {gone}
   )
   SELECT organization_id, item_id, top FROM chain WHERE item_id <> top

@@ -204,6 +204,31 @@ def test_plan_marks_what_goes_along_with_another_delete(world, company, new_dire
     }
 
 
+def test_what_may_have_been_moved_out_of_a_folder_does_not_go_along_with_it(world, new_directory):
+    def says(*folders):
+        directory = new_directory().organization("acme")
+        for folder, parent in folders:
+            directory.folder("acme", folder, parent=parent)
+        return directory
+
+    world.says(says(("old", ""), ("below", "old")).document("acme", "d", folder="old"))
+    world.apply(world.plan())
+    world.says(says(("old", ""), ("below", "")).document("acme", "d"))
+    # Both moves are made, and the answers are lost.
+    world.backend.troubles, world.backend.percent = ("answer is lost",), 100
+    world.apply(world.plan())
+    world.backend.percent = 0
+    assert {folder["in"] for folder in world.backend.contents.folders.values()} == {""}
+    world.says(says())
+
+    plan = world.plan()
+    assert [(item.kind, item.item_id) for item in world.items(plan) if item.covered_by] == []
+    world.apply(plan)
+    world.apply(world.plan(retry=()))
+    assert (world.backend.contents.folders, world.backend.contents.documents) == ({}, {})
+    assert world.plan().counts == {}
+
+
 def test_plan_deletes_an_organization_in_one_call(world, company, new_directory):
     world.says(company().organization("other"))
     world.apply(world.plan())
