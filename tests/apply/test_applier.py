@@ -308,7 +308,7 @@ def test_throttling_is_waited_for(company: Any, throttle: Callable[[], Response]
     on(company, "add_documents", lambda data, backend: throttle(), times=3)
     run = company.sync()
     assert run.status == "done"
-    assert sum(company.slept) > 0
+    assert sum(company.time.slept) > 0
     assert ("document", "", "new1") in company.ledger()
 
 

@@ -9,21 +9,22 @@ from app.database.engine import reading, writing
 from app.model.former import FORMER_PAYLOAD, forget_former
 from app.plan.listing import PlannedChange
 from app.runs.lifecycle import Run
-from tests.worlds.syncing import World, small_company
+from tests.worlds.directory import small_company
+from tests.worlds.syncing import SyncedWorld
 
 
 @pytest.fixture
-def company(world: World) -> World:
+def company(world: SyncedWorld) -> SyncedWorld:
     small_company(world.directory)
     assert world.sync().status == "done"
     return world
 
 
-def changes(company: World, run: Run) -> list[PlannedChange]:
+def changes(company: SyncedWorld, run: Run) -> list[PlannedChange]:
     return company.runs.changes(run.run_id, limit=1000)
 
 
-def told(company: World, run: Run) -> dict[tuple[str, str, str], dict[str, tuple[object, object]]]:
+def told(company: SyncedWorld, run: Run) -> dict[tuple[str, str, str], dict[str, tuple[object, object]]]:
     return {
         (change.operation, change.container_id, change.item_id): {
             field.field: (field.old, field.new) for field in change.fields
@@ -33,13 +34,13 @@ def told(company: World, run: Run) -> dict[tuple[str, str, str], dict[str, tuple
     }
 
 
-def kept(company: World) -> int:
+def kept(company: SyncedWorld) -> int:
     with reading(company.engine) as connection:
         return connection.execute(select(func.count()).select_from(FORMER_PAYLOAD)).scalar_one()
 
 
 @pytest.mark.parametrize("dry", [True, False])
-def test_updates_tell_each_changed_field_and_no_other(company: World, dry: bool) -> None:
+def test_updates_tell_each_changed_field_and_no_other(company: SyncedWorld, dry: bool) -> None:
     company.directory.user("ada", name="Ada King", email="ada@acme.example", further={"title": "Countess"})
     company.directory.member("ada", role="viewer")
     company.directory.folder("specs", folder_name="Specifications", access="restricted")
@@ -56,7 +57,7 @@ def test_updates_tell_each_changed_field_and_no_other(company: World, dry: bool)
     assert all(change.all_fields_known for change in changes(company, run))
 
 
-def test_places_roles_and_access_types_are_told_as_they_were(company: World) -> None:
+def test_places_roles_and_access_types_are_told_as_they_were(company: SyncedWorld) -> None:
     company.directory.member("ada", role="viewer")
     company.directory.document("roadmap", folder="archive")
     company.directory.document("handbook", access="public")
@@ -75,7 +76,7 @@ def test_places_roles_and_access_types_are_told_as_they_were(company: World) -> 
     assert told(company, run) == found
 
 
-def test_names_stand_beside_ids_also_of_what_is_gone(company: World) -> None:
+def test_names_stand_beside_ids_also_of_what_is_gone(company: SyncedWorld) -> None:
     company.directory.remove("document", "acme", "handbook")
     company.directory.remove("grant", "acme", "drafts")
     company.directory.grant(folder="archive", user="cleo")
@@ -88,7 +89,7 @@ def test_names_stand_beside_ids_also_of_what_is_gone(company: World) -> None:
     assert names["add", "folderUser", "cleo"] == ("Cleo", "Archive")
 
 
-def test_what_was_told_before_it_was_kept_is_not_known_until_it_is_told_again(company: World) -> None:
+def test_what_was_told_before_it_was_kept_is_not_known_until_it_is_told_again(company: SyncedWorld) -> None:
     company.directory.document("handbook", document_name="Manual")
     # As after an upgrade, of what the directory had changed before.
     with writing(company.engine) as connection:
@@ -104,7 +105,7 @@ def test_what_was_told_before_it_was_kept_is_not_known_until_it_is_told_again(co
     }
 
 
-def test_fields_are_kept_once_and_as_long_as_a_backend_may_hold_them(company: World) -> None:
+def test_fields_are_kept_once_and_as_long_as_a_backend_may_hold_them(company: SyncedWorld) -> None:
     assert kept(company) == 0
     company.directory.user("bob", name="Robert")
     company.sync(dry_run=True)
@@ -124,7 +125,7 @@ def test_fields_are_kept_once_and_as_long_as_a_backend_may_hold_them(company: Wo
     assert kept(company) == 1
 
 
-def test_wire_leaves_out_what_is_not_known_and_gives_values_whole(company: World) -> None:
+def test_wire_leaves_out_what_is_not_known_and_gives_values_whole(company: SyncedWorld) -> None:
     long = "x" * 500 + "\x1b[31m"
     company.directory.add(User(user_id="ada", name=long, email="ada@acme.example"))
     company.directory.member("ada", role=AccessRole.VIEWER)

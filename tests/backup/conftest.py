@@ -15,8 +15,8 @@ from sqlalchemy import make_url
 from app.bootstrap import STORE_MIGRATIONS
 from app.database.engine import open_engine
 from app.database.migrations import upgrade
-from tests.faults.company import Company
 from tests.sources.conftest import FileWorld, People, any_file_world, ended, people
+from tests.worlds.company import Company
 
 __all__ = ["any_file_world", "people"]
 

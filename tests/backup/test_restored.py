@@ -103,7 +103,6 @@ def test_restored_hold_applies_what_is_due_today(world: FileWorld, people: Peopl
         clock=world.time,
         stop=threading.Event(),
     )
-    world.runs_begun += 1
     world.layer.begin_run()
     assert worker.tick() == 1
     assert world.runs.get(held.run_id).status == "done"
@@ -133,7 +132,6 @@ def test_backup_from_the_middle_of_a_run_goes_on_from_there(world: FileWorld, pe
             pass
 
     world.time.move_on(minutes=15)
-    world.runs_begun += 1
     world.layer.begin_run()
     run, _ = world.runs.enqueue(RunRequest(trigger="schedule"))
     lock = sync_lock(world.engine)

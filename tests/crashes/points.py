@@ -26,10 +26,10 @@ from sqlalchemy import Engine, text
 from app.database.engine import reading
 from app.runs.lifecycle import RunStatus
 from app.runs.lock import sync_lock
-from tests.faults.company import HOME, Company, edit_many, rename_all
 from tests.faults.comparing import differences, ledger_differences
-from tests.faults.world import World
+from tests.faults.world import FaultyWorld
 from tests.soak.faults import quiet
+from tests.worlds.company import HOME, Company, edit_many, rename_all
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Found:
 class Killer:
     """Counts points, and ends the process at one of them."""
 
-    def __init__(self, world: World, at: int = 0) -> None:
+    def __init__(self, world: FaultyWorld, at: int = 0) -> None:
         self.count = 0
         self.at = at
         self.names: list[str] = []
@@ -111,7 +111,8 @@ class Killer:
 class Prepared:
     """A scenario's world right before the run, which can be had again and again."""
 
-    def __init__(self, world: World, scenario: Scenario) -> None:
+    def __init__(self, world: FaultyWorld, scenario: Scenario) -> None:
+        self.deaths = 0
         self.world, self.scenario = world, scenario
         random = Random(scenario.seed)
         company = Company(random, size=1)
@@ -145,6 +146,7 @@ class Prepared:
         self.world.backend_engine.dispose()
 
     def run(self) -> None:
+        self.world.random.seed("run")
         self.world.sync(verify=self.scenario.verify)
 
     def count(self) -> int:
@@ -165,7 +167,9 @@ class Prepared:
             finally:
                 os._exit(0)
         _pid, status = os.waitpid(child, 0)
-        self.world.runs_begun += 1
+        # The ids of runs that follow are not those that the child drew.
+        self.deaths += 1
+        self.world.random.seed(self.deaths)
         return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
     def is_interrupted(self) -> bool:
@@ -196,7 +200,7 @@ class Prepared:
 def try_points(folder: Path, name: str, first: int, step: int, second: int | None = None) -> Found:
     """See above."""
     quiet()
-    world = World(folder)
+    world = FaultyWorld(folder)
     prepared = Prepared(world, SCENARIOS[name])
     found = Found(points=prepared.count())
     for point in range(first, found.points + 1, step):

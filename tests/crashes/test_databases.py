@@ -21,25 +21,25 @@ from app.bootstrap import STORE_MIGRATIONS
 from app.database.engine import open_engine
 from app.database.migrations import upgrade
 from app.runs.lifecycle import RunStatus
-from tests.faults.company import Company, edit_many, rename_all
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.live import LiveWorld, until
-from tests.faults.world import World
+from tests.faults.world import FaultyWorld
 from tests.soak.faults import quiet
+from tests.worlds.company import Company, edit_many, rename_all
 
 BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
 
 
 @pytest.fixture
-def world(memory: Path) -> Iterator[World]:
+def world(memory: Path) -> Iterator[FaultyWorld]:
     quiet()
-    world = World(memory)
+    world = FaultyWorld(memory)
     world.begin(Company(Random(31), size=2), batch_size=2)
     yield world
     world.close()
 
 
-def in_step(world: World) -> bool:
+def in_step(world: FaultyWorld) -> bool:
     world.time.move_on(hours=7)
     world.runs.orphaned()
     run = world.sync()
@@ -47,7 +47,7 @@ def in_step(world: World) -> bool:
     return not differences(world) and not ledger_differences(world)
 
 
-def limit_pages(world: World, pages: int) -> Any:
+def limit_pages(world: FaultyWorld, pages: int) -> Any:
     """Like a disk on which so many pages are left."""
 
     def limit(connection: Any, _record: Any) -> None:
@@ -59,7 +59,7 @@ def limit_pages(world: World, pages: int) -> Any:
 
 
 @pytest.mark.parametrize("further_pages", [0, 4, 10, 20, 40])
-def test_full_disk_ends_the_run_and_costs_nothing_else(world: World, further_pages: int) -> None:
+def test_full_disk_ends_the_run_and_costs_nothing_else(world: FaultyWorld, further_pages: int) -> None:
     assert world.sync().status is RunStatus.DONE
     edit_many(world.company, 40)
     rename_all(world.company)
@@ -77,7 +77,7 @@ def test_full_disk_ends_the_run_and_costs_nothing_else(world: World, further_pag
     assert in_step(world)
 
 
-def test_read_only_database_ends_the_run_before_any_call(world: World) -> None:
+def test_read_only_database_ends_the_run_before_any_call(world: FaultyWorld) -> None:
     assert world.sync().status is RunStatus.DONE
     edit_many(world.company, 20)
 
@@ -95,7 +95,7 @@ def test_read_only_database_ends_the_run_before_any_call(world: World) -> None:
     assert in_step(world)
 
 
-def test_database_that_turns_read_only_in_the_middle_loses_nothing(world: World) -> None:
+def test_database_that_turns_read_only_in_the_middle_loses_nothing(world: FaultyWorld) -> None:
     """From the tenth call on nothing can be written down: what was sent by then is made good later."""
     calls = 0
     send = world.layer._backend.send
@@ -212,7 +212,7 @@ def test_server_restarted_during_a_run(own_server: Server, memory: Path) -> None
 
 
 @pytest.fixture
-def world_on_server(world: World, own_server: Server) -> Iterator[World]:
+def world_on_server(world: FaultyWorld, own_server: Server) -> Iterator[FaultyWorld]:
     """The same world with its database on the server, in step once."""
     server = sqlalchemy.create_engine(own_server.url, isolation_level="AUTOCOMMIT")
     with server.connect() as connection:
@@ -229,7 +229,7 @@ def world_on_server(world: World, own_server: Server) -> Iterator[World]:
     server.dispose()
 
 
-def tell_server(world: World, *statements: str) -> None:
+def tell_server(world: FaultyWorld, *statements: str) -> None:
     with world.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for statement in statements:
             connection.exec_driver_sql(statement)
@@ -238,7 +238,7 @@ def tell_server(world: World, *statements: str) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("table", ["source_user", "access_grant", "plan_item", "ledger_item", "call", "run"])
-def test_full_disk_of_a_server_ends_the_run_and_costs_nothing_else(world_on_server: World, table: str) -> None:
+def test_full_disk_of_a_server_ends_the_run_and_costs_nothing_else(world_on_server: FaultyWorld, table: str) -> None:
     """The server reports a full disk as soon as it would have to make this table larger."""
     world = world_on_server
     edit_many(world.company, 40)
@@ -259,7 +259,7 @@ def test_full_disk_of_a_server_ends_the_run_and_costs_nothing_else(world_on_serv
 
 
 @pytest.mark.postgres
-def test_read_only_server_ends_the_run_before_any_call(world_on_server: World) -> None:
+def test_read_only_server_ends_the_run_before_any_call(world_on_server: FaultyWorld) -> None:
     world = world_on_server
     edit_many(world.company, 20)
     tell_server(world, "ALTER DATABASE disk SET default_transaction_read_only = on")

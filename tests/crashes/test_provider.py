@@ -16,7 +16,7 @@ from app.settings import Settings
 from app.web import create_app
 from tests.conftest import POSTGRES
 from tests.crashes.sessions import end_sessions
-from tests.faults.company import HOME, Company
+from tests.worlds.company import HOME, Company
 
 pytestmark = [
     pytest.mark.postgres,

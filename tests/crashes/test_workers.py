@@ -10,10 +10,10 @@ import pytest
 from app.runs.lifecycle import RunStatus
 from tests.conftest import POSTGRES
 from tests.crashes.sessions import HOLDS_LOCK, end_sessions
-from tests.faults.company import Company, rename_all
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.layer import Fault
 from tests.faults.live import LiveWorld, until
+from tests.worlds.company import Company, rename_all
 
 needs_postgres = pytest.mark.skipif(not POSTGRES, reason="USHER_TEST_POSTGRES names no server")
 

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from tests.faults.company import Held, desired
-from tests.faults.world import World
+from tests.faults.world import FaultyWorld
+from tests.worlds.company import Held, desired
 
 _LEVELS = {"organization": "organizationUser", "folder": "folderUser", "document": "documentUser"}
 
 
-def differences(world: World) -> list[str]:
+def differences(world: FaultyWorld) -> list[str]:
     """Where the backend is not as the directory wants it; empty when all is well."""
     wanted = desired(world.company.records, world.time())
     held = world.held()
@@ -30,7 +30,7 @@ def differences(world: World) -> list[str]:
     return sorted(found)
 
 
-def ledger_differences(world: World) -> list[str]:
+def ledger_differences(world: FaultyWorld) -> list[str]:
     """Where the ledger does not say what the backend holds; of organizations that are not disabled."""
     held = world.held()
     closed = {name for name, (_fields, disabled) in held["organizations"].items() if disabled}

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tests.faults.world import World, memory_folder
+from tests.faults.world import FaultyWorld, memory_folder
 from tests.soak.faults import quiet
 
 
 @pytest.fixture(scope="module")
-def any_world() -> Iterator[World]:
+def any_world() -> Iterator[FaultyWorld]:
     folder = Path(tempfile.mkdtemp(prefix="usher-faults-", dir=memory_folder()))
     quiet()
-    world = World(folder)
+    world = FaultyWorld(folder)
     yield world
     world.close()
     structlog.reset_defaults()

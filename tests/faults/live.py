@@ -32,10 +32,10 @@ from app.database.engine import open_engine, reading
 from app.database.migrations import upgrade
 from app.directory.casting import object_from_record
 from app.runs.lifecycle import Run, RunRequest
-from tests.faults.company import Company
 from tests.faults.layer import Fault, _item_names
-from tests.faults.world import World
+from tests.faults.world import FaultyWorld
 from tests.worlds.clock import NOON
+from tests.worlds.company import Company
 
 REFUSALS = {Fault.THROTTLED_SECONDS: 429, Fault.BAD_GATEWAY: 502, Fault.UNAVAILABLE: 503, Fault.UNAUTHORIZED: 401}
 
@@ -135,7 +135,7 @@ class Front:
         return [seen for seen in self.seen if seen.pid == pid]
 
 
-class LiveWorld(World):
+class LiveWorld(FaultyWorld):
     """A world whose backend listens on loopback and whose workers are processes."""
 
     def serve(self, company: Company, *, database_url: str = "", batch_size: int = 1, max_in_flight: int = 3) -> None:
@@ -206,7 +206,6 @@ class LiveWorld(World):
         return (self.folder / f"worker-{self.workers.index(worker)}.log").read_text("utf-8", "replace")
 
     def enqueue(self, **request: Any) -> Run:
-        self.runs_begun += 1
         self.time.sleep(1)
         run, _created = self.runs.enqueue(RunRequest(trigger="resync", **{"allow_deletes": True, **request}))
         return run

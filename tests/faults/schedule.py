@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from app.runs.lifecycle import Run, RunStatus
-from tests.faults.company import EDITS, Company
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.layer import OUTAGES, SILENT, Fault, Weather
-from tests.faults.world import World
+from tests.faults.world import FaultyWorld
+from tests.worlds.company import EDITS, Company
 
 ENDED = {RunStatus.DONE, RunStatus.PARTIAL, RunStatus.FAILED}
 
@@ -75,7 +75,7 @@ class Outcome:
         )
 
 
-def run_schedule(seed: int, world: World) -> Outcome:
+def run_schedule(seed: int, world: FaultyWorld) -> Outcome:
     """Plays the schedule of that seed. Every fourth is played in good weather, too, to see what the faults cost."""
     drawn = Drawn.of(seed)
     outcome = Outcome(drawn)
@@ -87,7 +87,7 @@ def run_schedule(seed: int, world: World) -> Outcome:
     return outcome
 
 
-def _play(drawn: Drawn, world: World, outcome: Outcome, *, calm: bool) -> int:
+def _play(drawn: Drawn, world: FaultyWorld, outcome: Outcome, *, calm: bool) -> int:
     random = Random(f"play {drawn.seed}")
     company = Company(random, size=random.choice((0.3, 1, 2)))
     world.begin(company, batch_size=drawn.batch_size, max_in_flight=drawn.max_in_flight)
@@ -120,7 +120,7 @@ def _play(drawn: Drawn, world: World, outcome: Outcome, *, calm: bool) -> int:
     return len(world.layer.calls)
 
 
-def _make_good(world: World, outcome: Outcome) -> None:
+def _make_good(world: FaultyWorld, outcome: Outcome) -> None:
     verify = bool(SILENT & set(outcome.injected))
     last: Run | None = None
     for number in (1, 2):

@@ -4,7 +4,7 @@ import pytest
 
 from tests.faults.layer import Fault
 from tests.faults.schedule import Drawn, run_schedule
-from tests.faults.world import World
+from tests.faults.world import FaultyWorld
 
 SCHEDULES = 300
 TOGETHER = 10
@@ -13,7 +13,7 @@ TOGETHER = 10
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("first", range(1, SCHEDULES + 1, TOGETHER))
-def test_backend_converges_after_any_faults(any_world: World, first: int) -> None:
+def test_backend_converges_after_any_faults(any_world: FaultyWorld, first: int) -> None:
     outcomes = [run_schedule(seed, any_world) for seed in range(first, first + TOGETHER)]
     found = [outcome.told() for outcome in outcomes if outcome.problems]
     assert not found, "\n".join(found)
@@ -25,7 +25,7 @@ def test_schedules_bring_every_fault_about() -> None:
     assert {one.runs for one in drawn} == {1, 2, 3, 4}
 
 
-def test_schedule_can_be_repeated_from_its_seed(any_world: World) -> None:
+def test_schedule_can_be_repeated_from_its_seed(any_world: FaultyWorld) -> None:
     seed = next(seed for seed in range(1, 100) if Drawn.of(seed).max_in_flight == 1 and Drawn.of(seed).runs > 1)
     one, again = run_schedule(seed, any_world), run_schedule(seed, any_world)
     assert (one.statuses, one.calls, one.injected) == (again.statuses, again.calls, again.injected)

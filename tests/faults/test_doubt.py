@@ -5,23 +5,23 @@ from random import Random
 import pytest
 
 from app.access.records import AccessRole, AccessType, Folder, Membership, Organization, User
-from tests.faults.company import HOME, Company
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.layer import Fault
-from tests.faults.world import World
+from tests.faults.world import FaultyWorld
+from tests.worlds.company import HOME, Company
 
 ADA = User(user_id="ada", name="Ada", email="ada@acme.example")
 MEMBER = Membership(organization_id=HOME, user_id="ada", access_role=AccessRole.EDITOR)
 
 
 @pytest.fixture
-def world(any_world: World) -> World:
+def world(any_world: FaultyWorld) -> FaultyWorld:
     any_world.begin(Company(Random(1), size=0))
     assert any_world.sync().status == "done"
     return any_world
 
 
-def in_step(world: World) -> bool:
+def in_step(world: FaultyWorld) -> bool:
     world.time.move_on(hours=7)
     world.sync()
     return not differences(world) and not ledger_differences(world)
@@ -29,8 +29,8 @@ def in_step(world: World) -> bool:
 
 @pytest.mark.parametrize("then", [Fault.UNAUTHORIZED, Fault.ITEMS_FAILED, Fault.ITEMS_FAILED_500])
 @pytest.mark.parametrize("first", [Fault.RESET_AFTER, Fault.CUT, Fault.LATE])
-def test_add_that_may_have_come_through_is_ours_to_delete(world: World, first: Fault, then: Fault) -> None:
-    world.company.put(ADA, MEMBER)
+def test_add_that_may_have_come_through_is_ours_to_delete(world: FaultyWorld, first: Fault, then: Fault) -> None:
+    world.company.add(ADA, MEMBER)
     world.layer.script = {"add_users": [first, then]}
     world.sync()
     assert ("acme", "organization", "", "ada") in world.held()["users"]
@@ -40,19 +40,19 @@ def test_add_that_may_have_come_through_is_ours_to_delete(world: World, first: F
 
 
 @pytest.mark.parametrize("then", [Fault.UNAUTHORIZED, Fault.ITEMS_FAILED])
-def test_update_that_may_have_come_through_is_told_again(world: World, then: Fault) -> None:
+def test_update_that_may_have_come_through_is_told_again(world: FaultyWorld, then: Fault) -> None:
     folder = Folder(organization_id=HOME, folder_id="f", folder_name="F", access_type=AccessType.PUBLIC)
-    world.company.put(folder)
+    world.company.add(folder)
     world.sync()
-    world.company.put(Folder(organization_id=HOME, folder_id="f", folder_name="F", access_type=AccessType.RESTRICTED))
+    world.company.add(Folder(organization_id=HOME, folder_id="f", folder_name="F", access_type=AccessType.RESTRICTED))
     world.layer.script = {"update_folder_access": [Fault.RESET_AFTER, then]}
     world.sync()
-    world.company.put(folder)  # what the ledger says, and not what the backend holds
+    world.company.add(folder)  # what the ledger says, and not what the backend holds
     assert in_step(world)
 
 
-def test_lost_delete_is_found_by_a_verify_and_sent_again(world: World) -> None:
-    world.company.put(ADA, MEMBER)
+def test_lost_delete_is_found_by_a_verify_and_sent_again(world: FaultyWorld) -> None:
+    world.company.add(ADA, MEMBER)
     world.sync()
     del world.company.records[MEMBER.key]
     world.layer.script = {"delete_users": [Fault.LOST_WRITE]}
@@ -65,9 +65,9 @@ def test_lost_delete_is_found_by_a_verify_and_sent_again(world: World) -> None:
     assert in_step(world)
 
 
-def test_lost_delete_is_found_by_a_verify_of_that_user_alone(world: World) -> None:
+def test_lost_delete_is_found_by_a_verify_of_that_user_alone(world: FaultyWorld) -> None:
     """Neither the directory nor the ledger has anything of hers any more: only the deletion says where to look."""
-    world.company.put(ADA, MEMBER)
+    world.company.add(ADA, MEMBER)
     world.sync()
     for record in (ADA, MEMBER):
         del world.company.records[record.key]
@@ -80,8 +80,8 @@ def test_lost_delete_is_found_by_a_verify_of_that_user_alone(world: World) -> No
     assert in_step(world)
 
 
-def test_lost_delete_of_a_whole_organization_is_found(world: World) -> None:
-    world.company.put(Organization(organization_id="globex", organization_name="Globex"))
+def test_lost_delete_of_a_whole_organization_is_found(world: FaultyWorld) -> None:
+    world.company.add(Organization(organization_id="globex", organization_name="Globex"))
     world.sync()
     del world.company.records["organization", "globex"]
     world.layer.script = {"delete_organizations": [Fault.LOST_WRITE]}
@@ -93,9 +93,9 @@ def test_lost_delete_of_a_whole_organization_is_found(world: World) -> None:
     assert in_step(world)
 
 
-def test_deletion_that_a_verify_has_seen_is_settled(world: World) -> None:
+def test_deletion_that_a_verify_has_seen_is_settled(world: FaultyWorld) -> None:
     """Who comes later under the same name is somebody else's."""
-    world.company.put(ADA, MEMBER)
+    world.company.add(ADA, MEMBER)
     world.sync()
     del world.company.records[MEMBER.key]
     world.sync()
@@ -107,12 +107,12 @@ def test_deletion_that_a_verify_has_seen_is_settled(world: World) -> None:
     assert ("acme", "organization", "", "ada") in world.held()["users"]
 
 
-def test_what_is_missing_and_cannot_be_added_again_is_not_taken_for_there(world: World) -> None:
-    world.company.put(ADA, MEMBER)
+def test_what_is_missing_and_cannot_be_added_again_is_not_taken_for_there(world: FaultyWorld) -> None:
+    world.company.add(ADA, MEMBER)
     world.sync()
     world.tell("delete_users", organizationId=HOME, userIds=["ada"])
-    world.company.put(User(user_id="ada", name="Ada L.", email="ada@acme.example"))
+    world.company.add(User(user_id="ada", name="Ada L.", email="ada@acme.example"))
     world.layer.script = {"add_users": [Fault.ITEMS_FAILED]}
     world.sync()
-    world.company.put(ADA)  # as the ledger has it
+    world.company.add(ADA)  # as the ledger has it
     assert in_step(world)

@@ -5,10 +5,10 @@ from random import Random
 import pytest
 
 from app.access.records import Document, Folder, Group, GroupMember, User
-from tests.faults.company import HOME, Company
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.layer import Fault
-from tests.faults.world import World
+from tests.faults.world import FaultyWorld
+from tests.worlds.company import HOME, Company
 
 PEOPLE = [User(user_id=f"u{number}", name=f"U {number}", email=f"u{number}@acme.example") for number in range(6)]
 GROUP = Group(organization_id=HOME, organization_user_group_id="g", group_name="G")
@@ -22,16 +22,16 @@ def document(number: int, folder: str | None) -> Document:
 
 @pytest.mark.parametrize("fault", [Fault.ITEMS_FAILED, Fault.ITEMS_FAILED_500])
 @pytest.mark.parametrize("operation", ["delete_users_from_groups", "move_documents", "delete_folder"])
-def test_what_was_left_undone_is_done_later(any_world: World, operation: str, fault: Fault) -> None:
+def test_what_was_left_undone_is_done_later(any_world: FaultyWorld, operation: str, fault: Fault) -> None:
     any_world.begin(Company(Random(1), size=0))
     company = any_world.company
-    company.put(*PEOPLE, GROUP, *MEMBERS, *FOLDERS, *(document(number, "f") for number in range(6)))
+    company.add(*PEOPLE, GROUP, *MEMBERS, *FOLDERS, *(document(number, "f") for number in range(6)))
     assert any_world.sync().status == "done"
     if operation == "delete_users_from_groups":
         for record in (GROUP, *MEMBERS):
             del company.records[record.key]
     else:
-        company.put(*(document(number, "g") for number in range(6)))
+        company.add(*(document(number, "g") for number in range(6)))
         if operation == "delete_folder":
             del company.records[FOLDERS[0].key]
     any_world.layer.script = {operation: [fault]}

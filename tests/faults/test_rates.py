@@ -10,9 +10,9 @@ from app.client.errors import RateLimited
 from app.contract.operations import GET_ORGANIZATIONS
 from app.contract.organizations import GetOrganizationsRequest
 from app.runs.lifecycle import RunStatus
-from tests.faults.company import Company
 from tests.faults.layer import Fault, Weather
-from tests.faults.world import World
+from tests.faults.world import FaultyWorld
+from tests.worlds.company import Company
 
 THROTTLES = (Fault.THROTTLED, Fault.THROTTLED_SECONDS, Fault.THROTTLED_ABSURD, Fault.UNAVAILABLE)
 
@@ -23,7 +23,7 @@ CALLS_IN_ALL = 8 * 40
 
 
 @pytest.fixture
-def world(any_world: World) -> World:
+def world(any_world: FaultyWorld) -> FaultyWorld:
     """Something to send, many calls side by side."""
     any_world.begin(Company(Random(21), size=3), batch_size=1, max_in_flight=8)
     assert any_world.sync().status is RunStatus.DONE
@@ -32,14 +32,14 @@ def world(any_world: World) -> World:
     return any_world
 
 
-def by_minute(world: World) -> list[int]:
+def by_minute(world: FaultyWorld) -> list[int]:
     began = world.layer.calls[0].at
     counted = Counter(int((call.at - began) // 60) for call in world.layer.calls)
     return [counted[minute] for minute in range(max(counted) + 1)]
 
 
 @pytest.mark.parametrize("fault", THROTTLES)
-def test_rate_falls_under_a_backend_that_throttles_everything(world: World, fault: Fault) -> None:
+def test_rate_falls_under_a_backend_that_throttles_everything(world: FaultyWorld, fault: Fault) -> None:
     for key, record in list(world.company.records.items()):
         if record.kind == "document":
             del world.company.records[key]
@@ -53,7 +53,7 @@ def test_rate_falls_under_a_backend_that_throttles_everything(world: World, faul
     assert sum(rates) <= CALLS_IN_ALL, rates
 
 
-def test_rate_recovers_when_the_backend_does(world: World) -> None:
+def test_rate_recovers_when_the_backend_does(world: FaultyWorld) -> None:
     client = world.client()
     everything = GetOrganizationsRequest()
 

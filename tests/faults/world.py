@@ -17,53 +17,37 @@ from app.backend.app import create_backend
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
 from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
-from app.client.client import BackendClient
-from app.client.settings import BackendSettings
 from app.contract.operations import by_name
 from app.database.engine import open_engine, reading
 from app.database.migrations import upgrade
-from app.directory.settings import DirectorySettings
-from app.plan.settings import LimitSettings
-from app.runs.engine import SyncEngine
-from app.runs.lifecycle import Run, RunRequest, Runs
-from app.runs.lock import sync_lock
-from app.runs.settings import SyncSettings
+from app.runs.lifecycle import Run
 from app.store.sync_tables import LedgerItemRow
-from tests.faults.company import HOME, Company, Held
 from tests.faults.layer import FaultLayer
-from tests.progress import QuietProgress
-from tests.worlds.clock import SimulatedTime
-
-NO_LIMITS = LimitSettings(delete_count=1_000_000, delete_percent=100)
+from tests.worlds.company import HOME, Company, Held
+from tests.worlds.world import World, new_workspace
 
 _FOREIGN = ("theirs", "guest")
 """What others put into our organization begins with one of these."""
 
 
-class World:
+class FaultyWorld(World):
     """One backend, one company, one ledger. ``begin`` starts anew from nothing: to make engines and an application for
     each schedule would take longer than the schedule."""
 
     company: Company
     layer: FaultLayer
-    api_key: str
-    auth_token: str
-    batch_size: int
-    max_in_flight: int
-    runs_begun: int
     allow_deletes = True
-    """Whether deletes go through unasked, those of organizations included."""
+    max_in_flight = 1
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(open_engine(f"sqlite:///{folder / 'usher.db'}"))
         self.folder = folder
-        self.engine: Engine = open_engine(f"sqlite:///{folder / 'usher.db'}")
         self.backend_engine: Engine = open_engine(f"sqlite:///{folder / 'backend.db'}")
         for engine, migrations in ((self.engine, STORE_MIGRATIONS), (self.backend_engine, BACKEND_MIGRATIONS)):
             upgrade(engine, migrations)
             engine.dispose()
             database = Path(str(engine.url.database))
             shutil.copy(database, database.with_suffix(".empty"))
-        self.time = SimulatedTime()
         settings = SelfHostedBackendSettings(
             database_url=f"sqlite:///{folder / 'backend.db'}",
             secret_key=SecretStr("a secret key for tests only"),
@@ -87,83 +71,23 @@ class World:
                 database.with_name(database.name + tail).unlink(missing_ok=True)
             shutil.copy(database.with_suffix(".empty"), database)
         self.company = company
+        self.sources = [company]
         self.batch_size, self.max_in_flight = batch_size, max_in_flight
         self.time.restart()
         self.stop = threading.Event()
-        self.api_key, self.auth_token = self._credentials()
-        self.layer = FaultLayer(self.app, self.time, change_something=self.change_something)
-        self.runs_begun = 0
+        self.random = Random(0)
+        self.api_key, self.auth_token = new_workspace(self.app)
+        self.transport = self.layer = FaultLayer(self.app, self.time, change_something=self.change_something)
 
     def close(self) -> None:
-        self.engine.dispose()
+        super().close()
         self.backend_engine.dispose()
 
-    # Runs.
-
-    @property
-    def runs(self) -> Runs:
-        return Runs(self.engine, self.time, Random(self.runs_begun))
-
-    def settings(self) -> BackendSettings:
-        return BackendSettings(
-            base_url="http://backend.test",
-            api_key=SecretStr(self.api_key),
-            auth_token=SecretStr(self.auth_token),
-            max_in_flight=self.max_in_flight,
-            batch_size=self.batch_size,
-        )
-
-    def client(self) -> BackendClient:
-        return BackendClient(
-            self.settings(),
-            transport=self.layer,
-            clock=self.time,
-            sleep=self.time.sleep,
-            monotonic=self.time.monotonic,
-            random=Random(self.runs_begun),
-            stop=self.stop,
-        )
-
     def sync(self, **request: Any) -> Run:
-        """One run from request to end."""
-        request = {"allow_deletes": self.allow_deletes, **request}
-        self.runs_begun += 1
         self.layer.begin_run()
-        run, _created = self.runs.enqueue(RunRequest(trigger="command", **request))
-        lock = sync_lock(self.engine)
-        assert lock.acquire()
-        try:
-            return self.sync_engine().execute(run.run_id, lock=lock, progress=QuietProgress(), stop=self.stop)
-        finally:
-            lock.release()
-
-    def sync_engine(self) -> SyncEngine:
-        return SyncEngine(
-            engine=self.engine,
-            client=self.client(),
-            sources=[self.company],
-            sync_settings=SyncSettings(limits=NO_LIMITS),
-            backend_settings=self.settings(),
-            directory_settings=DirectorySettings(),
-            clock=self.time,
-            sleep=self.time.sleep,
-            random=Random(self.runs_begun),
-        )
+        return super().sync(**request)
 
     # The backend, asked and told behind Usher's back.
-
-    def _credentials(self) -> tuple[str, str]:
-        client = self.app.test_client()
-
-        def ask(operation: str, headers: dict[str, str], **data: Any) -> Any:
-            answer = client.post(by_name(operation).path, json={"data": data}, headers=headers).json
-            return answer["result"]["data"]
-
-        workspace = ask("create_workspace", {}, ownerEmail="owner@acme.example")
-        names = ("x-service-workspace-id", "x-service-workspace-auth-token")
-        headers = dict(zip(names, (workspace["id"], workspace["authToken"]), strict=True))
-        api_key = next(iter(workspace["apiKeyList"]))
-        return api_key, ask("get_auth_tokens", headers, apiKey=api_key)["authTokens"][0]["token"]
 
     def tell(self, operation: str, *, twin: bool = False, **data: Any) -> Any:
         """A call past the layer; whatever it answers."""

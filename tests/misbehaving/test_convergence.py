@@ -4,87 +4,54 @@ put there is still there.
 No verify has to help: nothing that this backend does is a lie, so the answers alone must be enough.
 """
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import structlog
-from pydantic import SecretStr
 
 from app.bootstrap import STORE_MIGRATIONS
-from app.client.client import BackendClient
-from app.client.settings import BackendSettings
 from app.database.engine import open_engine
 from app.database.migrations import upgrade
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
-from app.plan.settings import LimitSettings
-from app.runs.engine import SyncEngine
-from app.runs.lifecycle import Run, RunRequest, Runs, RunStatus
-from app.runs.lock import sync_lock
-from app.runs.settings import SyncSettings
+from app.runs.lifecycle import Run, RunStatus
 from tests.misbehaving.company import FOREIGN, Directory, held
-from tests.progress import QuietProgress
 from tests.soak.faults import quiet
 from tests.worlds.backend import EXTENDED, TROUBLES, Backend, serving
-from tests.worlds.clock import SimulatedTime
+from tests.worlds.world import World
 
 SCHEDULES = 48
 TOGETHER = 6
 _RUNS_TO_CONVERGE = 3
 
 
-class World:
+class MisbehavingWorld(World):
     """Usher with an empty database, a directory file, and a backend that has seen others before."""
 
+    allow_deletes = True
+
     def __init__(self, folder: Path, seed: int, url: str, backend: Backend) -> None:
+        super().__init__(open_engine(f"sqlite:///{folder / f'usher-{seed}.db'}"))
+        upgrade(self.engine, STORE_MIGRATIONS)
         self.random = Random(f"misbehaving {seed}")
         self.backend = backend
         self.directory = Directory(self.random)
         self.path = folder / f"directory-{seed}.jsonl"
-        self.engine = open_engine(f"sqlite:///{folder / f'usher-{seed}.db'}")
-        upgrade(self.engine, STORE_MIGRATIONS)
-        self.time = SimulatedTime()
-        self.settings = BackendSettings(
-            base_url=url,
-            api_key=SecretStr("key"),
-            auth_token=SecretStr("token"),
-            batch_size=self.random.choice((1, 3, 200)),
-            max_in_flight=self.random.choice((1, 4)),
-        )
+        self.sources = sources_from_settings(self.directory_settings)
+        self.base_url = url
+        self.batch_size = self.random.choice((1, 3, 200))
+        self.max_in_flight = self.random.choice((1, 4))
 
-    def sync(self) -> Run:
+    @property
+    def directory_settings(self) -> DirectorySettings:
+        return DirectorySettings.model_validate({"sources": [{"type": "file", "path": str(self.path)}]})
+
+    def sync(self, **request: Any) -> Run:
         self.directory.write(self.path)
-        runs = Runs(self.engine, self.time, self.random)
-        directory = DirectorySettings.model_validate({"sources": [{"type": "file", "path": str(self.path)}]})
-        client = BackendClient(
-            self.settings,
-            clock=self.time,
-            sleep=self.time.sleep,
-            monotonic=self.time.monotonic,
-            random=self.random,
-        )
-        engine = SyncEngine(
-            engine=self.engine,
-            client=client,
-            sources=sources_from_settings(directory),
-            sync_settings=SyncSettings(limits=LimitSettings(delete_count=1_000_000, delete_percent=100)),
-            backend_settings=self.settings,
-            directory_settings=directory,
-            clock=self.time,
-            sleep=self.time.sleep,
-            random=self.random,
-        )
-        lock = sync_lock(self.engine)
-        assert lock.acquire()
-        try:
-            run, _ = runs.enqueue(RunRequest(trigger="command", allow_deletes=True))
-            return engine.execute(run.run_id, lock=lock, progress=QuietProgress(), stop=threading.Event())
-        finally:
-            lock.release()
-            client.close()
+        return super().sync(**request)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -112,7 +79,7 @@ def plant(backend: Backend) -> None:
             assert answer[0] == 200
 
 
-def differences(world: World) -> list[str]:
+def differences(world: MisbehavingWorld) -> list[str]:
     wanted, there = world.directory.wanted(), held(world.backend.contents)
     return [
         f"{name}: {key} is {there[name].get(key)}, not {wanted[name].get(key)}"
@@ -129,7 +96,7 @@ def play(seed: int, folder: Path) -> list[str]:
     plant(backend)
     foreign = held(backend.contents, foreign=True)
     with serving(backend) as url:
-        world = World(folder, seed, url, backend)
+        world = MisbehavingWorld(folder, seed, url, backend)
         if random.random() < 0.5:
             world.sync()
         backend.troubles = tuple(random.sample(TROUBLES, random.choice((1, 2, 4, len(TROUBLES)))))
@@ -154,7 +121,7 @@ def play(seed: int, folder: Path) -> list[str]:
         world.sync()
         if backend.writes != before:
             found.append(f"a further run wrote {backend.writes - before} times")
-        world.engine.dispose()
+        world.close()
     if found:
         found.insert(0, f"seed {seed}: {backend.troubles}, batches of {world.settings.batch_size}")
     return found
@@ -172,7 +139,7 @@ def test_every_write_that_has_items_can_leave_some_undone(tmp_path: Path) -> Non
     backend = Backend(Random(1))
     backend.troubles = TROUBLES[:3]
     with serving(backend) as url:
-        world = World(tmp_path, 1, url, backend)
+        world = MisbehavingWorld(tmp_path, 1, url, backend)
         for number in range(200):
             backend.percent = 100 * (number % 2)
             world.time.move_on(hours=7)
@@ -181,7 +148,7 @@ def test_every_write_that_has_items_can_leave_some_undone(tmp_path: Path) -> Non
             undone = {route for route, times in backend.failed_by_path.items() if times}
             if not EXPECTED - undone:
                 break
-        world.engine.dispose()
+        world.close()
     assert not EXPECTED - undone
 
 

@@ -19,7 +19,7 @@ from app.ledger.ledger import open_ledger
 from app.store.base import METADATA
 from tests.worlds.backend import TROUBLES, Backend, Contents
 from tests.worlds.clock import NOON
-from tests.worlds.planning import NOON_MS, Directory, Rows, World
+from tests.worlds.planning import NOON_MS, Directory, PlanningWorld, Rows
 
 pytestmark = pytest.mark.slow
 
@@ -205,7 +205,7 @@ def assert_same(contents: Contents, wanted: Contents, directory: Directory) -> N
     }
 
 
-def start_over(world: World) -> None:
+def start_over(world: PlanningWorld) -> None:
     with writing(world.engine) as connection:
         for table in METADATA.sorted_tables:
             connection.execute(delete(table))
@@ -214,7 +214,7 @@ def start_over(world: World) -> None:
     world.backend = Backend(Random(1))
 
 
-def test_plan_leads_from_any_directory_to_any_other(world: World) -> None:
+def test_plan_leads_from_any_directory_to_any_other(world: PlanningWorld) -> None:
     @MANY
     @given(st.lists(directories(), min_size=1, max_size=4))
     def check(sequence: list[Directory]) -> None:
@@ -233,7 +233,7 @@ def test_plan_leads_from_any_directory_to_any_other(world: World) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_plan_recovers_from_whatever_becomes_of_calls(world: World) -> None:
+def test_plan_recovers_from_whatever_becomes_of_calls(world: PlanningWorld) -> None:
     @MANY
     @given(st.lists(directories(), min_size=2, max_size=3), st.integers(0, 2**32))
     def check(sequence: list[Directory], seed: int) -> None:

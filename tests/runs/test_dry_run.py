@@ -14,7 +14,7 @@ from app.model.candidate import candidate_of, shadow_ledger
 from app.model.view.loader import AccessViewLoader
 from app.runs.reading import refresh
 from app.store.schema import METADATA
-from tests.worlds.syncing import World
+from tests.worlds.syncing import SyncedWorld
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ RECORDS = ("run", "run_key", "run_tally", "plan", "plan_item")
 """Where it is written down that there was a run, and its plan."""
 
 
-def everything(world: World, *, but: tuple[str, ...] = RECORDS) -> dict[str, list[Any]]:
+def everything(world: SyncedWorld, *, but: tuple[str, ...] = RECORDS) -> dict[str, list[Any]]:
     """All rows of all tables, those aside in which a plan is kept."""
     with reading(world.engine) as connection:
         return {
@@ -32,13 +32,13 @@ def everything(world: World, *, but: tuple[str, ...] = RECORDS) -> dict[str, lis
         }
 
 
-def lets_in(world: World, user_id: str) -> bool:
+def lets_in(world: SyncedWorld, user_id: str) -> bool:
     question = Check(user_id=user_id, type="organization", resource_id="acme", organization_id="acme", context=None)
     policy = DecisionPolicy()
     return decide(AccessViewLoader(world.engine, policy)([question]), question, world.clock.now, policy).has_access
 
 
-def items(world: World, run: Any) -> list[tuple[str, ...]]:
+def items(world: SyncedWorld, run: Any) -> list[tuple[str, ...]]:
     names = (
         "ordinal",
         "operation",
@@ -53,7 +53,7 @@ def items(world: World, run: Any) -> list[tuple[str, ...]]:
     return [tuple(str(getattr(row, name)) for name in names) for row in world.items(run)]
 
 
-def change(world: World) -> None:
+def change(world: SyncedWorld) -> None:
     """Somebody comes, somebody goes, a document is renamed and moved."""
     directory = world.directory
     directory.add(User(user_id="new", name="New", email="new@acme.example"))
@@ -62,7 +62,7 @@ def change(world: World) -> None:
         del directory.records[key]
 
 
-def test_nothing_but_the_plan_is_written(company: World) -> None:
+def test_nothing_but_the_plan_is_written(company: SyncedWorld) -> None:
     change(company)
     before = everything(company)
     assert (lets_in(company, "ada"), lets_in(company, "new")) == (True, False)
@@ -74,7 +74,7 @@ def test_nothing_but_the_plan_is_written(company: World) -> None:
     assert run.revision == before["access_revision"][-1][0]
 
 
-def test_the_sync_then_does_what_the_plan_said(company: World) -> None:
+def test_the_sync_then_does_what_the_plan_said(company: SyncedWorld) -> None:
     change(company)
     dry = company.sync(dry_run=True)
     planned = items(company, dry)
@@ -85,7 +85,7 @@ def test_the_sync_then_does_what_the_plan_said(company: World) -> None:
     assert (lets_in(company, "ada"), lets_in(company, "new")) == (False, True)
 
 
-def test_a_plan_of_a_candidate_is_applied_when_the_directory_says_the_same(company: World) -> None:
+def test_a_plan_of_a_candidate_is_applied_when_the_directory_says_the_same(company: SyncedWorld) -> None:
     change(company)
     dry = company.sync(dry_run=True)
     run = company.sync(plan_id=dry.plan_id)
@@ -94,7 +94,7 @@ def test_a_plan_of_a_candidate_is_applied_when_the_directory_says_the_same(compa
     assert company.sync().counts == {}
 
 
-def test_a_plan_of_a_candidate_is_refused_when_the_directory_became_something_else(company: World) -> None:
+def test_a_plan_of_a_candidate_is_refused_when_the_directory_became_something_else(company: SyncedWorld) -> None:
     kept = dict(company.directory.records)
     change(company)
     dry = company.sync(dry_run=True)
@@ -110,7 +110,7 @@ def test_a_plan_of_a_candidate_is_refused_when_the_directory_became_something_el
 
 
 def test_the_first_plan_of_all_adopts_nothing_and_shows_what_the_sync_will(
-    world: World, fill: Callable[[Any], None]
+    world: SyncedWorld, fill: Callable[[Any], None]
 ) -> None:
     fill(world.directory)
     world.ask("add_organizations", organizations=[{"organizationId": "acme", "organizationName": "Acme"}])
@@ -127,7 +127,7 @@ def test_the_first_plan_of_all_adopts_nothing_and_shows_what_the_sync_will(
     assert world.sync().counts == {}
 
 
-def test_no_grace_begins_because_somebody_looked(company: World) -> None:
+def test_no_grace_begins_because_somebody_looked(company: SyncedWorld) -> None:
     company.grace = 3600
     change(company)
     dry = company.sync(dry_run=True)
@@ -135,7 +135,7 @@ def test_no_grace_begins_because_somebody_looked(company: World) -> None:
     assert not any(row.gone_at for row in company.ledger().values())
 
 
-def test_a_plan_does_not_keep_others_from_writing(company: World) -> None:
+def test_a_plan_does_not_keep_others_from_writing(company: SyncedWorld) -> None:
     """While the candidate is read and planned from, another connection writes; SQLite has one writer at a time."""
     change(company)
     other = open_engine(company.engine.url.render_as_string(hide_password=False))
@@ -161,7 +161,7 @@ def test_a_plan_does_not_keep_others_from_writing(company: World) -> None:
     assert report.changed
 
 
-def test_only_what_changes_is_copied(company: World) -> None:
+def test_only_what_changes_is_copied(company: SyncedWorld) -> None:
     company.directory.add(User(user_id="new", name="New", email="new@acme.example"))
     with candidate_of(company.engine) as candidate:
         refresh(candidate, [company.directory], clock=company.clock, on_candidate=True)
@@ -179,7 +179,7 @@ def test_only_what_changes_is_copied(company: World) -> None:
             }  # fmt: skip
 
 
-def test_every_table_can_be_shadowed_and_counts_on(company: World) -> None:
+def test_every_table_can_be_shadowed_and_counts_on(company: SyncedWorld) -> None:
     with candidate_of(company.engine) as candidate:
         shadow_ledger(candidate)
         shadow_ledger(candidate)
@@ -200,7 +200,7 @@ def test_every_table_can_be_shadowed_and_counts_on(company: World) -> None:
     assert company.ledger()
 
 
-def test_a_candidate_that_is_lost_is_not_mistaken_for_the_database(company: World) -> None:
+def test_a_candidate_that_is_lost_is_not_mistaken_for_the_database(company: SyncedWorld) -> None:
     with candidate_of(company.engine) as candidate:
         with candidate.connect() as connection:
             connection.invalidate()
@@ -208,7 +208,7 @@ def test_a_candidate_that_is_lost_is_not_mistaken_for_the_database(company: Worl
             pass
 
 
-def test_a_directory_that_is_read_meanwhile_makes_the_plan_void(company: World) -> None:
+def test_a_directory_that_is_read_meanwhile_makes_the_plan_void(company: SyncedWorld) -> None:
     change(company)
     other = open_engine(company.engine.url.render_as_string(hide_password=False))
     read = company.directory.read

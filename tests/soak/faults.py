@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from tests.faults.schedule import Outcome, run_schedule
-from tests.faults.world import World, memory_folder
+from tests.faults.world import FaultyWorld, memory_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-_worlds: list[World] = []
+_worlds: list[FaultyWorld] = []
 """The one of this process."""
 
 
@@ -65,7 +65,7 @@ def _prepare(folder: str) -> None:
     quiet()
     own = Path(folder) / str(os.getpid())
     own.mkdir()
-    _worlds.append(World(own))
+    _worlds.append(FaultyWorld(own))
 
 
 def _run(seed: int) -> Outcome:

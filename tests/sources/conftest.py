@@ -17,29 +17,23 @@ from pydantic import SecretStr
 
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
-from app.directory.source import Source
 from app.plan.settings import LimitSettings
 from app.provider.settings import ProviderSettings
-from app.runs.engine import SyncEngine
 from app.runs.lifecycle import Run
-from app.runs.settings import SyncSettings
 from app.settings import Settings
 from app.web import create_app
-from tests.faults.company import Company
-from tests.faults.world import World, memory_folder
+from tests.faults.world import FaultyWorld, memory_folder
+from tests.worlds.company import Company
 
 LIMITS = LimitSettings(delete_count=50, delete_percent=20)
 
 
-class FileWorld(World):
+class FileWorld(FaultyWorld):
     """The world of the fault tests, with a directory in files, limits, and the service in front."""
 
     allow_deletes = False
 
-    sources: Sequence[Source]
     directory: DirectorySettings
-    limits: LimitSettings
-    max_age: int
 
     def configure(self, *files: Path, grace: int = 0, limits: LimitSettings = LIMITS, max_age: int = 0) -> None:
         """Which files the directory is made of, and how careful Usher is."""
@@ -48,12 +42,9 @@ class FileWorld(World):
         self.sources = sources_from_settings(self.directory)
         self.limits = limits
 
-    def sync_engine(self) -> SyncEngine:
-        engine = super().sync_engine()
-        engine.sources = self.sources
-        engine.directory_settings = self.directory
-        engine.sync_settings = SyncSettings(limits=self.limits)
-        return engine
+    @property
+    def directory_settings(self) -> DirectorySettings:
+        return self.directory
 
     def service(self) -> FlaskClient:
         """The service on the same database."""

@@ -3,8 +3,8 @@
 The rules are ``app/plan/README.md``, "Desired".
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
@@ -23,8 +23,8 @@ from app.access.records import (
     Record,
     User,
 )
-from app.directory.source import EVERYTHING, End, Found, ReadRequest, Verdict
 from tests.worlds.clock import NOON
+from tests.worlds.directory import Directory
 from tests.worlds.references import references
 
 HOME = "acme"
@@ -40,32 +40,19 @@ Held = dict[str, Any]
 """What a backend holds, in plain terms; see ``desired``."""
 
 
-@dataclass
-class Company:
-    """The records by key; also a directory source."""
+class Company(Directory):
+    """A directory drawn at random; ``size``: from 0 to 1, how much of what there could be there is at first."""
 
-    random: Random
-    size: float = 1.0
-    """From 0 to 1: how much of what there could be there is at first."""
-    records: dict[Key, Record] = field(default_factory=dict)
-    name: str = "company"
-    homeless: set[str] = field(default_factory=set)
-    """Organizations that were away at some time: what others had put there went with them."""
+    name = "company"
 
-    def __post_init__(self) -> None:
-        self.put(Organization(organization_id=HOME, organization_name="Acme"))
-        for _ in range(round(60 * self.size)):
+    def __init__(self, random: Random, size: float = 1.0) -> None:
+        super().__init__()
+        self.random = random
+        self.homeless: set[str] = set()
+        """Organizations that were away at some time: what others had put there went with them."""
+        self.add(Organization(organization_id=HOME, organization_name="Acme"))
+        for _ in range(round(60 * size)):
             self.edit()
-
-    def read(self, request: ReadRequest = EVERYTHING) -> Iterator[Any]:
-        """As a source."""
-        for number, record in enumerate(list(self.records.values())):
-            yield Found(record, f"company:{number}")
-        yield End(Verdict.COMPLETE)
-
-    def put(self, *records: Record) -> None:
-        for record in records:
-            self.records[record.key] = record
 
     def edit(self) -> None:
         """One change: something comes, changes, moves or goes."""
@@ -87,7 +74,7 @@ class Company:
 
     def _organization(self) -> None:
         name = self.random.choice(_ORGANIZATIONS)
-        self.put(
+        self.add(
             Organization(
                 organization_id=name,
                 organization_name=self.random.choice(_NAMES),
@@ -99,7 +86,7 @@ class Company:
 
     def _user(self) -> None:
         name = self.random.choice(_USERS)
-        self.put(
+        self.add(
             User(
                 user_id=name,
                 name=self.random.choice(_NAMES),
@@ -113,7 +100,7 @@ class Company:
         user = self._pick(User)
         if user is not None:
             organization = self._pick(Organization).organization_id
-            self.put(
+            self.add(
                 Membership(
                     organization_id=organization,
                     user_id=user.user_id,
@@ -126,7 +113,7 @@ class Company:
         organization = self._pick(Organization).organization_id
         name = self.random.choice(_FOLDERS)
         above = self._pick(Folder, organization) if self.random.random() < 0.7 else None
-        self.put(
+        self.add(
             Folder(
                 organization_id=organization,
                 folder_id=name,
@@ -149,7 +136,7 @@ class Company:
     def _document(self) -> None:
         organization = self._pick(Organization).organization_id
         folder = self._pick(Folder, organization) if self.random.random() < 0.7 else None
-        self.put(
+        self.add(
             Document(
                 organization_id=organization,
                 document_id=self.random.choice(_DOCUMENTS),
@@ -161,7 +148,7 @@ class Company:
         )
 
     def _group(self) -> None:
-        self.put(
+        self.add(
             Group(
                 organization_id=self._pick(Organization).organization_id,
                 organization_user_group_id=self.random.choice(_GROUPS),
@@ -179,9 +166,9 @@ class Company:
             "organization_user_group_id": group.organization_user_group_id,
         }
         if self.random.random() < 0.3 and inner is not group:
-            self.put(GroupMember(**place, member_group_id=inner.organization_user_group_id))
+            self.add(GroupMember(**place, member_group_id=inner.organization_user_group_id))
         elif user is not None:
-            self.put(GroupMember(**place, user_id=user.user_id))
+            self.add(GroupMember(**place, user_id=user.user_id))
 
     def _grant(self) -> None:
         place = self._pick(self.random.choice((Folder, Document)))
@@ -199,7 +186,7 @@ class Company:
             given["user_id"] = user.user_id
         else:
             return
-        self.put(Grant(**given, access_role=self._role(), expires_at=self._expiry()))
+        self.add(Grant(**given, access_role=self._role(), expires_at=self._expiry()))
 
     def _remove(self) -> None:
         kind = self.random.choices(

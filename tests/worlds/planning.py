@@ -189,7 +189,7 @@ def _content(identity: str, **named: str) -> dict[str, object]:
 
 
 @dataclass
-class World:
+class PlanningWorld:
     """One database with an access model, a ledger and plans."""
 
     engine: Engine
@@ -301,12 +301,12 @@ class RefusingPort(ClientPort):
 
 
 @pytest.fixture
-def world(database_url: str) -> Iterator[World]:
+def world(database_url: str) -> Iterator[PlanningWorld]:
     """An empty world."""
     engine = open_engine(database_url)
     make_tables(engine, METADATA)
     ledger = open_ledger(engine, "http://backend.example", "key", lambda: NOON)
-    yield World(engine, ledger.ledger_id)
+    yield PlanningWorld(engine, ledger.ledger_id)
     engine.dispose()
 
 

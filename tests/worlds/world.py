@@ -1,0 +1,129 @@
+"""Usher within a test's own process: its database, its client, and runs that are executed one after the other."""
+
+from collections.abc import Sequence
+from random import Random
+from threading import Event
+from typing import Any, Literal
+
+from flask import Flask
+from pydantic import SecretStr
+from requests.adapters import BaseAdapter
+from sqlalchemy import Engine
+
+from app.client.client import BackendClient
+from app.client.settings import BackendSettings
+from app.contract.operations import by_name
+from app.directory.settings import DirectorySettings
+from app.directory.source import Source
+from app.plan.settings import LimitSettings
+from app.runs.engine import SyncEngine
+from app.runs.lifecycle import Run, RunRequest, Runs
+from app.runs.lock import sync_lock
+from app.runs.settings import SyncSettings
+from tests.progress import QuietProgress
+from tests.worlds.clock import SimulatedTime
+
+NO_LIMITS = LimitSettings(delete_count=1_000_000, delete_percent=100)
+
+
+class World:
+    """What the worlds of several rooms have in common. Whoever makes one says where backend and directory are."""
+
+    sources: Sequence[Source]
+    """The directory."""
+    transport: BaseAdapter | None = None
+    """In the place of the network."""
+    base_url = "http://backend.test"
+    api_key = "key"
+    auth_token = "token"
+    batch_size = 200
+    max_in_flight = 4
+    operations: Literal["auto", "core", "extended"] = "auto"
+    limits = NO_LIMITS
+    grace = 0
+    allow_deletes = False
+    """Whether deletes go through unasked, those of organizations included."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.time = SimulatedTime()
+        self.random = Random(2)
+        self.stop = Event()
+
+    @property
+    def settings(self) -> BackendSettings:
+        return BackendSettings(
+            base_url=self.base_url,
+            api_key=SecretStr(self.api_key),
+            auth_token=SecretStr(self.auth_token),
+            max_in_flight=self.max_in_flight,
+            batch_size=self.batch_size,
+            operations=self.operations,
+        )
+
+    @property
+    def directory_settings(self) -> DirectorySettings:
+        return DirectorySettings(grace=self.grace)
+
+    @property
+    def runs(self) -> Runs:
+        return Runs(self.engine, self.time, self.random)
+
+    def client(self) -> BackendClient:
+        """A client that does not really wait."""
+        return BackendClient(
+            self.settings,
+            transport=self.transport,
+            clock=self.time,
+            sleep=self.time.sleep,
+            monotonic=self.time.monotonic,
+            random=Random(1),
+            stop=self.stop,
+        )
+
+    def sync_engine(self) -> SyncEngine:
+        return SyncEngine(
+            engine=self.engine,
+            client=self.client(),
+            sources=self.sources,
+            sync_settings=SyncSettings(limits=self.limits),
+            backend_settings=self.settings,
+            directory_settings=self.directory_settings,
+            clock=self.time,
+            sleep=self.time.sleep,
+            random=self.random,
+        )
+
+    def sync(self, **request: Any) -> Run:
+        """One run, from request to end."""
+        run, _ = self.runs.enqueue(RunRequest(**{"trigger": "command", "allow_deletes": self.allow_deletes, **request}))
+        return self.execute(run.run_id)
+
+    def execute(self, run_id: str) -> Run:
+        lock = sync_lock(self.engine)
+        assert lock.acquire()
+        engine = self.sync_engine()
+        try:
+            return engine.execute(run_id, lock=lock, progress=QuietProgress(), stop=self.stop)
+        finally:
+            lock.release()
+            engine.client.close()
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def new_workspace(app: Flask) -> tuple[str, str]:
+    """API key and auth token of a new workspace of the self-hosted backend."""
+    client = app.test_client()
+
+    def ask(operation: str, headers: dict[str, str], **data: Any) -> Any:
+        response = client.post(by_name(operation).path, json={"data": data}, headers=headers)
+        assert response.status_code == 200, response.json
+        return response.json["result"]["data"]
+
+    workspace = ask("create_workspace", {}, ownerEmail="owner@acme.example")
+    names = ("x-service-workspace-id", "x-service-workspace-auth-token")
+    headers = dict(zip(names, (workspace["id"], workspace["authToken"]), strict=True))
+    api_key = next(iter(workspace["apiKeyList"]))
+    return api_key, ask("get_auth_tokens", headers, apiKey=api_key)["authTokens"][0]["token"]
