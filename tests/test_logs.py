@@ -26,7 +26,7 @@ def leave_logging_as_it_was() -> Iterator[None]:
 
 def lines(level: str = "info", form: str = "json") -> io.StringIO:
     stream = io.StringIO()
-    configure_logs(LogSettings(level=level, format=form), stream=stream)  # type: ignore[arg-type]
+    configure_logs(LogSettings.model_validate({"level": level, "format": form}), stream=stream)
     return stream
 
 

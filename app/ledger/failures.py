@@ -24,7 +24,7 @@ FIRST_PAUSE_MS = 60_000
 LONGEST_PAUSE_MS = 6 * 3600 * 1000
 
 _TRIED = FINGERPRINT.replace("{row}", "p")
-_FAILURE = ItemFailureRow.__table__  # type: ignore[attr-defined]  # SQLModel does not declare it
+_FAILURE = ItemFailureRow.__table__
 
 
 def pause_ms(failures: int, random: Random) -> int:

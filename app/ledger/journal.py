@@ -17,7 +17,7 @@ from app.database.statements import json_list, run
 from app.ledger.outcomes import DOUBT_ON_CONFLICT, DOUBTFUL
 from app.store.sync_tables import CallRow
 
-_CALL = CallRow.__table__  # type: ignore[attr-defined]  # SQLModel does not declare it
+_CALL = CallRow.__table__
 
 
 _WRITE_DOWN = text(

@@ -17,8 +17,8 @@ from app.database.engine import writing
 from app.database.statements import run
 from app.store.sync_tables import LedgerItemRow, LedgerRow
 
-_LEDGER = LedgerRow.__table__  # type: ignore[attr-defined]  # SQLModel does not declare it
-_ITEM = LedgerItemRow.__table__  # type: ignore[attr-defined]  # as above
+_LEDGER = LedgerRow.__table__
+_ITEM = LedgerItemRow.__table__
 
 FINGERPRINT = (
     "({row}.digest || '|' || {row}.access_type || '|' || {row}.access_role || '|' "

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, delete, text
 from app.database.statements import run
 from app.store.sync_tables import ObservedItemRow
 
-_OBSERVED = ObservedItemRow.__table__  # type: ignore[attr-defined]  # SQLModel does not declare it
+_OBSERVED = ObservedItemRow.__table__
 
 PAGE = 2000
 FOREIGN_NAMED = 100

@@ -6,8 +6,8 @@ A delete of a folder takes its documents, subfolders and users with it in the ba
 everything, a delete of a document its users, and emptying a group its members. Such items are *covered*: they are part
 of that one call. What a delete covers is judged by where things lie in the ledger; of folders inside folders that all
 go, the topmost one alone is sent. A document or folder that is not confirmed may lie elsewhere (a move of which nobody
-knows what became): it is deleted by name. Something that still belongs to the directory and lies below, according to the
-ledger, is moved away by an earlier phase; whether it really was is asked again before the delete is sent
+knows what became): it is deleted by name. Something that still belongs to the directory and lies below, according to
+the ledger, is moved away by an earlier phase; whether it really was is asked again before the delete is sent
 (``app.plan.stored.still_needed_below``).
 
 What is to be gone keeps ``ledger_item.gone_at``, the moment when a plan first found that out. Within the grace period

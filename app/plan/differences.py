@@ -59,7 +59,7 @@ from app.plan.settings import LimitSettings
 from app.plan.stored import Hold, Plan, load_plan, skip_dependents
 from app.store.sync_tables import PlanRow
 
-_PLAN = PlanRow.__table__  # type: ignore[attr-defined]  # SQLModel does not declare it
+_PLAN = PlanRow.__table__
 
 _ROWS_AT_A_TIME = 5_000
 _ATTEMPTS = 5

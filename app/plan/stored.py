@@ -16,9 +16,9 @@ from app.clock import from_epoch_ms
 from app.database.statements import run
 from app.store.sync_tables import PlanItemRow, PlanRow, RunRow
 
-_PLAN = PlanRow.__table__  # type: ignore[attr-defined]  # SQLModel does not declare it
-_ITEM = PlanItemRow.__table__  # type: ignore[attr-defined]  # as above
-_RUN = RunRow.__table__  # type: ignore[attr-defined]  # as above
+_PLAN = PlanRow.__table__
+_ITEM = PlanItemRow.__table__
+_RUN = RunRow.__table__
 
 Counts = dict[str, dict[str, dict[str, int]]]
 """kind → action → status → number of items"""

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from random import Random
 from types import MappingProxyType
+from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, Row, delete, func, insert, select, text, update
 
@@ -59,11 +60,11 @@ _MOMENTS = (
     "decided_at",
 )
 
-_RUN = RunRow.__table__  # type: ignore[attr-defined]  # SQLModel does not declare it
-_KEY = RunKeyRow.__table__  # type: ignore[attr-defined]  # as above
-_PLAN = PlanRow.__table__  # type: ignore[attr-defined]  # as above
-_ITEM = PlanItemRow.__table__  # type: ignore[attr-defined]  # as above
-_CALL = CallRow.__table__  # type: ignore[attr-defined]  # as above
+_RUN = RunRow.__table__
+_KEY = RunKeyRow.__table__
+_PLAN = PlanRow.__table__
+_ITEM = PlanItemRow.__table__
+_CALL = CallRow.__table__
 
 
 _COUNT_END = """
@@ -189,7 +190,7 @@ class Run:
     counts: Mapping[str, Mapping[str, Mapping[str, int]]]
     """kind → action → {planned, done, failed, held, ...}; ``planned`` counts all of them, whatever became of them"""
     calls: int
-    report: Mapping[str, object]
+    report: Mapping[str, Any]  # JSON
 
     @property
     def is_running(self) -> bool:

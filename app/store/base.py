@@ -3,7 +3,9 @@
 The self-hosted backend has tables of its own in another database, so the two must not share one ``MetaData``.
 """
 
-from sqlalchemy import MetaData
+from typing import TYPE_CHECKING, ClassVar
+
+from sqlalchemy import MetaData, Table
 from sqlalchemy.orm import registry
 from sqlmodel import SQLModel
 
@@ -18,3 +20,7 @@ METADATA = MetaData(
 
 class StoreTable(SQLModel, registry=registry(metadata=METADATA)):
     """What all tables of this database have in common: their ``MetaData``."""
+
+    if TYPE_CHECKING:
+        # SQLModel does not declare it.
+        __table__: ClassVar[Table]

@@ -8,11 +8,10 @@ in which references point. Whatever a record refers to is of a kind before its o
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any
 
 import orjson
 from sqlalchemy import Table
-from sqlmodel import SQLModel
 
 from app.access.kinds import KINDS, KINDS_BY_REFERENCE, RecordField, RecordKind, compiled
 from app.access.records import (
@@ -42,6 +41,7 @@ from app.store.access_tables import (
     OrganizationRow,
     UserRow,
 )
+from app.store.base import StoreTable
 
 Values = tuple[object, ...]
 """The values of one row, in the order of the table's columns."""
@@ -83,9 +83,9 @@ def payload_and_digest(fields: Mapping[str, object]) -> tuple[str, str]:
     return payload.decode(), blake2b(payload, digest_size=16).hexdigest()
 
 
-def core_table(row_type: type[SQLModel]) -> Table:
+def core_table(row_type: type[StoreTable]) -> Table:
     """The table behind a SQLModel class, for set operations."""
-    return cast("Table", row_type.__table__)  # type: ignore[attr-defined] # SQLModel's types do not show it
+    return row_type.__table__
 
 
 _TO_COLUMN = {
@@ -201,7 +201,7 @@ def _references(kind: RecordKind) -> tuple[Reference, ...]:
     return tuple(one for one in references if not (vouched and one.kind == Organization.kind))
 
 
-_ROWS: Mapping[str, type[SQLModel]] = {
+_ROWS: Mapping[str, type[StoreTable]] = {
     Organization.kind: OrganizationRow,
     User.kind: UserRow,
     Membership.kind: MembershipRow,

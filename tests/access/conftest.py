@@ -140,6 +140,7 @@ def _milliseconds(moment: datetime | None) -> int | None:
 
 
 def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
+    row: dict[str, object] = {}
     match record:
         case Organization():
             row = {
@@ -162,7 +163,6 @@ def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
                 "digest": "",
             }
             return tables.GroupRow, row
-    row = {}
     for field in fields(record):
         value = getattr(record, field.name)
         if field.name == "expires_at":
@@ -172,15 +172,15 @@ def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
     if isinstance(record, Folder | Document):
         name = record.folder_name if isinstance(record, Folder) else record.document_name
         row |= {"payload": f'{{"{record.kind}Id":"x","{record.kind}Name":"{name}"}}', "digest": ""}
-    row_type = {
+    types: dict[type[Record], type[SQLModel]] = {
         Membership: tables.MembershipRow,
         GroupMember: tables.GroupMemberRow,
         Folder: tables.FolderRow,
         Document: tables.DocumentRow,
         Grant: tables.GrantRow,
         ContextGrant: tables.ContextGrantRow,
-    }[type(record)]
-    return row_type, row
+    }
+    return types[type(record)], row
 
 
 class SqlDirectory:

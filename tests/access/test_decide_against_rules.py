@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.access.decide import Check, DecisionPolicy, Rule, decide, judge
+from app.access.decide import Check, DecisionPolicy, ResourceType, Rule, decide, judge
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -157,7 +157,8 @@ class Company:
 
     def question(self) -> Check:
         lot = self.lot
-        resource_type = lot.choice(["organization", "folder", "document", "context", "context"])
+        types: list[ResourceType] = ["organization", "folder", "document", "context", "context"]
+        resource_type = lot.choice(types)
         ids = {"organization": ["acme", "acme", "zeta"], "folder": FOLDERS}.get(resource_type, DOCUMENTS)
         return Check(
             user_id=lot.choice(USERS) if self.chance(0.97) else "nobody",
@@ -245,7 +246,7 @@ class Rulebook:
         organization_id = question.organization_id
         levels: list[Any] = []
         if question.type == "folder":
-            above = question.resource_id
+            above: str | None = question.resource_id
         else:
             document = self.one(Document, organization_id=organization_id, document_id=question.resource_id)
             if document:

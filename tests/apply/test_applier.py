@@ -17,6 +17,8 @@ from app.ledger.failures import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, PARKED_AFTER
 from app.plan.rules import Phase
 from app.store.sync_tables import CallRow, ItemFailureRow, LedgerItemRow, PlanItemRow
 
+ITEM_FAILURE = ItemFailureRow.__table__
+
 pytestmark = pytest.mark.slow
 
 Answer = Callable[[dict[str, Any], Callable[[], Response]], Response]
@@ -144,7 +146,7 @@ def test_retry_tries_now_what_waits_or_is_parked(company: Any) -> None:
     company.wire.hook = refuses
     assert company.sync().status == "partial"
     with writing(company.engine) as connection:
-        connection.execute(update(ItemFailureRow).where(ItemFailureRow.kind == "document").values(parked=True))
+        connection.execute(update(ITEM_FAILURE).where(ITEM_FAILURE.c.kind == "document").values(parked=True))
     company.wire.hook = None
     company.wire.forget()
     dry = company.sync(dry_run=True, retry=True)

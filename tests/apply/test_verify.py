@@ -187,7 +187,7 @@ def test_nothing_is_mended_when_reading_breaks_off(company: Any, operation: str)
 
     def gone(name: str, data: dict[str, Any], backend: Callable[[], Response]) -> Response:
         if name == operation:
-            raise requests.ConnectionError(NewConnectionError(None, "refused"))
+            raise requests.ConnectionError(NewConnectionError(None, "refused"))  # type: ignore[arg-type]
         return backend()
 
     company.wire.hook = gone

@@ -28,7 +28,7 @@ from schemathesis.core import NotSet
 from schemathesis.generation import GenerationMode
 from sqlalchemy import text
 
-from app.access.records import Document, Membership, Organization, User
+from app.access.records import Document, Membership, Organization, Record, User
 from app.admin.settings import AdminSettings
 from app.backend.app import create_backend
 from app.backend.security.outgoing import open_session
@@ -67,7 +67,7 @@ class Target:
 
     def __post_init__(self) -> None:
         found = schemathesis.openapi.from_dict(dict(self.document)).get_all_operations()
-        self.operations = [one.ok() for one in found]
+        self.operations = [one.ok() for one in found]  # type: ignore[union-attr]  # what is not well fails here
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def service(folder: Path) -> Target:
     """The service, with a directory in it."""
     engine = open_engine(f"sqlite:///{folder / 'usher.db'}")
     upgrade(engine, STORE_MIGRATIONS)
-    records = [
+    records: list[Record] = [
         Organization(organization_id="acme", organization_name="Acme"),
         User(user_id="ada", name="Ada", email="ada@acme.example"),
         Membership(organization_id="acme", user_id="ada"),

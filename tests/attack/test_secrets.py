@@ -249,7 +249,10 @@ def _use_it_badly(stage: Stage, url: str, backend_url: str, made: Mapping[str, s
     for number in range(5):
         for path in paths:
             for authorization in shown:
-                headers = {"Authorization": authorization.encode("latin-1"), "Content-Type": "application/json"}
+                headers: dict[str, str | bytes] = {
+                    "Authorization": authorization.encode("latin-1"),
+                    "Content-Type": "application/json",
+                }
                 answer = requests.post(url + path, data=BODY, headers=headers, timeout=10)
                 stage.note(f"{number} {path} {authorization[:6]}", answer)
     wrong = {"x-service-api-key": made["apiKey"], "x-service-auth-token": GUESS}

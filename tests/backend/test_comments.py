@@ -53,7 +53,7 @@ def notified(tenant: Caller, user: str) -> list[str]:
 
 def test_a_thread_is_told_as_it_was_added(acme: Caller, world: World) -> None:
     now = int(world.clock.now.timestamp() * 1000)
-    fields = {
+    fields: dict[str, Any] = {
         "location": {"id": 7, "name": "page"},
         "status": {"id": "OPEN"},
         "priority": "P1",

@@ -86,7 +86,7 @@ def test_every_statement_goes_through_an_index(world: World) -> None:
     fill(world, "another key", key)
     scope = Scope(key, "org1")
 
-    def written(change: Callable[[Connection], None]) -> None:
+    def written(change: Callable[[Connection], object]) -> None:
         with writing(world.engine) as connection:
             change(connection)
 

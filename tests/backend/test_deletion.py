@@ -83,7 +83,11 @@ def test_nothing_of_a_deleted_organization_is_left(world: World, full: Caller) -
         for name in NOT_HANGING:
             if name != "document":
                 table = METADATA.tables[name]
-                row = {"api_key_id": full.ids["api_key"], "migration_id": "m", "organization_id": "acme"}
+                row: dict[str, object] = {
+                    "api_key_id": full.ids["api_key"],
+                    "migration_id": "m",
+                    "organization_id": "acme",
+                }
                 row |= {"document_id": "a", "new_document_id": "b", "status": "failed", "open": False}
                 connection.execute(
                     insert(table).values(**row, tries=0, lease_owner="", lease_until=0, created_at=0, updated_at=0)

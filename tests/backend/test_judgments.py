@@ -379,8 +379,8 @@ def test_what_is_remembered_is_what_is_stored(world: World) -> None:
                 prepared = prepare_judgments([parse_judgment(record) for record in fresh], embedder)
                 write_judgments(connection, key, prepared, NOW)
                 held.update({one["recordId"]: one for one in fresh})
-        for one in searches:
-            _compare(world, one, embedder, records, draw.choice(words))
+        for search in searches:
+            _compare(world, search, embedder, records, draw.choice(words))
 
 
 def _is_in(record: dict[str, Any], scope: Scope, document: str) -> bool:
@@ -397,7 +397,7 @@ def _compare(
         wanted = [one for one in in_scope if one["decision"] == "reject"]
         with reading(world.engine) as connection:
             for kind in ("review", "content"):
-                found, total = search.nearest(connection, asked, query, kind, 5)  # type: ignore[arg-type]  # a literal
+                found, total = search.nearest(connection, asked, query, kind, 5)
                 with_text = [one for one in wanted if kind == "review" or one["content"]]
                 texts = [f"reject. {one['reasoning']}" if kind == "review" else one["content"] for one in with_text]
                 scores = sorted((embedder.embed(texts) @ vector).tolist(), reverse=True)[:5] if texts else []
@@ -452,7 +452,7 @@ def test_searches_beside_writers_see_whole_batches(world: World, tenant: Caller,
     seen: list[list[int]] = []
 
     def look() -> None:
-        mine = []
+        mine: list[Any] = []
         while not mine or mine[-1] < batches * size + 1:
             mine.append(search(tenant, query="reason")["totalInScope"])
         seen.append(mine)

@@ -34,7 +34,7 @@ def ids(tenant: Caller, **filters: Any) -> list[str]:
 
 
 def test_a_notification_is_told_as_it_was_added(acme: Caller, world: World) -> None:
-    fields = {
+    fields: dict[str, Any] = {
         "displayHeadlineMessageTemplate": "{actionUser} did it",
         "displayHeadlineMessageTemplateData": {"actionUser": ADA, "recipientUser": "bob", "place": "here"},
         "displayBodyMessage": "look",

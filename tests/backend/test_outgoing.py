@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import requests
 
@@ -46,7 +48,7 @@ def test_a_name_is_not_looked_up_to_judge_it() -> None:
 def test_the_session_calls_inside_only_where_allowed(host: str) -> None:
     provider = ScriptedProvider(lambda *_: (200, b"{}"))
     url = provider.url.replace("127.0.0.1", host)
-    body = {"data": {"requests": []}}
+    body: dict[str, Any] = {"data": {"requests": []}}
     try:
         assert open_session(allow_private=True).post(provider.url, json=body, timeout=5).status_code == 200
         with pytest.raises(requests.ConnectionError):

@@ -221,11 +221,12 @@ def test_the_configured_provider_is_asked(near: Caller, make_provider: MakeProvi
     noon = NOON_SECONDS * 1000
 
     def results(request: dict[str, Any]) -> dict[str, Any]:
-        return {
+        given: dict[str, dict[str, Any]] = {
             "roadmap": {"hasAccess": True, "accessRole": "viewer", "expiresAt": noon + 5999},
             "specs": {"hasAccess": True},
             "handbook": {"hasAccess": True, "accessRole": "editor", "expiresAt": noon},
-        }.get(request["resource"]["id"], {"hasAccess": False})
+        }
+        return given.get(request["resource"]["id"], {"hasAccess": False})
 
     provider = make_provider(allow(results))
     use(near, provider.url)

@@ -7,7 +7,7 @@ from sqlalchemy import event
 
 from .conftest import World
 
-ORG = {"organizationId": "acme"}
+ORG: dict[str, Any] = {"organizationId": "acme"}
 CHAIN = {"parentFolderId": "top"}
 THREAD = {"documentId": "d", "annotationId": "t"}
 COMMENT = {"commentText": "hi", "from": {"userId": "someone"}, "reactions": [{"icon": "+1", "from": {"userId": "u"}}]}
@@ -15,58 +15,56 @@ COMMENT = {"commentText": "hi", "from": {"userId": "someone"}, "reactions": [{"i
 
 def batch(name: str, size: int) -> dict[str, Any]:
     ids = [f"{size}-{number}" for number in range(size)]
-    return (
-        ORG
-        | {
-            "add_users": {"documentId": "d", "users": [{"userId": i} for i in ids]},
-            "update_users": {"documentId": "d", "users": [{"userId": i, "name": "n"} for i in ids]},
-            "delete_users": {"documentId": "d", "userIds": ids},
-            "add_folder": {"folders": [{"folderId": i} | CHAIN for i in ids]},
-            "update_folder": {"folders": [{"folderId": i, "parentFolderId": "root"} for i in ids]},
-            "update_folder_access": {"folderIds": ids, "accessType": "public"},
-            "add_documents": {"folderId": "top", "documents": [{"documentId": i} for i in ids]},
-            "update_documents": {"documents": [{"documentId": i, "documentName": "n"} for i in ids]},
-            "update_document_access": {"documentIds": ids, "accessType": "public"},
-            "delete_documents": {"documentIds": ids},
-            "add_organizations": {"organizations": [{"organizationId": i} for i in ids]},
-            "delete_organizations": {"organizationIds": ids},
-            "add_groups": {"organizationUserGroups": [{"groupId": i} for i in ids]},
-            "add_users_to_groups": {"organizationUserGroupId": "g", "userIds": ids},
-            "delete_users_from_groups": {"organizationUserGroupId": "g", "userIds": ids},
-            "get_permissions": {"userIds": ids[:30], "folderIds": ids[:30], "documentIds": ids[:30]},
-            "add_permissions": {
-                "user": {"userId": "u"},
-                "permissions": {"resources": [{"type": "document", "id": i} | ORG for i in ids]},
-            },
-            "add_comment_annotations": {
-                "documentId": "d",
-                "verifyUserPermissions": True,
-                "commentAnnotations": [{"annotationId": i, "commentData": [COMMENT]} for i in ids],
-            },
-            "update_comment_annotations": {
-                "annotationIds": ids,
-                "updatedData": {"status": "accepted", "type": "suggestion", "assignedTo": {"userId": "u"}},
-            },
-            "add_comments": THREAD | {"commentData": [COMMENT | {"commentId": i} for i in ids]},
-            "update_comments": THREAD | {"commentIds": ids, "updatedData": {"commentText": "new"}},
-            "delete_comments": THREAD | {"commentIds": ids},
-            "add_activities": {
-                "documentId": "d",
-                "activities": [
-                    {"id": i, "featureType": "custom", "actionType": "x", "actionUser": {"userId": "u"}} for i in ids
-                ],
-            },
-            "add_notifications": {
-                "documentId": "d",
-                "notificationId": f"n{size}",
-                "actionUser": {"userId": "u"},
-                "notifyUsers": [{"userId": i} for i in ids],
-            },
-            "update_notifications": {
-                "notifications": [{"id": f"n{size}", "displayBodyMessage": i, "readByUserIds": ids[:3]} for i in ids]
-            },
-        }[name]
-    )
+    given: dict[str, dict[str, Any]] = {
+        "add_users": {"documentId": "d", "users": [{"userId": i} for i in ids]},
+        "update_users": {"documentId": "d", "users": [{"userId": i, "name": "n"} for i in ids]},
+        "delete_users": {"documentId": "d", "userIds": ids},
+        "add_folder": {"folders": [{"folderId": i} | CHAIN for i in ids]},
+        "update_folder": {"folders": [{"folderId": i, "parentFolderId": "root"} for i in ids]},
+        "update_folder_access": {"folderIds": ids, "accessType": "public"},
+        "add_documents": {"folderId": "top", "documents": [{"documentId": i} for i in ids]},
+        "update_documents": {"documents": [{"documentId": i, "documentName": "n"} for i in ids]},
+        "update_document_access": {"documentIds": ids, "accessType": "public"},
+        "delete_documents": {"documentIds": ids},
+        "add_organizations": {"organizations": [{"organizationId": i} for i in ids]},
+        "delete_organizations": {"organizationIds": ids},
+        "add_groups": {"organizationUserGroups": [{"groupId": i} for i in ids]},
+        "add_users_to_groups": {"organizationUserGroupId": "g", "userIds": ids},
+        "delete_users_from_groups": {"organizationUserGroupId": "g", "userIds": ids},
+        "get_permissions": {"userIds": ids[:30], "folderIds": ids[:30], "documentIds": ids[:30]},
+        "add_permissions": {
+            "user": {"userId": "u"},
+            "permissions": {"resources": [{"type": "document", "id": i} | ORG for i in ids]},
+        },
+        "add_comment_annotations": {
+            "documentId": "d",
+            "verifyUserPermissions": True,
+            "commentAnnotations": [{"annotationId": i, "commentData": [COMMENT]} for i in ids],
+        },
+        "update_comment_annotations": {
+            "annotationIds": ids,
+            "updatedData": {"status": "accepted", "type": "suggestion", "assignedTo": {"userId": "u"}},
+        },
+        "add_comments": THREAD | {"commentData": [COMMENT | {"commentId": i} for i in ids]},
+        "update_comments": THREAD | {"commentIds": ids, "updatedData": {"commentText": "new"}},
+        "delete_comments": THREAD | {"commentIds": ids},
+        "add_activities": {
+            "documentId": "d",
+            "activities": [
+                {"id": i, "featureType": "custom", "actionType": "x", "actionUser": {"userId": "u"}} for i in ids
+            ],
+        },
+        "add_notifications": {
+            "documentId": "d",
+            "notificationId": f"n{size}",
+            "actionUser": {"userId": "u"},
+            "notifyUsers": [{"userId": i} for i in ids],
+        },
+        "update_notifications": {
+            "notifications": [{"id": f"n{size}", "displayBodyMessage": i, "readByUserIds": ids[:3]} for i in ids]
+        },
+    }
+    return ORG | given[name]
 
 
 # Each needs what those before it have made.

@@ -42,7 +42,7 @@ def importer(world: World) -> Importer:
 
 
 def test_one_token_leads_through_all_of_it(importer: Importer, tmp_path: Path) -> None:
-    records = [
+    records: list[dict[str, Any]] = [
         # Bob's comments in ada's threads involve her; the one in Bob's own thread does not.
         *(
             {
@@ -94,12 +94,13 @@ def test_one_token_leads_through_all_of_it(importer: Importer, tmp_path: Path) -
 def test_a_page_has_a_hundred_of_a_kind(
     importer: Importer, tmp_path: Path, kind: str, count: int, sizes: list[int]
 ) -> None:
-    fields: dict[str, Any] = {
+    of_kinds: dict[str, dict[str, Any]] = {
         "comments": {"annotationId": "t", "commentText": "x", "from": ADA},
         "reactions": {"icon": "+", "from": ADA},
         "recordings": {"from": ADA},
         "notifications": {"notifyUsers": [ADA]},
-    }[kind]
+    }
+    fields = of_kinds[kind]
     name = kind.removesuffix("s")
     id_field = "id" if kind == "notifications" else f"{name}Id"
     records = [{"kind": name, id_field: f"x{number:03}", **fields} for number in range(count)]
@@ -202,7 +203,7 @@ def test_a_token_is_one_users(importer: Importer, tmp_path: Path) -> None:
     assert refused == (400, "INVALID_ARGUMENT", "data.pageToken: is not a token of this query")
 
 
-FULL = [
+FULL: list[dict[str, Any]] = [
     {"kind": "comment", "annotationId": "t", "commentId": "c", "commentText": "x", "from": ADA},
     {"kind": "reaction", "reactionId": "r", "icon": "+", "from": ADA, "annotationId": "t", "commentId": "c"},
     {"kind": "recording", "recordingId": "v", "from": ADA},

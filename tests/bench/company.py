@@ -96,11 +96,11 @@ class Company:
                     "memberGroupId": group,
                 }
         for number in range(self.users):
-            group = self._sibling(number, self.organizations * GROUPS_PER_ORGANIZATION)
+            of_group = self._sibling(number, self.organizations * GROUPS_PER_ORGANIZATION)
             yield {
                 "kind": "groupMember",
                 "organizationId": self.organization_of(number),
-                "organizationUserGroupId": f"group-{group}",
+                "organizationUserGroupId": f"group-{of_group}",
                 "userId": f"user-{number}",
             }
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,7 @@ def succeeds(data: object = None, message: str = "done", **more: object) -> Beha
 
 def fails(code: int, status: str, message: str = "no", details: object = None, **headers: str) -> Behaviour:
     error = {"status": status, "message": message} | ({} if details is None else {"details": details})
-    return says(code, {"error": error}, **headers)
+    return says(code, {"error": error}, raw=None, **headers)
 
 
 @dataclass
@@ -160,9 +161,9 @@ def connect(fake_time: SimulatedTime, watching: Watching) -> Iterator[Callable[.
     """Makes clients in the fake time; settings as keywords, everything else under `parts`."""
     made: list[BackendClient] = []
 
-    def build(base_url: str, *, parts: Mapping[str, object] | None = None, **settings: object) -> BackendClient:
+    def build(base_url: str, *, parts: Mapping[str, Any] | None = None, **settings: Any) -> BackendClient:
         given = {"api_key": API_KEY, "auth_token": AUTH_TOKEN, "timeout": 10, "max_in_flight": 4, **settings}
-        times = {"clock": fake_time, "sleep": fake_time.sleep, "monotonic": fake_time.monotonic}
+        times: dict[str, Any] = {"clock": fake_time, "sleep": fake_time.sleep, "monotonic": fake_time.monotonic}
         client = BackendClient(
             BackendSettings(base_url=base_url, **given),
             **{**times, "random": random.Random(7), "observer": watching, **(parts or {})},

@@ -20,7 +20,7 @@ from app.contract.errors import Status
 from app.contract.folders import DeleteFolderRequest
 from app.contract.organizations import AddOrganizationsRequest
 from app.contract.tokens import GetAuthTokensRequest, ResetAuthTokenRequest
-from app.contract.users import AddUsersRequest, DeleteUsersRequest, GetUsersRequest, UserInput
+from app.contract.users import AddUsersRequest, DeleteUsersRequest, GetUsersRequest, User, UserInput
 from app.contract.workspace import CreateWorkspaceRequest
 from app.database.engine import open_engine
 from tests.tables import make_tables
@@ -63,7 +63,8 @@ def test_users_are_added_read_by_page_and_deleted(owner: BackendClient) -> None:
     assert all(item.success for item in outcome.values())
     pages = list(owner.pages(operations.GET_USERS, GetUsersRequest(organization_id="acme", page_size=10)))
     assert [len(page.data) for page in pages] == [10, 10, 5]
-    read = {user.user_id: user.unknown_fields()["plan"] for page in pages for user in page.data}
+    people = [user for page in pages for user in page.data if isinstance(user, User)]
+    read = {user.user_id: user.unknown_fields()["plan"] for user in people}
     assert read == {user["userId"]: "gold" for user in users}
     gone = owner.delete_users(DeleteUsersRequest(organization_id="acme", user_ids=["user/1 ☃", "nobody"]))
     deleted = item_results(gone.data, ["user/1 ☃", "nobody"])

@@ -26,7 +26,7 @@ def allowed(times: int) -> Callable[[], bool]:
 @pytest.mark.process
 @pytest.mark.parametrize(("code", "error"), [(500, OutcomeUnknown), (429, RateLimited)])
 def test_guard_ends_a_call_between_its_tries(
-    client: BackendClient, server: Any, script: Any, code: int, error: type[Exception]
+    client: BackendClient, server: Any, script: Any, code: int, error: type[OutcomeUnknown | RateLimited]
 ) -> None:
     server.will(script.says(code, raw=b"no"))
     with client.guarded(allowed(2)), pytest.raises(error) as caught:

@@ -7,7 +7,7 @@ from app.contract import operations
 from app.contract.base import ItemResult
 from app.contract.operation import AnyOperation
 
-REQUESTS = [
+REQUESTS: list[tuple[AnyOperation, dict[str, object], list[str]]] = [
     (operations.ADD_USERS, {"organizationId": "o", "users": [{"userId": "a"}, {"userId": "b"}]}, ["a", "b"]),
     (operations.DELETE_USERS, {"organizationId": "o", "userIds": ["a", "b"]}, ["a", "b"]),
     (operations.ADD_FOLDER, {"organizationId": "o", "folders": [{"folderId": "f", "parentFolderId": "p"}]}, ["f"]),

@@ -31,7 +31,7 @@ def refusal(model, body):
 
 
 def nested(levels):
-    value = {}
+    value: dict[str, object] = {}
     for _ in range(levels - 1):
         value = {"in": value}
     return value
@@ -99,7 +99,7 @@ def test_request_is_built_from_python_names_and_further_fields():
 
 def test_requests_cannot_be_changed():
     with pytest.raises(ValidationError):
-        UserInput(user_id="ada").user_id = "bob"
+        UserInput(user_id="ada").user_id = "bob"  # type: ignore[misc]  # what is tried
 
 
 def test_wire_value_turns_models_at_any_depth():
@@ -156,22 +156,23 @@ REST = {
 @pytest.mark.parametrize("name", [op.name for op in OPERATIONS if op.max_items is not None])
 def test_batch_takes_its_limit_and_no_more(name):
     operation = by_name(name)
+    items_field, most = operation.items_field, operation.max_items
+    assert items_field is not None
+    assert most is not None
     rest = {"folderId": "specs", **REST} if name == "move_documents" else REST
     if name == "get_users":
         rest = {"organizationId": "acme"}
 
     def body(count):
-        items = [SAMPLE.get(operation.items_field, f"item{number}") for number in range(count)]
+        items = [SAMPLE.get(items_field, f"item{number}") for number in range(count)]
         needed = {key: rest[key] for key in rest if key in wire_names(operation.request)}
         if operation.request.__name__.endswith("UsersRequest"):
             needed.pop("documentId", None)
-        return {"data": {**needed, operation.items_field: items}}
+        return {"data": {**needed, items_field: items}}
 
-    operation.parse(body(operation.max_items))
-    expected = (
-        f"data.{operation.items_field}: must hold at most {operation.max_items} items, not {operation.max_items + 1}"
-    )
-    assert refusal(operation.request, body(operation.max_items + 1)) == expected
+    operation.parse(body(most))
+    expected = f"data.{items_field}: must hold at most {most} items, not {most + 1}"
+    assert refusal(operation.request, body(most + 1)) == expected
 
 
 def wire_names(model):

@@ -4,6 +4,7 @@ import copy
 import functools
 import operator
 import re
+from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -70,7 +71,7 @@ def test_document_names_credentials_by_auth_level(spec):
         names.workspace_id,
         names.workspace_auth_token,
     }
-    expected = {
+    expected: dict[AuthLevel, list[dict[str, list[str]]]] = {
         AuthLevel.K: [{"apiKey": [], "authToken": []}],
         AuthLevel.W: [{"workspaceId": [], "workspaceAuthToken": []}],
         AuthLevel.NONE: [],
@@ -100,7 +101,10 @@ def test_document_agrees_with_the_models_about_requests(spec, request_case):
     assert validator(spec, schema).is_valid({"data": case["data"]}) == accepted
 
 
-ODD = [None, [], {}, "", 0, -1, 1.5, 10**6, True, "x", "x" * 600, [None], [[]], [{}], [""], {"x": None}, "\x00"]
+ODD: list[Any] = [
+    *(None, [], {}, "", 0, -1, 1.5, 10**6, True, "x", "x" * 600, "\x00"),
+    *([None], [[]], [{}], [""], {"x": None}),
+]
 """What programs send by mistake, or to see what happens."""
 
 

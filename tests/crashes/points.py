@@ -83,7 +83,7 @@ class Killer:
             self.point("after a call")
             return answer
 
-        world.layer._backend.send = send_between_points  # type: ignore[method-assign]
+        world.layer._backend.send = send_between_points  # type: ignore[method-assign, assignment]
         self._undo.append(lambda: setattr(world.layer._backend, "send", send))
 
     def _around_commits(self, engine: Engine, name: str) -> None:
@@ -94,7 +94,7 @@ class Killer:
             commit(connection)
             self.point(f"after a commit of {name}")
 
-        engine.dialect.do_commit = commit_between_points  # type: ignore[method-assign]
+        engine.dialect.do_commit = commit_between_points  # type: ignore[method-assign, assignment]
         self._undo.append(lambda: setattr(engine.dialect, "do_commit", commit))
 
     def point(self, name: str) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -112,7 +113,7 @@ def test_database_that_turns_read_only_in_the_middle_loses_nothing(world: Faulty
         cursor.execute(f"PRAGMA query_only = {'ON' if read_only.is_set() else 'OFF'}")
 
     event.listen(world.engine, "before_cursor_execute", forbid)
-    world.layer._backend.send = send_and_look  # type: ignore[method-assign]
+    world.layer._backend.send = send_and_look  # type: ignore[method-assign, assignment]
     with pytest.raises(sqlalchemy.exc.OperationalError, match="readonly"):
         world.sync()
     assert calls <= 10 + world.batch_size * 8
@@ -190,7 +191,7 @@ def test_server_restarted_during_a_run(own_server: Server, memory: Path) -> None
         for mode in ("fast", "immediate"):
             run = world.enqueue()
             before = len(world.front.seen)
-            until(lambda before=before: len(world.front.seen) > before + 2)
+            until(partial(world.has_seen_more_than, before + 2))
             own_server.stop(mode)
             time.sleep(0.5)
             own_server.start()

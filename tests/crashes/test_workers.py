@@ -2,6 +2,7 @@
 
 import signal
 import time
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -37,7 +38,7 @@ def test_worker_killed_at_random_instants_loses_nothing(world: LiveWorld) -> Non
         worker = world.start_worker()
         world.enqueue()
         before = len(world.front.seen)
-        until(lambda before=before: len(world.front.seen) > before)
+        until(partial(world.has_seen_more_than, before))
         time.sleep(random.random())
         worker.send_signal(signal.SIGKILL)
         worker.wait()
@@ -147,7 +148,7 @@ def test_database_sessions_ended_during_a_run(world: LiveWorld, postgres: str) -
     for _ in range(3):
         run = world.enqueue()
         before = len(world.front.seen)
-        until(lambda before=before: len(world.front.seen) > before + 2)
+        until(partial(world.has_seen_more_than, before + 2))
         end_sessions(postgres, "TRUE")
         world.engine.dispose()
         ended = world.ended(run)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from app.directory.file import FileSource
-from app.directory.source import End, Found, Malformed, Remark
+from app.directory.source import End, Found, Gone, Malformed, Remark
 
-Step = Found | Malformed | Remark | End
+Step = Found | Gone | Malformed | Remark | End
 ReadFile = Callable[[str, bytes | str], list[Step]]
 
 
@@ -22,7 +22,7 @@ def read_file(tmp_path: Path) -> ReadFile:
         steps = list(FileSource(path).read())
         assert [isinstance(step, End) for step in steps] == [False] * (len(steps) - 1) + [True]
         return [
-            step if isinstance(step, End) else step._replace(place=step.place.replace(str(path), "file"))
+            step if isinstance(step, End | Gone) else step._replace(place=step.place.replace(str(path), "file"))
             for step in steps
         ]
 

@@ -35,7 +35,7 @@ class _CaseLoader(yaml.SafeLoader):
 
 
 def _repeat(loader: _CaseLoader, node: yaml.MappingNode) -> str:
-    fields: dict[str, Any] = loader.construct_mapping(node, deep=True)
+    fields: dict[Any, Any] = loader.construct_mapping(node, deep=True)
     return f"{fields.get('before', '')}{fields['text'] * fields['times']}{fields.get('after', '')}"
 
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,12 @@ def let_go() -> Iterator[threading.Event]:
 
 
 def test_guarded_source_gives_every_step_in_order() -> None:
-    steps = [*map(found, range(200)), Remark("people:7", "odd"), *map(found, range(200, 300)), COMPLETE]
+    steps: list[Any] = [
+        *map(found, range(200)),
+        Remark("people:7", "odd"),
+        *map(found, range(200, 300)),
+        COMPLETE,
+    ]
     guarded = GuardedSource(GivenSource(lambda: iter(steps)), timeout=10)
     assert guarded.name == "people"
     assert list(guarded.read()) == steps
@@ -95,7 +101,7 @@ def test_source_that_trickles_is_given_up_by_the_time_it_took_in_all(let_go: thr
 
 
 def test_time_that_its_reader_takes_is_not_the_sources() -> None:
-    steps = [*map(found, range(200)), COMPLETE]
+    steps: list[Any] = [*map(found, range(200)), COMPLETE]
     given = []
     for number, step in enumerate(GuardedSource(GivenSource(lambda: iter(steps)), timeout=0.5).read()):
         if number % 64 == 0:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -214,13 +215,16 @@ def test_worker_that_dies_is_started_again_and_the_service_goes_on(start: Start,
         running = alive(children_of(both.process.pid))
         return next((pid for pid in running if "worker" in psutil.Process(pid).cmdline()), None)
 
+    def has_complained(of: str, times: int) -> bool:
+        return both.complained().count(of) == times
+
     serving(both, f"http://{HOST}:{port}")
     for times in (1, 2):
-        wait_for("the worker", lambda times=times: both.complained().count(WORKER_STARTED) == times)
+        wait_for("the worker", partial(has_complained, WORKER_STARTED, times))
         killed = worker()
         assert killed is not None
         os.kill(killed, signal.SIGKILL)
-        wait_for("word of it", lambda times=times: both.complained().count("process_ended") == times)
+        wait_for("word of it", partial(has_complained, "process_ended", times))
         assert requests.get(f"http://{HOST}:{port}/healthz", timeout=5).ok
     wait_for("the third one", lambda: both.complained().count(WORKER_STARTED) == 3)
     said = [json.loads(line) for line in both.complained().splitlines() if "process_ended" in line]

@@ -73,7 +73,7 @@ class CountingStream(io.RawIOBase):
         return size
 
 
-def post_stream(client: FlaskClient, stream: io.RawIOBase, **environ: object) -> int:
+def post_stream(client: FlaskClient, stream: io.IOBase, **environ: object) -> int:
     overrides = {"wsgi.input": stream, "CONTENT_TYPE": JSON, **environ}
     return client.open("/echo", method="POST", environ_overrides=overrides).status_code
 

@@ -128,8 +128,11 @@ def test_bind_names_the_address_that_cannot_be_had(host: str, port: int) -> None
 def test_wait_until_ready_gives_up() -> None:
     slept: list[float] = []
     began = time.monotonic()
-    assert not wait_until_ready(
-        f"http://127.0.0.1:{free_port()}/healthz", 0.2, lambda s: slept.append(s) or time.sleep(s)
-    )
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        time.sleep(seconds)
+
+    assert not wait_until_ready(f"http://127.0.0.1:{free_port()}/healthz", 0.2, sleep)
     assert slept
     assert time.monotonic() - began < 5

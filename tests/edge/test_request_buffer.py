@@ -7,8 +7,8 @@ from time import process_time
 from typing import Any
 
 import pytest
-from gunicorn.config import Config
-from gunicorn.http.parser import RequestParser
+from gunicorn.config import Config  # type: ignore[import-untyped]  # it ships no types
+from gunicorn.http.parser import RequestParser  # type: ignore[import-untyped]  # as above
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +74,8 @@ def buffer(max_head: int = MAX_HEAD, max_body: int = MAX_BODY) -> RequestBuffer:
 
 def we_say(text: bytes, cuts: Sequence[int]) -> list[tuple[int, Now, bytes]]:
     """After each piece, up to the one that decides: how many bytes were there, what is said, the body."""
-    request, said = buffer(), []
+    request = buffer()
+    said: list[tuple[int, Now, bytes]] = []
     for begin, end in pairwise(sorted({0, *cuts, len(text)})):
         try:
             if request.add(text[begin:end]):

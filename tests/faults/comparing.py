@@ -50,6 +50,8 @@ def ledger_differences(world: FaultyWorld) -> list[str]:
 
 def _compared(held: Held, key: tuple[str, str, str, str], row: Any) -> list[str]:
     kind, organization, container, item = key
+    expected: object
+    said: object
     if kind == "organization":
         expected, said = held["organizations"][item][1], bool(row.disabled)
     elif kind == "folder":

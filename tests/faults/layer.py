@@ -161,7 +161,7 @@ class FaultLayer(BaseAdapter):
 
     # The transport.
 
-    def send(self, request: Any, **given: Any) -> requests.Response:
+    def send(self, request: Any, *_given: Any, **given: Any) -> requests.Response:
         path = urlsplit(request.url).path
         contracted = by_path(path)
         assert contracted is not None, path

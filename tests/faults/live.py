@@ -212,7 +212,12 @@ class LiveWorld(FaultyWorld):
 
     def ended(self, run: Run, within: float = 60) -> Run:
         """The run when it has come to an end."""
-        return until(lambda: found if (found := self.runs.get(run.run_id)).finished_at else None, within)
+        until(lambda: self.runs.get(run.run_id).finished_at, within)
+        return self.runs.get(run.run_id)
+
+    def has_seen_more_than(self, number: int) -> bool:
+        """Whether the backend has seen more writes."""
+        return len(self.front.seen) > number
 
     def ask_database(self, sql: str) -> Sequence[Any]:
         with reading(self.engine) as connection:

@@ -233,7 +233,7 @@ class FaultyWorld(World):
 
     def ledger(self) -> dict[tuple[str, str, str, str], Any]:
         with reading(self.engine) as connection:
-            rows = connection.execute(select(LedgerItemRow.__table__)).all()  # type: ignore[attr-defined]
+            rows = connection.execute(select(LedgerItemRow.__table__)).all()
         return {(row.kind, row.organization_id, row.container_id, row.item_id): row for row in rows}
 
 

@@ -1,5 +1,6 @@
 """The ledger: one per backend, with a revision that moves on."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -24,7 +25,7 @@ NOW = datetime(2026, 3, 2, 12, 0, 0, 123456, tzinfo=UTC)
 
 
 @pytest.fixture
-def engine(database_url: str) -> Engine:
+def engine(database_url: str) -> Iterator[Engine]:
     engine = open_engine(database_url)
     make_tables(engine, METADATA)
     yield engine

@@ -108,9 +108,16 @@ class Directory:
 
     def _tidy(self) -> None:
         """What refers to something that is gone goes as well."""
-        for some in (self.members, self.folders, self.documents, self.groups, self.grants):
+        everything: tuple[dict[Any, Any], ...] = (
+            self.members,
+            self.folders,
+            self.documents,
+            self.groups,
+            self.grants,
+        )
+        for some in everything:
             for key in [key for key in some if key[0] not in self.organizations]:
-                del some[key]  # type: ignore[attr-defined]
+                del some[key]
         for some in (self.folders, self.documents):
             for key, (above, own) in some.items():
                 if above is not None and (key[0], above) not in self.folders:

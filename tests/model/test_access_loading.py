@@ -158,7 +158,7 @@ def batch(size: int) -> list[Check]:
 class Recorder:
     """Notes which statements are run, with which parameter and how many rows they give."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, names: Statements) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, names: Statements[Any]) -> None:
         self.runs: list[tuple[str, object, int]] = []
         self.own_grants = 0
         self.group_grants = 0
@@ -172,7 +172,7 @@ class Recorder:
             monkeypatch.setattr(loader, runner, recording(getattr(loader, runner)))
 
     def _recorded(self, run: loader.Run, name_of: dict[str, str]) -> loader.Run:
-        def recorded(statement: str, asked: object) -> list[loader.Row]:
+        def recorded(statement: str, asked: object) -> list[Any]:
             rows = run(statement, asked)
             name = name_of[statement]
             if name == "batch":

@@ -4,6 +4,7 @@ import base64
 import time as real_time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -11,7 +12,7 @@ from standardwebhooks import Webhook as Receiving
 
 from app.doctor.channels import try_channels
 from app.doctor.finding import State
-from app.notify.channel import NotDeliveredError
+from app.notify.channel import Channel, NotDeliveredError
 from app.notify.concerns import Cause, Concern
 from app.notify.mail import Mail
 from app.notify.message import Event, Message, body_of
@@ -78,7 +79,7 @@ def test_webhook_is_signed_as_the_specification_has_it(receiver: Receiver) -> No
 
 
 def test_trial_arrives_by_both_ways(receiver: Receiver, mail_server: MailServer, certificate: Path) -> None:
-    channels = [webhook(receiver.url), mail(mail_server, certificate)]
+    channels: list[Channel] = [webhook(receiver.url), mail(mail_server, certificate)]
     found = list(try_channels(channels, clock=SimulatedTime(), new_id=lambda: "msg_9"))
     assert [one.state for one in found] == [State.OK, State.OK]
     assert b'"type":"attention.test"' in receiver.posted[0].body
@@ -126,7 +127,7 @@ def test_mail_goes_out_encrypted_and_signed_in(mail_server: MailServer, certific
 
 
 def test_mail_without_tls_is_sent_where_that_is_asked_for(mail_server: MailServer, certificate: Path) -> None:
-    plain = {"security": "none", "username": "", "password": ""}
+    plain: dict[str, Any] = {"security": "none", "username": "", "password": ""}
     mail(mail_server, certificate, **plain).send(message(Event.OVER))
     [got] = mail_server.delivered
     assert not got.encrypted

@@ -2,7 +2,7 @@
 
 import io
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def log() -> Iterator[io.StringIO]:
     logging.getLogger().handlers = []
 
 
-Way = type(call)
+Way = Callable[..., None]
 
 
 def test_private_authority_is_trusted_where_it_is_named(tls_server: Answering, authority: Authority, way: Way) -> None:

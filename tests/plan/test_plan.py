@@ -529,7 +529,7 @@ def test_plan_reads_through_no_organization_for_each_of_its_rows(world, company)
 @contextmanager
 def explained(engine):
     """How the database goes about each statement that runs meanwhile: a step, and the statement."""
-    steps = []
+    steps: list[tuple[str, str]] = []
 
     def explain(_connection, cursor, sql, parameters, *rest):
         if rest[-1] or sql.split()[0] not in {"INSERT", "UPDATE", "DELETE", "SELECT"}:
@@ -641,7 +641,7 @@ def test_plan_deletes_only_what_the_ledger_holds(world, company, new_directory):
 def test_plan_begins_anew_when_another_writes_meanwhile_and_keeps_nobody_waiting(world, company):
     world.says(company())
     other = open_engine(world.engine.url.render_as_string(hide_password=False))
-    written = []
+    written: list[bool] = []
 
     @event.listens_for(world.engine, "before_cursor_execute")
     def write_meanwhile(_connection, _cursor, statement, *_):
@@ -656,6 +656,6 @@ def test_plan_begins_anew_when_another_writes_meanwhile_and_keeps_nobody_waiting
     assert written
     with reading(world.engine) as connection:
         # PostgreSQL's plan is of the moment before the write, and says so; SQLite's had to be made again after it.
-        ledger_revision = connection.scalar(select(LedgerRow.ledger_revision))
+        ledger_revision = connection.scalar(select(LedgerRow.__table__.c.ledger_revision))
         assert (plan.ledger_revision == ledger_revision) == is_sqlite(connection)
         assert connection.scalar(select(func.count()).select_from(PlanRow)) == 1

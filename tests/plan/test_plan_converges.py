@@ -110,9 +110,9 @@ def expected(directory: Directory, before: Contents) -> Contents:
                 }
         for group in of["groups"]:
             contents.groups[organization, group["organization_user_group_id"]] = set()
-        for group, user in members_of(of["group_members"]):
+        for group_id, user in members_of(of["group_members"]):
             if user in names:
-                contents.groups[organization, group].add(user)
+                contents.groups[organization, group_id].add(user)
         held_roles = {
             ("organization", "", membership["user_id"]): membership["access_role"]
             for membership in filter(is_active, of["memberships"])
@@ -156,7 +156,8 @@ def members_of(rows: Rows) -> set[tuple[str, str]]:
 
 
 def roles(of: dict[str, Rows]) -> dict[tuple[str, str, str], str]:
-    own, through_groups = {}, {}
+    own: dict[tuple[str, str, str], str] = {}
+    through_groups: dict[tuple[str, str, str], list[str]] = {}
     members = members_of(of["group_members"])
     for grant in filter(is_active, of["grants"]):
         place = ("folder", grant["folder_id"]) if grant["folder_id"] else ("document", grant["document_id"])

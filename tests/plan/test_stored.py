@@ -1,6 +1,7 @@
 """Stored plans: reading them back, whether they still hold, and what must not be done of them."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Engine, insert
@@ -94,7 +95,7 @@ class Stored:
 
 
 @pytest.fixture
-def stored(database_url: str) -> Stored:
+def stored(database_url: str) -> Iterator[Stored]:
     engine = open_engine(database_url)
     make_tables(engine, METADATA)
     yield Stored(engine)
@@ -109,6 +110,7 @@ def test_plan_is_read_back_as_it_was_stored(stored):
         plan = load_plan(connection, "plan-1")
         assert load_plan(connection, "plan-2") is None
 
+    assert plan is not None
     assert (plan.plan_hash, plan.organization_ids, plan.user_ids, plan.holds) == ("hash", ("acme",), (), (HOLD,))
     assert plan.counts == {"document": {"add": {"planned": 1, "done": 1}}}
     assert (plan.total(), plan.total("done"), plan.has_changes) == (2, 1, True)

@@ -135,11 +135,11 @@ def test_no_grace_begins_because_somebody_looked(company: SyncedWorld) -> None:
     assert not any(row.gone_at for row in company.ledger().values())
 
 
-def test_a_plan_does_not_keep_others_from_writing(company: SyncedWorld) -> None:
+def test_a_plan_does_not_keep_others_from_writing(company: SyncedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the candidate is read and planned from, another connection writes; SQLite has one writer at a time."""
     change(company)
     other = open_engine(company.engine.url.render_as_string(hide_password=False))
-    written = []
+    written: list[bool] = []
     source = company.directory
     read = source.read
 
@@ -152,7 +152,7 @@ def test_a_plan_does_not_keep_others_from_writing(company: SyncedWorld) -> None:
             yield step
 
     with candidate_of(company.engine) as candidate:
-        source.read = read_slowly  # type: ignore[method-assign]
+        monkeypatch.setattr(source, "read", read_slowly)
         report = refresh(candidate, [source], clock=company.clock, on_candidate=True)
         with writing(other) as connection:
             connection.execute(text("UPDATE run SET calls = calls"))
@@ -208,11 +208,13 @@ def test_a_candidate_that_is_lost_is_not_mistaken_for_the_database(company: Sync
             pass
 
 
-def test_a_directory_that_is_read_meanwhile_makes_the_plan_void(company: SyncedWorld) -> None:
+def test_a_directory_that_is_read_meanwhile_makes_the_plan_void(
+    company: SyncedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     change(company)
     other = open_engine(company.engine.url.render_as_string(hide_password=False))
     read = company.directory.read
-    done = []
+    done: list[bool] = []
 
     def read_twice(_request: ReadRequest = EVERYTHING) -> Any:
         if not done:
@@ -220,7 +222,7 @@ def test_a_directory_that_is_read_meanwhile_makes_the_plan_void(company: SyncedW
             refresh(other, [company.directory], clock=company.clock)
         yield from read()
 
-    company.directory.read = read_twice  # type: ignore[method-assign]
+    monkeypatch.setattr(company.directory, "read", read_twice)
     run = company.sync(dry_run=True)
     other.dispose()
     assert run.status == "failed"

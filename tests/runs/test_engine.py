@@ -341,7 +341,7 @@ def test_failed_source_deletes_nothing_and_is_reported(company: Any) -> None:
 def test_unreachable_backend_fails_the_run_but_reading_counts(company: Any) -> None:
 
     def nobody_there(operation: str, data: Any, backend: Any) -> Any:
-        raise requests.ConnectionError(NewConnectionError(None, "refused"))
+        raise requests.ConnectionError(NewConnectionError(None, "refused"))  # type: ignore[arg-type]
 
     company.wire.hook = nobody_there
     company.directory.document("new")

@@ -18,7 +18,7 @@ def main() -> int:
     for name, module in SUITES.items():
         module.add_arguments(suites.add_parser(name, help=(module.__doc__ or "").splitlines()[0]))
     arguments = parser.parse_args()
-    return SUITES[arguments.suite].run(arguments)
+    return int(SUITES[arguments.suite].run(arguments))
 
 
 if __name__ == "__main__":

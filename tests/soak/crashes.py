@@ -8,6 +8,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.crashes.points import SCENARIOS
 from tests.faults.world import memory_folder
@@ -49,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if totals.problems else 0
 
 
-def _share(share: tuple[str, str, list[str]]) -> dict[str, object]:
+def _share(share: tuple[str, str, list[str]]) -> dict[str, Any]:
     name, first, second = share
     with tempfile.TemporaryDirectory(prefix="usher-soak-", dir=memory_folder()) as folder:
         program = subprocess.run(
@@ -61,5 +62,5 @@ def _share(share: tuple[str, str, list[str]]) -> dict[str, object]:
     if program.returncode:
         problem = f"{name}, from {first}: {program.stderr[-2000:]}"
         return {"points": 0, "killed": 0, "interrupted": 0, "problems": [problem], "first": int(first)}
-    found: dict[str, object] = json.loads(program.stdout)
+    found: dict[str, Any] = json.loads(program.stdout)
     return {**found, "first": int(first)}

@@ -18,7 +18,7 @@ import schemathesis
 from flask import Flask
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from requests.adapters import BaseAdapter
-from schemathesis import Case, GenerationMode
+from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import (
@@ -117,7 +117,7 @@ def _try_one(
         print_blob=False,
     )
     @given(operation.as_strategy(generation_mode=mode))
-    def request(case: Case) -> None:
+    def request(case: Any) -> None:
         response = case.call(headers=headers)
         findings.requests += 1
         findings.codes[response.status_code] += 1
@@ -149,7 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
     total = Findings()
 
     def is_over() -> bool:
-        return time.monotonic() - began >= arguments.seconds
+        return time.monotonic() - began >= float(arguments.seconds)
 
     with tempfile.TemporaryDirectory(prefix="usher-fuzz-") as folder:
         world = OfflineWorld(f"sqlite:///{folder}/backend.db")

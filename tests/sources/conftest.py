@@ -62,7 +62,7 @@ class FileWorld(FaultyWorld):
             headers={"Authorization": "Bearer ask"},
         )
         assert answer.status_code == 200, answer.data
-        return bool(answer.json["data"][0]["hasAccess"])
+        return bool(answer.get_json()["data"][0]["hasAccess"])
 
     def members(self) -> set[str]:
         """The users whom the backend holds in the organization, whoever put them there."""
@@ -71,7 +71,7 @@ class FileWorld(FaultyWorld):
 
     def readiness(self) -> tuple[int, dict[str, Any]]:
         answer = self.service().get("/readyz")
-        return answer.status_code, answer.json["checks"]["directory"]
+        return answer.status_code, answer.get_json()["checks"]["directory"]
 
     def metric(self, name: str, **labels: str) -> float:
         """One number of those that the service shows."""

@@ -81,7 +81,7 @@ def test_lie_takes_nobody_away(world: FileWorld, people: People, lie: Lie) -> No
     run = run_of(world, allow_deletes=True)
     assert run.status == "done"
     assert run.calls == 0
-    [source] = run.report["sources"]  # type: ignore[misc] # JSON
+    [source] = run.report["sources"]
     assert source["verdict"] in {"failed", "partial"}
     assert world.members() == before
     assert world.may("u39")
@@ -154,7 +154,7 @@ def test_source_that_hangs_is_failed_and_others_go_on(world: FileWorld, people: 
     assert run.status == "done"
     assert "u40" in world.members()
     assert answered == [True]
-    assert [source["name"] for source in run.report["sources"]] == ["hr"]  # type: ignore[attr-defined] # JSON
+    assert [source["name"] for source in run.report["sources"]] == ["hr"]
 
 
 def test_run_that_is_stopped_while_it_reads_is_cancelled_and_no_failure(world: FileWorld, people: People) -> None:
@@ -351,7 +351,7 @@ def test_folder_that_falls_into_a_cycle_is_not_deleted_beyond_the_limits(world: 
     run = run_of(world)
     assert run.status == "held"
     assert len(world.held()["documents"]) == 61
-    holds = {(hold["kind"], hold["deletes"], hold["below"], hold["ledger"]) for hold in run.report["held"]}  # type: ignore[attr-defined]
+    holds = {(hold["kind"], hold["deletes"], hold["below"], hold["ledger"]) for hold in run.report["held"]}
     assert holds == {("document", 60, 0, 61), ("folder", 2, 60, 2)}
 
 
@@ -395,7 +395,7 @@ def test_source_that_grows_while_it_is_read_is_failed(world: FileWorld, people: 
 
     world.sources = [GuardedSource(Growing(), timeout=30)]
     run = run_of(world, allow_deletes=True)
-    [source] = run.report["sources"]  # type: ignore[misc] # JSON
+    [source] = run.report["sources"]
     assert source["verdict"] == "failed"
     assert run.calls == 0
 

@@ -87,9 +87,10 @@ class Contents:
 
     def drop_organization(self, organization: str) -> None:
         del self.organizations[organization]
-        for table in (self.folders, self.documents, self.groups, self.people):
+        tables: tuple[dict[Any, Any], ...] = (self.folders, self.documents, self.groups, self.people)
+        for table in tables:
             for key in [key for key in table if key[0] == organization]:
-                del table[key]  # type: ignore[attr-defined]
+                del table[key]
 
 
 class Backend:
@@ -524,8 +525,8 @@ class Backend:
                 for key, some in self.contents.people.items():
                     if key[0] == organization:
                         some.pop(name, None)
-                for key, members in self.contents.groups.items():
-                    if key[0] == organization:
+                for group, members in self.contents.groups.items():
+                    if group[0] == organization:
                         members.discard(name)
             return None
 

@@ -210,7 +210,8 @@ class Company(Directory):
         return self.random.choice(list(AccessRole))
 
     def _type(self) -> AccessType | None:
-        return self.random.choice((None, None, *AccessType))
+        types: tuple[AccessType | None, ...] = (None, None, *AccessType)
+        return self.random.choice(types)
 
     def _expiry(self) -> datetime | None:
         """Long gone, some time during the schedule, or never."""
@@ -260,6 +261,7 @@ def desired(records: dict[Key, Record], now: datetime) -> Held:
     for record in records.values():
         if getattr(record, "organization_id", None) not in open_ones:
             continue
+        assert not isinstance(record, User)
         organization = organizations[record.organization_id]
         if isinstance(record, Folder):
             own = record.access_type or (organization.access_type if record.parent_folder_id is None else None)
@@ -295,7 +297,7 @@ def _add_grants(
             if own != (grant.user_id is not None):
                 continue
             holders = (
-                {grant.user_id} & users.keys()
+                {grant.user_id or ""} & users.keys()
                 if own
                 else members[grant.organization_id, grant.organization_user_group_id]
             )

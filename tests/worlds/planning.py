@@ -266,8 +266,7 @@ class PlanningWorld:
                 insert(RUN).values(run_id=target.run_id, trigger="command", status="applying", requested_at=NOON_MS)
             )
         gate = Gate(held=lambda: True, stop=Event())
-        times = {"clock": self.time, "sleep": self.time.sleep}
-        with BackendClient(SETTINGS, transport=WsgiAdapter(self.backend), policy=ONE_TRY, **times) as client:
+        with BackendClient(SETTINGS, transport=WsgiAdapter(self.backend), policy=ONE_TRY, clock=self.time) as client:
             port = RefusingPort(client, refuses)
             Applier(
                 self.engine,
@@ -280,7 +279,8 @@ class PlanningWorld:
                 random=Random(1),
                 before={},
                 calls=0,
-                **times,
+                clock=self.time,
+                sleep=self.time.sleep,
             ).apply()
         with writing(self.engine) as connection:
             cancel_unsent(connection, plan.plan_id, "the run ended")

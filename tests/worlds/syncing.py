@@ -210,7 +210,7 @@ class SyncedWorld(World):
         return sum(row.settled_at is None for row in self.rows(CallRow))
 
     def ledger_revision(self) -> int:
-        return self.rows(LedgerRow)[0].ledger_revision
+        return int(self.rows(LedgerRow)[0].ledger_revision)
 
     def close(self) -> None:
         super().close()

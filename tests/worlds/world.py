@@ -120,7 +120,7 @@ def new_workspace(app: Flask) -> tuple[str, str]:
     def ask(operation: str, headers: dict[str, str], **data: Any) -> Any:
         response = client.post(by_name(operation).path, json={"data": data}, headers=headers)
         assert response.status_code == 200, response.json
-        return response.json["result"]["data"]
+        return response.get_json()["result"]["data"]
 
     workspace = ask("create_workspace", {}, ownerEmail="owner@acme.example")
     names = ("x-service-workspace-id", "x-service-workspace-auth-token")

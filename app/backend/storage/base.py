@@ -1,6 +1,8 @@
 """The base of every table of the self-hosted backend's database, which is apart from Usher's own."""
 
-from sqlalchemy import MetaData
+from typing import TYPE_CHECKING, ClassVar
+
+from sqlalchemy import MetaData, Table
 from sqlalchemy.orm import registry
 from sqlmodel import SQLModel
 
@@ -15,3 +17,7 @@ METADATA = MetaData(
 
 class BackendTable(SQLModel, registry=registry(metadata=METADATA)):
     """What all tables of this database have in common: their ``MetaData``."""
+
+    if TYPE_CHECKING:
+        # SQLModel does not declare it.
+        __table__: ClassVar[Table]

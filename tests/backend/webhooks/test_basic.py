@@ -21,7 +21,7 @@ from .conftest import ADA, BOB, DOCUMENT, Post, Receiver
 PEM, SPKI = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
 PRIVATE_KEY = rsa.generate_private_key(65537, 2048)
 PUBLIC_KEY = PRIVATE_KEY.public_key().public_bytes(PEM, SPKI).decode()
-UNSET = {
+UNSET: dict[str, Any] = {
     "useWebhookService": False,
     "webhookServiceConfig": {
         "authToken": "",

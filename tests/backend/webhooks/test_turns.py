@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import func, select
 
 from app.backend.schema import WEBHOOK_QUEUE
-from app.backend.webhooks import delivery
+from app.backend.webhooks import queues
 from app.backend.webhooks.delivery import join, start_workers
 from app.backend.webhooks.sender import Outcome
 from app.backend.webhooks.turns import Turns, Waiting
@@ -83,7 +83,7 @@ def test_one_keys_silent_receivers_do_not_hold_up_anothers(post: Post) -> None:
 
 def test_workers_without_work_look_one_at_a_time(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
-    monkeypatch.setattr(delivery.queues, "claim", lambda *_: looks.append(time.monotonic()))
+    monkeypatch.setattr(queues, "claim", lambda *_: looks.append(time.monotonic()))
     stop = Event()
     threads = start_workers(post.worker, 8, stop)
     time.sleep(2.2)
