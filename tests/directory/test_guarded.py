@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -171,7 +172,7 @@ def read_all(*sources: GuardedSource) -> list[list[Step]]:
 
 def test_sources_side_by_side_give_each_their_steps_in_order() -> None:
     steps = [[*map(found, range(size)), COMPLETE] for size in (0, 1, 64, 1000)]
-    assert read_all(*(GuardedSource(GivenSource(lambda one=one: iter(one)), timeout=10) for one in steps)) == steps
+    assert read_all(*(GuardedSource(GivenSource(partial(iter, one)), timeout=10) for one in steps)) == steps
 
 
 def test_a_source_that_hangs_stops_no_other_one(let_go: threading.Event) -> None:

@@ -4,18 +4,20 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.access.records import Membership, User
-from app.directory.connector import DirectoryObject
+from app.directory.connector import DirectoryObject, Wanted
 from app.directory.contract_suite import Content, Kept, SourceContract, World, read
 from app.directory.mapping.rules import Rules
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool import SpoolFile
 from app.directory.source import (
+    EVERYTHING,
     Answered,
     End,
     Found,
@@ -54,7 +56,7 @@ def group(cn: str, *members: str, **values: object) -> DirectoryObject:
 
 def memberships(steps: Iterable[object]) -> set[tuple[str, str]]:
     return {
-        (step.record.organization_id, step.record.user_id)
+        (step.record.organization_id, step.record.user_id or "")
         for step in steps
         if isinstance(step, Found) and isinstance(step.record, Membership)
     }
@@ -185,7 +187,7 @@ def test_groups_may_be_told_before_those_who_are_in_them(directory: ObjectDirect
 
 def test_an_object_that_is_told_twice_counts_as_it_was_told_last(directory: ObjectDirectory) -> None:
     class Twice(ObjectDirectory):
-        def read(self, wanted, request):  # type: ignore[no-untyped-def]
+        def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Iterator[Any]:
             yield group("org-acme", "users/ada", "users/bob")
             yield user("ada")
             yield group("org-acme", "users/ada")
@@ -256,7 +258,7 @@ def test_a_change_touches_the_groups_that_name_it_and_those_above(directory: Obj
     assert end_of(steps).answered is Answered.CHANGES
 
 
-def end_of(steps: list[object]) -> End:  # type: ignore[type-arg]
+def end_of(steps: Sequence[object]) -> End:
     end = steps[-1]
     assert isinstance(end, End)
     return end
@@ -488,7 +490,7 @@ class MappedWorld(World):
             self._directory.remove(*gone)
         self._directory.put(*wanted)
 
-    def cut(self, share: float):  # type: ignore[no-untyped-def]
+    def cut(self, share: float):
         return _Cut(self._directory, int(share * len(self._directory.held)))
 
     def spoil(self, person_id: str, text: str) -> None:

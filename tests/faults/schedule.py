@@ -128,9 +128,9 @@ def _make_good(world: FaultyWorld, outcome: Outcome) -> None:
         last = world.sync(verify=verify and number == 1)
         outcome.statuses.append(last.status.value)
         outcome.runs_to_converge = number
-        if not differences(world) and not ledger_differences(world):
+        if not differences(world, silent=verify) and not ledger_differences(world, silent=verify):
             break
-    found = differences(world) + ledger_differences(world)
+    found = differences(world, silent=verify) + ledger_differences(world, silent=verify)
     if found:
         assert last is not None
         outcome.problems += [f"not converged ({last.error}): {len(found)} differences", *found[:10]]

@@ -370,19 +370,16 @@ WANTED_ATTRIBUTES = {"users": frozenset({"mail"}), "groups": frozenset({"cn"})}
 
 
 def test_the_first_of_several_values_counts_and_that_is_said(own_slapd: Slapd) -> None:
-    writer = Writer(own_slapd)
-    writer.add(
-        f"uid=many,ou=people,{SUFFIX}",
-        **{
-            "objectClass": "inetOrgPerson",
-            "uid": "many",
-            "cn": "Many",
-            "sn": "Many",
-            "displayName": "Many",
-            "mail": ["first@acme.example", "second@acme.example"],
-            "cn;lang-de": "Viele",
-        },
-    )
+    many: dict[str, str | list[str]] = {
+        "objectClass": "inetOrgPerson",
+        "uid": "many",
+        "cn": "Many",
+        "sn": "Many",
+        "displayName": "Many",
+        "mail": ["first@acme.example", "second@acme.example"],
+        "cn;lang-de": "Viele",
+    }
+    Writer(own_slapd).add(f"uid=many,ou=people,{SUFFIX}", **many)
     one = ask(of_slapd(own_slapd.port))
     assert one.objects["users"][f"uid=many,ou=people,{SUFFIX}"].value["mail"] == "first@acme.example"
     assert [remark.place for remark in one.remarks] == [f"uid=many,ou=people,{SUFFIX}"]

@@ -13,6 +13,7 @@ from app.access.records import (
     AccessRole,
     AccessType,
     Document,
+    Fill,
     Folder,
     Grant,
     Group,
@@ -261,7 +262,7 @@ def desired(records: dict[Key, Record], now: datetime) -> Held:
     for record in records.values():
         if getattr(record, "organization_id", None) not in open_ones:
             continue
-        assert not isinstance(record, User)
+        assert not isinstance(record, User | Fill)
         organization = organizations[record.organization_id]
         if isinstance(record, Folder):
             own = record.access_type or (organization.access_type if record.parent_folder_id is None else None)

@@ -3,6 +3,7 @@
 from app.access.records import (
     ContextGrant,
     Document,
+    Fill,
     Folder,
     Grant,
     GroupMember,
@@ -18,6 +19,8 @@ def references(record: Record) -> set[Key]:
     """The keys of the records without which this one means nothing."""
     if isinstance(record, Organization | User):
         return set()
+    if isinstance(record, Fill):
+        return set() if record.user_id is None else {("user", record.user_id)}
     organization = record.organization_id
     found: set[Key] = {("organization", organization)}
     if isinstance(record, Membership | GroupMember | Grant | ContextGrant) and record.user_id is not None:
