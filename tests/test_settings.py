@@ -8,6 +8,7 @@ import yaml
 from app.configuration.problems import ConfigurationError
 from app.configuration.schema import known_keys
 from app.configuration.showing import listed
+from app.directory.settings import FileSourceSettings
 from app.settings import Settings, load_settings
 
 DOCUMENTED = Path(__file__).parent.parent / "config" / "usher.yaml"
@@ -75,8 +76,9 @@ def test_unusable_values_are_named_with_their_key(tmp_path: Path, yaml_text: str
 
 def test_sources_can_come_from_the_environment() -> None:
     variables = {"USHER_DIRECTORY__SOURCES": '[{"type": "file", "path": "x.jsonl", "name": "people"}]'}
-    sources = load_settings(Path("/dev/null"), environment=variables).settings.directory.sources
-    assert [(source.type, str(source.path), source.name) for source in sources] == [("file", "x.jsonl", "people")]
+    [source] = load_settings(Path("/dev/null"), environment=variables).settings.directory.sources
+    assert isinstance(source, FileSourceSettings)
+    assert (source.type, str(source.path), source.name) == ("file", "x.jsonl", "people")
 
 
 def test_settings_never_show_their_secrets() -> None:
