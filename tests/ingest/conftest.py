@@ -42,7 +42,7 @@ class Clock:
         self.now += timedelta(**interval)
 
 
-SOURCES = [
+SOURCES: list[dict[str, Any]] = [
     {"type": "file", "path": "/srv/hr.jsonl", "name": "hr", "changes": {"tokens": [HR]}},
     {"type": "push", "name": "app", "changes": {"tokens": [PUSH, NEW_PUSH]}},
     {
@@ -74,7 +74,7 @@ class Service:
         self, sequence: int, *, upsert: Sequence[object] = (), remove: Sequence[object] = (), **further: Any
     ) -> Any:
         """The answer to a push that goes through."""
-        body = {"sequence": sequence, "upsert": list(upsert), "remove": list(remove)} | further
+        body: dict[str, Any] = {"sequence": sequence, "upsert": list(upsert), "remove": list(remove)} | further
         answer = self.push(body, **{name: body.pop(name) for name in ("source", "token") if name in body})
         assert answer.status_code == 200, answer.get_data(as_text=True)
         return answer.get_json()
@@ -92,7 +92,7 @@ class Service:
             return [object_from_record(record) for record in export_records(connection)]
 
     def read(
-        self, source: str, objects: Sequence[dict[str, object]], *, meanwhile: Callable[[], object] = lambda: None
+        self, source: str, objects: Sequence[dict[str, Any]], *, meanwhile: Callable[[], object] = lambda: None
     ) -> None:
         """Reads a source completely, and lets something happen while that is under way."""
         with Refresh(self.engine, clock=self.clock, problems=ProblemList()) as refreshing:

@@ -1,6 +1,5 @@
 """The sync that follows a push: narrowed, one for many pushes, and not forgotten when a process dies."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from random import Random
 from threading import Event
@@ -17,7 +16,7 @@ DELAY = timedelta(seconds=2)
 
 
 @pytest.fixture
-def runs(service: Service) -> Iterator[Runs]:
+def runs(service: Service) -> Runs:
     return Runs(service.engine, service.clock, Random(7))
 
 
