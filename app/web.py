@@ -35,6 +35,7 @@ from app.ingest.blueprint import Ingest, install_ingest
 from app.ingest.targets import targets_from_settings
 from app.metrics import Metrics
 from app.model.contents import current_revision, oldest_good_read, revision_created_at, source_states
+from app.model.refresh.pushes import push_states
 from app.model.view.loader import AccessViewLoader
 from app.numbers import DatabaseNumbers
 from app.provider.blueprint import provider_blueprint
@@ -189,6 +190,7 @@ def readiness_checks(engine: Engine, clock: Clock, *, max_age: float = 0) -> Map
     def directory() -> str:
         with reading(engine) as connection:
             states = [state for state in source_states(connection) if state.is_configured]
+            pushes = push_states(connection)
         read_at = oldest_good_read(states)
         if read_at is None:
             raise NotReadyError("no source was ever read well")
@@ -200,6 +202,9 @@ def readiness_checks(engine: Engine, clock: Clock, *, max_age: float = 0) -> Map
         told += f", {refused} of them refused for what they would take away" if refused else ""
         telling = sum(state.tells_changes for state in states)
         told += f"; {telling} of {len(states)} asked for changes" if telling else ""
+        if pushes:
+            last = max(push.pushed_at or 0 for push in pushes.values())
+            told += f"; last pushed to {max(0, round(clock().timestamp() - last / 1000))} s ago"
         if max_age and age > max_age:
             raise NotReadyError(f"{told}; directory.max_age allows {max_age:g} s")
         return told

@@ -43,6 +43,7 @@ def test_documented_file_is_plain_yaml() -> None:
         ("provider: {path: /a/../resync}\n", "provider.path: must be a plain path"),
         ("provider: {path: /resync}\n", "provider.path: is taken"),
         ("provider: {path: /resync/x/approve}\n", "provider.path: is taken"),
+        ("provider: {path: /directory/x/changes}\n", "provider.path: is taken"),
         ("provider: {path: /healthz}\n", "provider.path: is taken"),
         ("provider: {path: /permissions/explain}\n", "provider.path: /permissions/explain is taken"),
         ("provider: {decision_ttl: -1}\n", "provider.decision_ttl: "),
@@ -57,6 +58,28 @@ def test_documented_file_is_plain_yaml() -> None:
             "directory.sources[0].map: is missing",
         ),
         ("directory: {sources: [{type: file}]}\n", "directory.sources[0].path: is missing"),
+        ("directory: {sources: [{type: push, changes: {tokens: [abc]}}]}\n", "directory.sources[0].name: is missing"),
+        ("directory: {sources: [{type: push, name: app}]}\n", "directory.sources[0].changes: is missing"),
+        (
+            "directory: {sources: [{type: push, name: app, changes: {kinds: [user]}}]}\n",
+            "directory.sources[0].changes.tokens: is missing",
+        ),
+        (
+            "directory: {sources: [{type: file, path: a, changes: {kinds: [grants]}}]}\n",
+            "directory.sources[0].changes.kinds[0]: 'grants' is not one of organization,",
+        ),
+        (
+            "directory: {sources: [{type: file, path: a, changes: {organizations: ['']}}]}\n",
+            "directory.sources[0].changes.organizations[0]: must be the id of an organization",
+        ),
+        (
+            (
+                "directory: {sources: [{type: push, name: a, changes: {tokens: [t]}},"
+                " {type: push, name: b, changes: {tokens: [t]}}]}\n"
+            ),
+            "directory: the sources 'a' and 'b' accept the same token in changes.tokens",
+        ),
+        ("sync: {push_delay: -1}\n", "sync.push_delay: "),
         ("directory: {sources: [{type: file, path: x, pth: y}]}\n", "directory.sources[0].pth: not a setting"),
         ("directory: {sources: {type: file}}\n", "directory.sources: should be a list"),
         ("directory: {sources: []}\n", "directory.sources: should not be empty"),
@@ -107,6 +130,19 @@ def test_settings_never_show_their_secrets() -> None:
         ("BACKEND__AUTH_TOKEN", "x://hunter2"),
         ("NOTIFICATIONS__EMAIL__PASSWORD", "x://hunter2"),
         ("SELF_HOSTED_BACKEND__SECRET_KEY", "x://hunter2-of-some-length"),
+        (
+            "DIRECTORY__SOURCES",
+            '[{"type": "push", "name": "app", "changes": {"tokens": ["hunter2"]}}]',
+        ),
+        # The one that two sources share is not told either.
+        (
+            "DIRECTORY__SOURCES",
+            (
+                '[{"type": "push", "name": "a", "changes": {"tokens": ["hunter2"]}},'
+                ' {"type": "push", "name": "b", "changes": {"tokens": ["hunter2"]}}]'
+            ),
+        ),
+        ("DIRECTORY__SOURCES", '[{"type": "push", "name": "app", "changes": {"tokens": [" hunter2"]}}]'),
         # Those are refused, and what is said of them shows no more.
         ("DATABASE_URL", "postgresql+psycopg://me:p@hunter2@h/n"),
         ("DATABASE_URL", "postgresql+psycopg://me:hunter2@h:port/n"),

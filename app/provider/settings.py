@@ -17,7 +17,7 @@ LONGEST_DECISION_TTL = 365 * 24 * 60 * 60
 
 
 _TAKEN = frozenset({"/", "/resync", "/healthz", "/readyz", "/metrics", "/openapi.json", "/console"})
-"""What the service answers itself; so is everything below /resync and /console."""
+"""What the service answers itself; so is everything below /resync, /directory and /console."""
 
 _PLAIN_PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@-]+)+/?|/")
 
@@ -27,7 +27,7 @@ def _path(value: str) -> str:
         raise ValueError("must be a plain path that begins with a slash, as in /permissions/check")
     if value == EXPLAIN_PATH:
         raise ValueError(f"{EXPLAIN_PATH} is taken: reasons are given there")
-    if value in _TAKEN or value.startswith(("/resync/", "/console/")):
+    if value in _TAKEN or value.startswith(("/resync/", "/directory/", "/console/")):
         raise ValueError("is taken: the service answers something else there; use a path such as /permissions/check")
     return value
 

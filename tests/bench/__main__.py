@@ -20,6 +20,7 @@ from tests.bench.features import bench_features
 from tests.bench.judgments import bench_judgments
 from tests.bench.provider import bench_provider
 from tests.bench.provider_under_sync import bench_provider_under_sync
+from tests.bench.pushes import bench_pushes
 from tests.bench.sources import bench_sources
 from tests.bench.sync import bench_planning, bench_sync
 
@@ -49,8 +50,16 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
         lambda folder, options: bench_features(folder, options.scale, postgres=options.postgres),
     ),
     "sources": (
-        "Directories that are read where they are",
-        lambda folder, options: bench_sources(folder, scale=options.scale, rounds=min(options.rounds, 5)),
+        "Directories that are read where they are, and what is pushed",
+        lambda folder, options: {
+            **bench_sources(folder, scale=options.scale, rounds=min(options.rounds, 5)),
+            **bench_pushes(folder / "pushes", scale=options.scale),
+            **(
+                bench_pushes(folder / "pushes", scale=options.scale, postgres=options.postgres)
+                if options.postgres
+                else {}
+            ),
+        },
     ),
     "planning": (
         "Reading and planning everything, small and large",

@@ -1,0 +1,113 @@
+"""The measurement of pushes: how soon answers follow one document, and how fast many records are taken in."""
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from flask.testing import FlaskClient
+
+from app.clock import utc_now
+from app.database.engine import open_engine
+from app.directory.configured import sources_from_settings
+from app.runs.reading import refresh
+from app.settings import Settings
+from app.store.schema import METADATA
+from app.web import create_app
+from tests.bench.company import Company
+from tests.bench.databases import databases
+
+PUSH, ASK = "push-" + "p" * 20, "ask-" + "a" * 20
+_BATCH = 1_000
+
+
+def bench_pushes(folder: Path, *, scale: float, postgres: str | None = None) -> dict[str, object]:
+    """Beside a directory of 1,400,000 records that was read from a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    company = Company(
+        users=max(int(100_000 * scale), 100),
+        folders=max(int(20_000 * scale), 50),
+        documents=max(int(100_000 * scale), 100),
+        grants=max(int(1_070_000 * scale), 100),
+    )
+    file = company.write(folder / "directory.jsonl")
+    figures: dict[str, object] = {}
+    with databases(folder, postgres) as new_database:
+        url = new_database("pushes")
+        settings = Settings.model_validate(
+            {
+                "database_url": url,
+                "provider": {"auth_tokens": [ASK]},
+                "directory": {
+                    "sources": [
+                        {"type": "file", "path": str(file), "name": "people"},
+                        {"type": "push", "name": "app", "changes": {"tokens": [PUSH]}},
+                    ]
+                },
+            }
+        )
+        engine = open_engine(url)
+        try:
+            METADATA.create_all(engine)
+            report = refresh(engine, sources_from_settings(settings.directory), clock=utc_now)
+            assert not report.all_failed, report.sources
+            client = create_app(settings, engine, clock=utc_now, new_id=lambda: "bench").test_client()
+            told = f"Pushes beside {report.sources[0].records:,} records, {engine.dialect.name}"
+            seconds = [_until_answered(client, company, number) for number in range(60)]
+            p95 = statistics.quantiles(seconds, n=20)[-1]
+            figures[f"{told}: a document until answers follow, ms, median; p95 (at most 500)"] = (
+                f"{statistics.median(seconds) * 1000:.0f}; {p95 * 1000:.0f}"
+            )
+            figures[f"{told}: records a second in pushes of 1,000 (at least 5,000)"] = (
+                f"{_batches(client, company):,.0f}"
+            )
+        finally:
+            engine.dispose()
+    return figures
+
+
+def _push(client: FlaskClient, body: dict[str, Any]) -> None:
+    answer = client.post("/directory/app/changes", json=body, headers={"Authorization": f"Bearer {PUSH}"})
+    assert answer.status_code == 200, answer.get_data(as_text=True)
+    assert answer.get_json()["leftOut"] == []
+
+
+def _until_answered(client: FlaskClient, company: Company, number: int) -> float:
+    organization, document = company.organization_of(number), f"pushed-{number}"
+    ids = {"organizationId": organization, "documentId": document}
+    records = [
+        {"kind": "document", **ids, "documentName": f"Pushed {number}", "accessType": "restricted"},
+        {"kind": "grant", **ids, "userId": f"user-{number}"},
+    ]
+    resource = {"type": "document", "id": document, "organizationId": organization}
+    question = {"userId": f"user-{number}", "resource": resource}
+    began = time.perf_counter()
+    _push(client, {"sequence": number + 1, "upsert": records})
+    answer = client.post(
+        "/permissions/check", json={"data": {"requests": [question]}}, headers={"Authorization": f"Bearer {ASK}"}
+    )
+    took = time.perf_counter() - began
+    assert answer.get_json()["data"][0]["hasAccess"] is True
+    return took
+
+
+def _batches(client: FlaskClient, company: Company) -> float:
+    bodies = [
+        {
+            "sequence": 1_000 + batch,
+            "upsert": [
+                {
+                    "kind": "document",
+                    "organizationId": company.organization_of(number),
+                    "documentId": f"batch-{batch}-{number}",
+                    "documentName": f"Document {number}",
+                }
+                for number in range(_BATCH)
+            ],
+        }
+        for batch in range(10)
+    ]
+    began = time.perf_counter()
+    for body in bodies:
+        _push(client, body)
+    return len(bodies) * _BATCH / (time.perf_counter() - began)
