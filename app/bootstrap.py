@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from random import Random, SystemRandom
 from threading import Event
@@ -210,7 +211,9 @@ def spool_folder(settings: Settings) -> Path:
     url = parse_url(settings.database_url)
     if url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:":
         return Path(f"{url.database}-spool")
-    return Path(tempfile.gettempdir()) / f"usher-spool-{os.getuid()}"
+    # Installations that share a machine and a user may have sources of the same name.
+    which = sha256(database_place(settings.database_url).encode()).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"usher-spool-{os.getuid()}-{which}"
 
 
 def open_store(settings: Settings) -> Engine:
