@@ -17,7 +17,7 @@ from app.backend.document_migrations.migrating import forget_migrations
 from app.backend.editor.deletion import delete_editor_data_of_documents, delete_editor_data_of_organizations
 from app.backend.embedders.opening import open_embedder
 from app.backend.handlers import all_handlers
-from app.backend.http.call import Backend, Clock, Sleep
+from app.backend.http.call import Backend
 from app.backend.http.dispatch import install_operations
 from app.backend.http.page_tokens import PageTokens
 from app.backend.http.provider_gate import ProviderGate
@@ -30,6 +30,7 @@ from app.backend.settings import SelfHostedBackendSettings
 from app.backend.tokens.token_handlers import key_set
 from app.backend.webhooks.outbox import forget_messages
 from app.backend.webhooks.sink import send_webhooks
+from app.clock import Clock, Sleep
 from app.contract.openapi import document as openapi_document
 from app.contract.operations import OPERATIONS
 from app.edge.errors import install_error_handlers
@@ -62,7 +63,7 @@ _EXTENSION = "usher_backend"
 
 
 def backend_of(app: Flask) -> Backend:
-    """What the handlers of `app` work with."""
+    """What the handlers of ``app`` work with."""
     backend: Backend = app.extensions[_EXTENSION]
     return backend
 
@@ -77,12 +78,12 @@ def create_backend(
     sleep: Sleep = time.sleep,
     threads: int = 8,
 ) -> Flask:
-    """The application, for a process that answers in so many threads. `entropy` makes ids and secrets, so it has to be
-    a `random.SystemRandom` outside of tests; `session` carries the calls to permission providers (see
-    `outgoing.open_session`).
+    """The application, for a process that answers in so many threads. ``entropy`` makes ids and secrets, so it has to
+    be a ``random.SystemRandom`` outside of tests; ``session`` carries the calls to permission providers (see
+    ``outgoing.open_session``).
 
-    Raises `vault.SecretKeyError` when there is no usable secret key, and `EmbedderUnavailableError` when the embedder
-    of the settings is not installed. The database is not touched before the first request.
+    Raises ``vault.SecretKeyError`` when there is no usable secret key, and ``EmbedderUnavailableError`` when the
+    embedder of the settings is not installed. The database is not touched before the first request.
     """
     vault = open_vault(settings, entropy)
     embedder = open_embedder(settings.embedder)

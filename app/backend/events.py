@@ -1,6 +1,6 @@
 """Events: which operation produces which activity record, notification, judgment and webhook event?
 
-`PRODUCED` is the whole answer: one row per kind of event. Handlers tell what happened with `Call.emit`, in the
+``PRODUCED`` is the whole answer: one row per kind of event. Handlers tell what happened with ``Call.emit``, in the
 transaction in which it happens; the backend's event sinks write what follows from it, in the same transaction.
 (Judgments are written by the one handler that makes them, because their embeddings are computed before the transaction
 begins.)
@@ -27,7 +27,7 @@ class Kind:
     """One kind of event, and what comes of it."""
 
     type: str
-    """As activity records (`actionType`), webhook triggers and webhook events call it."""
+    """As activity records (``actionType``), webhook triggers and webhook events call it."""
     operations: tuple[str, ...]
     """Which operations produce it, by name."""
     template: str
@@ -109,7 +109,7 @@ class Event:
     """Something that happened to a document's feature data. Everything is as the wire tells it, after the change."""
 
     type: str
-    """A key of `PRODUCED`."""
+    """A key of ``PRODUCED``."""
     organization_id: str
     document_id: str
     target_id: str
@@ -123,7 +123,7 @@ class Event:
     """The comment that it is about, if it is about one."""
     reaction: Mapping[str, object] | None = None
     changes: Mapping[str, object] = field(default_factory=dict)
-    """Changed field to `{"from": …, "to": …}`."""
+    """Changed field to ``{"from": …, "to": …}``."""
 
     @property
     def kind(self) -> Kind:

@@ -26,7 +26,7 @@ from app.backend.workspaces import domain_handlers, email_config_handlers, works
 
 
 def all_handlers(search: JudgmentSearch) -> Registry:
-    """A registry with every operation that is built; `search` answers those that look for judgments."""
+    """A registry with every operation that is built; ``search`` answers those that look for judgments."""
     registry = Registry()
     workspace_handlers.register(registry)
     organization_handlers.register(registry)

@@ -14,5 +14,5 @@ class Scope:
 
 
 def within(table: Table, scope: Scope) -> ColumnElement[bool]:
-    """The rows of `table` that belong to this organization of this API key."""
+    """The rows of ``table`` that belong to this organization of this API key."""
     return and_(table.c.api_key_id == scope.api_key_id, table.c.organization_id == scope.organization_id)

@@ -4,7 +4,6 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import NoReturn
 
@@ -25,6 +24,7 @@ from app.backend.storage.sqlite_statistics import ensure_statistics
 from app.backend.webhooks.delivery import Worker, run_workers
 from app.backend.webhooks.leader import Leader
 from app.backend.webhooks.sender import open_sender
+from app.clock import utc_now
 from app.database.engine import DatabaseUrlError, open_engine
 from app.database.trouble import cause_of
 from app.edge.gunicorn import ServerOptions, serve
@@ -35,7 +35,7 @@ STARTUP_ERRORS: tuple[type[Exception], ...] = (SecretKeyError, DatabaseUrlError,
 
 def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -> NoReturn:
     """Serves until SIGTERM or SIGINT, and sends webhooks from one of its processes. The tables have to be there (see
-    `schema.METADATA` and the migrations).
+    ``schema.METADATA`` and the migrations).
     """
     require_startable(settings)
     make = backend_factory(settings, options.threads)
@@ -59,7 +59,7 @@ def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -
 
 
 def require_startable(settings: SelfHostedBackendSettings) -> None:
-    """Raises one of `STARTUP_ERRORS` for what can be known before anything listens."""
+    """Raises one of ``STARTUP_ERRORS`` for what can be known before anything listens."""
     open_vault(settings, random.SystemRandom())
     open_embedder(settings.embedder)
 
@@ -68,7 +68,7 @@ def backend_factory(settings: SelfHostedBackendSettings, threads: int) -> Callab
     """Makes the application for processes of so many threads; to be called after the fork, because it opens the
     database.
 
-    It raises one of `STARTUP_ERRORS` for what the operator can put right.
+    It raises one of ``STARTUP_ERRORS`` for what the operator can put right.
     """
 
     def make() -> Flask:
@@ -76,7 +76,7 @@ def backend_factory(settings: SelfHostedBackendSettings, threads: int) -> Callab
         engine = open_engine(settings.database_url, pool_size=16)
         _check_key(settings, engine, entropy)
         session = open_session(allow_private=settings.allow_private_urls)
-        app = create_backend(settings, engine, lambda: datetime.now(UTC), entropy, session, threads=threads)
+        app = create_backend(settings, engine, utc_now, entropy, session, threads=threads)
         Thread(target=look_regularly, args=(backend_of(app), time.sleep), name="migrations", daemon=True).start()
         return app
 
@@ -84,14 +84,14 @@ def backend_factory(settings: SelfHostedBackendSettings, threads: int) -> Callab
 
 
 def deliver_webhooks(settings: SelfHostedBackendSettings, threads: int, stop: Event) -> None:
-    """Sends webhooks, and does nothing else, until `stop` is set. Raises one of `STARTUP_ERRORS`."""
+    """Sends webhooks, and does nothing else, until ``stop`` is set. Raises one of ``STARTUP_ERRORS``."""
     run_workers(webhook_workers(settings), threads, stop)
 
 
 def webhook_workers(settings: SelfHostedBackendSettings) -> Callable[[], Worker]:
     """Makes workers that send webhooks; to be called after the fork, because it opens the database.
 
-    Raises one of `STARTUP_ERRORS`.
+    Raises one of ``STARTUP_ERRORS``.
     """
     entropy = random.SystemRandom()
     engine = open_engine(settings.database_url, pool_size=4)
@@ -102,7 +102,7 @@ def webhook_workers(settings: SelfHostedBackendSettings) -> Callable[[], Worker]
         return Worker(
             engine=engine,
             vault=vault,
-            clock=lambda: datetime.now(UTC),
+            clock=utc_now,
             sleep=time.sleep,
             entropy=entropy,
             send=open_sender(allow_private=settings.allow_private_urls, timeout=settings.webhook_timeout),

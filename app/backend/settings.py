@@ -11,18 +11,18 @@ from app.database.engine import usable_url
 
 
 class SelfHostedBackendSettings(BaseModel):
-    """The section `self_hosted_backend` of the settings."""
+    """The section ``self_hosted_backend`` of the settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     database_url: Annotated[str, AfterValidator(usable_url)] = Field(default="sqlite:///var/backend.db", repr=False)
-    """The backend's own database, apart from the service's: `sqlite:///FILE` or `postgresql://user@host/name`."""
+    """The backend's own database, apart from the service's: ``sqlite:///FILE`` or ``postgresql://user@host/name``."""
 
     header_prefixes: Annotated[list[str], Field(min_length=1)] = [DEFAULT_PREFIX]
     """Prefixes under which the credential headers are accepted; the first is the one that error messages name."""
 
     public_url: str = "http://127.0.0.1:8090"
-    """Where callers reach it; stands in `GET /openapi.json`."""
+    """Where callers reach it; stands in ``GET /openapi.json``."""
 
     default_access_type: Literal["public", "organizationPrivate", "restricted"] = "organizationPrivate"
     """What folders and documents inherit at the top of the tree."""
@@ -34,13 +34,13 @@ class SelfHostedBackendSettings(BaseModel):
     """Secrets in the database are encrypted with it. Without one, a key file is made beside a SQLite database."""
 
     secret_key_file: Path | None = None
-    """A file that holds the secret key, instead of `secret_key`."""
+    """A file that holds the secret key, instead of ``secret_key``."""
 
     workspaces_per_hour: Annotated[int, Field(ge=1)] = 20
     """Attempts to create a workspace that one address gets within an hour."""
 
     trusted_proxies: Annotated[int, Field(ge=0, le=10)] = 0
-    """How many reverse proxies in front add to `X-Forwarded-For`; 0: the header is not believed."""
+    """How many reverse proxies in front add to ``X-Forwarded-For``; 0: the header is not believed."""
 
     max_body_bytes: Annotated[int, Field(ge=1024)] = 16 * 1024 * 1024
     """The largest request body."""
@@ -65,7 +65,7 @@ class SelfHostedBackendSettings(BaseModel):
     """How many receivers of webhooks the server calls side by side. 0: it calls none, other processes do."""
 
     embedder: Literal["hashing", "minilm"] = "hashing"
-    """How the search of judgments compares texts: by their words, or by a sentence model (extra `embeddings`)."""
+    """How the search of judgments compares texts: by their words, or by a sentence model (extra ``embeddings``)."""
 
     judgments_memory_mb: Annotated[int, Field(ge=16)] = 1024
     """How much of judgments one process remembers between searches; 100,000 take about 160 for each embedding type."""

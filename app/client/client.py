@@ -1,4 +1,4 @@
-"""The typed client of the backend: one method per operation, see `methods`."""
+"""The typed client of the backend: one method per operation, see ``methods``."""
 
 import random as random_module
 import threading
@@ -45,7 +45,7 @@ class WorkspaceCredentials:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A call that has ended, for metrics. `http_status` is that of the last response, None when there was none."""
+    """A call that has ended, for metrics. ``http_status`` is that of the last response, None when there was none."""
 
     operation: str
     seconds: float
@@ -61,11 +61,11 @@ class Observer(Protocol):
 
 
 class BackendClient(OperationMethods):
-    """Calls the backend that `settings` names. One object serves many threads; at most `max_in_flight` calls are
+    """Calls the backend that ``settings`` names. One object serves many threads; at most ``max_in_flight`` calls are
     under way.
 
-    `transport` replaces the network: a `requests` adapter such as one for WSGI. `sleep` replaces real waiting.
-    Setting `stop` ends every wait at once: the call then raises what is known about it so far.
+    ``transport`` replaces the network: a ``requests`` adapter such as one for WSGI. ``sleep`` replaces real waiting.
+    Setting ``stop`` ends every wait at once: the call then raises what is known about it so far.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class BackendClient(OperationMethods):
 
     @contextmanager
     def guarded(self, may_send: Callable[[], bool]) -> Iterator[None]:
-        """Within it `may_send` is asked before every try of every call, repeats included, after all waiting; when it
+        """Within it ``may_send`` is asked before every try of every call, repeats included, after all waiting; when it
         says no, the call ends as if the stop event had been set. Any thread may ask it. Guards do not nest."""
         self._may_send = may_send
         try:
@@ -142,16 +142,16 @@ class BackendClient(OperationMethods):
 
     @property
     def allowed_in_flight(self) -> int:
-        """How many calls may be under way now: fewer than `max_in_flight` while the backend throttles."""
+        """How many calls may be under way now: fewer than ``max_in_flight`` while the backend throttles."""
         return self._limiter.allowed
 
     def call(
         self, operation: Operation[RequestT, ResultT], request: RequestT, *, twin: bool = False
     ) -> Answer[ResultT]:
-        """One call, tried as often as the rules allow. `twin` uses the path under the other version, where there is
+        """One call, tried as often as the rules allow. ``twin`` uses the path under the other version, where there is
         one.
 
-        A batch that failed in part is an answer: see `items`. Raises `ClientError`.
+        A batch that failed in part is an answer: see ``items``. Raises ``ClientError``.
         """
         began = self._monotonic()
         attempts = _Attempts()
@@ -185,7 +185,7 @@ class BackendClient(OperationMethods):
     def pages(
         self, operation: Operation[RequestT, ResultT], request: RequestT, *, twin: bool = False
     ) -> Iterator[Answer[ResultT]]:
-        """Every page from where `request` points, one call each. `request` is of a model with a `page_token`."""
+        """Every page from where ``request`` points, one call each. ``request`` is of a model with a ``page_token``."""
         seen: set[str] = set()
         while True:
             answer = self.call(operation, request, twin=twin)

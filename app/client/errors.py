@@ -3,7 +3,7 @@
     ClientError
     ├── BackendRefused            answered with an error: not applied, and the same call will be refused again
     │   ├── InvalidRequest        INVALID_ARGUMENT: something in the call is wrong
-    │   ├── ItemsFailed           of an operation that promises nothing about items: `items` says what became of each
+    │   ├── ItemsFailed           of an operation that promises nothing about items: ``items`` says what became of each
     │   └── CredentialsRefused    401 or 403, or no credentials to send: nothing else will work either
     ├── OperationMissing          404, 405 or 501: this backend does not have the operation, or what it is about
     ├── RateLimited               still throttled after all the waiting that is allowed: not applied
@@ -11,8 +11,8 @@
     └── NotReached                no connection in any try: certainly not applied
 
 Where a call was tried several times the error tells the whole of it: when it was given up after one try with an
-unknown outcome it is `OutcomeUnknown`, however the later ones ended; when a later try was refused it is that refusal,
-with `repeated_blindly`. Errors of the HTTP library are kept as causes. No text here holds a credential.
+unknown outcome it is ``OutcomeUnknown``, however the later ones ended; when a later try was refused it is that refusal,
+with ``repeated_blindly``. Errors of the HTTP library are kept as causes. No text here holds a credential.
 """
 
 from collections.abc import Mapping
@@ -23,10 +23,11 @@ from app.outbound.failure import CallFailure
 
 
 class ClientError(Exception):
-    """A call that did not succeed. `operation` is its name in the contract's table, `message` one line for people.
+    """A call that did not succeed. ``operation`` is its name in the contract's table, ``message`` one line for people.
 
-    `repeated_blindly` says that an earlier try of the call had an unknown outcome: whatever this error says of the last
-    one, the call may have been applied. `failure` is what is known of the last exchange, if it did not take place.
+    ``repeated_blindly`` says that an earlier try of the call had an unknown outcome: whatever this error says of the
+    last one, the call may have been applied. ``failure`` is what is known of the last exchange, if it did not take
+    place.
     """
 
     def __init__(self, operation: str, message: str) -> None:
@@ -40,7 +41,7 @@ class ClientError(Exception):
 class BackendRefused(ClientError):  # noqa: N818 - the class names of a tree of outcomes read best without a suffix
     """The backend answered with an error.
 
-    `details` maps item ids to what became of each item, where the backend told.
+    ``details`` maps item ids to what became of each item, where the backend told.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class InvalidRequest(BackendRefused):
 class ItemsFailed(BackendRefused):
     """The answer names single items that were not done, though the operation promises nothing about items.
 
-    `items` is all that it says of them, by id: those with `success` were done all the same.
+    ``items`` is all that it says of them, by id: those with ``success`` were done all the same.
     """
 
     def __init__(
@@ -76,8 +77,8 @@ class CredentialsRefused(BackendRefused):
 class OperationMissing(ClientError):  # noqa: N818 - as above
     """The backend does not have the operation, as far as one answer can tell.
 
-    `has_envelope` says whether the answer was an error of the API (NOT_FOUND in an envelope) and not just any page,
-    and `own_error` whether it may also mean that the thing which the call is about does not exist: the caller knows
+    ``has_envelope`` says whether the answer was an error of the API (NOT_FOUND in an envelope) and not just any page,
+    and ``own_error`` whether it may also mean that the thing which the call is about does not exist: the caller knows
     more.
     """
 
@@ -89,7 +90,7 @@ class OperationMissing(ClientError):  # noqa: N818 - as above
 
 
 class _GaveUp(ClientError):  # noqa: N818 - as above
-    """What the outcomes below share. `stopped` is true when it was not patience that ended but the stop event was
+    """What the outcomes below share. ``stopped`` is true when it was not patience that ended but the stop event was
     set."""
 
     def __init__(self, operation: str, message: str, *, tries: int, stopped: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Writes `methods.py` from the contract's table: `python -m app.client.generate`.
+"""Writes ``methods.py`` from the contract's table: ``python -m app.client.generate``.
 
 The methods are written out rather than made at run time, so that editors and type checkers see them.
 """
@@ -19,7 +19,7 @@ _LINE_LENGTH = 120
 _HEAD = '''\
 """One typed method per operation of the backend.
 
-Generated from the table in `app/contract/operations.py` by `python -m app.client.generate`: change the table, not
+Generated from the table in ``app/contract/operations.py`` by ``python -m app.client.generate``: change the table, not
 this file.
 """
 
@@ -33,14 +33,14 @@ ResultT = TypeVar("ResultT")
 
 
 class OperationMethods(ABC):
-    """The methods; whoever inherits from it provides `call`. `twin` uses the path under the other version of the
+    """The methods; whoever inherits from it provides ``call``. ``twin`` uses the path under the other version of the
     API."""
 
     @abstractmethod
     def call(
         self, operation: Operation[RequestT, ResultT], request: RequestT, *, twin: bool = False
     ) -> Answer[ResultT]:
-        """One call of the backend. Raises `ClientError`."""
+        """One call of the backend. Raises ``ClientError``."""
 '''
 
 
@@ -51,13 +51,13 @@ class _Imports:
         self._names: defaultdict[str, set[str]] = defaultdict(set)
 
     def name(self, cls: type) -> str:
-        """How `cls` is written; it is imported for that."""
+        """How ``cls`` is written; it is imported for that."""
         if cls.__module__ != "builtins":
             self.add(cls.__module__, cls.__name__)
         return cls.__name__
 
     def add(self, module: str, name: str) -> None:
-        """Has `name` imported from `module`."""
+        """Has ``name`` imported from ``module``."""
         self._names[module].add(name)
 
     def lines(self) -> str:
@@ -73,7 +73,7 @@ class _Imports:
 
 
 def generate() -> str:
-    """The text of `methods.py`."""
+    """The text of ``methods.py``."""
     imports = _Imports()
     constants = {id(value): name for name, value in vars(operations).items() if isinstance(value, Operation)}
     methods = [_method(operation, constants[id(operation)], imports) for operation in operations.OPERATIONS]

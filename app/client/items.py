@@ -1,7 +1,7 @@
 """The results of the items of a batch.
 
-Batches come back in two shapes: an item map in a success, and HTTP 500 with `error.details`, where the items with
-`success` true were done all the same. Both become one `ItemAnswer` per item that was asked for.
+Batches come back in two shapes: an item map in a success, and HTTP 500 with ``error.details``, where the items with
+``success`` true were done all the same. Both become one ``ItemAnswer`` per item that was asked for.
 """
 
 import re
@@ -28,12 +28,14 @@ _ID_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class ItemAnswer:
-    """What became of one item. `answered` is false when the answer does not mention it: then its outcome is unknown."""
+    """What became of one item. ``answered`` is false when the answer does not mention it: then its outcome is
+    unknown."""
 
     success: bool
     message: str = ""
     code: str | None = None
-    """`already-exists`, `not-found` (final), `internal` (may pass); taken from the message where only that tells."""
+    """``already-exists``, ``not-found`` (final), ``internal`` (may pass); taken from the message where only that
+    tells."""
     answered: bool = True
     repeated_blindly: bool = False
     """Where it failed: an earlier try of the same call, with an unknown outcome, may have done it all the same."""
@@ -56,7 +58,7 @@ UNANSWERED = ItemAnswer(success=False, message="the answer does not mention this
 def item_results(
     answered: Mapping[str, ItemResult], ids: Iterable[str], *, repeated_blindly: bool = False
 ) -> dict[str, ItemAnswer]:
-    """One result for each of `ids`, in their order. Items that nobody asked for are left out."""
+    """One result for each of ``ids``, in their order. Items that nobody asked for are left out."""
     return {
         item: _result(answered[item], repeated_blindly=repeated_blindly) if item in answered else UNANSWERED
         for item in ids
@@ -71,7 +73,7 @@ def item_ids(operation: AnyOperation, request: Request) -> list[str]:
 
 
 def readable_items(value: object) -> dict[str, ItemResult] | None:
-    """The items of `result.data` or `error.details` that can be read; None when it is no map of items at all."""
+    """The items of ``result.data`` or ``error.details`` that can be read; None when it is no map of items at all."""
     if not isinstance(value, Mapping):
         return None
     items: dict[str, ItemResult] = {}

@@ -1,6 +1,6 @@
 """One typed method per operation of the backend.
 
-Generated from the table in `app/contract/operations.py` by `python -m app.client.generate`: change the table, not
+Generated from the table in ``app/contract/operations.py`` by ``python -m app.client.generate``: change the table, not
 this file.
 """
 
@@ -114,14 +114,14 @@ ResultT = TypeVar("ResultT")
 
 
 class OperationMethods(ABC):
-    """The methods; whoever inherits from it provides `call`. `twin` uses the path under the other version of the
+    """The methods; whoever inherits from it provides ``call``. ``twin`` uses the path under the other version of the
     API."""
 
     @abstractmethod
     def call(
         self, operation: Operation[RequestT, ResultT], request: RequestT, *, twin: bool = False
     ) -> Answer[ResultT]:
-        """One call of the backend. Raises `ClientError`."""
+        """One call of the backend. Raises ``ClientError``."""
 
     def generate_token(self, request: GenerateTokenRequest) -> Answer[GeneratedToken]:
         """Generate Token: makes a JWT with which a client signs its user in. It is valid for 48 hours."""

@@ -21,7 +21,7 @@ class Stopped(Exception):  # noqa: N818 - no error: the caller asked for it
 
 
 class RateLimiter:
-    """`most`: calls side by side when all goes well. `pause` waits so many seconds, or less when `stopped` comes
+    """``most``: calls side by side when all goes well. ``pause`` waits so many seconds, or less when ``stopped`` comes
     true."""
 
     def __init__(
@@ -49,7 +49,7 @@ class RateLimiter:
 
     @contextmanager
     def slot(self) -> Iterator[float]:
-        """Waits for a turn and holds it; gives the moment at which it began. Raises `Stopped`."""
+        """Waits for a turn and holds it; gives the moment at which it began. Raises ``Stopped``."""
         self._acquire()
         try:
             yield self._monotonic()
@@ -66,7 +66,7 @@ class RateLimiter:
                 self._changed.notify()
 
     def throttled(self, began: float, wait: float) -> None:
-        """A call that began at `began` was told to come back in `wait` seconds."""
+        """A call that began at ``began`` was told to come back in ``wait`` seconds."""
         now = self._monotonic()
         with self._changed:
             self._resume_at = max(self._resume_at, now + wait)

@@ -44,13 +44,13 @@ class RetryPolicy:
     """What all the waits for a throttling backend may add up to in one call."""
 
     def backoff(self, number: int, random_source: random.Random) -> float:
-        """The wait before repeat `number` (from 0): doubled each time, between half of it and all of it."""
+        """The wait before repeat ``number`` (from 0): doubled each time, between half of it and all of it."""
         full = min(self.backoff_cap, self.first_backoff * 2.0 ** min(number, _EXPONENT_MAX))
         return full * (0.5 + random_source.random() / 2)
 
 
 class AttemptFailed(Exception):  # noqa: N818 - it never leaves this package
-    """One try of a call ended without an answer to the call. `reason` is for people, `failure` what is known of an
+    """One try of a call ended without an answer to the call. ``reason`` is for people, ``failure`` what is known of an
     exchange that did not take place."""
 
     def __init__(self, reason: str, failure: CallFailure | None = None) -> None:
@@ -60,7 +60,7 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves this package
 
 
 class Unreached(AttemptFailed):
-    """There was no connection: nothing was sent. `hopeless` says that another try would end the same."""
+    """There was no connection: nothing was sent. ``hopeless`` says that another try would end the same."""
 
     def __init__(self, reason: str, failure: CallFailure | None = None, *, hopeless: bool = False) -> None:
         super().__init__(reason, failure)
@@ -72,7 +72,7 @@ class Unclear(AttemptFailed):
 
 
 class Throttled(AttemptFailed):
-    """It was turned away for now. `retry_after` is the backend's header as it came, `wait` what is made of it."""
+    """It was turned away for now. ``retry_after`` is the backend's header as it came, ``wait`` what is made of it."""
 
     def __init__(self, reason: str, retry_after: str | None) -> None:
         super().__init__(reason)
@@ -81,7 +81,7 @@ class Throttled(AttemptFailed):
 
 
 def retry_after_seconds(header: str | None, now: datetime) -> float | None:
-    """The wait that a `Retry-After` header asks for; None when it says nothing usable (absent, unreadable, in the
+    """The wait that a ``Retry-After`` header asks for; None when it says nothing usable (absent, unreadable, in the
     past)."""
     if header is None:
         return None
@@ -154,9 +154,9 @@ class Retrying:
         self._random = random_source
 
     def run(self, operation: str, send: Callable[[], ResultT], *, repeatable: bool = True) -> ResultT:
-        """What `send` returns in the end. `send` raises `AttemptFailed` for a try that may be repeated.
+        """What ``send`` returns in the end. ``send`` raises ``AttemptFailed`` for a try that may be repeated.
 
-        Raises `OutcomeUnknown`, `RateLimited`, `NotReached`, and whatever else `send` raises.
+        Raises ``OutcomeUnknown``, ``RateLimited``, ``NotReached``, and whatever else ``send`` raises.
         """
         course = _CallCourse(operation)
         last: AttemptFailed | None = None

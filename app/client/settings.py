@@ -44,7 +44,7 @@ Credential = Annotated[SecretStr, AfterValidator(_credential)]
 
 
 class BackendSettings(BaseModel):
-    """The `backend` section."""
+    """The ``backend`` section."""
 
     # A validation error would otherwise show what was given, credentials included.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True)

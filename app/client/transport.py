@@ -1,8 +1,8 @@
 """One HTTP exchange with the backend, and what can be told when it does not take place.
 
-A `Transport` sends one request along the configured route and reads one bounded response; it never follows a redirect,
-never reads proxies or passwords from the environment, and never tries again. Errors of the HTTP library become one of
-two things here: nothing was sent (`Unreached`), or nobody knows (`Unclear`).
+A ``Transport`` sends one request along the configured route and reads one bounded response; it never follows a
+redirect, never reads proxies or passwords from the environment, and never tries again. Errors of the HTTP library
+become one of two things here: nothing was sent (``Unreached``), or nobody knows (``Unclear``).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +32,7 @@ _PROXY_AUTHENTICATION_REQUIRED = 407
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response as it came, of any status. `headers` are looked up by lower-case names."""
+    """A response as it came, of any status. ``headers`` are looked up by lower-case names."""
 
     http_code: int
     headers: Mapping[str, str]
@@ -42,8 +42,8 @@ class Reply:
 class Transport:
     """A pooled session for one backend. Safe to share between threads.
 
-    `timeout` is for one exchange, in seconds; `pool_size` connections are kept alive. `adapter` replaces the network
-    (see `wsgi`).
+    ``timeout`` is for one exchange, in seconds; ``pool_size`` connections are kept alive. ``adapter`` replaces the
+    network (see ``wsgi``).
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Transport:
         self._is_known = not isinstance(self._session.get_adapter("https://"), CheckingAdapter)
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
-        """One exchange. Raises `Unreached` or `Unclear`."""
+        """One exchange. Raises ``Unreached`` or ``Unclear``."""
         began = self._monotonic()
         try:
             request = requests.Request("POST", url, headers=dict(headers), data=body).prepare()

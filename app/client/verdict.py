@@ -39,9 +39,9 @@ _ABOUT_TIME = frozenset({408, 425})
 
 
 def read_reply(operation: Operation[RequestT, ResultT], reply: Reply, mask: Callable[[str], str]) -> Answer[ResultT]:
-    """The answer in `reply`.
+    """The answer in ``reply``.
 
-    Raises `ClientError` for a refusal, `Throttled` and `Unclear` for what may be tried again. `mask` hides
+    Raises ``ClientError`` for a refusal, ``Throttled`` and ``Unclear`` for what may be tried again. ``mask`` hides
     credentials in text of the backend's that ends up in an error.
     """
     body = _json(reply.body)
@@ -79,7 +79,7 @@ def _with_code(http_code: int, message: str) -> str:
 
 
 def refusal(operation: Operation[RequestT, ResultT], error: ContractError) -> BackendRefused:
-    """The error for a call that was answered with `error`."""
+    """The error for a call that was answered with ``error``."""
     arguments = (operation.name, error.status, error.message, error.http_code, error.details)
     credentials = error.status in {Status.UNAUTHENTICATED, Status.PERMISSION_DENIED} or error.http_code in {401, 403}
     if credentials and operation.auth is not AuthLevel.NONE:
@@ -112,7 +112,7 @@ def _success(operation: Operation[RequestT, ResultT], body: object, mask: Callab
 
 
 def _says_success(operation: Operation[RequestT, ResultT], body: object) -> bool:
-    """Whether `result.status` is as in every success; where that is all there is to go by, it has to be there."""
+    """Whether ``result.status`` is as in every success; where that is all there is to go by, it has to be there."""
     result = body.get("result") if isinstance(body, Mapping) else None
     if operation.bare_result or not isinstance(result, Mapping):
         return True  # what is no result at all is found out by whoever reads it
@@ -123,7 +123,7 @@ def _says_success(operation: Operation[RequestT, ResultT], body: object) -> bool
 def _with_items(operation: Operation[RequestT, ResultT], answer: Answer[ResultT], body: object) -> Answer[ResultT]:
     """An operation that promises nothing about items may tell of them all the same: then its success is not all of it.
 
-    Raises `ItemsFailed` where it names items that were not done.
+    Raises ``ItemsFailed`` where it names items that were not done.
     """
     result = body.get("result") if isinstance(body, Mapping) else None
     items = readable_items(result.get("data")) if operation.result is NOTHING and isinstance(result, Mapping) else None
@@ -145,7 +145,7 @@ def _items_failed(
 
 
 def _with_readable_items(operation: Operation[RequestT, ResultT], body: object) -> object:
-    """`body` without items that cannot be read: one malformed item must not cost the knowledge of its neighbours."""
+    """``body`` without items that cannot be read: one malformed item must not cost the knowledge of its neighbours."""
     result = body.get("result") if isinstance(body, Mapping) else None
     if operation.result is not ITEMS or not isinstance(result, Mapping):
         return body
@@ -156,8 +156,8 @@ def _with_readable_items(operation: Operation[RequestT, ResultT], body: object) 
 
 
 def _done_in_part(operation: Operation[RequestT, ResultT], error: ContractError) -> Answer[ResultT] | None:
-    """The answer of a batch that came as a failure with `details`. Raises `ItemsFailed` for an operation that promises
-    no items."""
+    """The answer of a batch that came as a failure with ``details``. Raises ``ItemsFailed`` for an operation that
+    promises no items."""
     if operation.result not in {ITEMS, NOTHING} or not error.details:
         return None
     items = readable_items(error.details)

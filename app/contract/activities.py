@@ -30,7 +30,7 @@ class ActivityUser(WireModel):
 
 
 class Activity(WireModel):
-    """An activity as it is read. `timestamp` is epoch milliseconds; `metadata` holds apiKey, documentId and
+    """An activity as it is read. ``timestamp`` is epoch milliseconds; ``metadata`` holds apiKey, documentId and
     organizationId."""
 
     id: str
@@ -45,7 +45,7 @@ class Activity(WireModel):
 
 
 class GetActivityLogsRequest(Request):
-    """One page of an organization's activities, newest first unless `order` says otherwise."""
+    """One page of an organization's activities, newest first unless ``order`` says otherwise."""
 
     organization_id: Id
     document_id: Id | None = None
@@ -60,8 +60,8 @@ class GetActivityLogsRequest(Request):
 
 
 class ActivityInput(Described):
-    """An activity as it is written. One with an `id` that exists takes its place; without an id it is new;
-    without a `timestamp` it happened now.
+    """An activity as it is written. One with an ``id`` that exists takes its place; without an id it is new;
+    without a ``timestamp`` it happened now.
     """
 
     id: Id | None = None

@@ -10,15 +10,15 @@ from app.contract.base import AsWhole, Id, Request, Text, Url, WireModel, at_lea
 NonEmptyTexts = Annotated[
     list[Annotated[Text, Field(min_length=1)]], Field(min_length=1, max_length=limits.BATCH_ITEMS)
 ]
-"""`filterTypes` and `channels`: when omitted, everything; an empty list would mean nothing and is refused."""
+"""``filterTypes`` and ``channels``: when omitted, everything; an empty list would mean nothing and is refused."""
 
 Rate = Annotated[int, Field(ge=1, le=limits.ENDPOINT_RATE_MAX), AsWhole]
 """Deliveries per second."""
 
 
 class Endpoint(WireModel):
-    """An endpoint as it is read: what was omitted is null. Times are ISO 8601. `disabledReason` comes with an endpoint
-    that the backend itself has disabled: `failing` or `gone`.
+    """An endpoint as it is read: what was omitted is null. Times are ISO 8601. ``disabledReason`` comes with an
+    endpoint that the backend itself has disabled: ``failing`` or ``gone``.
     """
 
     id: str
@@ -72,7 +72,7 @@ class DeletedEndpoint(WireModel):
 
 
 class ListEndpointsRequest(Request):
-    """`iterator` comes from an earlier answer."""
+    """``iterator`` comes from an earlier answer."""
 
     limit: Annotated[int, Field(ge=1, le=limits.ENDPOINTS_PER_PAGE_MAX), AsWhole] | None = None
     iterator: Text | None = None

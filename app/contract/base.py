@@ -1,8 +1,8 @@
 """The base of all models: JSON from the wire becomes typed values, and back, without losing anything.
 
-Every model is a `WireModel`: snake_case attributes, camelCase on the wire, fields that nobody declared kept
-and passed on as they came. Types are strict (`"5"` is no number, `1` is no string, `true` is no number); the
-one leniency is JSON's own: it has a single kind of number, so `10.0` is a whole number. `null` counts as not
+Every model is a ``WireModel``: snake_case attributes, camelCase on the wire, fields that nobody declared kept
+and passed on as they came. Types are strict (``"5"`` is no number, ``1`` is no string, ``true`` is no number); the
+one leniency is JSON's own: it has a single kind of number, so ``10.0`` is a whole number. ``null`` counts as not
 given.
 """
 
@@ -97,10 +97,10 @@ UrlOrEmpty = Annotated[
 """A URL, or the empty string that takes a configured one away."""
 
 AsWhole = BeforeValidator(_whole)
-"""Makes an `Annotated[int, ...]` take `10.0` for 10. It stands last, after the bounds, or the schema loses them."""
+"""Makes an ``Annotated[int, ...]`` take ``10.0`` for 10. It stands last, after the bounds, or the schema loses them."""
 PageSize = Annotated[int, Field(ge=limits.PAGE_SIZE_MIN), AsWhole]
-"""Rows of a page, at most. A wish without an upper bound: an answer has `limits.PAGE_SIZE_MAX` however many were asked
-for."""
+"""Rows of a page, at most. A wish without an upper bound: an answer has ``limits.PAGE_SIZE_MAX`` however many were
+asked for."""
 PageToken = Annotated[str, StringConstraints(max_length=limits.PAGE_TOKEN_LENGTH, pattern=NO_NUL)]
 """Where the page before ended; empty, as left out, for the first page."""
 EpochSeconds = Annotated[int, Field(ge=0, le=limits.EPOCH_SECONDS_MAX), AsWhole]
@@ -115,19 +115,20 @@ Order = Literal["asc", "desc"]
 JsonObject = dict[str, JsonValue]
 
 DEFAULT_ACCESS_ROLE: AccessRole = "editor"
-"""What an absent `accessRole` means."""
+"""What an absent ``accessRole`` means."""
 
 
 def wire_name(attribute: str) -> str:
-    """What an attribute is called on the wire: `user_id` is `userId`, and `from_` (a word of Python's) is `from`.
+    """What an attribute is called on the wire: ``user_id`` is ``userId``, and ``from_`` (a word of Python's) is
+    ``from``.
 
-    A name of its own per field (`Field(alias="from")`) would be the only one that type checkers know.
+    A name of its own per field (``Field(alias="from")``) would be the only one that type checkers know.
     """
     return to_camel(attribute.removesuffix("_"))
 
 
 def json_size(value: object) -> int:
-    """Bytes of `value` as JSON."""
+    """Bytes of ``value`` as JSON."""
     try:
         return len(orjson.dumps(value))
     except orjson.JSONEncodeError:
@@ -151,9 +152,9 @@ class WireModel(BaseModel):
 
     @classmethod
     def from_wire(cls, value: object) -> Self:
-        """The model of a JSON object as it came (wire names only: `user_id` is an unknown field there).
+        """The model of a JSON object as it came (wire names only: ``user_id`` is an unknown field there).
 
-        Raises `pydantic.ValidationError`.
+        Raises ``pydantic.ValidationError``.
         """
         return cls.model_validate(value, by_alias=True, by_name=False)
 
@@ -167,10 +168,10 @@ class WireModel(BaseModel):
 
 
 class Request(WireModel):
-    """A request's `data`, or an object within it: a declared field that is null counts as not given."""
+    """A request's ``data``, or an object within it: a declared field that is null counts as not given."""
 
     def model_post_init(self, _context: object, /) -> None:
-        """Forgets nulls, so that `model_fields_set` and `to_wire` tell what was really given."""
+        """Forgets nulls, so that ``model_fields_set`` and ``to_wire`` tell what was really given."""
         values = self.__dict__
         given = self.__pydantic_fields_set__
         for name in [name for name in given if values.get(name, given) is None]:
@@ -191,31 +192,31 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 def at_most_one_of(request: Request, *names: str) -> None:
-    """Raises `ValueError` (for a model validator) when more than one of the fields was given."""
+    """Raises ``ValueError`` (for a model validator) when more than one of the fields was given."""
     if len(request.model_fields_set.intersection(names)) > 1:
         raise ValueError(f"give either {_either(names)}, not both")
 
 
 def exactly_one_of(request: Request, *names: str) -> None:
-    """Raises `ValueError` (for a model validator) unless one of the fields was given, and no more."""
+    """Raises ``ValueError`` (for a model validator) unless one of the fields was given, and no more."""
     at_most_one_of(request, *names)
     at_least_one_of(request, *names)
 
 
 def at_least_one_of(request: Request, *names: str) -> None:
-    """Raises `ValueError` (for a model validator) when none of the fields was given."""
+    """Raises ``ValueError`` (for a model validator) when none of the fields was given."""
     if request.model_fields_set.isdisjoint(names):
         raise ValueError(f"give {_either(names)}")
 
 
 def not_both_schema(first: str, second: str) -> dict[str, JsonValue]:
-    """The JSON Schema of `at_most_one_of` two fields, by wire name."""
+    """The JSON Schema of ``at_most_one_of`` two fields, by wire name."""
     absent: JsonValue = [{"properties": {name: {"type": "null"}}} for name in (first, second)]
     return {"anyOf": absent}
 
 
 def some_schema(*names: str) -> dict[str, JsonValue]:
-    """The JSON Schema of `at_least_one_of`, by wire name."""
+    """The JSON Schema of ``at_least_one_of``, by wire name."""
     present: JsonValue = [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
     return {"anyOf": present}
 
@@ -226,13 +227,13 @@ def _either(names: tuple[str, ...]) -> str:
 
 
 class NoParameters(Request):
-    """The `data` of an operation that takes none. Fields are ignored, as everywhere."""
+    """The ``data`` of an operation that takes none. Fields are ignored, as everywhere."""
 
 
 class ItemResult(WireModel):
-    """What became of one item of a batch: the values of `result.data`, and of `error.details` in a failure.
+    """What became of one item of a batch: the values of ``result.data``, and of ``error.details`` in a failure.
 
-    `code` comes in failures only: `already-exists`, `not-found` (final), `internal` (may pass).
+    ``code`` comes in failures only: ``already-exists``, ``not-found`` (final), ``internal`` (may pass).
     """
 
     success: bool
@@ -244,7 +245,7 @@ class ItemResult(WireModel):
 
 
 class UserReference(Request):
-    """A user as other resources name one: `actionUser`, `from`, `notifyUsers`."""
+    """A user as other resources name one: ``actionUser``, ``from``, ``notifyUsers``."""
 
     user_id: Id
     name: Text | None = None
@@ -252,7 +253,7 @@ class UserReference(Request):
 
 
 def wire_value(value: object) -> object:
-    """`value` with every model in it, at any depth of lists and mappings, as a JSON object."""
+    """``value`` with every model in it, at any depth of lists and mappings, as a JSON object."""
     if isinstance(value, WireModel):
         return value.to_wire()
     if isinstance(value, dict):
@@ -263,9 +264,9 @@ def wire_value(value: object) -> object:
 
 
 def parse_request(model: type[RequestT], body: object) -> RequestT:
-    """The request in a body of the form `{"data": {...}}`.
+    """The request in a body of the form ``{"data": {...}}``.
 
-    Raises `InvalidArgument` with a message that names the place, `data.users[3].userId: field required`.
+    Raises ``InvalidArgument`` with a message that names the place, ``data.users[3].userId: field required``.
     """
     if not isinstance(body, dict):
         raise InvalidArgument('the body must be an object of the form {"data": {...}}')

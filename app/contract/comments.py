@@ -36,7 +36,7 @@ Reactions = Annotated[list[ReactionInput], Field(max_length=limits.BATCH_ITEMS)]
 
 
 class CommentInput(Request):
-    """A comment as it is written. `agent` tells which AI agent wrote it, if one did."""
+    """A comment as it is written. ``agent`` tells which AI agent wrote it, if one did."""
 
     comment_id: Id | None = None
     comment_text: LongText
@@ -61,7 +61,7 @@ class CommentAnnotationInput(Request):
 
 
 class AddCommentAnnotationsRequest(Request):
-    """With `verifyUserPermissions` only authors with access to the document get through."""
+    """With ``verifyUserPermissions`` only authors with access to the document get through."""
 
     organization_id: Id
     document_id: Id
@@ -94,7 +94,7 @@ class CommentAnnotationUpdate(Request):
 
 
 class UpdateCommentAnnotationsRequest(Request):
-    """Changes the named threads alike. `actionUser` tells who does it; `reasoning` and `agent` are kept with the
+    """Changes the named threads alike. ``actionUser`` tells who does it; ``reasoning`` and ``agent`` are kept with the
     judgment when a suggestion is accepted or rejected.
     """
 
@@ -108,7 +108,7 @@ class UpdateCommentAnnotationsRequest(Request):
 
 
 class DeleteCommentAnnotationsRequest(Request):
-    """Deletes the named threads. Without `annotationIds`, those of the document, which must be named then."""
+    """Deletes the named threads. Without ``annotationIds``, those of the document, which must be named then."""
 
     model_config = ConfigDict(json_schema_extra=some_schema("documentId", "annotationIds"))
 
@@ -174,8 +174,8 @@ class GetCommentsRequest(_InThread):
 
 
 class CommentUpdate(Request):
-    """What is to change in comments; fields not given keep their values. `reactions` are all that a comment is to
-    have: those that are missing go, those without a known `reactionId` are new.
+    """What is to change in comments; fields not given keep their values. ``reactions`` are all that a comment is to
+    have: those that are missing go, those without a known ``reactionId`` are new.
     """
 
     comment_text: LongText | None = None
@@ -192,7 +192,8 @@ class UpdateCommentsRequest(_InThread):
 
 
 class DeleteCommentsRequest(_InThread):
-    """Deletes the named comments, or all of the thread's without `commentIds`. A thread goes with its last comment."""
+    """Deletes the named comments, or all of the thread's without ``commentIds``. A thread goes with its last
+    comment."""
 
     comment_ids: Ids | None = None
     action_user: UserReference | None = None

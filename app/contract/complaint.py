@@ -9,9 +9,9 @@ from app.text import named
 
 
 def first_error(error: ValidationError, data: object = None, *, root: str = "data") -> str:
-    """One line about the first problem, naming its path: `data.users[3].userId: field required`.
+    """One line about the first problem, naming its path: ``data.users[3].userId: field required``.
 
-    `data` is what was validated. With it, the names that pydantic gives to the branches of a union are left
+    ``data`` is what was validated. With it, the names that pydantic gives to the branches of a union are left
     out of the path.
     """
     problems = error.errors(include_url=False, include_context=True)
@@ -29,7 +29,7 @@ def _path_of_problem(root: str, problem: ErrorDetails, data: object) -> str:
 
 
 def _real_steps(steps: list[int | str], value: object, *, missing: bool) -> Iterator[int | str]:
-    """The steps that lead through `value`; those that name a union's branch lead nowhere."""
+    """The steps that lead through ``value``; those that name a union's branch lead nowhere."""
     for number, step in enumerate(steps):
         last = number == len(steps) - 1
         if isinstance(value, dict) and (step in value or (last and missing)):
@@ -41,7 +41,7 @@ def _real_steps(steps: list[int | str], value: object, *, missing: bool) -> Iter
 
 
 def field_path(root: str, steps: list[int | str]) -> str:
-    """How a path is written: `data.users[3].userId`."""
+    """How a path is written: ``data.users[3].userId``."""
     path = root
     for step in steps:
         if isinstance(step, int):

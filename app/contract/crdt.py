@@ -18,7 +18,7 @@ _FORM: dict[str, tuple[type, str]] = {
     "map": (dict, "object"),
     "array": (list, "array"),
 }
-"""The form that `data` takes for each type, in Python and in JSON."""
+"""The form that ``data`` takes for each type, in Python and in JSON."""
 
 
 def _data_fits_type(schema: JsonObject) -> None:
@@ -28,7 +28,7 @@ def _data_fits_type(schema: JsonObject) -> None:
 
 
 def _has_more_values(value: JsonValue, most: int) -> bool:
-    """Whether there are more than `most` values within `value`, at any depth."""
+    """Whether there are more than ``most`` values within ``value``, at any depth."""
     count = 0
     pending: list[JsonValue] = [value]
     while pending:
@@ -42,7 +42,7 @@ def _has_more_values(value: JsonValue, most: int) -> bool:
 
 
 class _EditorContent(Request):
-    """Content of an editor: a string for `text` and `xml`, an object for `map`, an array for `array`. At most
+    """Content of an editor: a string for ``text`` and ``xml``, an object for ``map``, an array for ``array``. At most
     4 MiB as JSON, with 50,000 values in it, or 10,000 elements, texts and attributes of XML.
     """
 

@@ -25,7 +25,7 @@ class DocumentInput(Described):
 
 
 class AddDocumentsRequest(Request):
-    """Adds documents to `folderId`, or at the top of the tree without one."""
+    """Adds documents to ``folderId``, or at the top of the tree without one."""
 
     organization_id: Id
     documents: Annotated[list[DocumentInput], Field(max_length=limits.BATCH_ITEMS)]
@@ -50,7 +50,7 @@ class GetDocumentsRequest(Request):
 
 
 class MoveDocumentsRequest(Request):
-    """Moves documents to a folder, or to the top of the tree (`folders.ROOT_FOLDER_ID`)."""
+    """Moves documents to a folder, or to the top of the tree (``folders.ROOT_FOLDER_ID``)."""
 
     organization_id: Id
     document_ids: Annotated[list[Id], Field(max_length=limits.MOVE_DOCUMENTS)]

@@ -1,10 +1,10 @@
 """The envelopes in which answers travel.
 
-A success is `{"result": {"status": "success", "message": ..., "data": ...}}`, with the token of the next page
-beside `data`. The reference has oddities, and each operation of the table says which are its own: a few put
-the token under `pageToken` instead of `nextPageToken`, Search Judgments has its fields in `result` itself
-without status and message, and Add CRDT Data has no `data`. A failure is `{"error": {"status", "message"}}`,
-see `errors`.
+A success is ``{"result": {"status": "success", "message": ..., "data": ...}}``, with the token of the next page
+beside ``data``. The reference has oddities, and each operation of the table says which are its own: a few put
+the token under ``pageToken`` instead of ``nextPageToken``, Search Judgments has its fields in ``result`` itself
+without status and message, and Add CRDT Data has no ``data``. A failure is ``{"error": {"status", "message"}}``,
+see ``errors``.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ ResultT = TypeVar("ResultT")
 
 TokenField = Literal["nextPageToken", "pageToken"]
 ABSENT = object()
-"""Marks an answer that has no `data` at all, which is not the same as `data: null`."""
+"""Marks an answer that has no ``data`` at all, which is not the same as ``data: null``."""
 
 
 class ErrorInfo(BaseModel):
-    """`error` of a failure. `details` maps item ids to what became of each item."""
+    """``error`` of a failure. ``details`` maps item ids to what became of each item."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -41,7 +41,7 @@ class FailureEnvelope(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[ResultT]):
-    """A success as the caller of an operation gets it. `next_page_token` is None on the last page."""
+    """A success as the caller of an operation gets it. ``next_page_token`` is None on the last page."""
 
     data: ResultT
     message: str = ""
@@ -60,7 +60,7 @@ def success(
     next_page_token: str | None = None,
     token_field: TokenField = "nextPageToken",  # noqa: S107 - the name of a field, no secret
 ) -> dict[str, object]:
-    """The body of a success. Models in `data`, at any depth, become JSON objects; a token of None is left
+    """The body of a success. Models in ``data``, at any depth, become JSON objects; a token of None is left
     out."""
     result: dict[str, object] = {"status": "success", "message": message}
     if data is not ABSENT:
@@ -71,5 +71,5 @@ def success(
 
 
 def bare(result: object) -> dict[str, object]:
-    """The body of a success whose fields stand in `result` itself (Search Judgments)."""
+    """The body of a success whose fields stand in ``result`` itself (Search Judgments)."""
     return {"result": wire_value(result)}

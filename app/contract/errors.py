@@ -9,13 +9,13 @@
     ├── NotFound             NOT_FOUND            404   the thing, or the path, does not exist
     ├── AlreadyExists        ALREADY_EXISTS       409
     ├── ResourceExhausted    RESOURCE_EXHAUSTED   429   too much, too fast, or a quota is used up
-    ├── Internal             INTERNAL             500   the backend's fault; `details` may tell item by item
+    ├── Internal             INTERNAL             500   the backend's fault; ``details`` may tell item by item
     ├── Unimplemented        UNIMPLEMENTED        501   known, but not built
     └── Unavailable          UNAVAILABLE          503   not now; trying again may help
 
-One class per wire status. `error_envelope` turns an error into a response body, `error_from_envelope` turns a
+One class per wire status. ``error_envelope`` turns an error into a response body, ``error_from_envelope`` turns a
 response back into the error. Where HTTP has a finer code than the status has (405, 413, 415), the status
-stays INVALID_ARGUMENT and `http_code` says it.
+stays INVALID_ARGUMENT and ``http_code`` says it.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from typing import ClassVar
 
 
 class Status(StrEnum):
-    """The values of `error.status`."""
+    """The values of ``error.status``."""
 
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
     FAILED_PRECONDITION = "FAILED_PRECONDITION"
@@ -77,9 +77,9 @@ _STATUS_OF_CODE: Mapping[int, Status] = MappingProxyType(
 class ContractError(Exception):
     """A failure that has a place on the wire.
 
-    `message` is meant for the caller: it never carries a secret or an inner cause (that is `__cause__`).
-    `http_code` is the status' own code unless a finer one was given. `details` maps item ids to what became
-    of each item. `code` is the numeric `error.code` that some deployments send.
+    ``message`` is meant for the caller: it never carries a secret or an inner cause (that is ``__cause__``).
+    ``http_code`` is the status' own code unless a finer one was given. ``details`` maps item ids to what became
+    of each item. ``code`` is the numeric ``error.code`` that some deployments send.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class ResourceExhausted(_OneStatusError):
 
 
 class Internal(_OneStatusError):
-    """The backend failed, wholly or (with `details`) for some items."""
+    """The backend failed, wholly or (with ``details``) for some items."""
 
     STATUS = Status.INTERNAL
 
@@ -208,7 +208,7 @@ def error_for(
     details: Mapping[str, object] | None = None,
     code: int | None = None,
 ) -> ContractError:
-    """The error of the class that belongs to `status`."""
+    """The error of the class that belongs to ``status``."""
     return ERROR_CLASS[status](message, http_code=http_code, details=details, code=code)
 
 
@@ -219,7 +219,7 @@ def status_for_http_code(http_code: int) -> Status:
 
 
 def error_envelope(error: ContractError) -> dict[str, object]:
-    """The response body of a failure: `{"error": {"status", "message", "code"?, "details"?}}`."""
+    """The response body of a failure: ``{"error": {"status", "message", "code"?, "details"?}}``."""
     inner: dict[str, object] = {"status": str(error.status), "message": error.message}
     if error.code is not None:
         inner["code"] = error.code
@@ -232,7 +232,7 @@ def error_from_envelope(http_code: int, body: object) -> ContractError:
     """The error that a failure response stands for; any body will do, an unreadable one is judged by its HTTP
     code.
 
-    Deployments put the status under `status`, or a code of their own there, or a numeric `code` instead: what
+    Deployments put the status under ``status``, or a code of their own there, or a numeric ``code`` instead: what
     is not a known status is taken from the HTTP code.
     """
     inner = body.get("error") if isinstance(body, Mapping) else None

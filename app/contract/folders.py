@@ -19,8 +19,8 @@ from app.contract.base import (
 )
 
 ROOT_FOLDER_ID = "root"
-"""Names the top of the tree: as `parentFolderId` of a folder that has no parent, in Update Folder and as
-`folderId` in Move Documents to move there. No folder can have this id."""
+"""Names the top of the tree: as ``parentFolderId`` of a folder that has no parent, in Update Folder and as
+``folderId`` in Move Documents to move there. No folder can have this id."""
 
 
 def _not_the_root(folder_id: str) -> str:
@@ -34,7 +34,7 @@ FolderId = Annotated[Id, AfterValidator(_not_the_root), Field(json_schema_extra=
 
 
 class Folder(WireModel):
-    """A folder as it is read. `ancestors` and `accessType` are maintained by the service."""
+    """A folder as it is read. ``ancestors`` and ``accessType`` are maintained by the service."""
 
     folder_id: str
     folder_name: str | None = None
@@ -49,7 +49,7 @@ class Folder(WireModel):
 
 
 class FolderInput(Described):
-    """A folder as it is written. Without `accessType` a new one inherits its parent's; Update Folder does not
+    """A folder as it is written. Without ``accessType`` a new one inherits its parent's; Update Folder does not
     look at it."""
 
     folder_id: FolderId
@@ -66,14 +66,14 @@ class AddFolderRequest(Request):
 
 
 class UpdateFolderRequest(Request):
-    """A `parentFolderId` moves the folder with everything in it."""
+    """A ``parentFolderId`` moves the folder with everything in it."""
 
     organization_id: Id
     folders: Annotated[list[FolderInput], Field(max_length=limits.BATCH_ITEMS)]
 
 
 class GetFoldersRequest(Request):
-    """The folders of an organization, or the folder named, with subfolders down to `maxDepth` levels
+    """The folders of an organization, or the folder named, with subfolders down to ``maxDepth`` levels
     below."""
 
     organization_id: Id
@@ -98,7 +98,7 @@ def _one_of_type_and_inheritance(schema: JsonObject) -> None:
 
 
 class UpdateFolderAccessRequest(Request):
-    """Gives folders their own access type, or takes it away with `inheritFromParent` true."""
+    """Gives folders their own access type, or takes it away with ``inheritFromParent`` true."""
 
     model_config = ConfigDict(json_schema_extra=_one_of_type_and_inheritance)
 

@@ -40,7 +40,7 @@ def _named_or_all(schema: JsonObject) -> None:
 
 
 class DeleteUsersFromGroupsRequest(Request):
-    """Takes the named users out of a group, or everyone with `deleteAll` true and no `userIds`."""
+    """Takes the named users out of a group, or everyone with ``deleteAll`` true and no ``userIds``."""
 
     model_config = ConfigDict(json_schema_extra=_named_or_all)
 

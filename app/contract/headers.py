@@ -1,6 +1,6 @@
 """The names of the headers in which credentials travel.
 
-Vendors of this API differ in the prefix alone (`x-service-` in the reference), so the prefix is configuration
+Vendors of this API differ in the prefix alone (``x-service-`` in the reference), so the prefix is configuration
 on both ends.
 """
 

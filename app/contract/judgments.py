@@ -27,7 +27,7 @@ Moment = Annotated[
 
 
 def moment_ms(value: int | str) -> int:
-    """Epoch milliseconds of a `Moment`. ISO text without a zone is in UTC. Raises `ValueError`."""
+    """Epoch milliseconds of a ``Moment``. ISO text without a zone is in UTC. Raises ``ValueError``."""
     if isinstance(value, int):
         return value
     try:
@@ -113,7 +113,7 @@ class _AboutJudgments(Request):
 
 
 class SearchJudgmentsRequest(_AboutJudgments):
-    """`query` is required even where it is ignored (`filters.annotationId`, `recencyDays`)."""
+    """``query`` is required even where it is ignored (``filters.annotationId``, ``recencyDays``)."""
 
     query: Annotated[Text, Field(min_length=1)]
     embedding_type: EmbeddingType | None = None
@@ -128,7 +128,7 @@ class QueryJudgmentsRequest(_AboutJudgments):
 
 
 class Judgment(WireModel):
-    """A judgment as it is found. `createdAt` is epoch milliseconds, `agent` is there when an AI agent made
+    """A judgment as it is found. ``createdAt`` is epoch milliseconds, ``agent`` is there when an AI agent made
     the decision."""
 
     record_id: str
@@ -143,7 +143,7 @@ class Judgment(WireModel):
 
 
 class JudgmentSearch(WireModel):
-    """The whole of `result` in Search Judgments."""
+    """The whole of ``result`` in Search Judgments."""
 
     results: list[Judgment]
     total_in_scope: int

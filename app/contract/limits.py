@@ -5,14 +5,14 @@ of them is answered with INVALID_ARGUMENT naming the field. Lengths are in chara
 bytes.
 
 An empty list is within every limit: an empty batch changes nothing, and an empty list of ids on a read
-selects nothing. The exceptions (`filterTypes`, `channels`) are the reference's.
+selects nothing. The exceptions (``filterTypes``, ``channels``) are the reference's.
 """
 
 # Stated by the reference.
 TOKEN_LIFETIME_SECONDS = 48 * 60 * 60
 """Lifetime of a generated JWT."""
 IDS_PER_READ = 30
-"""`organizationIds` of Get Organizations v1; `userIds` and `organizationUserGroupIds` of Get Users; ids of
+"""``organizationIds`` of Get Organizations v1; ``userIds`` and ``organizationUserGroupIds`` of Get Users; ids of
 Get Documents."""
 PAGE_SIZE_DEFAULT = 1000
 PAGE_SIZE_MIN = 1
@@ -37,11 +37,11 @@ CONTEXT_ITEMS = 200
 
 # Ours: the reference says nothing.
 PAGE_SIZE_MAX = 1000
-"""Rows of one page. No bound of `pageSize`, for which the reference states none: whoever asks for more gets these."""
+"""Rows of one page. No bound of ``pageSize``, for which the reference states none: whoever asks for more gets these."""
 PERMISSION_QUESTIONS = 3000
 """What one Get Permissions may ask: each user about the organization and every folder and document named."""
 BATCH_ITEMS = 1000
-"""Items of one batch (`users`, `documents`, `folders`, `userIds`, ...)."""
+"""Items of one batch (``users``, ``documents``, ``folders``, ``userIds``, ...)."""
 ID_LENGTH = 512
 ID_BYTES = 512
 """Ids are opaque and may hold slashes, quotes, spaces and emoji. Measured in UTF-8 so that a key made of four
@@ -55,7 +55,7 @@ EMAIL_LENGTH = 320
 PAGE_TOKEN_LENGTH = 32_768
 """Get All User Data keeps the place of five kinds of data in one, with ids of any characters, escaped twice."""
 NESTING = 64
-"""Levels of objects and arrays in what is stored; a request body may have fewer (`app.edge.strict_json`)."""
+"""Levels of objects and arrays in what is stored; a request body may have fewer (``app.edge.strict_json``)."""
 EPOCH_SECONDS_MAX = 253_402_300_799
 """The last second of the year 9999."""
 EPOCH_MS_MAX = EPOCH_SECONDS_MAX * 1000 + 999
@@ -70,7 +70,7 @@ METADATA_BYTES = 64 * 1024
 METADATA_BYTES_ALTOGETHER = 256 * 1024
 """What may become of that by updates, names included."""
 EDITOR_DATA_BYTES = 4 * 1024 * 1024
-"""`data` of an editor, as JSON."""
+"""``data`` of an editor, as JSON."""
 EDITOR_VALUES = 50_000
 """Values in a map or array of an editor, those within others included."""
 EDITOR_XML_NODES = 10_000

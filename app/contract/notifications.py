@@ -35,7 +35,7 @@ class TemplateData(Request):
 
 
 class NotificationUpdate(Request):
-    """What is to change in one notification. `persistReadForUsers` keeps read ones in the For You tab."""
+    """What is to change in one notification. ``persistReadForUsers`` keeps read ones in the For You tab."""
 
     id: Id
     action_user: UserReference | None = None
@@ -60,7 +60,7 @@ NotificationUpdates = Annotated[
 
 
 class UpdateNotificationsRequest(Request):
-    """The ids beside `notifications` narrow down which ones may be updated."""
+    """The ids beside ``notifications`` narrow down which ones may be updated."""
 
     organization_id: Id
     document_id: Id | None = None
@@ -70,7 +70,7 @@ class UpdateNotificationsRequest(Request):
 
 
 class AddNotificationsRequest(Request):
-    """One notification for many users: those in `notifyUsers`, and the document's users unless `notifyAll` is
+    """One notification for many users: those in ``notifyUsers``, and the document's users unless ``notifyAll`` is
     false."""
 
     organization_id: Id
@@ -88,7 +88,7 @@ class AddNotificationsRequest(Request):
 
 
 class GetNotificationsRequest(Request):
-    """One page of notifications, newest first unless `order` says otherwise."""
+    """One page of notifications, newest first unless ``order`` says otherwise."""
 
     organization_id: Id
     document_id: Id | None = None

@@ -33,7 +33,7 @@ def document(
     server_url: str,
     header_prefix: str = DEFAULT_PREFIX,
 ) -> dict[str, JsonValue]:
-    """The OpenAPI 3.1 document of these operations, served at `server_url`, with credential headers of this
+    """The OpenAPI 3.1 document of these operations, served at ``server_url``, with credential headers of this
     prefix."""
     table = tuple(operations)
     schemas, definitions = _schemas(table)

@@ -1,6 +1,6 @@
 """An operation of the API.
 
-A row of the table in `operations`: everything that the client and the backend need to know to call or serve
+A row of the table in ``operations``: everything that the client and the backend need to know to call or serve
 it.
 """
 
@@ -25,7 +25,7 @@ class AuthLevel(StrEnum):
     NONE = "none"
     """Public."""
     BODY = "body"
-    """`apiKey` and `authToken` inside `data`."""
+    """``apiKey`` and ``authToken`` inside ``data``."""
     K = "api-key"
     """API key and its auth token in headers."""
     W = "workspace"
@@ -72,9 +72,9 @@ class Operation(Generic[RequestT, ResultT]):
     """As the reference calls it."""
     path: str
     request: type[RequestT]
-    """The model of the body's `data`."""
+    """The model of the body's ``data``."""
     result: TypeAdapter[ResultT]
-    """The type of `result.data` (of `result` itself where `bare_result`)."""
+    """The type of ``result.data`` (of ``result`` itself where ``bare_result``)."""
     summary: str
     auth: AuthLevel = AuthLevel.K
     tier: Tier = Tier.CORE
@@ -85,14 +85,14 @@ class Operation(Generic[RequestT, ResultT]):
     is_read: bool = False
     """Changes nothing, so it may be repeated at will."""
     page_token_field: TokenField | None = None
-    """Where the token of the next page stands in `result`; None where there are no pages."""
+    """Where the token of the next page stands in ``result``; None where there are no pages."""
     items_field: str | None = None
-    """The field of `data` that holds the items of a batch, by its wire name."""
+    """The field of ``data`` that holds the items of a batch, by its wire name."""
     max_items: int | None = None
-    """How many items `items_field` may hold."""
+    """How many items ``items_field`` may hold."""
     bare_result: bool = False
     has_data: bool = True
-    """False where the answer is `status` and `message` alone."""
+    """False where the answer is ``status`` and ``message`` alone."""
     is_repeatable: bool = True
     """False where a second call makes a second thing: it is never repeated unless it is certain that nothing happened.
     """
@@ -134,7 +134,7 @@ class Operation(Generic[RequestT, ResultT]):
 
     @property
     def all_errors(self) -> tuple[Status, ...]:
-        """Every status that it may answer, in the order of `Status`."""
+        """Every status that it may answer, in the order of ``Status``."""
         credentials = _OF_CREDENTIALS if self.auth in {AuthLevel.K, AuthLevel.W} else ()
         # What an operation names has to exist first.
         named = (Status.NOT_FOUND,) if "organization_id" in self.request.model_fields else ()
@@ -142,13 +142,13 @@ class Operation(Generic[RequestT, ResultT]):
         return tuple(status for status in Status if status in possible)
 
     def parse(self, body: object) -> RequestT:
-        """The request in a decoded JSON body. Raises `InvalidArgument` naming the field."""
+        """The request in a decoded JSON body. Raises ``InvalidArgument`` naming the field."""
         return parse_request(self.request, body)
 
     def empty_request(self, organization_id: str) -> RequestT:
         """A request about the organization that changes nothing, to see whether a deployment has the operation.
 
-        Meant for operations on items of one organization that are not `probed_by` another one.
+        Meant for operations on items of one organization that are not ``probed_by`` another one.
         """
         data: dict[str, object] = {"organizationId": organization_id, **(self.probe or {})}
         if self.items_field is not None:
@@ -156,11 +156,11 @@ class Operation(Generic[RequestT, ResultT]):
         return self.request.from_wire(data)
 
     def body(self, request: RequestT) -> dict[str, object]:
-        """The JSON body that carries `request`."""
+        """The JSON body that carries ``request``."""
         return {"data": request.to_wire()}
 
     def respond(self, message: str, data: object = None, *, next_page_token: str | None = None) -> dict[str, object]:
-        """The body of this operation's success: `data` (models or plain JSON) in the envelope that the
+        """The body of this operation's success: ``data`` (models or plain JSON) in the envelope that the
         reference gives it."""
         if self.bare_result:
             return bare(data)
@@ -174,7 +174,7 @@ class Operation(Generic[RequestT, ResultT]):
     def read(self, body: object) -> Answer[ResultT]:
         """What a decoded response with a success code says.
 
-        Raises `UnreadableAnswerError` when it is not what the contract promises.
+        Raises ``UnreadableAnswerError`` when it is not what the contract promises.
         """
         if not isinstance(body, Mapping):
             raise UnreadableAnswerError("the response is not a JSON object")

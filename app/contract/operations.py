@@ -2,11 +2,11 @@
 """The table of the operations of the API.
 
 The table. The client makes a method of every row, the backend a route. The reference's 26 come first, in its
-order, then the extended ones. One constant per operation, named like its `name`; `OPERATIONS` holds them all.
+order, then the extended ones. One constant per operation, named like its ``name``; ``OPERATIONS`` holds them all.
 
 Which paths exist under both versions: everything about organizations' data does, with the same shapes, except
-`organizations/get`, whose two versions are two operations (v1 reads all at once, v2 by page). `auth/...` does
-not, because v1 and v2 issue tokens by different paths and bodies, and `workspace/...` does not, because there
+``organizations/get``, whose two versions are two operations (v1 reads all at once, v2 by page). ``auth/...`` does
+not, because v1 and v2 issue tokens by different paths and bodies, and ``workspace/...`` does not, because there
 never was another version than v2.
 """
 
@@ -518,7 +518,7 @@ _BY_PATH: Mapping[str, AnyOperation] = MappingProxyType({path: op for op in OPER
 
 
 def by_name(name: str) -> AnyOperation:
-    """The operation of that name. Raises `KeyError`."""
+    """The operation of that name. Raises ``KeyError``."""
     return _BY_NAME[name]
 
 

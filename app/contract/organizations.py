@@ -28,7 +28,7 @@ class OrganizationInput(Described):
 
 
 class GetOrganizationsV1Request(Request):
-    """All organizations when `organizationIds` is omitted."""
+    """All organizations when ``organizationIds`` is omitted."""
 
     organization_ids: ReadIds | None = None
 
@@ -54,7 +54,7 @@ class DeleteOrganizationsRequest(Request):
 
 
 class DisableOrganizationsRequest(Request):
-    """Sets `disabled` of the named organizations."""
+    """Sets ``disabled`` of the named organizations."""
 
     organization_ids: Ids
     disabled: bool

@@ -21,13 +21,13 @@ _NO_CONTEXT: Mapping[str, str] = MappingProxyType({})
 
 
 class ContextWire(TypedDict):
-    """`resource.context`: one value per field name; a user must hold every one."""
+    """``resource.context``: one value per field name; a user must hold every one."""
 
     access: dict[str, str | int | float]
 
 
 class ResourceWire(TypedDict):
-    """`resource` of a request. `organizationId` may be missing for an organization: then it equals `id`."""
+    """``resource`` of a request. ``organizationId`` may be missing for an organization: then it equals ``id``."""
 
     type: ResourceType
     id: str
@@ -38,16 +38,16 @@ class ResourceWire(TypedDict):
 
 
 class RequestWire(TypedDict):
-    """One entry of `data.requests`."""
+    """One entry of ``data.requests``."""
 
     userId: str
     resource: ResourceWire
 
 
 class ResultWire(TypedDict):
-    """One entry of the answer's `data`. `expiresAt` is epoch milliseconds; a deny has neither it nor a role.
+    """One entry of the answer's ``data``. ``expiresAt`` is epoch milliseconds; a deny has neither it nor a role.
 
-    `error` says why a question could not be understood.
+    ``error`` says why a question could not be understood.
     """
 
     userId: str
@@ -61,10 +61,10 @@ class ResultWire(TypedDict):
 
 
 class Question(NamedTuple):
-    """May this user reach this resource? For a `context`, `resource_id` is the document that it belongs to.
+    """May this user reach this resource? For a ``context``, ``resource_id`` is the document that it belongs to.
 
-    `context` maps each field to its value as text (see `value_text`); it is empty when nothing was asked for,
-    which is for the decision to deny. `parent_folder_id` is a hint from a browser and never a reason to allow
+    ``context`` maps each field to its value as text (see ``value_text``); it is empty when nothing was asked for,
+    which is for the decision to deny. ``parent_folder_id`` is a hint from a browser and never a reason to allow
     by itself.
     """
 
@@ -89,9 +89,9 @@ class QuestionError(NamedTuple):
 
 
 def requests_of(body: object) -> list[object]:
-    """The entries of `data.requests` in a decoded body, each still to be read with `parse_question`.
+    """The entries of ``data.requests`` in a decoded body, each still to be read with ``parse_question``.
 
-    Raises `InvalidArgument` when the envelope itself cannot be read.
+    Raises ``InvalidArgument`` when the envelope itself cannot be read.
     """
     data = body.get("data") if isinstance(body, dict) else None
     if not isinstance(data, dict):
@@ -105,7 +105,7 @@ def requests_of(body: object) -> list[object]:
 
 
 def parse_question(item: object) -> Question | QuestionError:
-    """The question in one entry of `data.requests`. Never raises; fields that nobody declared are ignored."""
+    """The question in one entry of ``data.requests``. Never raises; fields that nobody declared are ignored."""
     if type(item) is not dict:
         return QuestionError("", "", "", "", "the request must be an object")
     resource = item.get("resource")
@@ -148,7 +148,7 @@ def value_text(value: object) -> str | None:
     """The text by which a context value is compared, None for what is neither text nor a number.
 
     Text is itself. A number is written as briefly as it can be without losing any of it: whole ones without a
-    fraction (2 and 2.0 are `2`, -0.0 is `0`), others as Python writes them (`1.5`, `1e-07`, `1e+300`). True
+    fraction (2 and 2.0 are ``2``, -0.0 is ``0``), others as Python writes them (``1.5``, ``1e-07``, ``1e+300``). True
     and false are neither.
     """
     if type(value) is str:

@@ -30,7 +30,7 @@ def _folders_and_documents_have_an_organization(schema: JsonObject) -> None:
 
 
 class ResourceReference(Request):
-    """A resource that permissions are about. An organization needs no `organizationId`: it is its own."""
+    """A resource that permissions are about. An organization needs no ``organizationId``: it is its own."""
 
     model_config = ConfigDict(json_schema_extra=_folders_and_documents_have_an_organization)
 
@@ -48,7 +48,7 @@ class ResourceReference(Request):
 
 
 class ResourceGrant(ResourceReference):
-    """A grant on a resource. `expiresAt` is epoch seconds; without it the grant is permanent."""
+    """A grant on a resource. ``expiresAt`` is epoch seconds; without it the grant is permanent."""
 
     access_role: AccessRole | None = None
     expires_at: EpochSeconds | None = None
@@ -100,7 +100,7 @@ class GetPermissionsRequest(Request):
 
 
 class Permission(WireModel):
-    """What a user may do on one resource. `expiresAt` is epoch seconds; `error` and `errorCode` come instead
+    """What a user may do on one resource. ``expiresAt`` is epoch seconds; ``error`` and ``errorCode`` come instead
     of a role."""
 
     access_role: str | None = None
@@ -119,7 +119,7 @@ class UserPermissions(WireModel):
 
 
 class GenerateSignatureRequest(Request):
-    """`permissions` are the results of a permission-provider answer, signed as they stand."""
+    """``permissions`` are the results of a permission-provider answer, signed as they stand."""
 
     permissions: Annotated[list[JsonObject], Field(max_length=limits.BATCH_ITEMS)]
 

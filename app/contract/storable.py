@@ -23,7 +23,7 @@ class _Node(NamedTuple):
 
 
 def refuse_unstorable(data: dict[object, object]) -> None:
-    """Refuses NUL, lone surrogates and endless nesting anywhere in `data`, unknown fields included.
+    """Refuses NUL, lone surrogates and endless nesting anywhere in ``data``, unknown fields included.
 
     Level by level and without recursion, so that no depth of nesting can exhaust the stack.
     """

@@ -11,7 +11,7 @@ Secret = Annotated[Text, Field(repr=False, min_length=1)]
 
 
 class TokenUserProperties(Request):
-    """What the JWT says about the user. `email` is validated against the one that the client identifies
+    """What the JWT says about the user. ``email`` is validated against the one that the client identifies
     with."""
 
     organization_id: Id
@@ -45,7 +45,7 @@ class GenerateTokenV2Request(Request):
 
 
 class GeneratedToken(WireModel):
-    """A JWT that is valid for `limits.TOKEN_LIFETIME_SECONDS`."""
+    """A JWT that is valid for ``limits.TOKEN_LIFETIME_SECONDS``."""
 
     token: str = Field(repr=False)
 

@@ -12,8 +12,8 @@ class GetAllUserDataRequest(Request):
 
 
 class UserData(WireModel):
-    """At most `limits.USER_DATA_PAGE` items of each; the reference does not show their structure. It names memberships
-    among the data but shows no array for them.
+    """At most ``limits.USER_DATA_PAGE`` items of each; the reference does not show their structure. It names
+    memberships among the data but shows no array for them.
     """
 
     memberships: list[JsonObject] = Field(default_factory=list)

@@ -1,6 +1,6 @@
 """Users, and their entries on organizations, folders and documents.
 
-One call addresses one level: the document when `documentId` is given, the folder when `folderId` is given,
+One call addresses one level: the document when ``documentId`` is given, the folder when ``folderId`` is given,
 otherwise the organization. Both at once address nothing in particular and are refused.
 """
 
@@ -27,7 +27,7 @@ from app.contract.base import (
 
 
 class User(WireModel):
-    """A user as it is read. `expiresAt` (epoch seconds) comes where access was given for a time."""
+    """A user as it is read. ``expiresAt`` (epoch seconds) comes where access was given for a time."""
 
     user_id: str
     name: str | None = None
@@ -40,9 +40,9 @@ class User(WireModel):
 class UserInput(Described):
     """A user as it is written, with metadata of the caller's choice.
 
-    Only `userId` has to be there: nothing can be said about a user whom nobody can tell. `initial` is derived
-    from `name` when omitted, an absent `accessRole` means `editor` and is told from a given one by
-    `model_fields_set`. `expiresAt` (epoch seconds, as Get Users tells it) is when access at this level ends; a user
+    Only ``userId`` has to be there: nothing can be said about a user whom nobody can tell. ``initial`` is derived
+    from ``name`` when omitted, an absent ``accessRole`` means ``editor`` and is told from a given one by
+    ``model_fields_set``. ``expiresAt`` (epoch seconds, as Get Users tells it) is when access at this level ends; a user
     who is added without it has access for good.
     """
 
@@ -55,7 +55,7 @@ class UserInput(Described):
 
 
 class _AtOneLevel(Request):
-    """What every call on users shares. The reference leaves open whether `organizationId` is required for
+    """What every call on users shares. The reference leaves open whether ``organizationId`` is required for
     adding and updating; it is, because a call without it addresses nothing.
     """
 
@@ -81,7 +81,7 @@ class AddUsersRequest(_AtOneLevel):
 
 
 class UpdateUsersRequest(_AtOneLevel):
-    """Updates users' metadata, role and `expiresAt` at one level; fields not given keep their values."""
+    """Updates users' metadata, role and ``expiresAt`` at one level; fields not given keep their values."""
 
     users: Annotated[list[UserInput], Field(max_length=limits.BATCH_ITEMS)]
 
@@ -89,7 +89,7 @@ class UpdateUsersRequest(_AtOneLevel):
 class GetUsersRequest(_AtOneLevel):
     """One page of the users of one level.
 
-    `allDocuments` reads the document users of all documents instead; with `groupByDocumentId` the result is
+    ``allDocuments`` reads the document users of all documents instead; with ``groupByDocumentId`` the result is
     an object of document ids.
     """
 

@@ -8,7 +8,7 @@ from app.contract.base import Request, Text, UrlOrEmpty, WireModel, at_least_one
 
 
 class WebhookServiceConfig(Request):
-    """Where events go and how. `triggers` maps event types to on and off; an empty URL takes an address
+    """Where events go and how. ``triggers`` maps event types to on and off; an empty URL takes an address
     away."""
 
     auth_token: Text | None = Field(default=None, repr=False)

@@ -26,7 +26,7 @@ class ApiKey(WireModel):
 
 
 class Workspace(WireModel):
-    """A workspace. `apiKeyList` is keyed by API key id."""
+    """A workspace. ``apiKeyList`` is keyed by API key id."""
 
     id: str
     name: str | None = None
@@ -36,7 +36,7 @@ class Workspace(WireModel):
 
 
 class CreateWorkspaceRequest(Request):
-    """Defaults: `name` is the owner's email, `workspaceName` is `<name> workspace`."""
+    """Defaults: ``name`` is the owner's email, ``workspaceName`` is ``<name> workspace``."""
 
     owner_email: OwnerEmail
     name: Name | None = None
@@ -56,7 +56,7 @@ class CreatedApiKey(WireModel):
 
 
 Domain = Annotated[Text, Field(min_length=1, max_length=limits.URL_LENGTH)]
-"""Protocol and `www.` are stripped by the backend; `*.` stands for every subdomain."""
+"""Protocol and ``www.`` are stripped by the backend; ``*.`` stands for every subdomain."""
 
 
 class AddDomainsRequest(Request):
@@ -68,7 +68,7 @@ class AddedDomains(WireModel):
 
 
 class EmailServiceConfig(Request):
-    """How notification emails are sent. `triggers` maps event types to on and off."""
+    """How notification emails are sent. ``triggers`` maps event types to on and off."""
 
     type: Text | None = None
     api_key: Text | None = Field(default=None, repr=False)

@@ -28,12 +28,12 @@ COLUMNS = (
 
 
 def stored(scope: Scope) -> Select[Any]:
-    """The activities of an organization, with the columns that `to_wire` needs."""
+    """The activities of an organization, with the columns that ``to_wire`` needs."""
     return select(*COLUMNS).where(within(ACTIVITY, scope))
 
 
 def row_of_input(scope: Scope, document_id: str, activity_id: str, given: ActivityInput, now: int) -> Writable:
-    """An activity as it was written. What happened without a timestamp happened `now`."""
+    """An activity as it was written. What happened without a timestamp happened ``now``."""
     payload = given.unknown_fields() | {"actionUser": given.action_user.to_wire()}
     for name, value in (
         ("displayMessageTemplate", given.display_message_template),

@@ -42,7 +42,7 @@ _REACTION_COLUMNS = (
 
 @dataclass(slots=True)
 class Comment:
-    """A comment. `payload` has the fields by their wire names, those included that nobody declared."""
+    """A comment. ``payload`` has the fields by their wire names, those included that nobody declared."""
 
     annotation_id: str
     comment_id: str
@@ -100,7 +100,7 @@ class Reaction:
 
 
 def stored(scope: Scope) -> Select[Any]:
-    """The comments of an organization, with the columns that `from_row` needs."""
+    """The comments of an organization, with the columns that ``from_row`` needs."""
     return select(*COLUMNS).where(within(COMMENT, scope))
 
 
@@ -173,7 +173,7 @@ def reaction(given: ReactionInput, reaction_id: str, document_id: str, comment: 
 
 
 def insert_reactions(connection: Connection, scope: Scope, reactions: Sequence[Reaction]) -> None:
-    """Raises `AlreadyExists` when the organization has a reaction of one of these ids."""
+    """Raises ``AlreadyExists`` when the organization has a reaction of one of these ids."""
     if not reactions:
         return
     ids = [one.reaction_id for one in reactions]

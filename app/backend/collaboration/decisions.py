@@ -1,7 +1,8 @@
 """Decisions on suggestions, and the judgments that come of them.
 
-A thread of type `suggestion` is decided when its status becomes one whose id (`id` of a status object, or the status
-itself) is `accepted` or `rejected`, in upper or lower case. The judgment's content is the suggestion's first comment.
+A thread of type ``suggestion`` is decided when its status becomes one whose id (``id`` of a status object, or the
+status itself) is ``accepted`` or ``rejected``, in upper or lower case. The judgment's content is the suggestion's first
+comment.
 """
 
 from collections.abc import Mapping

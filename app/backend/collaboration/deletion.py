@@ -31,7 +31,7 @@ OF_DOCUMENT: tuple[Table, ...] = (
     NOTIFICATION_USER,
     ACTIVITY,
 )
-"""The tables whose rows name a document (`document_id`). Comments and who takes part in threads hang on threads."""
+"""The tables whose rows name a document (``document_id``). Comments and who takes part in threads hang on threads."""
 
 _OF_ORGANIZATION: tuple[Table, ...] = (COMMENT, THREAD_USER, REMOVED_USER, *OF_DOCUMENT)
 

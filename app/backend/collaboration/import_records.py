@@ -125,4 +125,4 @@ MODELS: Mapping[str, type[Record]] = MappingProxyType(
         "activity": ActivityRecord,
     }
 )
-"""By `kind`. Judgments have a model of their own."""
+"""By ``kind``. Judgments have a model of their own."""

@@ -57,7 +57,7 @@ class Refused(NamedTuple):
 def write(connection: Connection, scope: Scope, kind: str, records: Sequence[Placed], now: int) -> list[Refused]:
     """Writes records of one kind and one organization, whose documents are there. Of two with one id the last stands.
 
-    What has no time of its own happened `now`.
+    What has no time of its own happened ``now``.
     """
     last = {placed.record.record_id: placed for placed in records}
     return _WRITERS[kind](connection, scope, list(last.values()), now)

@@ -1,7 +1,7 @@
 """The import of feature data from a file.
 
-JSON Lines, gzipped or not, one record a line: `{"kind": "comment", "organizationId": …, …}` (see
-`import_records`). Each record has its own id, and one whose id exists takes its place: a file may be imported
+JSON Lines, gzipped or not, one record a line: ``{"kind": "comment", "organizationId": …, …}`` (see
+``import_records``). Each record has its own id, and one whose id exists takes its place: a file may be imported
 twice, or again after it was stopped. Lines are read and written in batches, each in a transaction of its own, so that
 memory is bounded and a server beside it goes on. What is imported is history: it produces no activities, notifications
 or webhook events.
@@ -53,7 +53,7 @@ class ImportFailedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Import:
-    """One import. `on_problem` is told what is wrong with a line, as `FILE:LINE: problem`; `on_progress` how many
+    """One import. ``on_problem`` is told what is wrong with a line, as ``FILE:LINE: problem``; ``on_progress`` how many
     lines were dealt with since it was told last.
     """
 
@@ -70,7 +70,7 @@ class Import:
     """Records written, by kind."""
 
     def run(self, path: Path) -> int:
-        """Imports the file; returns how many lines were refused. Raises `ImportFailedError`."""
+        """Imports the file; returns how many lines were refused. Raises ``ImportFailedError``."""
         with reading(self.engine) as connection:
             if connection.scalar(select(API_KEY.c.api_key_id).where(API_KEY.c.api_key_id == self.api_key_id)) is None:
                 raise ImportFailedError(f"there is no API key {self.api_key_id}")
@@ -184,7 +184,7 @@ def _batches(stream: IO[bytes]) -> Iterator[tuple[list[Placed], list[Refused]]]:
 
 
 def _record(line: bytes) -> tuple[str, Any]:
-    """The record of a line, and its kind. Raises `InvalidArgument` that names the field."""
+    """The record of a line, and its kind. Raises ``InvalidArgument`` that names the field."""
     value = parse(line)
     if not isinstance(value, dict):
         raise InvalidArgument("must be a JSON object")

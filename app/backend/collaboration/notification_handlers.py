@@ -72,7 +72,7 @@ def update_notifications(call: Call[UpdateNotificationsRequest], connection: Con
 
 
 def add_notifications(call: Call[AddNotificationsRequest]) -> Reply:
-    """One notification. Whoever caused it is not told, unless they stand in `notifyUsers` themselves."""
+    """One notification. Whoever caused it is not told, unless they stand in ``notifyUsers`` themselves."""
     request = call.request
     scope = Scope(call.principal.api_key_id, request.organization_id)
     named = [user.user_id for user in request.notify_users or ()]
@@ -101,7 +101,7 @@ def add_notifications(call: Call[AddNotificationsRequest]) -> Reply:
 
 
 def get_notifications(call: Call[GetNotificationsRequest], connection: Connection) -> Reply:
-    """With `userId`, those that are for that user; then `readByUserIds` tells of nobody else."""
+    """With ``userId``, those that are for that user; then ``readByUserIds`` tells of nobody else."""
     request = call.request
     scope = Scope(call.principal.api_key_id, request.organization_id)
     if request.user_id is not None:

@@ -39,7 +39,7 @@ _BYTES_PER_READER = 64
 
 @dataclass(frozen=True, slots=True)
 class NewNotification:
-    """A notification before it is written. `location_id` is empty for none."""
+    """A notification before it is written. ``location_id`` is empty for none."""
 
     notification_id: str
     document_id: str
@@ -68,7 +68,7 @@ _UNREAD = _Read(None, persists=False)
 
 
 def stored(scope: Scope) -> Select[Any]:
-    """The notifications of an organization, with the columns that `to_wire` needs."""
+    """The notifications of an organization, with the columns that ``to_wire`` needs."""
     return select(*COLUMNS).where(within(NOTIFICATION, scope))
 
 
@@ -200,7 +200,7 @@ def mark_read(connection: Connection, scope: Scope, readings: Iterable[Reading],
 def readers_of(
     connection: Connection, scope: Scope, notification_ids: Sequence[str], user_id: str | None
 ) -> dict[str, list[Any]]:
-    """Who has read which notification; with `user_id` whether that user has. Rows of `user_id`, `persists`."""
+    """Who has read which notification; with ``user_id`` whether that user has. Rows of ``user_id``, ``persists``."""
     table = NOTIFICATION_USER.c
     query = select(table.notification_id, table.user_id, table.persists).where(
         within(NOTIFICATION_USER, scope),

@@ -36,7 +36,7 @@ COLUMNS = (
 
 @dataclass(slots=True)
 class Thread:
-    """A thread, without its comments. `payload` has the fields by their wire names, those included that nobody
+    """A thread, without its comments. ``payload`` has the fields by their wire names, those included that nobody
     declared.
     """
 
@@ -51,7 +51,7 @@ class Thread:
     updated_at: int = 0
 
     def take(self, given: CommentAnnotationInput | CommentAnnotationUpdate, place: str) -> None:
-        """Takes over the fields that were given; `place` is where they stand in the request."""
+        """Takes over the fields that were given; ``place`` is where they stand in the request."""
         self.payload |= given.unknown_fields()
         for name in ("location", "status", "priority", "context", "visibility"):
             value = getattr(given, name)
@@ -78,7 +78,7 @@ class Thread:
 
 
 def stored(scope: Scope) -> Select[Any]:
-    """The threads of an organization, with the columns that `from_row` needs."""
+    """The threads of an organization, with the columns that ``from_row`` needs."""
     return select(*COLUMNS).where(within(COMMENT_ANNOTATION, scope))
 
 
@@ -125,7 +125,7 @@ def delete_threads(connection: Connection, scope: Scope, annotation_ids: Sequenc
 
 
 def take_part(connection: Connection, scope: Scope, pairs: Iterable[tuple[str, str]]) -> None:
-    """Notes that users take part in threads; `pairs` are of thread and user."""
+    """Notes that users take part in threads; ``pairs`` are of thread and user."""
     rows = [
         {
             "api_key_id": scope.api_key_id,
@@ -165,7 +165,7 @@ def recount_users(connection: Connection, scope: Scope, annotation_ids: Sequence
 
 
 def changes(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, object]:
-    """What became of each field that differs: `{"from": …, "to": …}`; times aside."""
+    """What became of each field that differs: ``{"from": …, "to": …}``; times aside."""
     names = [name for name in after if name != "lastUpdated" and before.get(name) != after[name]]
     return {name: {"from": before.get(name), "to": after[name]} for name in names}
 
@@ -187,7 +187,7 @@ def _row(scope: Scope, thread: Thread) -> Writable:
 
 
 def _location_id(location: Mapping[str, object], place: str) -> str:
-    """The `id` of a location, by which threads can be found; empty for one without."""
+    """The ``id`` of a location, by which threads can be found; empty for one without."""
     value = location.get("id")
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if len(text.encode()) > limits.ID_BYTES:

@@ -35,7 +35,8 @@ Reader = Callable[[Connection, Scope, str, Position | None], Part]
 
 
 def read_memberships(connection: Connection, scope: Scope, user_id: str, after: Position | None, now: int) -> Part:
-    """Where the user stands at `now` (`level`: organization, folder, document or group), and their profile there."""
+    """Where the user stands at ``now`` (``level``: organization, folder, document or group), and their profile
+    there."""
     entries = select(
         USER_ENTRY.c.level,
         USER_ENTRY.c.container_id,
@@ -109,7 +110,7 @@ def read_notifications(connection: Connection, scope: Scope, user_id: str, after
 
 
 def readers(now: int) -> dict[str, Reader]:
-    """By the name that the kind of data has in the answer. `now` is epoch milliseconds."""
+    """By the name that the kind of data has in the answer. ``now`` is epoch milliseconds."""
     return {
         "memberships": partial(read_memberships, now=now),
         "comments": read_comments,

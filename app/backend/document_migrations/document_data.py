@@ -34,13 +34,13 @@ def _nothing_else(connection: Connection, api_key_id: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hanging:
-    """A table whose rows hang on documents. `key` tells a row from the others of its document."""
+    """A table whose rows hang on documents. ``key`` tells a row from the others of its document."""
 
     table: Table
     key: str
     column: str = "document_id"
     level: str | None = None
-    """The value of `level` in the rows that are meant, where the table has others."""
+    """The value of ``level`` in the rows that are meant, where the table has others."""
     may_meet: bool = False
     """Whether a row at the new id can be in the way of one of the same key."""
     gives_way: bool = False

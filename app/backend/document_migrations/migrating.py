@@ -2,7 +2,7 @@
 
 A migration is a row. Whoever works on it holds a lease, which each step renews in the step's own transaction; when a
 process dies its lease ends and another one goes on from where the last step ended. A step moves one batch (see
-`document_data`), so writers never wait long. What comes in under the old id meanwhile moves along: the old document
+``document_data``), so writers never wait long. What comes in under the old id meanwhile moves along: the old document
 goes in the very transaction that finds nothing on it any more.
 """
 
@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.backend.document_migrations.document_data import move_some, tables_with_data
 from app.backend.document_migrations.tables import DOCUMENT_MIGRATION
-from app.backend.http.call import Backend, Sleep
+from app.backend.http.call import Backend
 from app.backend.http.dispatch import one_writer
 from app.backend.ids import new_id
 from app.backend.resources import user_entries
@@ -23,6 +23,7 @@ from app.backend.resources.tables import DOCUMENT
 from app.backend.resources.user_entries import Place
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
+from app.clock import Sleep
 from app.contract.documents import MigrationState
 from app.contract.errors import AlreadyExists, InvalidArgument
 from app.database.engine import reading
@@ -54,8 +55,8 @@ def begin(connection: Connection, backend: Backend, scope: Scope, ids: tuple[str
     """Notes that a document is to move from the first id to the second; the migration's id. The document is there
     under both from now on.
 
-    One that is under way, or that failed, with the same two ids is gone on with. Raises `NotFound`, `AlreadyExists`
-    and `InvalidArgument`.
+    One that is under way, or that failed, with the same two ids is gone on with. Raises ``NotFound``, ``AlreadyExists``
+    and ``InvalidArgument``.
     """
     document_id, new_document_id = ids
     if document_id == new_document_id:
@@ -177,7 +178,7 @@ def _carry_through(backend: Backend, migration: Migration, owner: str) -> None:
 
 
 def _claim(backend: Backend, owner: str) -> Migration | None:
-    """A migration that is now `owner`'s to work on."""
+    """A migration that is now ``owner``'s to work on."""
     while True:
         now = _now(backend)
         free = and_(DOCUMENT_MIGRATION.c.open.is_(True), DOCUMENT_MIGRATION.c.lease_until <= now)
@@ -207,7 +208,7 @@ def _claim(backend: Backend, owner: str) -> Migration | None:
 
 
 def _renew(connection: Connection, migration: Migration, owner: str, now: int) -> bool:
-    """Whether the migration is still `owner`'s, and is so for another while. Its step counts as done with this
+    """Whether the migration is still ``owner``'s, and is so for another while. Its step counts as done with this
     transaction, so the tries begin anew.
     """
     renewed = connection.execute(

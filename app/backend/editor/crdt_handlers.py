@@ -83,7 +83,8 @@ def add_crdt_data(call: Call[AddCrdtDataRequest]) -> Reply:
 
 
 def update_crdt_data(call: Call[UpdateCrdtDataRequest]) -> Reply:
-    """Makes `data` the content of the editor, by an edit of its document. Type and content key stay what they were."""
+    """Makes ``data`` the content of the editor, by an edit of its document. Type and content key stay what they
+    were."""
     request = call.request
     scope = Scope(call.principal.api_key_id, request.organization_id)
     editor = _of_editor(scope, request.document_id, request.editor_id)
@@ -111,7 +112,7 @@ def _refuse_existing(connection: Connection, editor: ColumnElement[bool]) -> Non
 
 
 def _stored(call: Call[UpdateCrdtDataRequest], editor: ColumnElement[bool]) -> _Stored:
-    """What the editor holds. Raises `NotFound`, and `InvalidArgument` where it is of another kind."""
+    """What the editor holds. Raises ``NotFound``, and ``InvalidArgument`` where it is of another kind."""
     request = call.request
     with reading(call.backend.engine) as connection:
         found = connection.execute(

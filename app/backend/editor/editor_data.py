@@ -1,9 +1,9 @@
 """Editors' content as Yjs documents: put in, changed, read back.
 
 A document holds one shared type under its content key: a Y.Text, Y.Map, Y.Array or Y.XmlFragment. Values within maps
-and arrays are plain JSON, as `map.set(key, value)` of the JavaScript library stores them; numbers are JavaScript's, so
-whole numbers beyond 2^53 lose digits. An update is an edit of the stored document, never a new document: whoever has an
-older state of it merges, and what they did meanwhile stays.
+and arrays are plain JSON, as ``map.set(key, value)`` of the JavaScript library stores them; numbers are JavaScript's,
+so whole numbers beyond 2^53 lose digits. An update is an edit of the stored document, never a new document: whoever
+has an older state of it merges, and what they did meanwhile stays.
 """
 
 from collections.abc import Sequence
@@ -34,23 +34,23 @@ class EditorDataError(ValueError):
 
 
 class OutgrownError(ValueError):
-    """The document would be larger than `STATE_BYTES`."""
+    """The document would be larger than ``STATE_BYTES``."""
 
 
 def new_state(kind: CrdtType, content_key: str, value: object, client_id: int) -> bytes:
-    """The state of a new document with `value` under `content_key`, as a Yjs update (format 1).
+    """The state of a new document with ``value`` under ``content_key``, as a Yjs update (format 1).
 
-    `client_id` (32 bits, random) marks who wrote: it must not be used for two writes. Raises `EditorDataError`
-    and `OutgrownError`.
+    ``client_id`` (32 bits, random) marks who wrote: it must not be used for two writes. Raises ``EditorDataError``
+    and ``OutgrownError``.
     """
     return _edited(Doc(client_id=client_id), kind, content_key, value)
 
 
 def changed_state(state: bytes, kind: CrdtType, content_key: str, value: object, client_id: int) -> bytes:
-    """`state` after an edit that makes `value` of its content, changing no more than differs.
+    """``state`` after an edit that makes ``value`` of its content, changing no more than differs.
 
     Texts keep their common beginning and end, maps the entries that stay equal, arrays and XML the items at both ends
-    that stay equal. Raises `EditorDataError` and `OutgrownError`.
+    that stay equal. Raises ``EditorDataError`` and ``OutgrownError``.
     """
     document: Doc[Any] = Doc(client_id=client_id)
     document.apply_update(state)
@@ -58,7 +58,7 @@ def changed_state(state: bytes, kind: CrdtType, content_key: str, value: object,
 
 
 def value_of(state: bytes, kind: CrdtType, content_key: str) -> object:
-    """What `state` holds under `content_key`, as JSON; XML as text."""
+    """What ``state`` holds under ``content_key``, as JSON; XML as text."""
     document: Doc[Any] = Doc()
     document.apply_update(state)
     if kind == "text":
@@ -228,7 +228,7 @@ def _from_yjs(value: object) -> object:
 
 
 def _form(value: object) -> str:
-    """Equal for equal JSON values only; `1` and `true` are not equal here, as they are in Python."""
+    """Equal for equal JSON values only; ``1`` and ``true`` are not equal here, as they are in Python."""
     # A copy: the encoder's own bytes lie in a buffer of a kilobyte or more each, which nobody else can use as long as
     # they are kept.
     return orjson.dumps(_to_yjs(value), option=orjson.OPT_SORT_KEYS).decode()
@@ -243,7 +243,7 @@ def _differing(held: Sequence[ValueT], wanted: Sequence[ValueT]) -> tuple[int, i
 
 
 def _longest(most: int, fits: Any) -> int:
-    """The largest count up to `most` that fits; whatever fits, all below it do. Few comparisons of whole slices are
+    """The largest count up to ``most`` that fits; whatever fits, all below it do. Few comparisons of whole slices are
     far faster than many of single items.
     """
     low, high = 0, most

@@ -32,10 +32,10 @@ Node = Union[Element, str]  # noqa: UP007 - `Element | str` cannot be used in El
 
 
 def parse(text: str) -> list[Node]:
-    """The nodes of a fragment. Raises `XmlContentError`.
+    """The nodes of a fragment. Raises ``XmlContentError``.
 
     Comments, processing instructions and document types are refused: an editor's document has no place for them, and
-    dropping them would be silent. Nesting ends at `NESTING` levels, and so does the fragment at `EDITOR_XML_NODES`
+    dropping them would be silent. Nesting ends at ``NESTING`` levels, and so does the fragment at ``EDITOR_XML_NODES``
     elements, texts and attributes.
     """
     root = Element("")
@@ -97,7 +97,8 @@ def parse(text: str) -> list[Node]:
 
 
 def write(nodes: list[Node]) -> str:
-    """The fragment as text; `parse` of it gives the same nodes. Attributes come by name: Yjs keeps no order of them."""
+    """The fragment as text; ``parse`` of it gives the same nodes. Attributes come by name: Yjs keeps no order of
+    them."""
     parts: list[str] = []
     _write(nodes, parts)
     return "".join(parts)

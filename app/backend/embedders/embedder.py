@@ -1,7 +1,7 @@
 """The port by which a text becomes a vector that can be compared.
 
-`Embedder` is the port. Two implement it: `hashing` needs nothing and is instant; `minilm` understands paraphrases and
-needs the extra `embeddings` and the package of the model.
+``Embedder`` is the port. Two implement it: ``hashing`` needs nothing and is instant; ``minilm`` understands
+paraphrases and needs the extra ``embeddings`` and the package of the model.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """The vectors, shape (number of texts, `DIMENSIONS`)."""
+        """The vectors, shape (number of texts, ``DIMENSIONS``)."""
         ...
 
 

@@ -112,7 +112,7 @@ _FREQUENT = frozenset(
 
 
 class HashingEmbedder:
-    """See the module. Remembers the features of words, of which a language has few; `remembers` features at most, of
+    """See the module. Remembers the features of words, of which a language has few; ``remembers`` features at most, of
     about a hundred bytes each.
     """
 

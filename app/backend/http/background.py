@@ -17,7 +17,7 @@ class Background:
         self._asked = False
 
     def wake(self, work: Work) -> None:
-        """Lets `work` run soon, after what is running now. Does not wait for it."""
+        """Lets ``work`` run soon, after what is running now. Does not wait for it."""
         with self._lock:
             self._asked = True
             if self._running:

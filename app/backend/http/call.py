@@ -1,10 +1,9 @@
 """A call of an operation: what a handler gets, and what it gives back."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -20,19 +19,16 @@ from app.backend.http.page_tokens import PageTokens
 from app.backend.http.provider_gate import ProviderGate
 from app.backend.security.vault import Vault
 from app.backend.settings import SelfHostedBackendSettings
+from app.clock import Clock, Sleep
 from app.contract.base import Request
 from app.database.engine import is_sqlite, writing
 
 RequestT = TypeVar("RequestT", bound=Request)
 
-Clock = Callable[[], datetime]
-"""Returns the time, aware and in UTC."""
-Sleep = Callable[[float], None]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """What every handler may use. `entropy` makes ids and secrets: a `SystemRandom` outside of tests."""
+    """What every handler may use. ``entropy`` makes ids and secrets: a ``SystemRandom`` outside of tests."""
 
     settings: SelfHostedBackendSettings
     engine: Engine
@@ -108,7 +104,7 @@ class Call(Generic[RequestT]):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A success. `data` is made of plain JSON types or the contract's models."""
+    """A success. ``data`` is made of plain JSON types or the contract's models."""
 
     message: str
     data: object = None

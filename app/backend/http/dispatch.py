@@ -27,7 +27,7 @@ View = Callable[[], Response]
 
 
 def install_operations(app: Flask, backend: Backend, registry: Registry) -> None:
-    """Adds the routes of all operations to `app`."""
+    """Adds the routes of all operations to ``app``."""
     odd = registry.names ^ {operation.name for operation in OPERATIONS}
     if odd:
         raise ValueError(f"an operation and a handler belong together: {', '.join(sorted(odd))}")
@@ -76,7 +76,7 @@ def _principal(operation: AnyOperation, backend: Backend, failures: FailedCreden
 
 
 def _count_failure(failures: FailedCredentials) -> None:
-    """Raises `TooManyRequests` when an address has shown too many wrong credentials."""
+    """Raises ``TooManyRequests`` when an address has shown too many wrong credentials."""
     if seconds := failures.failed(request.remote_addr or ""):
         raise TooManyRequests("too many wrong credentials from this address", retry_after=seconds) from None
 
@@ -105,7 +105,7 @@ def writing_alone(call: Call[RequestT], api_key_id: str = "") -> Iterator[Connec
 
 
 def one_writer(connection: Connection, name: str) -> None:
-    """Waits until this transaction is the only one that writes for `name`; until it ends.
+    """Waits until this transaction is the only one that writes for ``name``; until it ends.
 
     What it reads from here on cannot change under it. SQLite has one writer at a time anyway.
     """

@@ -23,12 +23,12 @@ class PageTokens:
         self._seal = seal
 
     def issue(self, operation: str, api_key_id: str, request: Request, position: Sequence[str]) -> str:
-        """The token that leads past `position`, the key of the last row that was returned."""
+        """The token that leads past ``position``, the key of the last row that was returned."""
         return self._seal.close(orjson.dumps(list(position)).decode(), _query(operation, api_key_id, request))
 
     def position(self, operation: str, api_key_id: str, request: Request, token: str | None) -> list[str] | None:
-        """Where `token` leads; None without one, or with an empty one. Raises `InvalidArgument` for a token that is not
-        of this query.
+        """Where ``token`` leads; None without one, or with an empty one. Raises ``InvalidArgument`` for a token that
+        is not of this query.
         """
         if not token:
             return None

@@ -19,7 +19,7 @@ _REMEMBERED = 10_000
 
 
 class ProviderGate:
-    """The calls to permission providers of one process that has `threads` threads. Safe to share between them."""
+    """The calls to permission providers of one process that has ``threads`` threads. Safe to share between them."""
 
     def __init__(self, threads: int, monotonic: Callable[[], float] = real_monotonic) -> None:
         self.most = max(1, threads // 2)

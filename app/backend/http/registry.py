@@ -44,11 +44,11 @@ class Registry:
         *,
         check: Check[RequestT] | None = None,
     ) -> None:
-        """`handler` serves `operation`, within a transaction that begins after `check`."""
+        """``handler`` serves ``operation``, within a transaction that begins after ``check``."""
         self._put(operation.name, Handler(in_transaction=handler, check=check))
 
     def add_on_its_own(self, operation: Operation[RequestT, ResultT], handler: OnItsOwn[RequestT]) -> None:
-        """`handler` serves `operation` and takes care of transactions itself."""
+        """``handler`` serves ``operation`` and takes care of transactions itself."""
         self._put(operation.name, Handler(on_its_own=handler))
 
     def __getitem__(self, name: str) -> Handler:

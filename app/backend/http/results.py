@@ -1,7 +1,7 @@
 """Results of a batch: what became of each item?
 
-The messages that clients rely on stand in the reference; the others follow their pattern: `… already exists.`, `…
-does not exist.`.
+The messages that clients rely on stand in the reference; the others follow their pattern: ``… already exists.``, ``…
+does not exist.``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ from app.contract import limits
 ItemT = TypeVar("ItemT")
 
 Results = dict[str, Mapping[str, object]]
-"""`result.data` of a batch: item id to what became of it."""
+"""``result.data`` of a batch: item id to what became of it."""
 
 
 TOO_HEAVY = f"Metadata would be longer than {limits.METADATA_BYTES_ALTOGETHER} bytes."

@@ -43,19 +43,19 @@ class Snapshot:
     has_vector: Mask | None
 
     def where(self, column: str, value: str) -> Mask:
-        """The judgments whose `column` has this value."""
+        """The judgments whose ``column`` has this value."""
         code = self.dictionaries[column].get(value, -1)
         found: Mask = self.codes[column] == code
         return found
 
     def newest(self, which: Mask, count: int) -> NDArray[np.int64]:
-        """The numbers (`seq`) of the newest `count` of these judgments, newest first."""
+        """The numbers (``seq``) of the newest ``count`` of these judgments, newest first."""
         places = np.flatnonzero(which)
         return self.seqs[_best(places, self.created_at[places], self.created_at, count)]
 
     def nearest(self, which: Mask, query: Vectors, count: int) -> tuple[NDArray[np.int64], Vectors]:
-        """The numbers of the `count` of these judgments that are most similar to `query`, and their similarities, from
-        1 (the same) to -1. Of equals, the newer come first. Judgments without a vector are left out.
+        """The numbers of the ``count`` of these judgments that are most similar to ``query``, and their similarities,
+        from 1 (the same) to -1. Of equals, the newer come first. Judgments without a vector are left out.
         """
         assert self.vectors is not None  # noqa: S101 - asked for with an embedding type
         assert self.has_vector is not None  # noqa: S101 - see above
@@ -70,8 +70,8 @@ class Snapshot:
 
 
 def _products(vectors: Vectors, query: Vectors) -> Vectors:
-    """Each vector times the query, in this thread alone: the threads of `vectors @ query` wait for one another, and on
-    a busy machine that takes many times longer than the products.
+    """Each vector times the query, in this thread alone: the threads of ``vectors @ query`` wait for one another, and
+    on a busy machine that takes many times longer than the products.
     """
     products = np.zeros(len(vectors), np.float32)
     np.einsum("ij,j->i", vectors, query, out=products)
@@ -81,7 +81,7 @@ def _products(vectors: Vectors, query: Vectors) -> Vectors:
 def _best(
     places: NDArray[np.int64], scores: NDArray[Any], created_at: NDArray[np.int64], count: int
 ) -> NDArray[np.int64]:
-    """The `count` places with the highest scores; of equals the newest, then the last written."""
+    """The ``count`` places with the highest scores; of equals the newest, then the last written."""
     if len(places) > count:
         least = scores[np.argpartition(scores, len(scores) - count)[len(scores) - count :]].min()
         kept = scores >= least
@@ -134,7 +134,7 @@ class KeyIndex:
         return sum(array.nbytes for array in arrays) + sum(one.rows.nbytes for one in self._matrices.values())
 
     def at(self, connection: Connection, api_key_id: str, embedding_type: EmbeddingType | None) -> Snapshot:
-        """The judgments as `connection` sees them, with the vectors of that type if one is named. Hold the lock."""
+        """The judgments as ``connection`` sees them, with the vectors of that type if one is named. Hold the lock."""
         state = connection.execute(
             select(JUDGMENT_STATE.c.last_seq, JUDGMENT_STATE.c.generation).where(
                 JUDGMENT_STATE.c.api_key_id == api_key_id
@@ -227,7 +227,7 @@ class KeyIndex:
 
 
 class JudgmentIndexes:
-    """What this process remembers of all API keys: those last searched, up to `max_bytes` together (but always the
+    """What this process remembers of all API keys: those last searched, up to ``max_bytes`` together (but always the
     one that is being searched).
     """
 
@@ -239,7 +239,7 @@ class JudgmentIndexes:
     def snapshot(
         self, connection: Connection, api_key_id: str, embedding_type: EmbeddingType | None = None
     ) -> Snapshot:
-        """The key's judgments as `connection` sees them; with vectors if a type is named."""
+        """The key's judgments as ``connection`` sees them; with vectors if a type is named."""
         with self._lock:
             index = self._indexes.setdefault(api_key_id, KeyIndex())
             self._indexes.move_to_end(api_key_id)
@@ -262,7 +262,7 @@ class JudgmentIndexes:
 
 
 def _grown(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    """A copy with room for `rows` rows."""
+    """A copy with room for ``rows`` rows."""
     if len(array) >= rows:
         return array
     grown = np.zeros((rows, *array.shape[1:]), array.dtype)

@@ -13,15 +13,15 @@ from app.contract.storable import refuse_unstorable
 
 
 def review_text(decision: str, reasoning: object) -> str:
-    """What is searched with the embedding type `review`."""
+    """What is searched with the embedding type ``review``."""
     return f"{decision}. {reasoning}" if reasoning else decision
 
 
 class JudgmentInput(Request):
-    """A judgment as it is written. One whose `recordId` exists takes its place.
+    """A judgment as it is written. One whose ``recordId`` exists takes its place.
 
-    Without `judgeType` it is an agent's when `agent` tells which, else a human's; without `reviewerId` the reviewer is
-    `actionUser.userId`; without `createdAt` it was made now.
+    Without ``judgeType`` it is an agent's when ``agent`` tells which, else a human's; without ``reviewerId`` the
+    reviewer is ``actionUser.userId``; without ``createdAt`` it was made now.
     """
 
     record_id: Id
@@ -37,7 +37,7 @@ class JudgmentInput(Request):
     agent: JsonObject | None = None
     content_type: Text | None = None
     content: LongText | None = None
-    """What was reviewed; searched with the embedding type `content`."""
+    """What was reviewed; searched with the embedding type ``content``."""
     created_at: Moment | None = None
 
     @property
@@ -77,7 +77,8 @@ class JudgmentInput(Request):
 
 
 def parse_judgment(record: Mapping[str, object]) -> JudgmentInput:
-    """The judgment in a decoded JSON object. Raises `InvalidArgument` that names the field (`judgment.decision: …`)."""
+    """The judgment in a decoded JSON object. Raises ``InvalidArgument`` that names the field
+    (``judgment.decision: …``)."""
     refuse_unstorable(dict(record.items()))
     try:
         return JudgmentInput.from_wire({**record})

@@ -54,7 +54,7 @@ def question(
     recency_days: int | None,
     now: int,
 ) -> Question:
-    """The question that a request asks. `recency_days` takes the place of the filters' range of dates."""
+    """The question that a request asks. ``recency_days`` takes the place of the filters' range of dates."""
     within: dict[str, str] = {}
     if scope != "apiKey":
         within["organization_id"] = organization_id or ""
@@ -92,9 +92,9 @@ class JudgmentSearch:
     def nearest(
         self, connection: Connection, asked: Question, query: str, embedding_type: EmbeddingType, limit: int
     ) -> tuple[list[Found], int]:
-        """The judgments most similar to `query`, and how many are in scope.
+        """The judgments most similar to ``query``, and how many are in scope.
 
-        Raises `Unavailable` while some of the key's judgments have no vectors of this embedder yet.
+        Raises ``Unavailable`` while some of the key's judgments have no vectors of this embedder yet.
         """
         snapshot = self.indexes.snapshot(connection, asked.api_key_id, embedding_type)
         lacking = int(np.count_nonzero(snapshot.alive & ~snapshot.where("embedder", self.embedder.name)))

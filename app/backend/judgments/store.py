@@ -1,6 +1,6 @@
 """Judgments written, moved and deleted so that every process that remembers them notices.
 
-See `tables` for how: numbers that only grow, and a generation for deletions.
+See ``tables`` for how: numbers that only grow, and a generation for deletions.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,8 +35,8 @@ class PreparedJudgment:
 
 
 def prepare_judgments(records: Sequence[JudgmentInput], embedder: Embedder) -> list[PreparedJudgment]:
-    """The judgments with their vectors. May take long (see `Embedder`): do it before a transaction begins, 1,000 or so
-    at a time.
+    """The judgments with their vectors. May take long (see ``Embedder``): do it before a transaction begins, 1,000 or
+    so at a time.
     """
     reviews = to_bytes(embedder.embed([record.review_text for record in records]))
     with_content = [number for number, record in enumerate(records) if record.content]
@@ -51,7 +51,7 @@ def prepare_judgments(records: Sequence[JudgmentInput], embedder: Embedder) -> l
 def write_judgments(connection: Connection, api_key_id: str, prepared: Sequence[PreparedJudgment], now: int) -> int:
     """Writes judgments of one API key, a fixed number of statements whatever their count; returns how many.
 
-    Those whose `recordId` exists are replaced; of one id that comes twice the last stands. Whoever else writes
+    Those whose ``recordId`` exists are replaced; of one id that comes twice the last stands. Whoever else writes
     judgments of this key waits until the transaction ends.
     """
     judgments = {one.record.record_id: one for one in prepared}
@@ -90,7 +90,7 @@ def delete_judgments_of_organizations(connection: Connection, api_key_id: str, o
 def reembed_judgments(engine: Engine, embedder: Embedder, advance: Callable[[int], None] = lambda _number: None) -> int:
     """Makes the vectors of all judgments that another embedder made, of every API key; returns how many.
 
-    `advance` is told of each batch.
+    ``advance`` is told of each batch.
 
     In many small transactions: it may be stopped and run again at any time, beside a server that serves.
     """
@@ -172,7 +172,7 @@ def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence
 
 
 def _take_numbers(connection: Connection, api_key_id: str, count: int) -> int:
-    """The first of `count` numbers that nobody else gets. Locks the key's row, so that numbers become visible in
+    """The first of ``count`` numbers that nobody else gets. Locks the key's row, so that numbers become visible in
     their order.
     """
     dialect = sqlite if is_sqlite(connection) else postgresql

@@ -1,7 +1,7 @@
 """Judgments and their embeddings, per API key.
 
-`seq` numbers the writes of one API key: a judgment that is written again gets a new number, so that whoever knows all
-up to a number has only the greater ones to read. What is deleted leaves no number: `generation` counts that.
+``seq`` numbers the writes of one API key: a judgment that is written again gets a new number, so that whoever knows all
+up to a number has only the greater ones to read. What is deleted leaves no number: ``generation`` counts that.
 """
 
 from sqlalchemy import BigInteger, Index

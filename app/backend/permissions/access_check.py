@@ -1,6 +1,6 @@
 """The check of access: may these users see these resources?
 
-The permission provider's word when one is in use; without one, `access.decide` judges by the backend's own data. No
+The permission provider's word when one is in use; without one, ``access.decide`` judges by the backend's own data. No
 transaction is held while the provider thinks.
 """
 
@@ -20,7 +20,7 @@ from app.contract.permission_call import Question
 from app.database.engine import reading
 
 _POLICY = DecisionPolicy(decision_ttl=0)
-"""The rules without a cap on answers: `expiresAt` tells when access itself ends."""
+"""The rules without a cap on answers: ``expiresAt`` tells when access itself ends."""
 
 Key = tuple[str, str, str]
 Judged = Mapping[Key, Verdict | None]
@@ -30,7 +30,7 @@ Judged = Mapping[Key, Verdict | None]
 def judge(backend: Backend, scope: Scope, questions: Sequence[Question], now: int) -> tuple[Judged, OwnDataView]:
     """The verdicts on questions about resources of one organization, and what the backend itself knows of them.
 
-    `now` is epoch milliseconds. Must not be called within a transaction.
+    ``now`` is epoch milliseconds. Must not be called within a transaction.
     """
     with reading(backend.engine) as connection:
         config = stored_config(connection, backend, scope.api_key_id)

@@ -1,6 +1,6 @@
 """The view of access that the backend's own data gives.
 
-The port that `access.decide` reads from, over the backend's tables: an organization entry is a membership, a folder
+The port that ``access.decide`` reads from, over the backend's tables: an organization entry is a membership, a folder
 or document entry is a grant to that user. Groups let nobody in here, and there are no context grants. Loaded for one
 batch of questions about one organization, in a fixed number of statements.
 """
@@ -36,7 +36,7 @@ from app.backend.storage import json_sets
 
 @dataclass(slots=True)
 class OwnDataView:
-    """An `AccessView` of one organization of one API key."""
+    """An ``AccessView`` of one organization of one API key."""
 
     revision: int = 0
     """The backend's data has none: it changes with every call."""

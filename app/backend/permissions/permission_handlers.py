@@ -1,7 +1,7 @@
 """Permissions: give and take them, and tell what users may do.
 
 A permission is an entry of the user on the resource, with a role and perhaps an end. What users may do is answered by
-`access_check`.
+``access_check``.
 """
 
 from collections.abc import Iterable, Sequence
@@ -60,7 +60,7 @@ def add_permissions(call: Call[AddPermissionsRequest], connection: Connection) -
 def give(connection: Connection, api_key_id: str, user_id: str, grants: Sequence[ResourceGrant], now: int) -> None:
     """All of the grants or none. What a user had on a resource before is replaced: role and end are those given now.
 
-    Raises `NotFound` naming the first resource that is not there.
+    Raises ``NotFound`` naming the first resource that is not there.
     """
     for organization_id, resources in _by_organization(grants):
         scope = Scope(api_key_id, organization_id)
@@ -177,7 +177,7 @@ def _by_level(places: Iterable[Place]) -> dict[str, list[str]]:
 
 
 def _require(connection: Connection, scope: Scope, resources: Iterable[ResourceReference]) -> None:
-    """Raises `NotFound` naming the first resource that is not there."""
+    """Raises ``NotFound`` naming the first resource that is not there."""
     wanted = _by_level(map(_place, resources))
     if not organization_exists(connection, scope):
         raise NotFound(f"{NO_ORGANIZATION} ({scope.organization_id})")

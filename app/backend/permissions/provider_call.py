@@ -16,8 +16,8 @@ import requests
 import structlog
 from urllib3.exceptions import HTTPError
 
-from app.backend.http.call import Sleep
 from app.backend.security.outgoing import at_most
+from app.clock import Sleep
 from app.contract import limits
 from app.contract.permission_call import Question
 
@@ -29,7 +29,7 @@ SOURCE = "getPermissions"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One answer. `expires_at` is epoch milliseconds."""
+    """One answer. ``expires_at`` is epoch milliseconds."""
 
     has_access: bool
     access_role: str | None = None
@@ -51,7 +51,7 @@ class Provider:
 
 
 class CallError(Exception):
-    """One try that brought no answer; the text is for the log and holds no secret. `is_silence`: there was no sign of
+    """One try that brought no answer; the text is for the log and holds no secret. ``is_silence``: there was no sign of
     life at all.
     """
 
@@ -67,8 +67,8 @@ def ask(
     sleep: Sleep,
     on_silence: Callable[[], None] = lambda: None,
 ) -> list[Verdict | None]:
-    """The verdict on each question, in order; None where there is none. `on_silence` is told when the last try brought
-    no sign of life.
+    """The verdict on each question, in order; None where there is none. ``on_silence`` is told when the last try
+    brought no sign of life.
 
     Once a call has failed for good the remaining questions are not asked: a provider that is down would hold up the
     caller for every one.
@@ -87,7 +87,7 @@ def ask(
 
 
 def _patiently(provider: Provider, call: Callable[[float], list[Verdict]], sleep: Sleep, ends: float) -> list[Verdict]:
-    """What a call brings that is told how many seconds it has. Raises `CallError`: the last one."""
+    """What a call brings that is told how many seconds it has. Raises ``CallError``: the last one."""
     log = structlog.stdlib.get_logger(__name__)
     failure = CallError("no time is left")
     for number in range(1, provider.tries + 1):

@@ -39,7 +39,7 @@ def document_exists(connection: Connection, scope: Scope, document_id: str) -> b
 
 
 def require_document(connection: Connection, scope: Scope, document_id: str) -> None:
-    """Raises `NotFound` unless the organization and the document are there."""
+    """Raises ``NotFound`` unless the organization and the document are there."""
     if not organization_exists(connection, scope):
         raise NotFound(f"data.organizationId: {NO_ORGANIZATION}")
     if not document_exists(connection, scope, document_id):

@@ -257,7 +257,7 @@ def _id_of(document: DocumentInput) -> str:
 
 def _access_type(document: DocumentInput) -> str | None:
     """The document's own access type, if one came along. The contract has another operation for it, but whoever sends
-    `restricted` here must not get something more open.
+    ``restricted`` here must not get something more open.
     """
     given = document.unknown_fields().get("accessType")
     return given if isinstance(given, str) and given in _ACCESS_TYPES else None

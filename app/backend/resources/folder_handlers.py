@@ -205,7 +205,7 @@ def _below(parent: _Place | None, parent_id: str, default_access_type: str) -> _
 def _parents_first(folders: Iterable[str], parents: dict[str, str], there: dict[str, _Place]) -> Iterable[str]:
     """Those of the new folders whose way up leads to the top or to a folder that is there, parents before children.
 
-    Reads `there` as it grows: a parent that was refused has no children. Circles and what hangs below a missing
+    Reads ``there`` as it grows: a parent that was refused has no children. Circles and what hangs below a missing
     parent never come up.
     """
     children: dict[str, list[str]] = {}
@@ -239,7 +239,8 @@ def _new_row(
 
 
 def _subtree(connection: Connection, scope: Scope, top: str, depth: int) -> Iterable[FolderRow]:
-    """The folder `top` (all folders at the top of the tree for `TOP`) and what lies at most `depth` levels below."""
+    """The folder ``top`` (all folders at the top of the tree for ``TOP``) and what lies at most ``depth`` levels
+    below."""
     columns = (
         FOLDER.c.folder_id,
         FOLDER.c.parent_folder_id,
@@ -265,7 +266,7 @@ def _subtree(connection: Connection, scope: Scope, top: str, depth: int) -> Iter
 
 
 def _nested(rows: list[FolderRow], organization_id: str, top: str, depth: int) -> list[dict[str, object]]:
-    """The folders as a forest. Where `depth` cut it off, `subFolders` is left out rather than shown empty."""
+    """The folders as a forest. Where ``depth`` cut it off, ``subFolders`` is left out rather than shown empty."""
     wires = {row.folder_id: _to_wire(row, organization_id) for row in rows}
     lowest = len(json_sets.load_list(next(row for row in rows if row.folder_id == top).ancestors)) if top != TOP else 0
     lowest += depth

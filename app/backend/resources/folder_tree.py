@@ -37,7 +37,7 @@ class MoveError(ValueError):
 
 @dataclass(slots=True)
 class Node:
-    """One folder. `ancestors` has the topmost first."""
+    """One folder. ``ancestors`` has the topmost first."""
 
     folder_id: str
     parent_id: str
@@ -87,7 +87,7 @@ class FolderTree:
                 self._keep(row)
 
     def move(self, folder_id: str, parent_id: str) -> None:
-        """Hangs a folder, with what was loaded below it, under another parent. Raises `MoveError`."""
+        """Hangs a folder, with what was loaded below it, under another parent. Raises ``MoveError``."""
         node = self.nodes[folder_id]
         if parent_id == node.parent_id:
             return
@@ -198,7 +198,7 @@ class _Heights:
         self._change(parent_id, 0, height)
 
     def _change(self, folder_id: str, before: int, after: int) -> None:
-        """A child of the folder was as high as `before` and now is as `after`; 0 for none."""
+        """A child of the folder was as high as ``before`` and now is as ``after``; 0 for none."""
         while folder_id in self._nodes and before != after:
             heights = self._of_children.setdefault(folder_id, Counter())
             if before:

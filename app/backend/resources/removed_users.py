@@ -37,7 +37,7 @@ def welcome(connection: Connection, scope: Scope, user_ids: Iterable[str]) -> No
 def out_of_reach(
     connection: Connection, scope: Scope, told: Mapping[str, Iterable[str]], now: int
 ) -> frozenset[tuple[str, str]]:
-    """The pairs of document and user, of those in `told`, that are not to be told to each other."""
+    """The pairs of document and user, of those in ``told``, that are not to be told to each other."""
     wanted = {user_id for users in told.values() for user_id in users}
     whose = REMOVED_USER.c.user_id.in_(json_sets.texts(connection, wanted))
     removed = set(connection.scalars(select(REMOVED_USER.c.user_id).where(within(REMOVED_USER, scope), whose)))

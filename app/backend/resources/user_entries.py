@@ -16,7 +16,7 @@ from app.backend.storage import json_sets
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One level: `container_id` names the folder or document and is empty for the organization."""
+    """One level: ``container_id`` names the folder or document and is empty for the organization."""
 
     level: str
     container_id: str
@@ -104,7 +104,7 @@ def insert_rows(connection: Connection, rows: list[Writable]) -> None:
 
 
 def update_rows(connection: Connection, rows: list[Writable]) -> None:
-    """Writes role, expiry and payload of entries that exist; `rows` are as `row` makes them."""
+    """Writes role, expiry and payload of entries that exist; ``rows`` are as ``row`` makes them."""
     if not rows:
         return
     keys = ("api_key_id", "organization_id", "level", "container_id", "user_id")
@@ -124,7 +124,7 @@ def to_wire(
 ) -> dict[str, object]:
     """An entry as Get Users tells it: the user's metadata as it came, the id and the role.
 
-    `expiresAt` is in epoch seconds and comes only where access was given for a time.
+    ``expiresAt`` is in epoch seconds and comes only where access was given for a time.
     """
     wire = {**payload, "userId": user_id}
     if access_role is not None:

@@ -34,7 +34,7 @@ class ForbiddenAddressError(OSError):
 
 
 def is_public_address(address: str) -> bool:
-    """Whether `address` is one of the internet at large: not loopback, private, link-local, multicast or reserved."""
+    """Whether ``address`` is one of the internet at large: not loopback, private, link-local, multicast or reserved."""
     ip: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
@@ -69,7 +69,7 @@ def names_private_host(url: str) -> bool:
 
 
 def check_url(url: str, field: str, *, allow_private: bool) -> None:
-    """Raises `InvalidArgument` about `field` for a URL that this server would not call. The empty one is none."""
+    """Raises ``InvalidArgument`` about ``field`` for a URL that this server would not call. The empty one is none."""
     if not url:
         return
     if "@" in urlsplit(url).netloc:
@@ -79,7 +79,8 @@ def check_url(url: str, field: str, *, allow_private: bool) -> None:
 
 
 def check_token(token: str, field: str) -> None:
-    """Raises `InvalidArgument` about `field` for a token that fits no header: it would be cut, changed or dangerous."""
+    """Raises ``InvalidArgument`` about ``field`` for a token that fits no header: it would be cut, changed or
+    dangerous."""
     if not all("!" <= character <= "~" for character in token):
         raise InvalidArgument(f"{field}: must be printable ASCII without spaces")
 
@@ -96,7 +97,7 @@ def open_session(*, allow_private: bool) -> requests.Session:
 
 
 class Watch:
-    """The connections that were made or used within `at_most`."""
+    """The connections that were made or used within ``at_most``."""
 
     def __init__(self) -> None:
         self.was_cut = False
@@ -149,10 +150,10 @@ def at_most(seconds: float) -> Iterator[Watch]:
 
 
 def addresses_of(host: str, port: int, patience: object) -> list[str]:
-    """The addresses that the name has, each once. `patience`: seconds, or anything else for the system's own.
+    """The addresses that the name has, each once. ``patience``: seconds, or anything else for the system's own.
 
     The system's resolver knows no timeout: it is asked from a thread, which is left alone when it takes too long.
-    Raises `TimeoutError` then, and what `socket.getaddrinfo` raises.
+    Raises ``TimeoutError`` then, and what ``socket.getaddrinfo`` raises.
     """
     answer: Future[list[str]] = Future()
 
@@ -173,7 +174,7 @@ _MOST_ADDRESSES = 4
 
 
 class _Connection(HTTPConnection):
-    """Made to addresses that were looked at, and cut by a `Watch`."""
+    """Made to addresses that were looked at, and cut by a ``Watch``."""
 
     public_only: ClassVar[bool] = False
 

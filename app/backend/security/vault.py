@@ -47,13 +47,13 @@ class Seal:
         self._entropy = entropy
 
     def close(self, text: str, context: str) -> str:
-        """`text`, encrypted: URL-safe and without padding."""
+        """``text``, encrypted: URL-safe and without padding."""
         nonce = self._entropy.randbytes(_NONCE)
         sealed = nonce + self._cipher.encrypt(nonce, text.encode(), context.encode())
         return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
     def open(self, sealed: str, context: str) -> str:
-        """The text that was sealed for `context`. Raises `UnreadableSecretError`."""
+        """The text that was sealed for ``context``. Raises ``UnreadableSecretError``."""
         try:
             raw = base64.b64decode(sealed.encode("ascii") + b"=" * (-len(sealed) % 4), altchars=b"-_", validate=True)
             return self._cipher.decrypt(raw[:_NONCE], raw[_NONCE:], context.encode()).decode()
@@ -76,17 +76,17 @@ class Vault:
         return hmac.new(self._hash_key, token.encode("utf-8", "surrogatepass"), sha256).hexdigest()
 
     def matches(self, fingerprint: str, token: str) -> bool:
-        """Whether `fingerprint` is that of `token`; takes the same time either way."""
+        """Whether ``fingerprint`` is that of ``token``; takes the same time either way."""
         return hmac.compare_digest(fingerprint, self.fingerprint(token))
 
 
 def open_vault(settings: SelfHostedBackendSettings, entropy: random.Random) -> Vault:
-    """The vault of these settings. Raises `SecretKeyError` when there is no usable key."""
+    """The vault of these settings. Raises ``SecretKeyError`` when there is no usable key."""
     return Vault(_secret_key(settings), entropy)
 
 
 def check_secret_key(engine: Engine, vault: Vault) -> None:
-    """Makes sure that this database was written with this vault's key. Raises `SecretKeyError`."""
+    """Makes sure that this database was written with this vault's key. Raises ``SecretKeyError``."""
     name, known = "secret_key", "the right key"
     with writing(engine) as connection:
         sealed = connection.scalar(select(KEY_CHECK.c.sealed).where(KEY_CHECK.c.name == name))
@@ -127,7 +127,7 @@ def _read_key(path: Path) -> bytes:
 
 
 def _key_beside(path: Path) -> bytes:
-    """The key in `path`, made first where there is none. Of several processes at once, one makes it and all read the
+    """The key in ``path``, made first where there is none. Of several processes at once, one makes it and all read the
     same.
     """
     if not path.exists():

@@ -16,7 +16,7 @@ from app.database.engine import is_sqlite
 
 
 def texts(connection: Connection, values: Iterable[str]) -> Select[str]:
-    """`values` as a subquery of one column, for `column.in_(…)`."""
+    """``values`` as a subquery of one column, for ``column.in_(…)``."""
     return _rows(connection, values, Text)
 
 
@@ -26,7 +26,7 @@ def integers(connection: Connection, values: Iterable[int]) -> Select[int]:
 
 
 def among(connection: Connection, one: ColumnElement[str], values: Iterable[str]) -> ColumnElement[bool]:
-    """Whether a column of few different values, as the folder that a document lies in, is one of `values`.
+    """Whether a column of few different values, as the folder that a document lies in, is one of ``values``.
 
     PostgreSQL takes it for granted that every row of a join has its match, and reads through all of them to find it; of
     a comparison with an array it knows better.

@@ -1,6 +1,6 @@
 """Pages of rows, read in either order by index alone.
 
-Pages follow keys: the row that the page before ended with is compared as a whole (`(time, id) < (…)`), which both
+Pages follow keys: the row that the page before ended with is compared as a whole (``(time, id) < (…)``), which both
 databases answer from an index that ends in these columns.
 """
 
@@ -31,20 +31,20 @@ HEAVIEST_ANSWER = 32 * 1024 * 1024
 
 
 def page_rows(asked: int | None) -> int:
-    """How many rows a page has for this `pageSize`: whoever asks for more than there are on any page gets that many,
+    """How many rows a page has for this ``pageSize``: whoever asks for more than there are on any page gets that many,
     and a token.
     """
     return min(limits.PAGE_SIZE_DEFAULT if asked is None else asked, limits.PAGE_SIZE_MAX)
 
 
 def payload_weight(row: Any) -> int:
-    """Bytes that a row weighs whose text is its `payload`, or near to it; 0 for one that has none."""
+    """Bytes that a row weighs whose text is its ``payload``, or near to it; 0 for one that has none."""
     return len(getattr(row, "payload", None) or "")
 
 
 def cut(rows: Iterable[RowT], size: int, weight: Callable[[RowT], int] | None = None) -> tuple[list[RowT], bool]:
-    """Those of the rows that make the page, and whether more follow: `size` at most, and no more than weigh
-    `HEAVIEST_PAGE` together, but at least one. What is not needed is not fetched.
+    """Those of the rows that make the page, and whether more follow: ``size`` at most, and no more than weigh
+    ``HEAVIEST_PAGE`` together, but at least one. What is not needed is not fetched.
     """
     weigh = payload_weight if weight is None else weight
     page: list[RowT] = []
@@ -58,8 +58,8 @@ def cut(rows: Iterable[RowT], size: int, weight: Callable[[RowT], int] | None = 
 
 
 def whole(rows: Iterable[RowT], narrower: str, weight: Callable[[RowT], int] | None = None) -> list[RowT]:
-    """All of the rows, for what has no pages. Raises `ResourceExhausted` where they weigh more than `HEAVIEST_ANSWER`;
-    `narrower` says how to ask for less.
+    """All of the rows, for what has no pages. Raises ``ResourceExhausted`` where they weigh more than
+    ``HEAVIEST_ANSWER``; ``narrower`` says how to ask for less.
     """
     weigh = payload_weight if weight is None else weight
     found: list[RowT] = []
@@ -84,7 +84,7 @@ class Page:
     order: Order = "asc"
 
     def of(self, query: Select[Any]) -> Select[Any]:
-        """This page of `query`, and one row more that tells whether another page follows."""
+        """This page of ``query``, and one row more that tells whether another page follows."""
         if self.after is not None:
             values = [
                 literal(int(text) if isinstance(key.type, Integer) else text)
@@ -97,7 +97,7 @@ class Page:
     def of_any(
         self, connection: Connection, query: Select[Any], column: Column[Any], values: Sequence[str]
     ) -> Select[Any]:
-        """This page of those rows of `query` in which `column` is one of `values`.
+        """This page of those rows of ``query`` in which ``column`` is one of ``values``.
 
         A page for each value is read from its own stretch of the index, then merged: rare values are found at once
         among millions of others, and common ones need not all be sorted.
@@ -112,7 +112,7 @@ class Page:
         return self._sorted(select(together), tuple(together.c[key.name] for key in self.keys))
 
     def cut(self, rows: Iterable[RowT], weight: Callable[[RowT], int] | None = None) -> tuple[list[RowT], bool]:
-        """Those of the rows that make the page (see `cut`)."""
+        """Those of the rows that make the page (see ``cut``)."""
         return cut(rows, self.size, weight)
 
     def position(self, row: Row[Any]) -> list[str]:
@@ -126,7 +126,8 @@ class Page:
 
 
 def among(connection: Connection, column: ColumnElement[Any], values: Iterable[str]) -> ColumnElement[bool]:
-    """Whether `column` is one of `values`, whatever their number: a filter that keeps the order of an index scan."""
+    """Whether ``column`` is one of ``values``, whatever their number: a filter that keeps the order of an index
+    scan."""
     if is_sqlite(connection):
         return column.in_(json_sets.texts(connection, values))
     return column == any_(literal(list(values), ARRAY(Text)))

@@ -2,7 +2,7 @@
 
 Tokens are JWTs. Signatures over the results of a permission-provider answer are JWS (RFC 7515) with the payload
 detached and unencoded (RFC 7797), because whoever checks has the results already. Both carry the id of their key; the
-`typ` in their headers keeps the one from being taken for the other.
+``typ`` in their headers keeps the one from being taken for the other.
 """
 
 import json
@@ -32,8 +32,8 @@ class TokenSubject:
 def signed_token(
     key: SigningKey, subject: TokenSubject, *, issuer: str, api_key_id: str, token_id: str, now: int
 ) -> str:
-    """A JWT, valid from `now` (epoch milliseconds) for 48 hours. Claims of our own are called as the request calls
-    them; what was not given is left out, except `isAdmin`.
+    """A JWT, valid from ``now`` (epoch milliseconds) for 48 hours. Claims of our own are called as the request calls
+    them; what was not given is left out, except ``isAdmin``.
     """
     issued = now // 1000
     claims: dict[str, object] = {
@@ -54,7 +54,7 @@ def signed_token(
 
 
 def signature(key: SigningKey, permissions: Sequence[object], now: int) -> str:
-    """`<header>..<signature>` over `canonical_json(permissions)`. The header tells when it was made (`iat`)."""
+    """``<header>..<signature>`` over ``canonical_json(permissions)``. The header tells when it was made (``iat``)."""
     headers = {"kid": key.key_id, "typ": SIGNATURE_TYPE, "iat": now // 1000}
     return PyJWS().encode(
         canonical_json(permissions), key.private, algorithm=ALGORITHM, headers=headers, is_payload_detached=True

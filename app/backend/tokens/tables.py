@@ -16,7 +16,7 @@ class SigningKeyRow(BackendTable, table=True):
     api_key_id: str = Field(primary_key=True)
     key_id: str = Field(primary_key=True)
     public_key: str
-    """URL-safe base64 without padding, as `x` of a JWK."""
+    """URL-safe base64 without padding, as ``x`` of a JWK."""
     private_sealed: str
     """Empty once retired: nothing is signed with it any more."""
     created_at: int = Field(sa_type=BigInteger)

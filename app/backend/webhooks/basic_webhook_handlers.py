@@ -45,7 +45,7 @@ def update_webhook_config(call: Call[UpdateWebhookConfigRequest], connection: Co
 
 
 def check_public_key(text: str, field: str) -> None:
-    """Raises `InvalidArgument` about `field` unless the text is empty or a key to encrypt for."""
+    """Raises ``InvalidArgument`` about ``field`` unless the text is empty or a key to encrypt for."""
     if text:
         try:
             parse_public_key(text)

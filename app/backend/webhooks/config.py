@@ -46,7 +46,7 @@ _UNSET: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class BasicConfig:
-    """Basic webhooks of an API key. `stored` is by wire name and lacks what was never set."""
+    """Basic webhooks of an API key. ``stored`` is by wire name and lacks what was never set."""
 
     in_use: bool = False
     stored: dict[str, Any] = field(default_factory=dict)

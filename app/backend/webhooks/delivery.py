@@ -15,7 +15,6 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from app.backend.http.call import Clock, Sleep
 from app.backend.http.dispatch import one_writer
 from app.backend.ids import new_id
 from app.backend.security.vault import Vault
@@ -28,6 +27,7 @@ from app.backend.webhooks.schedule import fails_for_days, next_attempt, pause
 from app.backend.webhooks.sender import Outcome, Send
 from app.backend.webhooks.targets import Target, load_target
 from app.backend.webhooks.turns import Turns
+from app.clock import Clock, Sleep
 from app.database.engine import reading, writing
 from app.database.trouble import cause_of
 
@@ -60,7 +60,7 @@ class _Turn:
 
 @dataclass(kw_only=True)
 class Worker:
-    """One worker, for one thread. `send` must be over well within a minute."""
+    """One worker, for one thread. ``send`` must be over well within a minute."""
 
     engine: Engine
     vault: Vault
@@ -73,7 +73,7 @@ class Worker:
     _tidied_at: int = field(default=0, init=False)
 
     def run(self, stop: Event) -> None:
-        """Works until `stop` is set; what is being sent then is finished first."""
+        """Works until ``stop`` is set; what is being sent then is finished first."""
         while not stop.is_set():
             with self.turns.looking:
                 queue = self._next_queue(stop)
@@ -171,8 +171,8 @@ class Worker:
         return False
 
     def _keep_pace(self, turn: _Turn, target: Target) -> None:
-        """Waits until a call is one of at most `rate_limit` within a second, also by the receiver's clock: from the end
-        of one call to the beginning of the one so many after it.
+        """Waits until a call is one of at most ``rate_limit`` within a second, also by the receiver's clock: from the
+        end of one call to the beginning of the one so many after it.
         """
         if target.rate_limit is not None and len(turn.ends) >= target.rate_limit:
             wait = turn.ends[-target.rate_limit] + _WINDOW_MS - self._now()
@@ -214,7 +214,7 @@ class Worker:
         self._record(record)
 
     def _record(self, record: Callable[[Connection], None]) -> None:
-        """Runs `record` in a transaction, patiently: what is not recorded is sent again."""
+        """Runs ``record`` in a transaction, patiently: what is not recorded is sent again."""
         for nap in _NAPS_S:
             try:
                 with writing(self.engine) as connection:
@@ -248,7 +248,7 @@ class Worker:
 
 
 def run_workers(make: Callable[[], Worker], number: int, stop: Event) -> None:
-    """Runs so many workers, each in a thread, until `stop` is set and they are done."""
+    """Runs so many workers, each in a thread, until ``stop`` is set and they are done."""
     threads = start_workers(make, number, stop)
     # In pieces, so that the signals that set `stop` are heard.
     while not stop.wait(0.5):

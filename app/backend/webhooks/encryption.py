@@ -25,7 +25,7 @@ class PublicKeyError(ValueError):
 
 
 def parse_public_key(text: str) -> RSAPublicKey:
-    """The RSA key in PEM, or in base64 of DER. Raises `PublicKeyError`."""
+    """The RSA key in PEM, or in base64 of DER. Raises ``PublicKeyError``."""
     try:
         if "-----BEGIN" in text:
             key = load_pem_public_key(text.encode())
@@ -39,7 +39,7 @@ def parse_public_key(text: str) -> RSAPublicKey:
 
 
 def encrypt(body: bytes, public_key: RSAPublicKey, entropy: random.Random) -> str:
-    """`body` for the owner of the key, as a compact JWE."""
+    """``body`` for the owner of the key, as a compact JWE."""
     key, iv = entropy.randbytes(_KEY), entropy.randbytes(_IV)
     sealed_key = public_key.encrypt(key, OAEP(mgf=MGF1(SHA256()), algorithm=SHA256(), label=None))
     header = _base64url(_HEADER)

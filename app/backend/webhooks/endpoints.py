@@ -23,7 +23,7 @@ _TABLE = WEBHOOK_ENDPOINT.c
 
 @dataclass(slots=True, kw_only=True)
 class Endpoint:
-    """One endpoint. `created_at` and `updated_at` are epoch milliseconds."""
+    """One endpoint. ``created_at`` and ``updated_at`` are epoch milliseconds."""
 
     endpoint_id: str
     url: str
@@ -86,7 +86,7 @@ def count_endpoints(connection: Connection, api_key_id: str) -> int:
 def page_of_endpoints(
     connection: Connection, api_key_id: str, position: tuple[int, str] | None, size: int, *, backwards: bool
 ) -> list[Endpoint]:
-    """Those after `position` (a time of creation and an id), or before it, counted from there."""
+    """Those after ``position`` (a time of creation and an id), or before it, counted from there."""
     order = tuple_(_TABLE.created_at, _TABLE.endpoint_id)
     query = select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id).limit(size)
     if position is not None:
@@ -97,7 +97,7 @@ def page_of_endpoints(
 
 
 def has_uid(connection: Connection, api_key_id: str, uid: str) -> str | None:
-    """The id of the endpoint with this `uid`."""
+    """The id of the endpoint with this ``uid``."""
     query = select(_TABLE.endpoint_id).where(_TABLE.api_key_id == api_key_id, _TABLE.uid == uid)
     return connection.scalar(query)
 

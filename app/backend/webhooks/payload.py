@@ -1,7 +1,7 @@
 """The payload: what does a webhook tell?
 
-An event is kept as one JSON object, whole. What a target gets of it is made when it is sent: `raw` is what happened,
-`processed` is what to show to whom. Both have the form that Standard Webhooks suggests: type, timestamp, data.
+An event is kept as one JSON object, whole. What a target gets of it is made when it is sent: ``raw`` is what happened,
+``processed`` is what to show to whom. Both have the form that Standard Webhooks suggests: type, timestamp, data.
 """
 
 import base64
@@ -36,7 +36,7 @@ _CHOICES = frozenset({"status", "priority"})
 
 @dataclass(frozen=True, slots=True)
 class Wrapping:
-    """How a target wants its bodies. Encrypted goes before encoded; `protects` leaves out whatever
+    """How a target wants its bodies. Encrypted goes before encoded; ``protects`` leaves out whatever
     people wrote, and all of a user but the id.
     """
 
@@ -47,7 +47,7 @@ class Wrapping:
 
 
 def payload_of(event: Event, api_key_id: str, now: int, told: Sequence[str]) -> dict[str, object]:
-    """The event as it is kept. `told` are the users whom it concerns."""
+    """The event as it is kept. ``told`` are the users whom it concerns."""
     raw: dict[str, object] = {
         "organizationId": event.organization_id,
         "documentId": event.document_id,
@@ -74,7 +74,7 @@ def payload_of(event: Event, api_key_id: str, now: int, told: Sequence[str]) -> 
 
 def channels_of(event: Event) -> frozenset[str]:
     """The channels that an event goes out on: its organization's, its document's, and those that the thread's own
-    `context.channels` lists.
+    ``context.channels`` lists.
     """
     context = event.annotation.get("context")
     listed = context.get("channels") if isinstance(context, dict) else None
@@ -85,7 +85,7 @@ def channels_of(event: Event) -> frozenset[str]:
 def body_of(
     message_type: str, payload: Mapping[str, Any], form: Form, wrapping: Wrapping, entropy: random.Random
 ) -> bytes:
-    """The body that is sent. Raises `PublicKeyError` when there is no usable key to encrypt with."""
+    """The body that is sent. Raises ``PublicKeyError`` when there is no usable key to encrypt with."""
     raw = dict(payload["raw"])
     if wrapping.protects:
         raw = _protected(raw, _OF_EVENT)
@@ -131,7 +131,7 @@ _PLACES = ("organizationId", "documentId", "locationId", "annotationId", "editor
 
 
 def _protected(told: Mapping[str, Any], plain: Collection[str]) -> dict[str, object]:
-    """Ids, kinds and times: the fields `plain`, of users and choices the id, and the same of the parts."""
+    """Ids, kinds and times: the fields ``plain``, of users and choices the id, and the same of the parts."""
     kept: dict[str, object] = {}
     for name, value in told.items():
         if name in plain:

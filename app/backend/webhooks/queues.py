@@ -26,7 +26,7 @@ _TRIES = 3
 """Of the API keys for which something is due: another process may have been there first."""
 
 Choose = Callable[[Sequence[Waiting]], Sequence[str]]
-"""Which of the API keys have a turn, in order (see `turns`)."""
+"""Which of the API keys have a turn, in order (see ``turns``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A delivery to be tried. `payload` is JSON."""
+    """A delivery to be tried. ``payload`` is JSON."""
 
     message_id: str
     type: str
@@ -61,7 +61,7 @@ class Tried:
 
 
 def claim(engine: Engine, holder: str, now: int, choose: Choose) -> Queue | None:
-    """A queue that something is due in, leased to `holder`; None when there is none for which it may be.
+    """A queue that something is due in, leased to ``holder``; None when there is none for which it may be.
 
     Of an API key's queues the one that has waited for a worker for longest, those that failed last after the others.
     """
@@ -140,7 +140,7 @@ def record_failure(
     next_at: int | None,
     first_failed_at: int,
 ) -> None:
-    """The attempt failed; the next one is at `next_at`, or never."""
+    """The attempt failed; the next one is at ``next_at``, or never."""
     values = {
         "state": "failed" if next_at is None else "waiting",
         "due_at": next_at,
@@ -161,7 +161,7 @@ def hold(connection: Connection, queue: Queue) -> bool:
 def release(
     connection: Connection, queue: Queue, *, not_before: int, failures: int, delivered_at: int, parked: bool
 ) -> None:
-    """Gives a held queue back. `parked`: there is nobody to send to, until `outbox.wake`."""
+    """Gives a held queue back. ``parked``: there is nobody to send to, until ``outbox.wake``."""
     first = (
         select(_DELIVERY.due_at)
         .where(*_in_queue(queue), _DELIVERY.due_at.is_not(None))

@@ -27,15 +27,15 @@ DISABLED_AFTER = timedelta(days=2)
 """An endpoint to which nothing got through for less than that is not disabled when a message is given up."""
 
 LONGEST_WISH = timedelta(days=1)
-"""A receiver's `Retry-After` is heeded up to here."""
+"""A receiver's ``Retry-After`` is heeded up to here."""
 
 _LONGEST_PAUSE_S = 300
 
 
 def next_attempt(attempts: int, now: int, first_failed_at: int, asked_s: float, entropy: random.Random) -> int | None:
-    """When to try again after `attempts` failed ones, in epoch milliseconds; None: never.
+    """When to try again after ``attempts`` failed ones, in epoch milliseconds; None: never.
 
-    `asked_s` is what the receiver asked for, in seconds.
+    ``asked_s`` is what the receiver asked for, in seconds.
     """
     if attempts > len(DELAYS) or now - first_failed_at >= PATIENCE.total_seconds() * 1000:
         return None
@@ -44,7 +44,7 @@ def next_attempt(attempts: int, now: int, first_failed_at: int, asked_s: float, 
 
 
 def fails_for_days(now: int, first_failed_at: int, delivered_at: int) -> bool:
-    """Whether nothing got through since `first_failed_at`, and that is long ago; all in epoch milliseconds."""
+    """Whether nothing got through since ``first_failed_at``, and that is long ago; all in epoch milliseconds."""
     return delivered_at < first_failed_at and now - first_failed_at >= DISABLED_AFTER.total_seconds() * 1000
 
 

@@ -21,7 +21,7 @@ _ALWAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it went. `problem` is empty when the receiver took the message, and never holds a secret."""
+    """How it went. ``problem`` is empty when the receiver took the message, and never holds a secret."""
 
     problem: str = ""
     status_code: int | None = None
@@ -40,7 +40,7 @@ Send = Callable[[str, Mapping[str, str], bytes], Outcome]
 
 
 def open_sender(*, allow_private: bool, timeout: float) -> Send:
-    """A sender for one thread. `timeout` (seconds) is for a call as a whole."""
+    """A sender for one thread. ``timeout`` (seconds) is for a call as a whole."""
     session = open_session(allow_private=allow_private)
 
     def send(url: str, headers: Mapping[str, str], body: bytes) -> Outcome:

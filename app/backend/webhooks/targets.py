@@ -35,7 +35,7 @@ class Target:
         return bool(self.secret)
 
     def request(self, due: Due, moment: datetime, entropy: random.Random) -> tuple[Mapping[str, str], bytes]:
-        """Headers and body. Raises `PublicKeyError` when there is no usable key to encrypt with."""
+        """Headers and body. Raises ``PublicKeyError`` when there is no usable key to encrypt with."""
         body = body_of(due.type, orjson.loads(due.payload), self.form, self.wrapping, entropy)
         if self.secret:
             return signed_headers(self.secret, due.message_id, moment, body), body

@@ -15,7 +15,7 @@ _REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An API key for which something is due. `failed`: nothing of it but where sending has failed last."""
+    """An API key for which something is due. ``failed``: nothing of it but where sending has failed last."""
 
     api_key_id: str
     failed: bool
@@ -57,7 +57,7 @@ class Turns:
             self.over.set()
 
     def begin(self, api_key_id: str) -> None:
-        """A turn of this API key begins; it goes on in `of`."""
+        """A turn of this API key begins; it goes on in ``of``."""
         with self._lock:
             self._busy[api_key_id] += 1
             self._number += 1

@@ -19,7 +19,7 @@ _IPV6_SITE = 64
 
 
 def count_attempt(backend: Backend, address: str, now: int) -> None:
-    """Notes an attempt at `now` (epoch milliseconds). Raises `TooManyRequests` when there were too many within the
+    """Notes an attempt at ``now`` (epoch milliseconds). Raises ``TooManyRequests`` when there were too many within the
     hour.
     """
     counted = counted_address(address)

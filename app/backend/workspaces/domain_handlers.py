@@ -57,8 +57,8 @@ def _add(connection: Connection, api_key_id: str, given: Iterable[str]) -> Itera
 
 
 def stripped_domain(text: str, field: str) -> str:
-    """`https://www.Acme.example/` as `acme.example`: lower case, without protocol and `www.`, in ASCII. A leading `*.`
-    and a port stay. Raises `InvalidArgument` naming `field` for what is no domain.
+    """``https://www.Acme.example/`` as ``acme.example``: lower case, without protocol and ``www.``, in ASCII. A
+    leading ``*.`` and a port stay. Raises ``InvalidArgument`` naming ``field`` for what is no domain.
     """
     rest = _PROTOCOL.sub("", text.strip()).removesuffix("/")
     wildcard = rest.startswith("*.")

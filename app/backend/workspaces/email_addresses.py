@@ -18,13 +18,13 @@ class EmailAddress(NamedTuple):
     key: str
     """The address in lower case: what an owner is known by."""
     local_part: str
-    """What stands before the `@`, as given."""
+    """What stands before the ``@``, as given."""
 
 
 def owner_address(text: str) -> EmailAddress:
-    """The address in `text`. Raises `InvalidArgument` when it is none, or one that is made to be thrown away.
+    """The address in ``text``. Raises ``InvalidArgument`` when it is none, or one that is made to be thrown away.
 
-    No name server is asked. Addresses under `.test` are let through: this server also runs trials.
+    No name server is asked. Addresses under ``.test`` are let through: this server also runs trials.
     """
     try:
         valid = validate_email(text, check_deliverability=False, test_environment=True)

@@ -143,7 +143,7 @@ def _owner(connection: Connection, email: EmailAddress) -> Row[str, str] | None:
 
 
 def _check_further_workspace(connection: Connection, email: EmailAddress, owner: Row[str, str]) -> None:
-    """Whether this owner may have another workspace. Raises `ResourceExhausted` or `PermissionDenied`."""
+    """Whether this owner may have another workspace. Raises ``ResourceExhausted`` or ``PermissionDenied``."""
     number = connection.scalar(select(func.count()).select_from(WORKSPACE).where(WORKSPACE.c.email_key == email.key))
     if (number or 0) >= limits.WORKSPACES_PER_EMAIL:
         raise ResourceExhausted(f"the email already owns {number} workspaces, the most that one may own")
@@ -210,7 +210,7 @@ def _insert_auth_token(
 
 
 def _own_api_key(call: Call[GetAuthTokensRequest] | Call[ResetAuthTokenRequest], connection: Connection) -> str:
-    """The API key asked for, if it is one of this workspace's. Raises `NotFound`."""
+    """The API key asked for, if it is one of this workspace's. Raises ``NotFound``."""
     found = connection.scalar(
         select(API_KEY.c.api_key_id).where(
             API_KEY.c.api_key_id == call.request.api_key, API_KEY.c.workspace_id == call.principal.workspace_id
@@ -247,7 +247,7 @@ def _workspace(backend: Backend, connection: Connection, workspace_id: str) -> M
 
 
 def _default_key_name(email: EmailAddress, key_type: str) -> str:
-    """`Ada Test API Key` for ada@…: from the address, not from the owner's name."""
+    """``Ada Test API Key`` for ada@…: from the address, not from the owner's name."""
     local_part = email.local_part
     return f"{local_part[:1].upper()}{local_part[1:]} {_KEY_KIND[key_type]} API Key"
 
