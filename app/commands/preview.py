@@ -255,7 +255,7 @@ def _object_to_json(shown: Shown) -> dict[str, object]:
         "it": dict(shown.value),
         "rules": [
             {
-                "rule": int(line.rule) if line.rule else None,
+                "rule": int(line.rule) if line.rule.isdecimal() else line.rule or None,
                 "kind": line.kind,
                 "record": None if line.record is None else dict(line.record),
                 "reason": line.reason,

@@ -151,7 +151,7 @@ class PreviewedSource:
     def shown(self) -> Sequence[Shown]:
         """The objects to be seen, as far as they were found."""
         for one in self._shown.values():
-            one.lines.sort(key=lambda line: int(line.rule or 0))
+            one.lines.sort(key=lambda line: (len(line.rule), line.rule))
             _mark_those_that_win(one.lines)
         return list(self._shown.values())
 
@@ -161,7 +161,7 @@ class PreviewedSource:
         for step in reading:
             if type(step) is Found:
                 self.kinds[step.record.kind] += 1
-                if step.origin is None or not step.origin.rule:
+                if not self.counts:
                     self._look_at(step)
             elif type(step) is Malformed:
                 self.malformed += 1
@@ -173,12 +173,12 @@ class PreviewedSource:
             yield step
 
     def _look_at(self, found: Found) -> None:
-        """A record that no rule made."""
+        """A record of a source at whose rules nobody may look, if it has any."""
         fields = object_from_record(found.record)
         origin = None if found.origin is None else found.origin.object
         shown = self._show(origin, found.place, fields, {})
         if shown is not None:
-            shown.add(_line("", Made(found.record)))
+            shown.add(_line("" if found.origin is None else found.origin.rule, Made(found.record)))
 
     def _show(
         self, thing: ObjectId | None, place: str, value: Mapping[str, object], seen: Mapping[str, object] | None = None

@@ -250,6 +250,9 @@ def test_without_the_library_the_extra_is_named_once() -> None:
         "rule = {'from': 'a', 'when': 'it.a', 'each': 'members', 'user': user}\n"
         "try: TypeAdapter(RuleList).validate_python([rule, rule])\n"
         "except ValidationError as error: print([one['msg'] for one in error.errors()])\n"
+        # A source without rules needs none of it.
+        "from app.directory.mapping.rules import Rules\n"
+        "assert not Rules(()).all\n"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "rules need the package cel-expr-python: pip install 'usher[mapping]'" in told.stdout

@@ -2,11 +2,12 @@
 
 import pytest
 
+from app.access.records import Membership, User
 from app.directory.connector import DirectoryObject
 from app.directory.contract_suite import read
 from app.directory.mapping.source import MappedSource
 from app.directory.preview import MASKED, MOST_LINES, Choice, PreviewedSource, Shown, masked
-from app.directory.source import End, ObjectId, Verdict
+from app.directory.source import EVERYTHING, End, Found, ObjectId, Origin, Reading, ReadRequest, Verdict
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
 
 RULES = """
@@ -120,3 +121,25 @@ def test_what_looks_like_a_secret_is_masked_at_any_depth(name: str) -> None:
 @pytest.mark.parametrize("name", ["mail", "department", "keynote", "opinion", "compass", "shipping"])
 def test_what_does_not_is_shown(name: str) -> None:
     assert masked({name: "x"}) == {name: "x"}
+
+
+def test_of_a_source_without_rules_records_are_shown_as_they_stand() -> None:
+    class Queries:
+        name = "db"
+
+        def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+            row = ObjectId("users", "7")
+            yield Found(User(user_id="u7", name="N", email="n@x", further={"pin": 1}), "users, row 1", Origin(row))
+            yield Found(Membership(organization_id="o", user_id="u7"), "users, row 1", Origin(row))
+            yield Found(User(user_id="u8", name="M", email=""), "file:2")
+            yield End(Verdict.COMPLETE, cursor="1")
+
+    source = PreviewedSource(Queries(), Choice(5, id="u7"))
+    assert read(source)[-1] == End(Verdict.COMPLETE)
+    shown = only(source)
+    assert (shown.id, shown.place, shown.value) == (ObjectId("users", "7"), "users, row 1", {})
+    assert [(line.kind, line.record) for line in shown.lines] == [
+        ("user", {"userId": "u7", "name": "N", "email": "n@x", "pin": MASKED}),
+        ("membership", {"organizationId": "o", "userId": "u7", "accessRole": "editor"}),
+    ]
+    assert source.kinds == {"user": 2, "membership": 1}

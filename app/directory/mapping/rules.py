@@ -5,6 +5,7 @@ Semantics: ``app/directory/mapping/README.md``.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from typing import Final
 
@@ -201,8 +202,6 @@ class Rules:
         """Set → its rules without ``each``."""
         self.each: Mapping[str, Sequence[Rule]] = _by_set(rule for rule in self.all if rule.each)
         """Set → its rules with ``each``."""
-        self.of_object: Language = language(IT)
-        self.of_member: Language = language(IT, MEMBER)
         self._named_of_members = _named(self.all, MEMBER)
         made = frozenset().union(*(rule.makes for rule in self.all if rule.kind == User.kind and not rule.each))
         self.members_user = self._named_of_members & made if ALL_ATTRIBUTES not in self._named_of_members else made
@@ -218,6 +217,16 @@ class Rules:
             orjson.dumps([one.model_dump(mode="json") for one in settings], option=orjson.OPT_SORT_KEYS)
         ).hexdigest()
         """A hash of them."""
+
+    @cached_property
+    def of_object(self) -> Language:
+        """What rules without ``each`` are written in."""
+        return language(IT)
+
+    @cached_property
+    def of_member(self) -> Language:
+        """What rules with ``each`` are written in."""
+        return language(IT, MEMBER)
 
     def taken(self, set_: str, value: Value) -> Value:
         """Of an object's value, what rules name; expressions may be asked of it. Raises ``UnfitValueError``."""
