@@ -241,6 +241,7 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
     import structlog  # noqa: PLC0415 - only those who log need it
 
     from app.runs.heartbeat import Heartbeat  # noqa: PLC0415 - only a worker gives signs of life
+    from app.runs.polling import polls_of  # noqa: PLC0415 - only a worker polls
     from app.runs.schedule import first_due_after  # noqa: PLC0415 - only a worker goes by a schedule
     from app.worker import Timetable, Worker, scheduler_for, worker_name  # noqa: PLC0415 - its counters must be shared first
 
@@ -280,6 +281,12 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
             target=_give_up_after, args=(stop, settings.worker.stop_timeout), name="patience", daemon=True
         )
         overseer.start()
+        polls = polls_of(
+            parts.engine, parts.sources(stop=stop), guard=settings.directory.guard, clock=parts.clock, stop=stop
+        )
+        for poll in polls:
+            # Daemons: a source that hangs does not keep the worker from ending.
+            threading.Thread(target=poll.run, name=f"poll {poll.name}", daemon=True).start()
         schedules = [one for one in (settings.sync.schedule, settings.sync.verify_schedule) if one]
         due = first_due_after(parts.clock(), schedules, settings.sync.timezone)
         log_start(

@@ -119,6 +119,7 @@ def refresh(
     accept_shrink: Collection[str] = (),
     asked: Selection | None = None,
     only: Collection[str] | None = None,
+    note_touched: bool = False,
     progress: ReadingProgress | None = None,
     on_candidate: bool = False,
     problems: ProblemList | None = None,
@@ -130,8 +131,8 @@ def refresh(
     much may go at once (None: the default), where a source has none of its own. ``accept_empty`` names sources that
     are meant to be empty now, ``accept_shrink`` those that are meant to give less than the guard lets go. ``asked``:
     somebody wants to know about these organizations and users at once, and each source is asked for no more, if it can
-    be. ``only``: the names of the sources that are read; the others stay as they are. Raises ``UnknownSourceError`` for
-    a name that is not among the sources.
+    be. ``only``: the names of the sources that are read; the others stay as they are. ``note_touched``: no run follows
+    by itself; what changes is noted for one. Raises ``UnknownSourceError`` for a name that is not among the sources.
     """
     names = [source.name for source in sources]
     unknown = [name for name in (*accept_empty, *accept_shrink) if name not in names]
@@ -139,7 +140,9 @@ def refresh(
         raise UnknownSourceError(f"no source is called {unknown[0]!r}; there are: {', '.join(names) or 'none'}")
     began = clock()
     problems = ProblemList() if problems is None else problems
-    with Refresh(engine, clock=clock, problems=problems, on_candidate=on_candidate) as refreshing:
+    with Refresh(
+        engine, clock=clock, problems=problems, on_candidate=on_candidate, note_touched=note_touched
+    ) as refreshing:
         pushed = {source.name for source in sources if policy_of(source).only_pushed}
         read_now = {name for name in names if name not in pushed and (only is None or name in only)}
         refreshing.begin(

@@ -71,6 +71,8 @@ class StagedRead:
     """Whether what changed while everything was read was asked for afterwards, and is part of it."""
     seconds: float = 0
     """How long it took."""
+    overtaken: bool = False
+    """Whether another read, which began later, is in force already."""
     refused: str = ""
     """Why it failed although the source gave all that it was asked for; empty: it did not."""
     cursor_refused: str = ""
@@ -266,7 +268,8 @@ def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Col
         row = kept.get(read.source_id)
         is_whole = read.verdict == COMPLETE and not read.answered
         if row is None or (row.read_in_force > read.number and not read.caught_up):
-            judged.append(replace(read, verdict=FAILED, reason="another refresh that began later has been faster"))
+            reason = "another refresh that began later has been faster"
+            judged.append(replace(read, verdict=FAILED, reason=reason, overtaken=True))
         elif is_whole and read.records == 0 and row.records > 0 and read.name not in accept_empty:
             reason = (
                 f"is empty, but gave {row.records:,} record(s) before; if that is meant, "
@@ -375,6 +378,9 @@ def carry_out_source_changes(
             moved = True
         carry_out(connection, tables, tables.source, tables.source_keys, tables.staged)
     for read in reads:
+        if read.overtaken and read.answered:
+            # The later one knows of the same changes: nothing is wrong.
+            continue
         values = _state_after(read, now_ms)
         values["records"] = SOURCE.c.records + difference.get(read.source_id, 0)
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == read.source_id).values(values))
