@@ -65,6 +65,13 @@ class Interruption:
             refresh(self._engine, *self._user_ids)
 
 
+@pytest.fixture
+def merges_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is merged by key, which is done while the lock is held."""
+    monkeypatch.setattr(app.model.refresh.refresh, "is_merged", lambda _: False)
+
+
+@pytest.mark.usefixtures("merges_everything")
 @pytest.mark.parametrize("step", ["compute_source_changes", "compute_access_changes"])
 def test_refresh_works_out_again_what_another_has_overtaken(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, step: str
@@ -80,6 +87,7 @@ def test_refresh_works_out_again_what_another_has_overtaken(
         assert current_revision(connection) == revision == 2
 
 
+@pytest.mark.usefixtures("merges_everything")
 def test_refresh_works_things_out_while_it_holds_the_lock_when_others_never_rest(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

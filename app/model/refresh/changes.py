@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, FromClause, Select, Table, func, insert, select, tuple_
 from sqlalchemy import delete as delete_from
 
-from app.model.refresh.scratch import RowChange, ScratchTables, same
+from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, ScratchTables, same
+from app.model.refresh.session import RefreshSession
+
+_DELTA_SIZES = " UNION ALL ".join(
+    f"SELECT '{tables.kind}', (SELECT COUNT(*) FROM {tables.delta.name})"  # noqa: S608 - our own names
+    for tables in SCRATCH_TABLES
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,11 @@ def counted(connection: Connection, tables: ScratchTables) -> dict[int, ChangeCo
         )
         for source_id, changes in by_source.items()
     }
+
+
+def delta_sizes(session: RefreshSession) -> dict[str, int]:
+    """Kind → how many rows its delta holds, for every kind."""
+    return {str(kind): int(rows) for kind, rows in session.rows(_DELTA_SIZES)}
 
 
 def carry_out(

@@ -7,13 +7,13 @@ which that holds once those are taken away. Only what remains is looked at one b
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, exists, func, insert, or_, select
+from sqlalchemy import Connection, exists, func, insert, or_, select, text
 from sqlalchemy import delete as delete_from
 
 from app.access.records import GroupMember
-from app.model.refresh.merge import counts
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
-from app.model.refresh.scratch import GROUP_EDGE, TABLES_OF_KIND, place_of
+from app.model.refresh.scope import Everything
+from app.model.refresh.scratch import GROUP_EDGE, TABLES_OF_KIND, RowChange, place_of
 from app.model.refresh.session import RefreshSession
 from app.text import quoted
 
@@ -35,20 +35,75 @@ def report_group_cycles(
     """Adds one problem per set of groups that contain each other."""
     _collect_edges(connection)
     session.analyze(GROUP_EDGE)
+    _report(connection, names, problems)
+
+
+class CyclesAround:
+    """The cycles that a change of members of groups may make or break, in the transaction of a connection in which the
+    delta is the one of the access model.
+
+    They are among those that are reached from where a group comes into another one, or goes out of it: the same groups
+    before and after, because where a way begins to differ another one begins.
+    """
+
+    def __init__(self, connection: Connection, names: Mapping[int, str]) -> None:
+        self._connection = connection
+        self._names = names
+        self._is_needed = connection.execute(text(_GROUPS_DIFFER)).first() is not None
+
+    def count(self, problems: ProblemList | None = None) -> int:
+        """How many there are in the access model as it is now; ``problems`` gets them."""
+        if not self._is_needed:
+            return 0
+        self._connection.execute(delete_from(GROUP_EDGE))
+        self._connection.execute(text(_EDGES_AROUND))
+        return _report(self._connection, self._names, ProblemList(0) if problems is None else problems)
+
+
+_GROUPS_DIFFER = f"""
+SELECT 1 FROM refresh_delta_group_member WHERE member_group_id <> '' AND change <> {int(RowChange.UPDATE)} LIMIT 1
+"""  # noqa: S608 - a number of our own
+
+# A member that is a group has no user, which is the beginning of the key.
+_EDGES_AROUND = f"""
+INSERT INTO refresh_group_edge (organization_id, parent_id, member_id, source_id)
+WITH RECURSIVE around (organization_id, group_id) AS (
+  SELECT organization_id, group_id FROM (
+    SELECT organization_id, organization_user_group_id AS group_id FROM refresh_delta_group_member
+    WHERE member_group_id <> '' AND change <> {int(RowChange.UPDATE)}
+    UNION SELECT organization_id, member_group_id FROM refresh_delta_group_member
+    WHERE member_group_id <> '' AND change <> {int(RowChange.UPDATE)}) AS begun
+  UNION
+  SELECT m.organization_id, m.member_group_id FROM around a JOIN access_group_member m
+  ON m.organization_id = a.organization_id AND m.organization_user_group_id = a.group_id
+  AND m.user_id = '' AND m.member_group_id <> ''
+)
+SELECT m.organization_id, m.organization_user_group_id, m.member_group_id, COALESCE((
+  SELECT s.source_id FROM source_group_member s JOIN directory_source d ON d.source_id = s.source_id
+  WHERE s.organization_id = m.organization_id AND s.organization_user_group_id = m.organization_user_group_id
+  AND s.user_id = '' AND s.member_group_id = m.member_group_id ORDER BY d.position LIMIT 1), 0)
+FROM around a JOIN access_group_member m
+ON m.organization_id = a.organization_id AND m.organization_user_group_id = a.group_id
+AND m.user_id = '' AND m.member_group_id <> ''
+"""  # noqa: S608 - a number of our own
+
+
+def _report(connection: Connection, names: Mapping[int, str], problems: ProblemList) -> int:
     _peel(connection)
     remaining = connection.execute(select(func.count()).select_from(GROUP_EDGE)).scalar_one()
     if remaining == 0:
-        return
+        return 0
     if remaining > _MAX_EDGES:
         reason = f"{remaining:,} memberships of groups in groups form cycles or very long chains; too many to list"
         problems.add(Problem(ProblemSort.GROUP_CYCLE, "", "", reason))
-        return
+        return 1
     edges: dict[Node, list[Node]] = {}
     for row in connection.execute(select(GROUP_EDGE)):
         edges.setdefault((row.organization_id, row.parent_id), []).append((row.organization_id, row.member_id))
     cycles = sorted(sorted(cycle) for cycle in _strong_components(edges))
     sample = [_problem(connection, names, cycle) for cycle in cycles[: problems.room]]
     problems.add_counted(ProblemSort.GROUP_CYCLE, len(cycles), sample)
+    return len(cycles)
 
 
 def _collect_edges(connection: Connection) -> None:
@@ -57,7 +112,7 @@ def _collect_edges(connection: Connection) -> None:
     connection.execute(delete_from(GROUP_EDGE))
     nested = select(
         member.organization_id, member.organization_user_group_id, member.member_group_id, member.source_id
-    ).where(member.member_group_id != "", counts(tables, connection))
+    ).where(member.member_group_id != "", Everything(connection).counts(tables))
     connection.execute(
         insert(GROUP_EDGE).from_select(["organization_id", "parent_id", "member_id", "source_id"], nested)
     )

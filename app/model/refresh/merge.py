@@ -1,4 +1,4 @@
-"""The merging of sources: which of their records do not count.
+"""The merging of sources: which of their records do not count, and what that changes in the access model.
 
 The rules: ``app/model/README.md``, "From a read to a revision".
 
@@ -8,45 +8,51 @@ In this order, kind by kind, so that whatever refers to a record that is left ou
 2. records that refer to something that nobody gives, or that is left out. For folders this means those from which no
    way leads to the top: that one rule catches missing parents, cycles, and all that hangs below either.
 
-It is all done by the database, set by set; the memory needed here does not grow with the directory.
+It is all done by the database, set by set; the memory needed here does not grow with the directory. Which keys it is
+done for says the scope.
 """
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, literal, select
+from sqlalchemy import Connection, Delete, Insert, and_, case, exists, func, insert, literal, or_, select
 from sqlalchemy import delete as delete_from
 
 from app.access.records import Folder
-from app.model.refresh.scratch import MODEL_TABLES, REACHED_FOLDER, TABLES_OF_KIND, LeftOutCause, ModelTables, same
-from app.model.refresh.session import RefreshSession
+from app.model.refresh.scope import Scope
+from app.model.refresh.scratch import MODEL_TABLES, REACHED_FOLDER, LeftOutCause, ModelTables, RowChange, same
 from app.model.refresh.staging import SOURCE
 from app.store.record_tables import Reference
 
-
-def find_left_out(session: RefreshSession, connection: Connection) -> None:
-    """Fills the ``left_out`` tables from the sources' kept records, as this connection's transaction sees them."""
-    several_sources = connection.execute(select(func.count()).select_from(SOURCE)).scalar_one() > 1
-    for tables in MODEL_TABLES:
-        connection.execute(delete_from(tables.left_out))
-        if several_sources:
-            _leave_out_owned_elsewhere(connection, tables)
-        if tables.kind == Folder.kind:
-            _leave_out_unreachable_folders(connection, tables)
-        else:
-            for reference in tables.kind_table.references:
-                _leave_out_dangling(connection, tables, reference)
-            if tables.record_kind.names_user:
-                _leave_out_unresolved(connection, tables)
-        session.analyze(tables.left_out)
+_FOLDER_KEY = ("organization_id", "folder_id")
 
 
-def counts(tables: ModelTables, connection: Connection) -> ColumnElement[bool]:
-    """The condition on ``tables.source`` that its record is not left out."""
-    if connection.execute(select(tables.left_out.c.source_id).limit(1)).first() is None:
-        return literal(True)
-    return ~exists().where(same(tables.left_out, tables.source, tables.source_keys))
+def merge_kind(connection: Connection, tables: ModelTables, scope: Scope, *, several_sources: bool) -> None:
+    """Fills the kind's ``left_out`` from the sources' kept records, as this connection's transaction sees them.
+
+    The kinds that it refers to have been merged."""
+    if several_sources:
+        scope.run(connection, _leave_out_owned_elsewhere, tables)
+    if tables.kind == Folder.kind:
+        connection.execute(delete_from(REACHED_FOLDER))
+        scope.run(connection, _reach_folders, tables)
+        scope.run(connection, _leave_out_unreached_folders, tables)
+    else:
+        for reference in tables.kind_table.references:
+            scope.run(connection, _leave_out_dangling, tables, reference)
+        if tables.record_kind.names_user:
+            scope.run(connection, _leave_out_unresolved, tables)
+
+
+def compare_kind(connection: Connection, tables: ModelTables, scope: Scope) -> int:
+    """Fills the kind's ``delta``, which is empty, with what differs in the access model; how many rows."""
+    return scope.run(connection, _differing, tables).rowcount + scope.run(connection, _gone, tables).rowcount
+
+
+def several_sources(connection: Connection) -> bool:
+    """Whether a key can be given by more than one."""
+    return connection.execute(select(func.count()).select_from(SOURCE)).scalar_one() > 1
 
 
 def dangling_by_source(connection: Connection) -> dict[int, int]:
-    """Source → how many of its records refer to something that does not count, after ``find_left_out``."""
+    """Source → how many of its records refer to something that does not count, after everything was merged."""
     found: dict[int, int] = {}
     for tables in MODEL_TABLES:
         left_out = tables.left_out
@@ -60,16 +66,15 @@ def dangling_by_source(connection: Connection) -> dict[int, int]:
     return found
 
 
-def stands(
-    connection: Connection, reference: Reference, columns: tuple[ColumnElement[str], ...]
-) -> ColumnElement[bool]:
-    """The condition that a record with this key counts; the columns are in the order of its key."""
-    target = TABLES_OF_KIND[reference.kind]
-    key = zip(target.keys, columns, strict=True)
-    return exists().where(*(target.source.c[name] == column for name, column in key), counts(target, connection))
+def clear(tables: ModelTables) -> list[Delete]:
+    """Empties what merging fills."""
+    return [delete_from(tables.left_out), delete_from(tables.delta)]
 
 
-def _leave_out_owned_elsewhere(connection: Connection, tables: ModelTables) -> None:
+# The rules, each one statement.
+
+
+def _leave_out_owned_elsewhere(tables: ModelTables, scope: Scope) -> Insert:
     source, other = tables.source, tables.source.alias("other")
     mine, theirs = SOURCE.alias("mine"), SOURCE.alias("theirs")
     owned_elsewhere = exists(
@@ -80,36 +85,40 @@ def _leave_out_owned_elsewhere(connection: Connection, tables: ModelTables) -> N
     losing = (
         select(*(source.c[name] for name in tables.source_keys), literal(int(LeftOutCause.OWNED_ELSEWHERE)))
         .select_from(source.join(mine, mine.c.source_id == source.c.source_id))
-        .where(owned_elsewhere)
+        .where(scope.within(tables, source), owned_elsewhere)
     )
-    connection.execute(insert(tables.left_out).from_select([*tables.source_keys, "cause"], losing))
+    return insert(tables.left_out).from_select([*tables.source_keys, "cause"], losing)
 
 
-def _leave_out_dangling(connection: Connection, tables: ModelTables, reference: Reference) -> None:
+def _leave_out_dangling(tables: ModelTables, scope: Scope, reference: Reference) -> Insert:
     source = tables.source
     dangling = select(*(source.c[name] for name in tables.source_keys), literal(int(LeftOutCause.DANGLING))).where(
+        scope.within(tables, source),
         source.c[reference.columns[-1]] != "",
-        counts(tables, connection),
-        ~stands(connection, reference, tuple(source.c[name] for name in reference.columns)),
+        scope.counts(tables),
+        ~scope.stands(reference, tuple(source.c[name] for name in reference.columns)),
     )
-    connection.execute(insert(tables.left_out).from_select([*tables.source_keys, "cause"], dangling))
+    return insert(tables.left_out).from_select([*tables.source_keys, "cause"], dangling)
 
 
-def _leave_out_unresolved(connection: Connection, tables: ModelTables) -> None:
+def _leave_out_unresolved(tables: ModelTables, scope: Scope) -> Insert:
     source = tables.source
     unresolved = select(*(source.c[name] for name in tables.source_keys), literal(int(LeftOutCause.DANGLING))).where(
-        source.c.user_alias != "", counts(tables, connection)
+        scope.within(tables, source), source.c.user_alias != "", scope.counts(tables)
     )
-    connection.execute(insert(tables.left_out).from_select([*tables.source_keys, "cause"], unresolved))
+    return insert(tables.left_out).from_select([*tables.source_keys, "cause"], unresolved)
 
 
-def _leave_out_unreachable_folders(connection: Connection, tables: ModelTables) -> None:
+def _reach_folders(tables: ModelTables, scope: Scope) -> Insert:
     source = tables.source
-    count = counts(tables, connection)
+    looked_at = and_(scope.within(tables, source), scope.counts(tables))
     organization = tables.kind_table.references[0]
+    at_the_top = or_(
+        source.c.parent_folder_id == "", scope.holds_folder((source.c.organization_id, source.c.parent_folder_id))
+    )
     reached = (
         select(source.c.organization_id, source.c.folder_id)
-        .where(source.c.parent_folder_id == "", count, stands(connection, organization, (source.c.organization_id,)))
+        .where(looked_at, at_the_top, scope.stands(organization, (source.c.organization_id,)))
         .cte("reached", recursive=True)
     )
     below = select(source.c.organization_id, source.c.folder_id).select_from(
@@ -118,14 +127,46 @@ def _leave_out_unreachable_folders(connection: Connection, tables: ModelTables) 
             and_(
                 source.c.organization_id == reached.c.organization_id,
                 source.c.parent_folder_id == reached.c.folder_id,
-                count,
+                looked_at,
             ),
         )
     )
     reached = reached.union(below)
-    connection.execute(delete_from(REACHED_FOLDER))
-    connection.execute(insert(REACHED_FOLDER).from_select(["organization_id", "folder_id"], select(reached)))
+    return insert(REACHED_FOLDER).from_select(list(_FOLDER_KEY), select(reached))
+
+
+def _leave_out_unreached_folders(tables: ModelTables, scope: Scope) -> Insert:
+    source = tables.source
     unreachable = select(
         *(source.c[name] for name in tables.source_keys), literal(int(LeftOutCause.UNREACHABLE))
-    ).where(count, ~exists().where(same(REACHED_FOLDER, source, ("organization_id", "folder_id"))))
-    connection.execute(insert(tables.left_out).from_select([*tables.source_keys, "cause"], unreachable))
+    ).where(
+        scope.within(tables, source), scope.counts(tables), ~exists().where(same(REACHED_FOLDER, source, _FOLDER_KEY))
+    )
+    return insert(tables.left_out).from_select([*tables.source_keys, "cause"], unreachable)
+
+
+def _differing(tables: ModelTables, scope: Scope) -> Insert:
+    source, access = tables.source, tables.access
+    missing = access.c[tables.keys[0]].is_(None)
+    changed = (
+        select(
+            *(source.c[name] for name in tables.source_keys),
+            case((missing, int(RowChange.ADD)), else_=int(RowChange.UPDATE)),
+        )
+        .select_from(source.outerjoin(access, same(source, access, tables.keys)))
+        .where(
+            scope.within(tables, source),
+            or_(missing, *(source.c[name].is_distinct_from(access.c[name]) for name in tables.model_compared)),
+            scope.counts(tables),
+        )
+    )
+    return insert(tables.delta).from_select([*tables.source_keys, "change"], changed)
+
+
+def _gone(tables: ModelTables, scope: Scope) -> Insert:
+    source, access = tables.source, tables.access
+    gone = select(*(access.c[name] for name in tables.keys), literal(0), literal(int(RowChange.REMOVE))).where(
+        scope.within(tables, access),
+        ~exists().where(and_(same(source, access, tables.keys), scope.counts(tables))),
+    )
+    return insert(tables.delta).from_select([*tables.keys, "source_id", "change"], gone)

@@ -4,14 +4,14 @@ The sets only know that a record does not count. For the few that are listed in 
 one by one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, exists, func, literal, select
 
-from app.model.refresh.merge import stands
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
+from app.model.refresh.scope import Scope
 from app.model.refresh.scratch import (
     MODEL_TABLES,
     TABLES_OF_KIND,
@@ -35,12 +35,18 @@ _SORTS = {
 _RETAINED = select(SOURCE.c.source_id).where(SOURCE.c.position >= UNCONFIGURED_POSITION)
 
 
-def report_left_out(connection: Connection, names: Mapping[int, str], problems: ProblemList) -> None:
+def report_left_out(
+    connection: Connection,
+    scope: Scope,
+    names: Mapping[int, str],
+    problems: ProblemList,
+    kinds: Iterable[ModelTables] = MODEL_TABLES,
+) -> None:
     """Counts all records that were left out, and words the reasons of those for which there is room.
 
     Those of a source that is no longer configured are not told of one by one: nobody can mend them there.
     """
-    for tables in MODEL_TABLES:
+    for tables in kinds:
         left_out = tables.left_out
         for cause, count in connection.execute(
             select(left_out.c.cause, func.count())
@@ -49,7 +55,7 @@ def report_left_out(connection: Connection, names: Mapping[int, str], problems: 
             .order_by(left_out.c.cause)
         ).all():
             sample = [
-                _problem(connection, tables, row, LeftOutCause(cause), names)
+                _problem(connection, scope, tables, row, names)
                 for row in connection.execute(_sampled(tables, cause, problems.room)).all()
             ]
             in_cycles = sum(problem.sort == ProblemSort.FOLDER_CYCLE for problem in sample)
@@ -58,7 +64,7 @@ def report_left_out(connection: Connection, names: Mapping[int, str], problems: 
             problems.add_counted(_SORTS[LeftOutCause(cause)], count - in_cycles, sample)
 
 
-def staged_left_out(connection: Connection, names: Mapping[int, str]) -> list[Problem]:
+def staged_left_out(connection: Connection, scope: Scope, names: Mapping[int, str]) -> list[Problem]:
     """What was staged and does not count, each at the place where it was staged."""
     found = []
     for tables in MODEL_TABLES:
@@ -73,7 +79,7 @@ def staged_left_out(connection: Connection, names: Mapping[int, str]) -> list[Pr
             .order_by(staged.c.seq)
         )
         for row in connection.execute(rows).all():
-            problem = _problem(connection, tables, row, LeftOutCause(row.cause), names)
+            problem = _problem(connection, scope, tables, row, names)
             found.append(replace(problem, place=row.staged_at))
     return found
 
@@ -81,7 +87,7 @@ def staged_left_out(connection: Connection, names: Mapping[int, str]) -> list[Pr
 def _sampled(tables: ModelTables, cause: int, limit: int) -> Any:
     left_out, source = tables.left_out, tables.source
     return (
-        select(source)
+        select(source, left_out.c.cause)
         .select_from(left_out.join(source, same(left_out, source, tables.source_keys)))
         .where(left_out.c.cause == cause, left_out.c.source_id.not_in(_RETAINED))
         .order_by(*(left_out.c[name] for name in tables.source_keys))
@@ -90,8 +96,10 @@ def _sampled(tables: ModelTables, cause: int, limit: int) -> Any:
 
 
 def _problem(
-    connection: Connection, tables: ModelTables, row: Row[Any], cause: LeftOutCause, names: Mapping[int, str]
+    connection: Connection, scope: Scope, tables: ModelTables, row: Row[Any], names: Mapping[int, str]
 ) -> Problem:
+    """Why a row of ``tables.source``, with its ``cause``, was left out; for as long as the deltas are the merge's."""
+    cause = LeftOutCause(row.cause)
     sort = _SORTS[cause]
     if cause == LeftOutCause.OWNED_ELSEWHERE:
         reason = _owner(connection, tables, row, names)
@@ -99,7 +107,7 @@ def _problem(
         sort = ProblemSort.FOLDER_CYCLE
         reason = "is in a cycle of folders"
     else:
-        reason = _missing(connection, tables, row)
+        reason = _missing(connection, scope, tables, row)
     place = place_of(connection, tables, row._mapping)  # noqa: SLF001 - a public part of Row, underscored against clashes
     return Problem(sort, names.get(row.source_id, ""), place, f"{described(tables, row)} {reason}")
 
@@ -117,10 +125,10 @@ def _owner(connection: Connection, tables: ModelTables, row: Row[Any], names: Ma
     return f"belongs to the source {quoted(names.get(owner.source_id, ''))}, which gives it at {place}"
 
 
-def _missing(connection: Connection, tables: ModelTables, row: Row[Any]) -> str:
+def _missing(connection: Connection, scope: Scope, tables: ModelTables, row: Row[Any]) -> str:
     for reference in tables.kind_table.references:
         values = [getattr(row, name) for name in reference.columns]
-        if values[-1] == "" or _is_true(connection, stands(connection, reference, tuple(map(literal, values)))):
+        if values[-1] == "" or _is_true(connection, scope.stands(reference, tuple(map(literal, values)))):
             continue
         named = f"refers to the {reference.kind} {quoted(values[-1])} ({reference.field})"
         if _is_given(connection, reference, values):

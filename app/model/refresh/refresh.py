@@ -21,7 +21,9 @@ from app.access.records import Record
 from app.clock import Clock, epoch_ms
 from app.model.candidate import shadow
 from app.model.former import FORMER_PAYLOAD, may_keep_former
+from app.model.refresh.changes import delta_sizes
 from app.model.refresh.guard import Guard, refuse_shrunk
+from app.model.refresh.keyed import KeyedMerge, is_merged
 from app.model.refresh.marks import About, drop_marks, spare_pushed, spare_the_rest
 from app.model.refresh.merge import dangling_by_source
 from app.model.refresh.parts import objects_of
@@ -31,11 +33,13 @@ from app.model.refresh.replace import (
     STATE,
     Replaced,
     carry_out_access_changes,
+    close_revision,
     compute_access_changes,
     is_up_to_date,
     nothing_changed,
     revision_in_force,
 )
+from app.model.refresh.scope import Everything
 from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import (
@@ -81,6 +85,15 @@ NOTHING_LEFT_OUT: Mapping[str, About] = MappingProxyType({})
 
 Work = TypeVar("Work")
 Outcome = TypeVar("Outcome")
+
+Compared = tuple[list[StagedRead], list[int]]
+"""The reads as they are judged, and the sources that are forgotten."""
+
+Merged = tuple[ProblemList, Mapping[int, int]]
+"""What is wrong, and how many records of each source are dangling; what differs stands in the deltas."""
+
+Kept = tuple[list[StagedRead], tuple[str, ...]]
+"""The reads, and the names of the sources that are retained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +147,7 @@ class Applied(Generic[Outcome]):
     left_out: tuple[LeftOut, ...]
     """Those of the staged records that do not count."""
     is_keyed: bool
-    """Whether it was merged in the same transaction; otherwise after it."""
+    """Whether it was merged by key, in the same transaction; otherwise everything was merged after it."""
 
 
 class Refresh:
@@ -233,6 +246,10 @@ class Refresh:
         with self._session.snapshot() as connection:
             return objects_of(connection, self._begun[position].source_id, organization_ids, user_ids)
 
+    def open_source(self, source_id: int) -> None:
+        """What is added from here on is staged for this source; no read begins. For ``apply_changes``."""
+        self._open = {0: StagedRead(source_id, name="", position=0, number=0, records=0, verdict=FAILED, reason="")}
+
     def add(self, record: Record, place: str, *, origin: str = "", rule: str = "", position: int | None = None) -> None:
         """Stages a record of the source at that position; None: of the first that has not ended yet.
 
@@ -329,46 +346,10 @@ class Refresh:
         """
         names = {read.source_id: read.name for read in self._reads()}
         drop_duplicates(self._session, names, self._problems)
-        reads, retained = self._settle(
-            lambda connection: self._compare(connection, accept_empty, accept_shrink), self._keep
+        (reads, retained), replaced = self._bring_in_line(
+            lambda connection: self._compare(connection, accept_empty, accept_shrink)
         )
-        replaced = self._settle(self._merge, self._replace)
         return Refreshed(replaced=replaced, reads=tuple(reads), retained=retained)
-
-    def open_source(self, source_id: int) -> None:
-        """What is added from here on is staged for this source; no read begins. For ``apply_changes``."""
-        read = StagedRead(source_id=source_id, name="", position=0, number=0, records=0, verdict=FAILED, reason="")
-        self._open = {0: read}
-
-    def apply_changes(
-        self,
-        compare: Callable[[Connection], Work | None],
-        keep: Callable[[Connection, Work], Outcome],
-    ) -> Applied[Outcome] | None:
-        """Carries a change out in one transaction under the lock: the sources' records, the access model, the revision.
-
-        ``compare`` fills the deltas with what changes in the sources' records, whose new values are staged. None:
-        nothing is to be done, and nothing is. ``keep`` carries them out and writes what belongs into the same
-        transaction. What they raise undoes everything.
-        """
-        self._flush()
-        with self._session.change() as connection:
-            _make_state(connection)
-            work = compare(connection)
-            if work is None:
-                return None
-            changes = any(
-                connection.execute(select(tables.delta.c.change).limit(1)).first() for tables in SCRATCH_TABLES
-            )
-            kept = keep(connection, work)
-            if changes:
-                connection.execute(update(STATE).values(generation=STATE.c.generation + 1))
-            names = {row.source_id: row.name for row in connection.execute(select(SOURCE.c.source_id, SOURCE.c.name))}
-            found = ProblemList(self._problems.room)
-            compute_access_changes(self._session, connection, names, found)
-            left_out = tuple(LeftOut(one.place, one.reason) for one in staged_left_out(connection, names))
-            replaced = self._replace(connection, (found, dangling_by_source(connection)))
-            return Applied(kept=kept, replaced=replaced, left_out=left_out, is_keyed=True)
 
     def forget(self, name: str) -> Replaced:
         """Takes away what a source gave that is read no more; nothing is read. Raises ``SourceError``."""
@@ -380,8 +361,86 @@ class Refresh:
 
         with self._session.change() as connection:
             _make_state(connection)
-        self._settle(compare, self._keep)
-        return self._settle(self._merge, self._replace)
+        return self._bring_in_line(compare)[1]
+
+    def apply_changes(
+        self,
+        compare: Callable[[Connection], Work | None],
+        keep: Callable[[Connection, Work], Outcome],
+    ) -> Applied[Outcome] | None:
+        """Carries a change out in one transaction under the lock: the sources' records, the access model, the revision.
+
+        ``compare`` fills the deltas with what changes in the sources' records, whose new values are staged; it looks up
+        by key. None: nothing is to be done, and nothing is. ``keep`` carries them out (``changes.carry_out``), leaves
+        the deltas as they are, and writes what belongs into the same transaction. What they raise undoes everything.
+
+        Where the change touches too much, or the access model is not what the sources' records came to before (another
+        refresh is under way), the records are committed first, and everything is merged after that.
+        """
+        self._flush()
+        with self._session.change() as connection:
+            _make_state(connection)
+            work = compare(connection)
+            if work is None:
+                return None
+            merge = self._keyed_merge(connection, asked=True)
+            kept, merged = self._keep_and_merge(connection, work, keep, merge)
+            if merged and merge is not None:
+                left_out = tuple(LeftOut(one.place, one.reason) for one in merge.staged_left_out())
+                replaced = merge.carry_out(self._problems, epoch_ms(self._clock()))
+                return Applied(kept=kept, replaced=replaced, left_out=left_out, is_keyed=True)
+
+        def merge_everything(connection: Connection) -> tuple[Merged, tuple[LeftOut, ...]]:
+            found = self._merge_everything(connection)
+            told = staged_left_out(connection, Everything(connection), _names(connection))
+            return found, tuple(LeftOut(one.place, one.reason) for one in told)
+
+        def replace_all(connection: Connection, work: tuple[Merged, tuple[LeftOut, ...]]) -> Applied[Outcome]:
+            return Applied(kept=kept, replaced=self._replace(connection, work[0]), left_out=work[1], is_keyed=False)
+
+        return self._settle(merge_everything, replace_all)
+
+    def _bring_in_line(self, compare: Callable[[Connection], Compared]) -> tuple[Kept, Replaced]:
+        """The sources' records and the access model; by key where that is faster and leaves nothing untold."""
+
+        def carry_out(connection: Connection, work: Compared) -> tuple[Kept, Replaced | None]:
+            # What is wrong is told with every read of everything, touched or not.
+            told = any(not read.answered for read in work[0]) and _any_problem(connection)
+            merge = None if told else self._keyed_merge(connection, asked=False)
+            kept, merged = self._keep_and_merge(connection, work, self._keep, merge)
+            if not merged or merge is None:
+                return kept, None
+            merge.report(self._problems)
+            return kept, merge.carry_out(self._problems, epoch_ms(self._clock()))
+
+        kept, replaced = self._settle(compare, carry_out)
+        return kept, replaced or self._settle(self._merge, self._replace)
+
+    def _keyed_merge(self, connection: Connection, *, asked: bool) -> KeyedMerge | None:
+        """The merge by key of what the deltas are about to change; None where it is not possible."""
+        if not is_merged(connection):
+            return None
+        merge = KeyedMerge(self._session, connection)
+        return merge if merge.note(asked=asked) else None
+
+    def _keep_and_merge(
+        self,
+        connection: Connection,
+        work: Work,
+        keep: Callable[[Connection, Work], Outcome],
+        merge: KeyedMerge | None,
+    ) -> tuple[Outcome, bool]:
+        """``keep``, and what the change comes to in the access model; whether that could be worked out by key."""
+        order = _order(connection)
+        changes = any(delta_sizes(self._session).values())
+        kept = keep(connection, work)
+        moved = any(order.get(source_id) != position for source_id, position in _order(connection).items())
+        if moved or changes:
+            connection.execute(update(STATE).values(generation=STATE.c.generation + 1))
+        if merge is None or moved or not merge.compute():
+            return kept, False
+        self._shadow_access(connection)
+        return kept, True
 
     # The sources' kept records.
 
@@ -405,9 +464,10 @@ class Refresh:
         if self._note_touched and not self._on_candidate:
             note_touched(connection, *touched_in_deltas(connection), epoch_ms(self._clock()))
         self._shadow(connection, {tables.kind: tables.source for tables in SCRATCH_TABLES})
-        if carry_out_source_changes(connection, reads, forgotten, self._positions, epoch_ms(self._clock())):
-            connection.execute(update(STATE).values(generation=STATE.c.generation + 1))
-            for tables in SCRATCH_TABLES:
+        carry_out_source_changes(connection, reads, forgotten, self._positions, epoch_ms(self._clock()))
+        sizes = delta_sizes(self._session)
+        for tables in SCRATCH_TABLES:
+            if sizes[tables.kind] > _ROWS_WORTH_ANALYZING:
                 self._session.analyze(tables.source)
         if not self._on_candidate:
             drop_marks(connection, reads, forgotten)
@@ -415,15 +475,15 @@ class Refresh:
 
     # The access model.
 
-    def _merge(self, connection: Connection) -> tuple[ProblemList, Mapping[int, int]] | None:
-        if is_up_to_date(connection):
-            return None
-        names = {row.source_id: row.name for row in connection.execute(select(SOURCE.c.source_id, SOURCE.c.name))}
+    def _merge(self, connection: Connection) -> Merged | None:
+        return None if is_up_to_date(connection) else self._merge_everything(connection)
+
+    def _merge_everything(self, connection: Connection) -> Merged:
         found = ProblemList(self._problems.room)
-        compute_access_changes(self._session, connection, names, found)
+        compute_access_changes(self._session, connection, _names(connection), found)
         return found, dangling_by_source(connection)
 
-    def _replace(self, connection: Connection, work: tuple[ProblemList, Mapping[int, int]] | None) -> Replaced:
+    def _replace(self, connection: Connection, work: Merged | None) -> Replaced:
         if work is None:
             return nothing_changed(connection)
         found, dangling = work
@@ -435,10 +495,9 @@ class Refresh:
                     .where(SOURCE.c.source_id == row.source_id)
                     .values(dangling=dangling.get(row.source_id, 0))
                 )
-        self._shadow(connection, {tables.kind: tables.access for tables in MODEL_TABLES})
-        if self._on_candidate and any(may_keep_former(connection, tables) for tables in MODEL_TABLES):
-            shadow(connection, FORMER_PAYLOAD)
-        replaced = carry_out_access_changes(connection, found.total, epoch_ms(self._clock()))
+        self._shadow_access(connection)
+        changes = carry_out_access_changes(connection)
+        replaced = close_revision(connection, changes, found.total, epoch_ms(self._clock()))
         for tables in MODEL_TABLES:
             if replaced.changes[tables.kind].total > _ROWS_WORTH_ANALYZING:
                 self._session.analyze(tables.access)
@@ -469,6 +528,11 @@ class Refresh:
             if tables.kind in targets and connection.execute(changed).first() is not None:
                 shadow(connection, targets[tables.kind])
 
+    def _shadow_access(self, connection: Connection) -> None:
+        self._shadow(connection, {tables.kind: tables.access for tables in MODEL_TABLES})
+        if self._on_candidate and any(may_keep_former(connection, tables) for tables in MODEL_TABLES):
+            shadow(connection, FORMER_PAYLOAD)
+
     def _flush(self) -> None:
         if self._waiting_rows:
             self._session.stage(self._waiting)
@@ -485,6 +549,18 @@ class Refresh:
 def _make_state(connection: Connection) -> None:
     if connection.execute(select(STATE)).first() is None:
         connection.execute(insert(STATE).values(state_id=1, generation=0, merged_generation=-1, merge_problems=0))
+
+
+def _order(connection: Connection) -> dict[int, int]:
+    return {row.source_id: row.position for row in connection.execute(select(SOURCE.c.source_id, SOURCE.c.position))}
+
+
+def _names(connection: Connection) -> dict[int, str]:
+    return {row.source_id: row.name for row in connection.execute(select(SOURCE.c.source_id, SOURCE.c.name))}
+
+
+def _any_problem(connection: Connection) -> bool:
+    return bool(connection.execute(select(STATE.c.merge_problems)).scalar())
 
 
 def _world(connection: Connection) -> tuple[int, int]:

@@ -5,20 +5,20 @@ Where nothing differs the revision stays; only the very first model is a revisio
 directory says that there is nothing" is not the same as "the directory was never read".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import orjson
-from sqlalchemy import Connection, and_, case, exists, func, insert, literal, or_, select, update
-from sqlalchemy import delete as delete_from
+from sqlalchemy import Connection, func, insert, select, update
 
 from app.model.former import keep_former
 from app.model.refresh.changes import ChangeCounts, carry_out, counted
 from app.model.refresh.cycles import report_group_cycles
-from app.model.refresh.merge import counts, find_left_out
+from app.model.refresh.merge import clear, compare_kind, merge_kind, several_sources
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.reasons import report_left_out
-from app.model.refresh.scratch import MODEL_TABLES, RowChange, same
+from app.model.refresh.scope import Everything
+from app.model.refresh.scratch import MODEL_TABLES, ModelTables
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import SOURCE
 from app.store.access_tables import RevisionRow
@@ -57,37 +57,24 @@ def compute_access_changes(
     session: RefreshSession, connection: Connection, names: Mapping[int, str], problems: ProblemList
 ) -> None:
     """Merges the sources' records and fills the deltas with what that changes in the access model."""
-    find_left_out(session, connection)
-    report_left_out(connection, names, problems)
+    several = several_sources(connection)
+    for tables in MODEL_TABLES:
+        for statement in clear(tables):
+            connection.execute(statement)
+        # Each time anew: what is left out of other kinds is known by now.
+        merge_kind(connection, tables, Everything(connection), several_sources=several)
+        session.analyze(tables.left_out)
+        compare_kind(connection, tables, Everything(connection))
+    report_left_out(connection, Everything(connection), names, problems)
     report_group_cycles(session, connection, names, problems)
-    for tables in MODEL_TABLES:
-        source, access, delta = tables.source, tables.access, tables.delta
-        count = counts(tables, connection)
-        connection.execute(delete_from(delta))
-        columns = [*tables.source_keys, "change"]
-        missing = access.c[tables.keys[0]].is_(None)
-        changed = (
-            select(
-                *(source.c[name] for name in tables.source_keys),
-                case((missing, int(RowChange.ADD)), else_=int(RowChange.UPDATE)),
-            )
-            .select_from(source.outerjoin(access, same(source, access, tables.keys)))
-            .where(
-                or_(missing, *(source.c[name].is_distinct_from(access.c[name]) for name in tables.model_compared)),
-                count,
-            )
-        )
-        connection.execute(insert(delta).from_select(columns, changed))
-        gone = select(*(access.c[name] for name in tables.keys), literal(0), literal(int(RowChange.REMOVE))).where(
-            ~exists().where(and_(same(source, access, tables.keys), count))
-        )
-        connection.execute(insert(delta).from_select([*tables.keys, "source_id", "change"], gone))
 
 
-def carry_out_access_changes(connection: Connection, merge_problems: int, now_ms: int) -> Replaced:
-    """Does what the deltas say, in the transaction of the connection."""
-    changes: dict[str, ChangeCounts] = {}
-    for tables in MODEL_TABLES:
+def carry_out_access_changes(
+    connection: Connection, kinds: Iterable[ModelTables] = MODEL_TABLES
+) -> dict[str, ChangeCounts]:
+    """Does what the deltas of these kinds say, in the transaction of the connection; kind → counts, for every kind."""
+    changes = {tables.kind: ChangeCounts() for tables in MODEL_TABLES}
+    for tables in kinds:
         by_source = counted(connection, tables).values()
         changes[tables.kind] = ChangeCounts(
             added=sum(one.added for one in by_source),
@@ -97,6 +84,13 @@ def carry_out_access_changes(connection: Connection, merge_problems: int, now_ms
         if changes[tables.kind].any:
             keep_former(connection, tables)
             carry_out(connection, tables, tables.access, tables.keys, tables.source)
+    return changes
+
+
+def close_revision(
+    connection: Connection, changes: Mapping[str, ChangeCounts], merge_problems: int, now_ms: int
+) -> Replaced:
+    """Moves the revision on, if anything changed, and notes what the access model was merged from."""
     connection.execute(update(STATE).values(merged_generation=STATE.c.generation, merge_problems=merge_problems))
     revision = revision_in_force(connection)
     changed = any(one.any for one in changes.values())

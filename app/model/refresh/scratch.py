@@ -1,11 +1,13 @@
 """The temporary tables with which a refresh of the access model works.
 
 They belong to one connection and go away with it: nothing is left behind by a crash, two refreshes do not see each
-other's, and filling them takes no lock on anything that others use. For each kind of record there are three:
+other's, and filling them takes no lock on anything that others use. For each kind of record there are five:
 
 * ``staged``: what was read just now, in the order of reading;
 * ``left_out``: which of the sources' records do not count, and why;
-* ``delta``: which rows of the target (the sources' records first, the access model later) are added, updated, removed.
+* ``delta``: which rows of the target (the sources' records first, the access model later) are added, updated, removed;
+* ``changed``: what a change did to the sources' records, for as long as it is merged by key;
+* ``touched``: the keys that it may have touched.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +21,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Dialect,
     FromClause,
     Index,
     Integer,
@@ -32,6 +35,7 @@ from sqlalchemy import (
     and_,
     select,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 
 from app.access.kinds import KINDS, KINDS_BY_REFERENCE, RecordKind
 from app.store.directory_tables import SOURCE_TABLES, access_keys, given_keys, source_keys
@@ -42,6 +46,8 @@ from app.text import quoted
 class RowChange(IntEnum):
     """What happens to a row of the target."""
 
+    NONE = 0
+    """Nothing: somebody asks what has become of it."""
     ADD = 1
     UPDATE = 2
     REMOVE = 3
@@ -105,6 +111,8 @@ class ModelTables(ScratchTables):
     """The same for a kind of record that the access model has."""
 
     kind_table: KindTable
+    changed: Table
+    touched: Table
 
     @property
     def access(self) -> Table:
@@ -137,6 +145,13 @@ def described(tables: ScratchTables, row: Row[Any]) -> str:
     return f"{tables.kind} {', '.join(f'{name}={quoted(value)}' for name, value in ids if value)}"
 
 
+DIALECTS: Mapping[str, Dialect] = {
+    "sqlite": sqlite.dialect(),
+    "postgresql": postgresql.dialect(),  # type: ignore[no-untyped-call] # SQLAlchemy's own
+}
+"""Name → how it spells statements: for texts that are made once, whatever engine they are executed by."""
+
+
 def same(left: FromClause, right: FromClause, columns: Sequence[str]) -> ColumnElement[bool]:
     """Both sides agree in these columns, none of which can be null."""
     return and_(*(left.c[name] == right.c[name] for name in columns))
@@ -167,6 +182,11 @@ def _tables_of(kind: RecordKind) -> ScratchTables:
             sqlite_with_rowid=not key,
         )
 
+    def rows(purpose: str, noted: str) -> Table:
+        return table(
+            purpose, *copies(source_keys(kind)), Column(noted, SmallInteger, nullable=False), key=source_keys(kind)
+        )
+
     staged = table(
         "staged",
         Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
@@ -175,15 +195,21 @@ def _tables_of(kind: RecordKind) -> ScratchTables:
     # Made after the table is filled, which takes a fraction of the time; so it is no part of the table's own indexes.
     index = Index(f"ix_refresh_staged_{suffix}", *(staged.c[name] for name in (*source_keys(kind), "seq")))
     staged.indexes.discard(index)
-    delta = table(
-        "delta", *copies(source_keys(kind)), Column("change", SmallInteger, nullable=False), key=source_keys(kind)
-    )
-    left_out = table(
-        "left_out", *copies(source_keys(kind)), Column("cause", SmallInteger, nullable=False), key=source_keys(kind)
-    )
+    delta = rows("delta", "change")
+    left_out = rows("left_out", "cause")
     if kind.name not in _KIND_TABLES:
         return ScratchTables(kind, source, staged, index, delta, left_out)
-    return ModelTables(kind, source, staged, index, delta, left_out, _KIND_TABLES[kind.name])
+    return ModelTables(
+        kind,
+        source,
+        staged,
+        index,
+        delta,
+        left_out,
+        kind_table=_KIND_TABLES[kind.name],
+        changed=rows("changed", "change"),
+        touched=table("touched", *copies(access_keys(kind)), key=access_keys(kind)),
+    )
 
 
 _KIND_TABLES = {table.kind: table for table in KIND_TABLES}

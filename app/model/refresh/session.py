@@ -5,8 +5,9 @@ on it: one for the temporary tables alone, which locks nothing; a snapshot of th
 writes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,8 +15,19 @@ from sqlalchemy import Connection, Engine, Table, text
 from sqlalchemy.schema import CreateTable
 
 from app.database.engine import WRITE, is_sqlite
-from app.model.refresh.scratch import SCRATCH_TABLES, TEMPORARY
+from app.model.refresh.scratch import DIALECTS, SCRATCH_TABLES, TEMPORARY
 from app.store.record_tables import Values
+
+_FAILED = 3
+"""libpq's state of a transaction in which a statement has failed."""
+
+_PLANS_FOR_MANY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
+
+
+@cache
+def _made_by(dialect: str) -> tuple[str, ...]:
+    """The texts that make the temporary tables; to put them together anew takes longer than they do."""
+    return tuple(str(CreateTable(table).compile(dialect=DIALECTS[dialect])) for table in TEMPORARY.sorted_tables)
 
 
 class RefreshSession:
@@ -37,8 +49,7 @@ class RefreshSession:
             with self.scratch() as connection:
                 if self._sqlite:
                     connection.exec_driver_sql("PRAGMA temp.cache_size=-32768")
-                for table in TEMPORARY.sorted_tables:
-                    connection.execute(CreateTable(table))
+                self.run_all(_made_by(connection.dialect.name))
         except BaseException:
             self._close()
             raise
@@ -55,9 +66,8 @@ class RefreshSession:
             return
         if self._on_candidate:
             self._connection.rollback()
-            with self.scratch() as connection:
-                for table in TEMPORARY.sorted_tables:
-                    connection.execute(text(f"DROP TABLE IF EXISTS {table.name}"))
+            with self.scratch():
+                self.run_all(f"DROP TABLE IF EXISTS {table.name}" for table in TEMPORARY.sorted_tables)
             self._connection.close()
             return
         # Closed for good instead of going back to the pool: the temporary tables must not outlive the refresh.
@@ -109,6 +119,33 @@ class RefreshSession:
         """
         if not self._sqlite:
             self._connection.execute(text(f"ANALYZE {table.name}"))
+
+    def run_all(self, statements: Iterable[str]) -> None:
+        """Executes texts without parameters, in the transaction that is open; on PostgreSQL in one round trip."""
+        if self._sqlite:
+            for statement in statements:
+                self._connection.exec_driver_sql(statement)
+        else:
+            self._connection.exec_driver_sql("; ".join(statements))
+
+    def rows(self, query: str) -> Sequence[tuple[Any, ...]]:
+        """The rows of a query without parameters, in the transaction that is open."""
+        return [tuple(row) for row in self._connection.exec_driver_sql(query)]
+
+    @contextmanager
+    def looking_up(self) -> Iterator[None]:
+        """For statements that look a few rows up in large tables: PostgreSQL's planner, which knows nothing of how few
+        there are in a temporary table, is kept from reading the large ones instead."""
+        if self._sqlite:
+            yield
+            return
+        self.run_all(f"SET LOCAL {setting} = off" for setting in _PLANS_FOR_MANY)
+        try:
+            yield
+        finally:
+            # Where a statement has failed, none is taken any more, and the settings end with the transaction.
+            if self._connection.connection.driver_connection.info.transaction_status != _FAILED:  # type: ignore[union-attr] # psycopg's own connection
+                self.run_all(f"SET LOCAL {setting} TO DEFAULT" for setting in _PLANS_FOR_MANY)
 
     def _copy(self, statement: str, values: list[Values]) -> None:
         driver_connection: Any = self._connection.connection.driver_connection

@@ -1,0 +1,155 @@
+"""Which keys a merge looks at: all of them, or those that a change touches.
+
+The rules of merging (``merge.py``) are statements over the sources' records. Each of them asks its scope three things:
+which rows it is about, whether a row counts so far, and whether what it refers to stands. So the same rules serve both
+merges:
+
+* ``Everything`` looks at all rows; a thing stands when a source gives it and it was not left out.
+* ``Touched`` looks at the keys in the ``touched`` tables. Whatever else there is stays as it is in the access model, so
+  a thing stands when the access model has it and will keep it, or is about to get it.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Protocol
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Executable,
+    Table,
+    and_,
+    exists,
+    false,
+    literal,
+    or_,
+    select,
+    true,
+    tuple_,
+)
+
+from app.access.records import Folder
+from app.model.refresh.scratch import DIALECTS, TABLES_OF_KIND, ModelTables, RowChange, same
+from app.store.record_tables import Reference
+
+Columns = tuple[ColumnElement[str], ...]
+
+Rule = Callable[..., Executable]
+"""(the kind's tables, the scope, further hashable arguments) → one statement."""
+
+
+class Scope(Protocol):
+    """What the rules of merging ask."""
+
+    def within(self, tables: ModelTables, table: Table) -> ColumnElement[bool]:
+        """The condition that a row of ``table``, which has the kind's key columns, is looked at."""
+        ...
+
+    def counts(self, tables: ModelTables) -> ColumnElement[bool]:
+        """The condition that a row of ``tables.source`` that is looked at is not left out so far."""
+        ...
+
+    def stands(self, reference: Reference, columns: Columns) -> ColumnElement[bool]:
+        """The condition that a record with this key counts; the columns are in the order of its key."""
+        ...
+
+    def holds_folder(self, columns: Columns) -> ColumnElement[bool]:
+        """The condition that a folder that is not looked at counts: what hangs below it is reached from the top."""
+        ...
+
+    def run(self, connection: Connection, rule: Rule, tables: ModelTables, *arguments: object) -> CursorResult[Any]:
+        """Executes a rule."""
+        ...
+
+
+class Everything:
+    """All rows of all sources, in the transaction of a connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def within(self, _tables: ModelTables, _table: Table) -> ColumnElement[bool]:
+        """Every row is."""
+        return true()
+
+    def counts(self, tables: ModelTables) -> ColumnElement[bool]:
+        """Asked for where nothing is left out any more, it costs nothing."""
+        if self._connection.execute(select(tables.left_out.c.source_id).limit(1)).first() is None:
+            return literal(True)
+        return _is_not_left_out(tables)
+
+    def stands(self, reference: Reference, columns: Columns) -> ColumnElement[bool]:
+        """A source gives it, and it is not left out."""
+        target = TABLES_OF_KIND[reference.kind]
+        return exists().where(_has_key(target, target.source, columns), self.counts(target))
+
+    def holds_folder(self, _columns: Columns) -> ColumnElement[bool]:
+        """There is none that is not looked at."""
+        return false()
+
+    def run(self, connection: Connection, rule: Rule, tables: ModelTables, *arguments: object) -> CursorResult[Any]:
+        """Builds the statement for what is there."""
+        return connection.execute(rule(tables, self, *arguments))
+
+
+class Touched:
+    """The keys in the ``touched`` tables. Kinds are merged in their order: the ``delta`` tables of those that a record
+    refers to are filled when its own kind is looked at."""
+
+    def within(self, tables: ModelTables, table: Table) -> ColumnElement[bool]:
+        """Its key is among those that are touched."""
+        return has_key_in(tables, table, tables.touched)
+
+    def counts(self, tables: ModelTables) -> ColumnElement[bool]:
+        """It is not left out."""
+        return _is_not_left_out(tables)
+
+    def stands(self, reference: Reference, columns: Columns) -> ColumnElement[bool]:
+        """The access model is about to get it, or has it and does not lose it."""
+        target = TABLES_OF_KIND[reference.kind]
+        added, removed = target.delta.alias("added"), target.delta.alias("removed")
+        return or_(
+            exists().where(_has_key(target, added, columns), added.c.change == int(RowChange.ADD)),
+            and_(
+                exists().where(_has_key(target, target.access, columns)),
+                ~exists().where(_has_key(target, removed, columns), removed.c.change == int(RowChange.REMOVE)),
+            ),
+        )
+
+    def holds_folder(self, columns: Columns) -> ColumnElement[bool]:
+        """The access model has it, and it is not touched."""
+        tables = TABLES_OF_KIND[Folder.kind]
+        return and_(
+            exists().where(_has_key(tables, tables.access, columns)),
+            ~exists().where(_has_key(tables, tables.touched, columns)),
+        )
+
+    def run(self, connection: Connection, rule: Rule, tables: ModelTables, *arguments: object) -> CursorResult[Any]:
+        """Executes the text that was made of the rule when it was first needed: that takes longer than a look-up."""
+        return connection.exec_driver_sql(_text(connection.dialect.name, rule, tables.kind, arguments))
+
+
+TOUCHED = Touched()
+
+
+def has_key_in(tables: ModelTables, table: Any, keys: Any) -> ColumnElement[bool]:
+    """The condition that a row has one of the keys in the other table; told so that both databases look rows up by key,
+    one by one."""
+    columns = [table.c[name] for name in tables.keys]
+    wanted = select(*(keys.c[name] for name in tables.keys))
+    return columns[0].in_(wanted) if len(columns) == 1 else tuple_(*columns).in_(wanted)
+
+
+def _has_key(tables: ModelTables, table: Any, columns: Columns) -> ColumnElement[bool]:
+    return and_(*(table.c[name] == column for name, column in zip(tables.keys, columns, strict=True)))
+
+
+def _is_not_left_out(tables: ModelTables) -> ColumnElement[bool]:
+    return ~exists().where(same(tables.left_out, tables.source, tables.source_keys))
+
+
+@lru_cache(maxsize=1024)
+def _text(dialect: str, rule: Rule, kind: str, arguments: tuple[object, ...]) -> str:
+    statement: Any = rule(TABLES_OF_KIND[kind], TOUCHED, *arguments)
+    return str(statement.compile(dialect=DIALECTS[dialect], compile_kwargs={"literal_binds": True}))

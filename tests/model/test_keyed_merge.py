@@ -1,0 +1,194 @@
+"""The merge by key leaves what the merge of everything leaves: a second database merges everything each time."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Connection, Engine, insert, literal, select, text, update
+
+import app.model.refresh.refresh
+from app.access.records import (
+    Key,
+    Record,
+)
+from app.database.engine import open_engine, reading
+from app.model.refresh.changes import carry_out, counted
+from app.model.refresh.problems import ProblemList
+from app.model.refresh.refresh import Applied, Refresh
+from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES, TABLES_OF_KIND, RowChange
+from app.model.refresh.staging import PARTIAL, SOURCE, StagedRead, compute_source_changes
+from app.store.schema import METADATA
+from tests.model.test_merging import BASE, SOURCES, Read, emptied, model_of, reads, records, run_refresh
+from tests.tables import make_tables
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def push(engine: Engine, source: str, upserted: Sequence[Record], removed: Sequence[Record] = ()) -> Applied[None]:
+    """Adds and replaces records of a source, and takes others away, as one change."""
+    with reading(engine) as connection:
+        source_id = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == source)).scalar_one()
+
+    def compare(connection: Connection) -> bool:
+        read = StagedRead(source_id, source, 0, 0, len(upserted), PARTIAL, "")
+        compute_source_changes(connection, [read], [])
+        for record in removed:
+            tables = TABLES_OF_KIND[record.kind]
+            source_table = tables.source
+            same = (source_table.c[name] == value for name, value in zip(tables.keys, record.key[1:], strict=True))
+            gone = select(*(source_table.c[name] for name in tables.source_keys), literal(int(RowChange.REMOVE)))
+            connection.execute(
+                insert(tables.delta).from_select(
+                    [*tables.source_keys, "change"], gone.where(source_table.c.source_id == source_id, *same)
+                )
+            )
+        return True
+
+    def keep(connection: Connection, _: bool) -> None:
+        for tables in SCRATCH_TABLES:
+            counts = counted(connection, tables).get(source_id)
+            carry_out(connection, tables, tables.source, tables.source_keys, tables.staged)
+            if counts:
+                connection.execute(
+                    update(SOURCE)
+                    .where(SOURCE.c.source_id == source_id)
+                    .values(records=SOURCE.c.records + counts.added - counts.removed)
+                )
+
+    with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refresh:
+        refresh.open_source(source_id)
+        for line, record in enumerate(upserted):
+            refresh.add(record, f"push[{line}]")
+        applied = refresh.apply_changes(compare, keep)
+    assert applied is not None
+    return applied
+
+
+@dataclass(frozen=True)
+class Change:
+    """One push: of a source that is there, chosen by number."""
+
+    source: int
+    upserted: dict[Key, Record]
+    removed: dict[Key, Record]
+
+
+def _change(source: int, upserted: list[Record], removed: list[Record]) -> Change:
+    given = {record.key: record for record in upserted}
+    return Change(source, given, {record.key: record for record in removed if record.key not in given})
+
+
+changes = st.builds(
+    _change,
+    st.integers(0, 2),
+    st.lists(records, max_size=6),
+    st.lists(records | st.sampled_from(BASE), max_size=4),
+)
+first_reads = st.fixed_dictionaries(dict.fromkeys(SOURCES, reads))
+steps = st.lists(changes | first_reads, min_size=1, max_size=6)
+
+
+@contextmanager
+def merging_everything() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app.model.refresh.refresh, "is_merged", lambda _: False)
+        yield
+
+
+def state_of(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
+    """All that a merge leaves, without when."""
+    queries = {
+        **{tables.access.name: f"SELECT * FROM {tables.access.name}" for tables in MODEL_TABLES},
+        **{tables.source.name: f"SELECT * FROM {tables.source.name}" for tables in SCRATCH_TABLES},
+        "former_payload": "SELECT * FROM former_payload",
+        "directory_source": "SELECT source_id, name, position, records, dangling FROM directory_source",
+        "directory_state": "SELECT generation - merged_generation, merge_problems FROM directory_state",
+        "access_revision": "SELECT revision, changes FROM access_revision",
+    }
+    with reading(engine) as connection:
+        sources = {row.source_id: row.name for row in connection.execute(select(SOURCE.c.source_id, SOURCE.c.name))}
+        found = {name: connection.execute(text(query)).mappings().all() for name, query in queries.items()}
+    return {
+        name: sorted(
+            (
+                # Databases count from elsewhere, and spell yes and no in their own ways.
+                tuple(
+                    sources[value] if column == "source_id" else int(value) if isinstance(value, bool) else value
+                    for column, value in row.items()
+                )
+                for row in rows
+            ),
+            key=repr,
+        )
+        for name, rows in found.items()
+    }
+
+
+def above_of(engine: Engine, source: str) -> set[Key]:
+    """The keys that sources further up give."""
+    found: set[Key] = set()
+    with reading(engine) as connection:
+        position = select(SOURCE.c.position).where(SOURCE.c.name == source).scalar_subquery()
+        for tables in MODEL_TABLES:
+            given = select(*(tables.source.c[name] for name in tables.keys)).join(
+                SOURCE, SOURCE.c.source_id == tables.source.c.source_id
+            )
+            found |= {(tables.kind, *row) for row in connection.execute(given.where(SOURCE.c.position < position))}
+    return found
+
+
+def told(problems: ProblemList) -> list[str]:
+    return sorted(str(problem) for problem in problems.kept)
+
+
+@pytest.fixture
+def engines(database_url: str, tmp_path: Path) -> Iterator[tuple[Engine, Engine]]:
+    """One that merges by key, and one that merges everything."""
+    made = open_engine(database_url), open_engine(f"sqlite:///{tmp_path / 'everything.db'}")
+    for engine in made:
+        make_tables(engine, METADATA)
+    yield made
+    for engine in made:
+        engine.dispose()
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(first_reads, steps)
+def test_merging_by_key_leaves_what_merging_everything_leaves(
+    engines: tuple[Engine, Engine], first: dict[str, Read], then: list[Change | dict[str, Read]]
+) -> None:
+    keyed, everything = engines
+    for engine in engines:
+        emptied(engine)
+    for step in [first, *then]:
+        if isinstance(step, dict):
+            found = run_refresh(keyed, step)
+            with merging_everything():
+                expected = run_refresh(everything, step)
+            assert found[0].counts == expected[0].counts
+            assert told(found[0]) == told(expected[0])
+            assert found[1:] == expected[1:]
+        else:
+            source = SOURCES[step.source]
+            applied = push(keyed, source, [*step.upserted.values()], [*step.removed.values()])
+            with merging_everything():
+                other = push(everything, source, [*step.upserted.values()], [*step.removed.values()])
+            assert applied.replaced == other.replaced
+            assert sorted(applied.left_out) == sorted(other.left_out)
+            model = model_of(keyed)
+            above = above_of(keyed, source)
+            wrong = [key not in model or key in above for key in step.upserted]
+            assert {one.place for one in applied.left_out} == {
+                f"push[{line}]" for line, is_wrong in enumerate(wrong) if is_wrong
+            }
+        assert state_of(keyed) == state_of(everything)
