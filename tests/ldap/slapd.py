@@ -177,10 +177,10 @@ def person_dn(number: int) -> str:
     return f"uid=u{number},ou=people,{SUFFIX}"
 
 
-def company(people: int, groups: int, *, in_group: int = 140) -> str:
-    """People, one group with all of them, and groups with some of them, every fifth of which is in the one before."""
+def company(people: int, groups: int, *, in_group: int = 140, largest: int | None = None) -> str:
+    """People, one group with all of them (or ``largest``), and groups with some, in every fifth of which is another."""
     made = [tree(), *(person(number) for number in range(people))]
-    made.append(group("everybody", [person_dn(number) for number in range(people)]))
+    made.append(group("everybody", [person_dn(number) for number in range(largest or people)]))
     for number in range(groups):
         members = [person_dn((number * 31 + step) % people) for step in range(min(in_group, people))]
         if number % 5 == 0 and number:

@@ -285,7 +285,11 @@ class Spool:
         self._number += 1
         self._objects.append((self._number, *row))
         self._names += [(name, self._number) for name in thing.names]
-        if value is not None:
+        if value is not None and len(thing.members) > _BATCH:
+            # One group may have hundreds of thousands of members.
+            rows = ((self._number, name) for name in thing.members)
+            self._connection.executemany("INSERT INTO member VALUES (?, ?)", rows)
+        elif value is not None:
             self._members += [(self._number, name) for name in thing.members]
         if len(self._objects) >= _BATCH or len(self._members) >= _BATCH * 5:
             self._write()

@@ -238,28 +238,25 @@ class SetReader:
         attribute = found[1] if found else small
         if attribute not in self._members:
             return
-        if self._extended:
-            members += map(self._member, values)
-        else:
-            # The bulk of what there is to read: texts that are DNs, most of them.
-            members += [
-                normalized(text if "#" not in text else _OPTIONAL_UID.sub("", text)) if "=" in text else text
-                for text in map(as_text, values)
-            ]
+        members += map(self._member if self._extended else _dn_or_text, values)
         if found and found[3] != "*":
             ranges.append(Range(attribute, int(found[3]) + 1))
 
     def _member(self, value: bytes) -> str:
         if self._extended and (found := _GUID.match(value)):
             return str(uuid.UUID(found[1].decode()))
-        text = as_text(value)
-        if "=" not in text:
-            return text
-        return normalized(_OPTIONAL_UID.sub("", text))
+        return _dn_or_text(value)
 
     def _note_several(self, name: str, place: str) -> None:
         count, first = self._several.get(name, (0, place))
         self._several[name] = (count + 1, first)
+
+
+def _dn_or_text(value: bytes) -> str:
+    text = as_text(value)
+    if "=" not in text:
+        return text
+    return normalized(text if "#" not in text else _OPTIONAL_UID.sub("", text))
 
 
 def _text_or_base64(value: bytes) -> str:

@@ -59,7 +59,9 @@ class Reader:
     def objects(self, one: SetReader, filter_: str | None = None) -> Iterator[DirectoryObject | Malformed]:
         """The objects of a set, or those of them that a filter finds."""
         search = Search(one.base, filter_ or one.filter, one.attributes, one.scope, one.where, self.controls)
-        for page in self.session.pages(search):
+        # Of a group, all members come with it; where they come by and by, it is small at first.
+        large = bool(one.member_attributes) and not self.preset.ranges
+        for page in self.session.pages(search, one_by_one=large):
             self._look_at(page.referrals)
             yield from self._of_page(one, page.entries)
 
@@ -87,13 +89,17 @@ class Reader:
     def _completed(
         self, one: SetReader, read: Read, primary: Mapping[ObjectId, Sequence[str]]
     ) -> DirectoryObject | Malformed:
+        others = primary.get(read.thing.id, ())
+        if not read.ranges and not others:
+            # A group may have hundreds of thousands of members: no copy more than needed.
+            return read.thing
         members = list(read.thing.members)
         try:
             for more in read.ranges:
                 self._follow(one, read, more, members)
         except UnreadableValueError as error:
             return Malformed(read.thing.place, f"a member {error}")
-        members += primary.get(read.thing.id, ())
+        members += others
         return replace(read.thing, members=tuple(dict.fromkeys(members)))
 
     def _follow(self, one: SetReader, read: Read, more: Range, members: list[str]) -> None:

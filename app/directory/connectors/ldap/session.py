@@ -76,28 +76,35 @@ class Session:
         self._is_closed = False
         self._root: Mapping[str, Sequence[bytes]] | None = None
 
-    def pages(self, search: Search) -> Iterator[Page]:
+    def pages(self, search: Search, *, one_by_one: bool = False) -> Iterator[Page]:
         """All that is found, page by page. While one is looked at, the server makes the next.
 
-        Given up in the middle, it tells the server so.
+        ``one_by_one``: each entry as it comes, because a page of large ones would not fit into memory. Given up in the
+        middle, it tells the server so.
         """
         waiting: int | None = self.begin(search, self._paging(""))
         try:
             while waiting is not None:
-                message, waiting = waiting, None
-                page, controls = self._answer(message, search)
-                paging = [one for one in controls if one.controlType == SimplePagedResultsControl.controlType]
-                if not paging:
-                    raise LdapTroubleError(
-                        f"{search.where}: {self.settings.url} answers a search in pages without saying whether there"
-                        " are more; it cannot be read whole"
-                    )
-                if paging[0].cookie:
-                    waiting = self.begin(search, self._paging(paging[0].cookie))
+                page, controls = self._answer(waiting, search, whole=not one_by_one)
+                if controls is not None:
+                    waiting = None
+                    cookie = self._cookie(search, controls)
+                    if cookie:
+                        waiting = self.begin(search, self._paging(cookie))
                 yield page
         finally:
             if waiting is not None:
                 self.give_up(waiting)
+
+    def _cookie(self, search: Search, controls: Sequence[LDAPControl]) -> bytes:
+        """What the next page is asked for with; empty: this was the last."""
+        for one in controls:
+            if one.controlType == SimplePagedResultsControl.controlType:
+                return bytes(one.cookie or b"")
+        raise LdapTroubleError(
+            f"{search.where}: {self.settings.url} answers a search in pages without saying whether there are more; it"
+            " cannot be read whole"
+        )
 
     def entries(self, search: Search) -> Sequence[Entry]:
         """What a search finds that has a handful of results, unpaged; references to others are left out."""
@@ -169,9 +176,12 @@ class Session:
     def _paging(self, cookie: bytes | str) -> SimplePagedResultsControl:
         return SimplePagedResultsControl(True, size=self.settings.page_size, cookie=cookie)
 
-    def _answer(self, message: int, search: Search) -> tuple[Page, Sequence[LDAPControl]]:
+    def _answer(self, message: int, search: Search, *, whole: bool = True) -> tuple[Page, Sequence[LDAPControl] | None]:
+        """What comes of a search: all of it, or the next piece; and the controls that come with the last."""
         try:
-            _, data, _, controls, _, _ = self.connection.result4(message, 1, self.settings.answer_timeout)
+            kind, data, _, controls, _, _ = self.connection.result4(
+                message, 1 if whole else 0, self.settings.answer_timeout
+            )
         except ldap.LDAPError as error:
             if isinstance(error, ldap.TIMEOUT):
                 self.give_up(message)
@@ -182,7 +192,8 @@ class Session:
             ) from None
         # A reference to another server has no DN.
         entries = [Entry(one[0], one[1]) for one in data if one[0] is not None]
-        return Page(entries, [str(url) for one in data if one[0] is None for url in one[1]]), controls
+        page = Page(entries, [str(url) for one in data if one[0] is None for url in one[1]])
+        return page, controls if kind == ldap.RES_SEARCH_RESULT else None
 
 
 @contextmanager
