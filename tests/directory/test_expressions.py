@@ -241,6 +241,7 @@ def test_regular_expressions_take_linear_time() -> None:
     assert value_of('it.a.matches("^(a+)+$")', {"a": "a" * 50_000 + "b"}) is False
 
 
+@pytest.mark.process
 def test_without_the_library_the_extra_is_named_once() -> None:
     program = (
         "import sys; sys.modules['cel_expr_python'] = None\n"

@@ -4,7 +4,8 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from app.directory.source import (
     Part,
     ReadRequest,
     Remark,
+    Source,
     Verdict,
 )
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
@@ -213,6 +215,7 @@ def test_when_may_ask_about_the_member(directory: ObjectDirectory) -> None:
     assert memberships(read(source_of(directory, rules))) == {("acme", "ada")}
 
 
+@pytest.mark.slow
 def test_twenty_thousand_members_take_seconds(directory: ObjectDirectory) -> None:
     directory.put(*(user(f"u{number}") for number in range(20_000)))
     directory.put(
@@ -472,6 +475,7 @@ class MappedWorld(World):
 
     def __init__(self, folder: Path) -> None:
         self._directory = ObjectDirectory()
+        self._folder = folder
         self._spool = SpoolFile.of(folder, "people")
 
     def source(self) -> MappedSource:
@@ -502,6 +506,21 @@ class MappedWorld(World):
             deep = [deep]
         self._directory.put(thing("users", person_id, {"uid": person_id, "name": "", "mail": "", "odd": deep}))
 
+    def failures(self) -> Mapping[str, AbstractContextManager[Source]]:
+        @contextmanager
+        def broken() -> Iterator[Source]:
+            # Everything was told, and then the connection was lost.
+            with _Cut(self._directory, len(self._directory.held)):
+                yield self.source()
+
+        @contextmanager
+        def without_folder() -> Iterator[Source]:
+            (self._folder / "file").write_text("")
+            nowhere = SpoolFile.of(self._folder / "file", "people")
+            yield MappedSource("people", self._directory, rules_of(PEOPLE), nowhere)
+
+        return {"the connection is lost": broken(), "no folder for the spool": without_folder()}
+
 
 class _Cut:
     def __init__(self, directory: ObjectDirectory, after: int) -> None:
@@ -521,6 +540,10 @@ class TestMapped(SourceContract):
     @pytest.fixture
     def world(self, tmp_path: Path) -> MappedWorld:
         return MappedWorld(tmp_path)
+
+    @pytest.mark.slow
+    def test_memory_does_not_grow_with_the_directory(self, world: World) -> None:
+        super().test_memory_does_not_grow_with_the_directory(world)
 
 
 def test_without_a_spool_it_is_read_as_a_whole_each_time(directory: ObjectDirectory) -> None:
