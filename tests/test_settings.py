@@ -11,6 +11,7 @@ from app.configuration.showing import listed
 from app.directory.settings import FileSourceSettings
 from app.settings import Settings, load_settings
 
+SQL_SOURCE = '[{"type": "sql", "name": "app", "url": "URL", "queries": {"grants": "SELECT 1"}}]'
 DOCUMENTED = Path(__file__).parent.parent / "config" / "usher.yaml"
 
 
@@ -52,10 +53,21 @@ def test_documented_file_is_plain_yaml() -> None:
         ("directory: {sources: [{type: file, path: a, poll: soon}]}\n", "directory.sources[0]"),
         ("backend: {base_url: ftp://x}\n", "backend.base_url: "),
         ("backend: {batch_size: 0}\n", "backend.batch_size: "),
-        ("directory: {sources: [{type: pigeon}]}\n", "directory.sources[0].type: should be 'file', 'ldap', 'push'"),
+        (
+            "directory: {sources: [{type: pigeon}]}\n",
+            "directory.sources[0].type: should be 'file', 'ldap', 'sql', 'push'",
+        ),
         (
             "directory: {sources: [{type: ldap, url: 'ldaps://dc1', base: dc=x, preset: posix}]}\n",
             "directory.sources[0].map: is missing",
+        ),
+        (
+            "directory: {sources: [{type: sql, name: app, url: 'mysql://h/x', queries: {grant: SELECT 1}}]}\n",
+            "directory.sources[0]: queries.grant: is no list of records; did you mean grants?",
+        ),
+        (
+            "directory: {sources: [{type: sql, name: app, url: hunter2@h, queries: {grants: SELECT 1}}]}\n",
+            "directory.sources[0].url: not a database URL; write postgresql://USER:PASSWORD@HOST/NAME or the like (/",
         ),
         ("directory: {sources: [{type: file}]}\n", "directory.sources[0].path: is missing"),
         ("directory: {sources: [{type: push, changes: {tokens: [abc]}}]}\n", "directory.sources[0].name: is missing"),
@@ -143,7 +155,10 @@ def test_settings_never_show_their_secrets() -> None:
             ),
         ),
         ("DIRECTORY__SOURCES", '[{"type": "push", "name": "app", "changes": {"tokens": [" hunter2"]}}]'),
+        ("DIRECTORY__SOURCES", SQL_SOURCE.replace("URL", "postgresql://me:hunter2@h/n")),
         # Those are refused, and what is said of them shows no more.
+        ("DIRECTORY__SOURCES", SQL_SOURCE.replace("URL", "postgresql://me:p@hunter2@h/n")),
+        ("DIRECTORY__SOURCES", SQL_SOURCE.replace("URL", "hunter2@h")),
         ("DATABASE_URL", "postgresql+psycopg://me:p@hunter2@h/n"),
         ("DATABASE_URL", "postgresql+psycopg://me:hunter2@h:port/n"),
         ("BACKEND__BASE_URL", "https://h/x?api_key=hunter2"),

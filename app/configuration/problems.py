@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from app.configuration.schema import PREFIX, Nested, field_at, is_secret, known_keys, types_in
+from app.configuration.schema import PREFIX, Nested, field_at, fields_at, is_secret, known_keys, types_in
 from app.configuration.showing import without_password
 
 
@@ -129,8 +129,8 @@ def suggest(model: type[BaseModel], path: Sequence[str | int], *, as_variable: b
 
 
 def _is_secret_at(model: type[BaseModel], path: Sequence[str | int]) -> bool:
-    field = field_at(model, [step for step in path if isinstance(step, str)])
-    return field is not None and SecretStr in types_in(field.annotation)
+    fields = fields_at(model, [step for step in path if isinstance(step, str)])
+    return any(SecretStr in types_in(field.annotation) for field in fields)
 
 
 def _without_tags(path: Sequence[str | int], values: Any) -> list[str | int]:

@@ -61,6 +61,15 @@ def field_at(model: type[BaseModel], path: Sequence[str]) -> FieldInfo | None:
     return field
 
 
+def fields_at(model: type[BaseModel], path: Sequence[str]) -> list[FieldInfo]:
+    """All fields that a key may mean: of the items of a list, those of each sort."""
+    models, found = [model], list[FieldInfo]()
+    for step in path:
+        found = [fields_of(one)[step] for one in models if step in fields_of(one)]
+        models = [inner for field in found for inner in models_in(field.annotation)]
+    return found
+
+
 def is_secret(key: str, field: FieldInfo | None) -> bool:
     """Whether a setting holds something that must not be seen: by its type, or by its name."""
     if field is not None and field.annotation in {bool, int, float}:

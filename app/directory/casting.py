@@ -10,7 +10,7 @@ nothing but decide about access and have nothing to carry a field to; there, an 
 field whose name is near that of a known one makes the record malformed everywhere (``app.directory.spelling``).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -134,6 +134,11 @@ def _no_kind(given: object, fields: Fields) -> str:
     near = resembling(given, _READERS) if isinstance(given, str) else None
     hint = f"; did you mean {near}?" if near else ""
     return f"{quoted(given)} is not one of {', '.join(_READERS)}{hint}"
+
+
+def check_field_names(kind: str, names: Sequence[str]) -> None:
+    """Raises ``MalformedRecordError`` for a name that would make every record of the kind malformed."""
+    _refuse_misspelt(kind, [name for name in names if name not in _KNOWN[kind]], dict.fromkeys(names, True))
 
 
 def _refuse_misspelt(kind: str, unknown: list[str], fields: Fields) -> None:

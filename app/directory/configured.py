@@ -4,6 +4,9 @@ from pathlib import Path
 from threading import Event
 
 from app.directory.connectors.ldap.connector import LdapConnector
+from app.directory.connectors.sql.reading import SqlDatabase
+from app.directory.connectors.sql.snapshot import parse_source_url
+from app.directory.connectors.sql.source import SqlConnector, SqlSource
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
 from app.directory.mapping.rules import Rules
@@ -11,7 +14,13 @@ from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool import SpoolFile
 from app.directory.policy import Policy
 from app.directory.pushed import PushedSource
-from app.directory.settings import DirectorySettings, LdapSourceSettings, PushSourceSettings, SourceSettings
+from app.directory.settings import (
+    DirectorySettings,
+    LdapSourceSettings,
+    PushSourceSettings,
+    SourceSettings,
+    SqlSourceSettings,
+)
 from app.directory.source import Source
 
 
@@ -47,4 +56,28 @@ def source_from_settings(settings: SourceSettings, spool: Path | None = None) ->
         return MappedSource(settings.source_name, LdapConnector(settings), Rules(settings.map), spooled)
     if isinstance(settings, PushSourceSettings):
         return PushedSource(settings.source_name)
+    if isinstance(settings, SqlSourceSettings):
+        return sql_source(settings)
     return FileSource(settings.path, name=settings.source_name)
+
+
+def sql_source(settings: SqlSourceSettings) -> Source:
+    """A source of queries."""
+    database = SqlDatabase(
+        parse_source_url(settings.url.get_secret_value()),
+        settings.made_queries(),
+        timezone=settings.timezone,
+        connect_timeout=settings.connect_timeout,
+        answer_timeout=settings.answer_timeout,
+    )
+    if not settings.map:
+        return SqlSource(settings.source_name, database)
+    rules = Rules(settings.map)
+    if not database.gives_records:
+        return MappedSource(settings.source_name, SqlConnector(database), rules)
+    return SqlSource(
+        settings.source_name,
+        database,
+        wanted=rules.wanted,
+        mapped=lambda connector: MappedSource(settings.source_name, connector, rules),
+    )

@@ -8,6 +8,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
+from app.directory.connectors.sql.settings import SqlSettings
 from app.directory.mapping.settings import RuleList
 from app.directory.push_settings import AcceptedChanges, ChangesSettings
 
@@ -119,7 +120,17 @@ class PushSourceSettings(SourceBase):
     """Who may push, and what."""
 
 
-SourceSettings = Annotated[FileSourceSettings | LdapSourceSettings | PushSourceSettings, Field(discriminator="type")]
+class SqlSourceSettings(SqlSettings, SourceBase):
+    """A directory in a database."""
+
+    def identity(self) -> dict[str, object]:
+        given = super().identity() | {"place": self.place}
+        return {name: value for name, value in given.items() if name not in {"connect_timeout", "answer_timeout"}}
+
+
+SourceSettings = Annotated[
+    FileSourceSettings | LdapSourceSettings | SqlSourceSettings | PushSourceSettings, Field(discriminator="type")
+]
 
 
 class DirectorySettings(BaseModel):

@@ -1,0 +1,193 @@
+"""A read of a database: which rows of its queries are asked for, and how far it came.
+
+| asked for | what is run |
+|---|---|
+| everything | each query as it stands |
+| changes | the rows whose cursor column has at least the cursor's value, less the overlap, and those where it is null |
+| a part | the rows of the organizations and users, and those whose keys the objects have (``lookup.py``) |
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import URL, ColumnElement, or_
+
+from app.clock import utc_now
+from app.directory.connector import ALL_ATTRIBUTES
+from app.directory.connectors.sql.cursor import Mark, NoCursorError, before, later, marks_of, text_of
+from app.directory.connectors.sql.lookup import AT_A_TIME, Lookup, given
+from app.directory.connectors.sql.query import Query
+from app.directory.connectors.sql.rows import Rows, Taken, Top
+from app.directory.connectors.sql.snapshot import Snapshot, named_column, open_snapshot
+from app.directory.connectors.sql.trouble import SqlTroubleError
+from app.directory.connectors.sql.values import NotPlainError
+from app.directory.source import Answered, Part, ReadRequest
+
+
+class SqlDatabase:
+    """A database and the queries that are put to it; it is connected to for each read anew."""
+
+    def __init__(
+        self,
+        url: URL,
+        queries: Sequence[Query],
+        *,
+        timezone: str = "UTC",
+        connect_timeout: float = 10,
+        answer_timeout: float = 300,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """``timezone``: of times that have none. ``connect_timeout``, ``answer_timeout``: seconds."""
+        self._url = url
+        self.queries = tuple(queries)
+        self.zone = ZoneInfo(timezone)
+        self._connect_timeout = connect_timeout
+        self._answer_timeout = answer_timeout
+        self._clock = clock
+
+    @property
+    def gives_records(self) -> bool:
+        """Whether there is a query whose rows are records."""
+        return any(query.kind is not None for query in self.queries)
+
+    @contextmanager
+    def open(self, request: ReadRequest, wanted: Mapping[str, frozenset[str]]) -> Iterator["SqlRead"]:
+        """A read of those queries that give records, and of those that ``wanted`` names with their columns.
+
+        Each of them has been looked at. Raises ``SqlTroubleError``, and ``NoCursorError`` for ``request.since``.
+        """
+        with open_snapshot(
+            self._url,
+            connect_timeout=self._connect_timeout,
+            answer_timeout=self._answer_timeout,
+            zone=self.zone.key,
+        ) as snapshot:
+            all_rows: list[Rows] = []
+            for query in self.queries:
+                if query.kind is not None:
+                    all_rows.append(Rows(query, snapshot, self.zone))
+                elif query.name in wanted:
+                    named = wanted[query.name]
+                    all_rows.append(Rows(query, snapshot, self.zone, None if ALL_ATTRIBUTES in named else named))
+            yield SqlRead(snapshot, all_rows, request, self._clock(), self.zone)
+
+
+class SqlRead:
+    """One read, within one snapshot."""
+
+    def __init__(
+        self, snapshot: Snapshot, all_rows: Sequence[Rows], request: ReadRequest, now: datetime, zone: ZoneInfo
+    ) -> None:
+        self._snapshot = snapshot
+        self.all_rows = all_rows
+        self._tops = {rows.query.name: Top(rows, now, zone) for rows in all_rows if rows.query.cursor}
+        self._tells_changes = len(self._tops) == len(all_rows) > 0
+        self._marks: Mapping[str, Mark] = {}
+        self._part: Part | None = None
+        self._lookup = Lookup(snapshot)
+        if request.since:
+            if not self._tells_changes:
+                raise NoCursorError("is of other queries")
+            self._marks = marks_of(request.since, frozenset(self._tops))
+            self._see_that_it_went_on()
+        elif request.part is not None and all(self._lookup.is_possible(rows, request.part) for rows in all_rows):
+            self._part = request.part
+        self._since = bool(request.since)
+
+    @property
+    def answered(self) -> Answered | None:
+        """What the read is about."""
+        if self._since:
+            return Answered.CHANGES
+        return Answered.PART if self._part is not None else None
+
+    @property
+    def cursor(self) -> str:
+        """From where changes can be asked for next, once everything was taken."""
+        if not self._tells_changes or self._part is not None:
+            return ""
+        marks = {name: top.mark for name, top in self._tops.items()}
+        for name, mark in self._marks.items():
+            # Nothing that was read this time may be as new as the newest of last time, if that lies ahead by now.
+            marks[name] = later(marks[name], mark)
+        return text_of(marks)
+
+    def taken(self, rows: Rows) -> Iterator[Taken]:
+        """The rows of a query that were asked for, plain; a ``Lost`` for each that is known to be gone."""
+        if self._part is not None:
+            yield from self._lookup.part(rows, self._part)
+        elif self._since:
+            yield from self._changes(rows)
+        else:
+            query, top = rows.query, self._tops.get(rows.query.name)
+            yield from rows.taken(self._snapshot.stream(query.name, query.text), top)
+            if top is not None and query.deleted_is_query:
+                self._look_at_deleted(rows, top)
+
+    # Changes.
+
+    def _see_that_it_went_on(self) -> None:
+        """Raises ``NoCursorError`` where the newest row of last time is nowhere: a database that was restored from
+        yesterday would give no changes for a day."""
+        for rows in self.all_rows:
+            mark, query = self._marks[rows.query.name], rows.query
+            if mark is None:
+                continue
+            at_least = named_column(query.cursor) >= given(mark)
+            statements = [query.text, query.deleted] if query.deleted_is_query else [query.text]
+            if all(self._snapshot.first(query.name, statement, at_least) is None for statement in statements):
+                raise NoCursorError(f"is ahead of queries.{query.name}")
+
+    def _changes(self, rows: Rows) -> Iterator[Taken]:
+        query, top = rows.query, self._tops[rows.query.name]
+        where = self._since_mark(rows)
+        yield from rows.taken(self._snapshot.stream(query.name, query.text, where), top)
+        if not query.deleted_is_query:
+            return
+        # A key that was deleted may be in use again.
+        for partition in self._deleted(rows, where):
+            top.look(values[query.cursor] for values in partition)
+            try:
+                deleted = [rows.id_of_row(values) for values in partition]
+            except NotPlainError as error:
+                raise SqlTroubleError(f"queries.{query.name}.deleted: {error}") from None
+            yield from self._lookup.by_id(rows, deleted)
+
+    def _since_mark(self, rows: Rows) -> ColumnElement[bool] | None:
+        start = before(self._marks[rows.query.name], rows.query.overlap)
+        if start is None:
+            return None
+        column = named_column(rows.query.cursor)
+        return or_(column >= given(start), column.is_(None))
+
+    def _deleted(self, rows: Rows, where: ColumnElement[bool] | None) -> Iterator[Sequence[Mapping[str, Any]]]:
+        """The keys and cursors of what was deleted. Raises ``SqlTroubleError`` for a query that has them not."""
+        query = rows.query
+        columns = self._snapshot.columns(query.name, query.deleted)
+        lacking = [name for name in (*rows.key, query.cursor) if name not in columns]
+        if lacking:
+            raise SqlTroubleError(
+                f"queries.{query.name}.deleted: has no column {', '.join(lacking)}; it gives the key of what was"
+                " deleted, and the cursor"
+            )
+        # Taken to the end at once: other questions are put to the database in between, and some answer one at a time.
+        found = [
+            dict(zip(columns, row, strict=True))
+            for partition in self._snapshot.stream(query.name, query.deleted, where)
+            for row in partition
+        ]
+        for start in range(0, len(found), AT_A_TIME):
+            yield found[start : start + AT_A_TIME]
+
+    def _look_at_deleted(self, rows: Rows, top: Top) -> None:
+        """How far deletions were told when everything was read."""
+        query = rows.query
+        columns = self._snapshot.columns(query.name, query.deleted)
+        if query.cursor not in columns:
+            raise SqlTroubleError(f"queries.{query.name}.deleted: has no column {query.cursor}, which is the cursor")
+        index = columns.index(query.cursor)
+        for partition in self._snapshot.stream(query.name, query.deleted):
+            top.look(row[index] for row in partition)

@@ -1,0 +1,214 @@
+"""The rows of a query, as what is made of them: records, objects, or the word that one is gone."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, tzinfo
+from typing import Any, NamedTuple
+
+from app.directory.casting import record_from_object
+from app.directory.connector import DirectoryObject, ObjectGone
+from app.directory.connectors.sql.columns import check_columns, converters, is_field, takes_texts
+from app.directory.connectors.sql.cursor import Mark, NoCursorError, latest, mark_of
+from app.directory.connectors.sql.query import Query, digest_of, id_of
+from app.directory.connectors.sql.snapshot import Snapshot
+from app.directory.connectors.sql.trouble import SqlTroubleError
+from app.directory.connectors.sql.values import NotPlainError, check_texts, plain
+from app.directory.fields import MalformedRecordError
+from app.directory.source import Found, Gone, Malformed, ObjectId, Origin, Remark
+from app.text import quoted
+
+Step = Found | Gone | Malformed | Remark
+ObjectStep = DirectoryObject | ObjectGone | Malformed | Remark
+
+
+class Row(NamedTuple):
+    """A row in plain values."""
+
+    id: str
+    values: dict[str, object]
+    place: str
+
+
+class Lost(NamedTuple):
+    """A row whose flag says that it is gone."""
+
+    id: str
+    place: str
+
+
+Taken = Row | Lost | Malformed
+
+
+class Rows:
+    """A query whose columns were looked at, and how its rows are taken in."""
+
+    def __init__(self, query: Query, snapshot: Snapshot, zone: tzinfo, wanted: frozenset[str] | None = None) -> None:
+        """``wanted``: the columns that somebody asks for, besides those of the settings; None: all. Raises
+        ``SqlTroubleError`` for a query that cannot be used."""
+        self.query = query
+        self.columns = tuple(snapshot.columns(query.name, query.text))
+        check_columns(query.name, self.columns, query.own_columns, query.kind, snapshot.database)
+        self.key = query.key_among(self.columns)
+        lacking = sorted((wanted or frozenset()) - set(self.columns))
+        if lacking:
+            raise SqlTroubleError(
+                f"queries.{query.name}: has no column {', '.join(map(quoted, lacking))}, which a rule of map names; it"
+                f" has {', '.join(map(quoted, self.columns))}"
+            )
+        kind = query.kind
+        self._dropped = tuple(
+            name
+            for name in self.columns
+            if (
+                name not in wanted
+                if wanted is not None
+                else kind is not None and not is_field(name, query.own_columns, kind)
+            )
+        )
+        kept = [name for name in self.columns if name not in self._dropped]
+        self._converters = converters(kind, self.columns, zone)
+        texts_too = takes_texts(kind, self.columns)
+        self._converting = [(name, self._converters[name], name in texts_too) for name in kept]
+        self._flag = query.deleted if query.deleted and not query.deleted_is_query else ""
+        self._zone = zone
+
+    def taken(
+        self, partitions: Iterable[Sequence[Any]], seen: "Top | None" = None, wanted: frozenset[str] | None = None
+    ) -> Iterator[Taken]:
+        """Every row; with ``wanted`` those alone that have one of these ids. ``seen`` is told of their cursors."""
+        name, columns, key, flag = self.query.name, self.columns, self.key, self._flag
+        number = 0
+        for rows in partitions:
+            if seen is not None:
+                seen.look(row[seen.index] for row in rows)
+            for row in rows:
+                number += 1
+                values = dict(zip(columns, row, strict=True))
+                try:
+                    identifier = self.id_of_row(values) if key else digest_of(repr(tuple(row)))
+                except NotPlainError as error:
+                    yield Malformed(f"{name}, row {number}", str(error))
+                    continue
+                if wanted is not None and identifier not in wanted:
+                    continue
+                if flag and _is_set(values[flag]):
+                    yield Lost(identifier, f"{name}, row {number}")
+                    continue
+                try:
+                    for column in self._dropped:
+                        del values[column]
+                    for column, convert, texts_too in self._converting:
+                        value = values[column]
+                        if value is not None and (texts_too or type(value) is not str):
+                            values[column] = convert(value)
+                except NotPlainError as error:
+                    yield Malformed(f"{name}, row {number}", f"{column}: {error}")
+                    continue
+                yield Row(identifier, values, f"{name}, row {number}")
+
+    def id_of_row(self, values: Mapping[str, object]) -> str:
+        """The id by the columns of the key. Raises ``NotPlainError``."""
+        parts = []
+        for column in self.key:
+            value = values[column]
+            if type(value) is not str:
+                value = "" if value is None else _text(plain(value, self._zone))
+            parts.append(value)
+        if not any(parts):
+            raise NotPlainError(f"{', '.join(self.key)}: is empty, and identifies the row")
+        try:
+            identifier = id_of(parts)
+            check_texts(identifier)
+        except NotPlainError as error:
+            raise NotPlainError(f"{', '.join(self.key)}: {error}") from None
+        return identifier
+
+    def records(self, rows: Iterable[Taken], *, tell_lost: bool) -> Iterator[Step]:
+        """What rows of a kind stand for."""
+        kind, name = self.query.kind, self.query.name
+        for row in rows:
+            if type(row) is Row:
+                try:
+                    record, remarks = record_from_object(row.values, kind)
+                except MalformedRecordError as error:
+                    yield Malformed(row.place, str(error))
+                    continue
+                yield Found(record, row.place, Origin(ObjectId(name, row.id)))
+                for remark in remarks:
+                    yield Remark(row.place, remark)
+            elif isinstance(row, Malformed):
+                yield row
+            elif tell_lost:
+                yield Gone(ObjectId(name, row.id))
+
+    def objects(self, rows: Iterable[Taken], *, tell_lost: bool) -> Iterator[ObjectStep]:
+        """What rows are to rules."""
+        name = self.query.name
+        for row in rows:
+            if type(row) is Row:
+                present = {column: value for column, value in row.values.items() if value is not None}
+                wrong = next(filter(None, (_wrong_text(*item) for item in present.items())), None)
+                if wrong is not None:
+                    yield Malformed(row.place, wrong)
+                    continue
+                yield DirectoryObject(ObjectId(name, row.id), present, row.place)
+            elif isinstance(row, Malformed):
+                yield row
+            elif tell_lost:
+                yield ObjectGone(ObjectId(name, row.id))
+
+
+def _is_set(value: object) -> bool:
+    """A flag, a time of deletion or a text: whatever is not null, false, zero or empty."""
+    return value not in (None, False, 0, "", b"", b"\0", "0", "f", "false")
+
+
+def _wrong_text(column: str, value: object) -> str | None:
+    try:
+        check_texts(value)
+    except NotPlainError as error:
+        return f"{column}: {error}"
+    return None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+class Top:
+    """The greatest value of a query's cursor column that is no place in the future."""
+
+    def __init__(self, rows: Rows, now: datetime, zone: tzinfo) -> None:
+        self._name, self._column = rows.query.name, rows.query.cursor
+        self._now, self._zone = now, zone
+        self._top: Any = None
+        self.index = rows.columns.index(self._column)
+
+    def look(self, values: Iterable[Any]) -> None:
+        """Takes note of some values. Raises ``SqlTroubleError`` for such as do not grow."""
+        given = [value for value in values if value is not None]
+        if not given:
+            return
+        try:
+            greatest = max(given)
+            mark_of(greatest)
+            limit: Any = latest(greatest, self._now, self._zone)
+            if limit is not None and greatest > limit:
+                greatest = max((value for value in given if value <= limit), default=None)
+            if greatest is not None and (self._top is None or greatest > self._top):
+                self._top = greatest
+        except NoCursorError as error:
+            raise SqlTroubleError(
+                f"queries.{self._name}: the cursor column {quoted(self._column)} {error}; name one that grows with"
+                " every change, as a time or a number"
+            ) from None
+        except TypeError:
+            raise SqlTroubleError(
+                f"queries.{self._name}: the cursor column {quoted(self._column)} holds values of several types"
+            ) from None
+
+    @property
+    def mark(self) -> Mark:
+        """The place for the next cursor."""
+        return None if self._top is None else mark_of(self._top)

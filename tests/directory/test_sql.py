@@ -1,0 +1,446 @@
+"""Directories in databases: queries, values, changes, parts, and what goes wrong."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from app.access.kinds import KINDS
+from app.access.records import AccessRole, Document, Grant, Record
+from app.directory.casting import plural, record_from_object
+from app.directory.connector import DirectoryObject, ObjectGone, ObjectsEnd, Wanted
+from app.directory.connectors.sql.columns import missing_fields
+from app.directory.connectors.sql.query import Query, id_of, parts_of
+from app.directory.connectors.sql.reading import SqlDatabase
+from app.directory.connectors.sql.source import SqlConnector, SqlSource
+from app.directory.contract_suite import read
+from app.directory.fields import MalformedRecordError
+from app.directory.source import (
+    Answered,
+    End,
+    Found,
+    Gone,
+    Malformed,
+    ObjectId,
+    Part,
+    ReadRequest,
+    Verdict,
+)
+from tests.directory.databases import SORTS, Database, opened
+
+pytestmark = [pytest.mark.process]
+
+GROUPS = 'SELECT tenant AS "organizationId", id AS "organizationUserGroupId", title AS "groupName" FROM doc'
+DOCUMENTS = 'SELECT tenant AS "organizationId", id AS "documentId", title AS "documentName" FROM doc'
+
+
+@pytest.fixture(scope="module", params=SORTS)
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with opened(request.param, tmp_path_factory.mktemp("app")) as database:
+        database.run("CREATE TABLE doc (tenant VARCHAR(100), id BIGINT, title TEXT, changed BIGINT, gone INTEGER)")
+        database.run("CREATE TABLE doc_deleted (tenant VARCHAR(100), id BIGINT, changed BIGINT)")
+        yield database
+
+
+@pytest.fixture
+def docs(database: Database) -> Database:
+    """A table of three documents."""
+    database.run("DELETE FROM doc", "DELETE FROM doc_deleted")
+    database.put(
+        (
+            "INSERT INTO doc VALUES (:tenant, :id, :title, :changed, 0)",
+            [{"tenant": "acme", "id": number, "title": f"D{number}", "changed": number} for number in (1, 2, 3)],
+        )
+    )
+    return database
+
+
+def records(steps: list) -> list[Record]:
+    return [step.record for step in steps if isinstance(step, Found)]
+
+
+def the_end(steps: list) -> End:
+    assert isinstance(steps[-1], End)
+    return steps[-1]
+
+
+def failure(source: SqlSource) -> str:
+    """The reason of a read that gives nothing at all."""
+    [end] = read(source)
+    assert isinstance(end, End)
+    assert end.verdict is Verdict.FAILED
+    return end.reason
+
+
+def test_rows_are_records_with_origin_and_place(docs: Database) -> None:
+    steps = read(docs.source({"documents": DOCUMENTS + " ORDER BY id -- the last\n;"}))
+    assert isinstance(steps[0], Found), steps
+    assert steps[0] == Found(
+        Document(organization_id="acme", document_id="1", document_name="D1"),
+        "documents, row 1",
+        steps[0].origin,
+    )
+    assert steps[0].origin.object == ObjectId("documents", "acme/1")
+    assert [record.document_id for record in records(steps)] == ["1", "2", "3"]
+    assert the_end(steps) == End(Verdict.COMPLETE)
+
+
+def test_values_of_databases_become_those_of_records(docs: Database) -> None:
+    moment = {"sqlite": "'2027-01-31 18:00:00'", "postgresql": "TIMESTAMP '2027-01-31 18:00:00'"}.get(
+        docs.sort, "CAST('2027-01-31 18:00:00' AS DATETIME)"
+    )
+    [grant] = records(
+        read(
+            docs.source(
+                {
+                    "grants": 'SELECT 7 AS "organizationId", 8.0 AS "documentId", 9 AS "userId", \'viewer\' AS'
+                    f' "accessRole", {moment} AS "expiresAt", \'a:b %s :c\' AS "x-note"'
+                }
+            )
+        )
+    )
+    assert grant == Grant(
+        organization_id="7",
+        document_id="8.0" if docs.sort == "sqlite" else "8",
+        user_id="9",
+        access_role=AccessRole.VIEWER,
+        expires_at=datetime(2027, 1, 31, 18, tzinfo=UTC),
+    )
+    flags = 'SELECT \'o\' AS "organizationId", \'O\' AS "organizationName", {} AS "disabled"'
+    assert [
+        records(read(docs.source({"organizations": flags.format(value)})))[0].disabled for value in ("0", "1", "1 = 1")
+    ] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("queries", "reason"),
+    [
+        (
+            {"documents": 'SELECT tenant AS "organizationId", id AS "documentId", id AS "documentId" FROM doc'},
+            "documentId",
+        ),
+        ({"documents": 'SELECT tenant AS "organizationId", id AS "documentId" FROM doc'}, "lacks documentName"),
+        ({"documents": DOCUMENTS.replace("documentName", "DocumentName")}, "did you mean documentName"),
+        ({"grants": DOCUMENTS}, "is no field of a grant"),
+        ({"grants": 'SELECT tenant AS "organizationId", id AS "documentId" FROM doc'}, "one of userId or"),
+        ({"documents": DOCUMENTS, "folders": "SELECT nothing FROM doc"}, "queries.folders: "),
+    ],
+)
+def test_columns_that_cannot_be_used_are_told_before_a_row_is_read(
+    docs: Database, queries: Mapping[str, str], reason: str
+) -> None:
+    said = failure(docs.source(queries))
+    assert said.startswith("queries.")
+    assert reason in said
+
+
+def test_postgresql_makes_names_small_and_is_told_so(docs: Database) -> None:
+    said = failure(docs.source({"documents": DOCUMENTS.replace('"', "")})) if docs.sort == "postgresql" else ""
+    assert said == "" if docs.sort != "postgresql" else 'write AS "organizationId"' in said
+
+
+def test_the_needed_fields_are_those_that_records_need() -> None:
+    for kind in KINDS.values():
+        with pytest.raises(MalformedRecordError):
+            record_from_object({}, kind.name)
+        assert missing_fields(kind.name, [])
+        assert not missing_fields(kind.name, kind.field_names)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM doc",
+        "DELETE FROM doc RETURNING tenant",
+        "WITH d AS (DELETE FROM doc RETURNING id) SELECT * FROM d",
+        "SELECT 1; DELETE FROM doc",
+        "SELECT 1) q; COMMIT; DELETE FROM doc; SELECT * FROM (SELECT 1",
+        "UPDATE doc SET title = 'x'",
+        "DROP TABLE doc",
+    ],
+)
+def test_no_query_changes_anything(docs: Database, statement: str) -> None:
+    assert "queries.documents" in failure(docs.source({"documents": statement}))
+    assert len(records(read(docs.source({"documents": DOCUMENTS})))) == 3
+
+
+def test_a_statement_that_gets_past_everything_is_refused_by_the_transaction(docs: Database) -> None:
+    """What the look at the columns does not stop, the database does."""
+    from app.directory.connectors.sql.snapshot import open_snapshot
+    from app.directory.connectors.sql.trouble import SqlTroubleError
+
+    for statement in ("DELETE FROM doc", "INSERT INTO doc VALUES ('x', 9, 'x', 9, 0)"):
+        with open_snapshot(docs.read_url, connect_timeout=5, answer_timeout=5) as snapshot:  # noqa: SIM117 - of it alone
+            with pytest.raises(SqlTroubleError):
+                list(snapshot.stream("documents", statement))
+    assert len(records(read(docs.source({"documents": DOCUMENTS})))) == 3
+
+
+def test_all_queries_see_one_state(docs: Database) -> None:
+    """What is written while the first query is read is not seen by the second."""
+    source = docs.source(
+        {
+            "documents": DOCUMENTS,
+            "groups": GROUPS,
+        }
+    )
+    steps = source.read()
+    first = next(steps)
+    writer = create_engine(docs.url, connect_args={"timeout": 0.1} if docs.sort == "sqlite" else {})
+    try:
+        with writer.begin() as connection:
+            connection.execute(text("INSERT INTO doc VALUES ('acme', 4, 'D4', 4, 0)"))
+    except Exception:  # noqa: BLE001 - SQLite without a write-ahead log keeps the writer out meanwhile
+        assert docs.sort == "sqlite"
+    writer.dispose()
+    found = [first, *steps]
+    assert len(records(found)) == 6
+    assert the_end(found).verdict is Verdict.COMPLETE
+
+
+# Changes.
+
+
+def followed(database: Database, **settings: object) -> SqlSource:
+    query = Query("documents", DOCUMENTS.replace(" FROM", ", changed, gone FROM"), cursor="changed", **settings)  # type: ignore[arg-type]
+    return database.source([query])
+
+
+def test_changes_are_the_rows_that_grew(docs: Database) -> None:
+    source = followed(docs, deleted="gone")
+    cursor = the_end(read(source)).cursor
+    assert cursor
+    steps = read(source, ReadRequest(since=cursor))
+    assert the_end(steps) == End(Verdict.COMPLETE, cursor=cursor, answered=Answered.CHANGES)
+    docs.run(
+        "UPDATE doc SET title = 'new', changed = 5 WHERE id = 1", "UPDATE doc SET gone = 1, changed = 6 WHERE id = 2"
+    )
+    steps = read(source, ReadRequest(since=cursor))
+    assert {record.document_name for record in records(steps)} == {"new", "D3"}
+    assert [step for step in steps if isinstance(step, Gone)] == [Gone(ObjectId("documents", "acme/2"))]
+    steps = read(source)
+    assert {record.document_name for record in records(steps)} == {"new", "D3"}
+    assert not any(isinstance(step, Gone) for step in steps)
+
+
+def test_deletions_that_are_written_down_are_looked_up(docs: Database) -> None:
+    """A key that is in use again is no deletion."""
+    source = followed(docs, deleted='SELECT tenant AS "organizationId", id AS "documentId", changed FROM doc_deleted')
+    cursor = the_end(read(source)).cursor
+    docs.run(
+        "DELETE FROM doc WHERE id = 1",
+        "INSERT INTO doc_deleted VALUES ('acme', 1, 4)",
+        "INSERT INTO doc_deleted VALUES ('acme', 3, 4)",
+    )
+    steps = read(source, ReadRequest(since=cursor))
+    assert [step for step in steps if isinstance(step, Gone)] == [Gone(ObjectId("documents", "acme/1"))]
+    assert "3" in {record.document_id for record in records(steps)}
+
+
+def test_a_database_of_yesterday_is_read_as_a_whole(docs: Database) -> None:
+    source = followed(docs, deleted="gone")
+    cursor = the_end(read(source)).cursor
+    docs.run("DELETE FROM doc WHERE id = 3")
+    [end] = read(source, ReadRequest(since=cursor))
+    assert isinstance(end, End)
+    assert end.answered is Answered.CURSOR_REFUSED
+    assert "documents" in end.reason
+
+
+def test_rows_without_a_cursor_are_read_again_and_again(docs: Database) -> None:
+    source = followed(docs, deleted="gone")
+    docs.run("INSERT INTO doc VALUES ('acme', 9, 'null', NULL, 0)")
+    cursor = the_end(read(source)).cursor
+    assert {record.document_name for record in records(read(source, ReadRequest(since=cursor)))} == {"D3", "null"}
+
+
+def test_overlap_reads_again_what_was_committed_late(docs: Database) -> None:
+    source = followed(docs, deleted="gone", overlap=1)
+    cursor = the_end(read(source)).cursor
+    docs.run("INSERT INTO doc VALUES ('acme', 9, 'late', 2, 0)")
+    assert {record.document_name for record in records(read(source, ReadRequest(since=cursor)))} == {"D2", "D3", "late"}
+
+
+def test_a_row_from_the_future_hides_nothing(docs: Database) -> None:
+    now = datetime(2026, 11, 22, 3, tzinfo=UTC)
+    kind = {"postgresql": "TIMESTAMPTZ", "mysql": "DATETIME", "mariadb": "DATETIME"}.get(docs.sort, "TEXT")
+    docs.run("DROP TABLE IF EXISTS timed", f"CREATE TABLE timed (id VARCHAR(10), at {kind})")
+
+    def written(moment: datetime) -> str:
+        return f"{moment:%Y-%m-%d %H:%M:%S}" + ("+00" if docs.sort == "postgresql" else "")
+
+    docs.put(
+        (
+            "INSERT INTO timed VALUES (:id, :at)",
+            [
+                {"id": "old", "at": written(now - timedelta(days=3))},
+                {"id": "now", "at": written(now - timedelta(minutes=1))},
+                {"id": "ahead", "at": written(now + timedelta(days=800))},
+            ],
+        )
+    )
+    query = Query(
+        "users",
+        'SELECT id AS "userId", id AS "name", id AS "email", at FROM timed',
+        cursor="at",
+        overlap=30,
+    )
+    source = docs.source([query], clock=lambda: now)
+    cursor = the_end(read(source)).cursor
+    docs.put(("INSERT INTO timed VALUES (:id, :at)", [{"id": "new", "at": written(now)}]))
+    assert {record.name for record in records(read(source, ReadRequest(since=cursor)))} == {"now", "ahead", "new"}
+
+
+def test_a_cursor_column_that_does_not_grow_is_refused(docs: Database) -> None:
+    [*_, end] = read(docs.source([Query("documents", DOCUMENTS, cursor="documentName")]))
+    assert isinstance(end, End)
+    assert end.verdict is Verdict.FAILED
+    assert "neither a time nor a whole number" in end.reason
+
+
+# Parts.
+
+
+def test_a_part_is_looked_up_and_what_is_not_there_is_gone(docs: Database) -> None:
+    docs.run("INSERT INTO doc VALUES ('other', 7, 'D7', 7, 0)")
+    source = docs.source({"documents": DOCUMENTS})
+    ids = ("other/7", "acme/3", "acme/99", "acme/x", "acme/", "o%2Fther/7")
+    steps = read(source, ReadRequest(part=Part(objects=tuple(ObjectId("documents", one) for one in ids))))
+    assert the_end(steps) == End(Verdict.COMPLETE, answered=Answered.PART)
+    assert {record.document_id for record in records(steps)} == {"7", "3"}
+    assert {step.object.id for step in steps if isinstance(step, Gone)} == {*ids} - {"other/7", "acme/3"}
+    steps = read(source, ReadRequest(part=Part(organization_ids=("other", "nowhere"))))
+    assert {record.document_id for record in records(steps)} == {"7"}
+    assert the_end(steps).answered is Answered.PART
+
+
+def test_keys_that_cannot_be_looked_up_lead_to_everything(docs: Database) -> None:
+    """A row that is not found counts as gone: where it might be missed, all is read."""
+    source = docs.source({"documents": DOCUMENTS})
+    steps = read(source, ReadRequest(part=Part(objects=(ObjectId("documents", "sha256:" + "0" * 64),))))
+    assert the_end(steps) == End(Verdict.COMPLETE)
+    assert len(records(steps)) == 3
+
+
+@pytest.mark.parametrize("parts", [("a",), ("a", "b"), ("a/b", "%2F", ""), ("", "x%", "ü"), ("100%",)])
+def test_ids_lead_back_to_keys(parts: tuple[str, ...]) -> None:
+    assert parts_of(id_of(parts), len(parts)) == parts
+    assert len(id_of([part * 300 for part in ("x", *parts)])) < 256
+
+
+# Objects.
+
+
+def test_named_queries_give_objects(docs: Database) -> None:
+    connector = SqlConnector(
+        SqlDatabase(
+            docs.read_url, [Query("rows", "SELECT id, title, gone, NULL AS missing FROM doc ORDER BY id", key=("id",))]
+        )
+    )
+    wanted = Wanted(attributes={"rows": frozenset({"title", "missing"})})
+    steps = list(connector.read(wanted))
+    assert steps[0] == DirectoryObject(ObjectId("rows", "1"), {"title": "D1"}, "rows, row 1")
+    assert steps[-1] == ObjectsEnd(Verdict.COMPLETE)
+    part = Part(objects=(ObjectId("rows", "2"), ObjectId("rows", "5")))
+    steps = list(connector.read(wanted, ReadRequest(part=part)))
+    assert [step.id.id for step in steps[:-1]] == ["2", "5"]
+    assert isinstance(steps[1], ObjectGone)
+    [end] = list(connector.read(Wanted(attributes={"rows": frozenset({"titel"})})))
+    assert "no column 'titel'" in end.reason
+    assert list(connector.read(Wanted())) == [ObjectsEnd(Verdict.COMPLETE)]
+
+
+# What goes wrong.
+
+
+def test_a_row_that_is_no_record_is_malformed_and_the_others_are_read(docs: Database) -> None:
+    docs.run("INSERT INTO doc VALUES ('', 9, 'nobody''s', 9, 0)", "INSERT INTO doc VALUES ('acme', 10, 'D10', 9, 0)")
+    steps = read(docs.source({"documents": DOCUMENTS}))
+    assert the_end(steps) == End(Verdict.PARTIAL, "1 malformed row(s)")
+    assert [step.reason for step in steps if isinstance(step, Malformed)] == ["organizationId: is empty"]
+    assert len(records(steps)) == 4
+
+
+def test_a_server_that_ends_the_connection_in_mid_read_is_a_failed_read(docs: Database) -> None:
+    if docs.sort == "sqlite":
+        pytest.skip("there is no server")
+    # Far more than all buffers on the way hold.
+    rows = "generate_series(1, 30000) n" if docs.sort == "postgresql" else "(SELECT seq AS n FROM seq_1_to_30000) s"
+    query = f'SELECT n AS "userId", REPEAT(\'N\', 1000) AS "name", \'\' AS "email" FROM {rows}'
+    steps = docs.source({"users": query}).read()
+    for _ in range(10):
+        assert isinstance(next(steps), Found)
+    with create_engine(docs.url).connect() as connection:
+        if docs.sort == "postgresql":
+            connection.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'usher'"
+                    " AND datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            )
+        else:
+            [connection_id] = connection.execute(
+                text("SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
+            ).scalars()
+            connection.execute(text(f"KILL {connection_id}"))
+    *_, end = steps
+    assert isinstance(end, End)
+    assert end.verdict is Verdict.FAILED
+    assert end.reason.startswith("queries.users: ")
+
+
+@pytest.mark.parametrize("after", [0, 400])
+def test_a_peer_that_says_nothing_any_more_is_given_up(docs: Database, after: int) -> None:
+    if docs.wire is None:
+        pytest.skip("there is no wire")
+    docs.wire.swallow_after = after
+    began = time.monotonic()
+    try:
+        reason = failure(docs.source({"documents": DOCUMENTS}, connect_timeout=2, answer_timeout=1))
+    finally:
+        docs.wire.swallow_after = None
+    assert time.monotonic() - began < 8
+    assert "\n" not in reason
+
+
+def test_a_query_that_takes_too_long_is_given_up(docs: Database) -> None:
+    slow = {
+        "postgresql": "SELECT pg_sleep(20)::text",
+        "sqlite": "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT max(n)",
+    }.get(docs.sort, "SELECT SLEEP(20)")
+    rest = " FROM c" if docs.sort == "sqlite" else ""
+    query = f'{slow} AS "userId", \'N\' AS "name", \'\' AS "email"{rest}'
+    began = time.monotonic()
+    [end] = read(docs.source({"users": query}, answer_timeout=1))
+    assert isinstance(end, End)
+    assert "answer_timeout" in end.reason or "server" in end.reason
+    assert time.monotonic() - began < 8
+    assert threading.active_count() < 50
+
+
+def test_a_driver_or_database_that_is_missing_is_named(tmp_path: Path) -> None:
+    from app.directory.connectors.sql.snapshot import parse_source_url
+
+    def said(url: str) -> str:
+        return failure(SqlSource("app", SqlDatabase(parse_source_url(url), [Query("documents", DOCUMENTS)])))
+
+    assert "oracledb" in said("oracle+oracledb://u:hunter2@h/x")
+    assert "knows no database" in said("cassowary://u:hunter2@h/x")
+
+
+def test_kinds_are_named_in_the_plural() -> None:
+    assert [Query(plural(kind), "SELECT 1").kind for kind in KINDS] == list(KINDS)
+
+
+def test_rows_without_a_key_are_known_by_all_that_they_hold(docs: Database) -> None:
+    connector = SqlConnector(SqlDatabase(docs.read_url, [Query("rows", "SELECT title FROM doc")]))
+    wanted = Wanted(attributes={"rows": frozenset({"title"})})
+    first, again = ([step.id for step in connector.read(wanted) if isinstance(step, DirectoryObject)] for _ in range(2))
+    assert first == again
+    assert len(set(first)) == 3
+    [*steps, end] = connector.read(wanted, ReadRequest(part=Part(objects=(first[0],))))
+    assert (len(steps), end) == (3, ObjectsEnd(Verdict.COMPLETE))
