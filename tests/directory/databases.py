@@ -4,7 +4,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from app.directory.connectors.sql.reading import SqlDatabase
 from app.directory.connectors.sql.snapshot import parse_source_url
 from app.directory.connectors.sql.source import SqlSource
 from app.directory.contract_suite import CannotError, Content, World
+from app.directory.source import Source
 from tests.conftest import POSTGRES
 from tests.worlds.wire import Wire
 
@@ -196,14 +197,14 @@ class PeopleAndTeams(World):
         self.database.run(f"DELETE FROM person WHERE id = '{person_id}'")
         self.database.run(f"INSERT INTO person VALUES ('{person_id}', 'Deep', '', '{deep}', 1)")
 
-    def failures(self):
+    def failures(self) -> Mapping[str, AbstractContextManager[Source]]:
         database = self.database
 
         @contextmanager
-        def at(url: URL, statement: str = PEOPLE) -> Iterator[SqlSource]:
+        def at(url: URL, statement: str = PEOPLE) -> Iterator[Source]:
             yield SqlSource("app", SqlDatabase(url, [Query("users", statement)], connect_timeout=2))
 
-        found = {
+        found: dict[str, AbstractContextManager[Source]] = {
             "no such table": at(database.read_url, "SELECT 1 AS id FROM nowhere"),
             "no such column": at(database.read_url, 'SELECT nothing AS "userId" FROM person'),
             "no query": at(database.read_url, "SELEKT id"),

@@ -2,15 +2,16 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
 
 from app.access.kinds import KINDS
-from app.access.records import AccessRole, Document, Grant, Record
+from app.access.records import AccessRole, Document, Grant
 from app.directory.casting import plural, record_from_object
 from app.directory.connector import DirectoryObject, ObjectGone, ObjectsEnd, Wanted
 from app.directory.connectors.sql.columns import missing_fields
@@ -59,11 +60,16 @@ def docs(database: Database) -> Database:
     return database
 
 
-def records(steps: list) -> list[Record]:
+def records(steps: Sequence[Any]) -> list[Any]:
     return [step.record for step in steps if isinstance(step, Found)]
 
 
-def the_end(steps: list) -> End:
+def told(steps: Iterator[Any]) -> list[Any]:
+    """All steps, of whatever sort."""
+    return list(steps)
+
+
+def the_end(steps: Sequence[Any]) -> End:
     assert isinstance(steps[-1], End)
     return steps[-1]
 
@@ -84,6 +90,7 @@ def test_rows_are_records_with_origin_and_place(docs: Database) -> None:
         "documents, row 1",
         steps[0].origin,
     )
+    assert steps[0].origin is not None
     assert steps[0].origin.object == ObjectId("documents", "acme/1")
     assert [record.document_id for record in records(steps)] == ["1", "2", "3"]
     assert the_end(steps) == End(Verdict.COMPLETE)
@@ -342,14 +349,14 @@ def test_named_queries_give_objects(docs: Database) -> None:
         )
     )
     wanted = Wanted(attributes={"rows": frozenset({"title", "missing"})})
-    steps = list(connector.read(wanted))
+    steps = told(connector.read(wanted))
     assert steps[0] == DirectoryObject(ObjectId("rows", "1"), {"title": "D1"}, "rows, row 1")
     assert steps[-1] == ObjectsEnd(Verdict.COMPLETE)
     part = Part(objects=(ObjectId("rows", "2"), ObjectId("rows", "5")))
-    steps = list(connector.read(wanted, ReadRequest(part=part)))
+    steps = told(connector.read(wanted, ReadRequest(part=part)))
     assert [step.id.id for step in steps[:-1]] == ["2", "5"]
     assert isinstance(steps[1], ObjectGone)
-    [end] = list(connector.read(Wanted(attributes={"rows": frozenset({"titel"})})))
+    [end] = told(connector.read(Wanted(attributes={"rows": frozenset({"titel"})})))
     assert "no column 'titel'" in end.reason
     assert list(connector.read(Wanted())) == [ObjectsEnd(Verdict.COMPLETE)]
 
