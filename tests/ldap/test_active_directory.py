@@ -1,14 +1,18 @@
 """Active Directory, as Samba is one: large groups, primary groups, tombstones, and what the reader may see of them."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+import yaml
 
+from app.directory.configured import source_from_settings
 from app.directory.connector import Wanted
 from app.directory.connectors.ldap.connector import LdapConnector
-from app.directory.source import Answered, Part, ReadRequest
+from app.directory.settings import LdapSourceSettings
+from app.directory.source import Answered, End, Found, Part, ReadRequest, Verdict
 from tests.ldap import samba
 from tests.ldap.asking import Answer, ask, of_samba, since
 from tests.ldap.meddler import meddler
@@ -251,3 +255,32 @@ def test_a_read_that_is_closed_stops_at_once(domain: Samba) -> None:
     began = time.monotonic()
     reading.close()  # type: ignore[attr-defined]
     assert time.monotonic() - began < 1
+
+
+def test_the_example_makes_organizations_of_groups(domain: Samba) -> None:
+    """Those who are in a group within the group, and those who are disabled, included."""
+    text = Path("config/examples/active-directory.yaml").read_text("utf-8")
+    given = yaml.safe_load(text)["directory"]["sources"][0] | {
+        "url": domain.url,
+        "base": BASE,
+        "bind_dn": samba.ADMIN,
+        "bind_password": samba.PASSWORD,
+    }
+    del given["bind_password_file"], given["ca_file"]
+    found: dict[str, list[Any]] = {}
+    steps = list(source_from_settings(LdapSourceSettings.model_validate(given)).read())
+    for step in steps:
+        if isinstance(step, Found):
+            found.setdefault(step.record.kind, []).append(step.record)
+    end = steps[-1]
+    assert isinstance(end, End)
+    assert (end.verdict, end.reason) == (Verdict.COMPLETE, "")
+    assert [one.organization_id for one in found["organization"]] == ["acme"]
+    users = {one.user_id: one for one in found["user"]}
+    assert len(users) == samba.PEOPLE
+    assert sum(one.disabled for one in users.values()) == samba.PEOPLE // 50
+    roles: dict[str, list[str]] = {"viewer": [], "editor": []}
+    for one in found["membership"]:
+        roles[one.access_role].append(users[one.user_id].name)
+    assert sorted(roles["editor"]) == ["User 1", "User 1700", "User 1701", "User 1702", "User 2"]
+    assert len(roles["viewer"]) == samba.IN_THE_LARGE_GROUP
