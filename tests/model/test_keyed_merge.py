@@ -1,22 +1,21 @@
 """The merge by key leaves what the merge of everything leaves: a second database merges everything each time."""
 
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, Engine, insert, literal, select, text, update
+from sqlalchemy import Connection, Engine, event, insert, literal, select, text, update
 
 import app.model.refresh.refresh
-from app.access.records import (
-    Key,
-    Record,
-)
-from app.database.engine import open_engine, reading
+from app.access.records import Document, Folder, Grant, Key, Membership, Organization, Record, User
+from app.database.engine import is_sqlite, open_engine, reading
 from app.model.refresh.changes import carry_out, counted
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Applied, Refresh
@@ -192,3 +191,40 @@ def test_merging_by_key_leaves_what_merging_everything_leaves(
                 f"push[{line}]" for line, is_wrong in enumerate(wrong) if is_wrong
             }
         assert state_of(keyed) == state_of(everything)
+
+
+READS_ALL = re.compile(r"SCAN (?:source|access)_|Seq Scan on (?:source|access)_")
+
+
+def test_a_change_reads_no_table_from_end_to_end(database_url: str) -> None:
+    """A folder with a document that others were granted comes, among others that nobody is to look at."""
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    company: list[Record] = [Organization(organization_id="o", organization_name="o")]
+    company += [User(user_id=f"u{number}", name="", email="") for number in range(300)]
+    company += [Membership(organization_id="o", user_id=f"u{number}") for number in range(300)]
+    company += [Document(organization_id="o", document_id=f"d{number}", document_name="") for number in range(300)]
+    company += [Grant(organization_id="o", document_id=f"d{number}", user_id="u1") for number in range(300)]
+    company += [Grant(organization_id="o", document_id="new", user_id="u1")]
+    run_refresh(engine, {"first": Read("complete", company)})
+    if engine.dialect.name == "postgresql":
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("ANALYZE"))
+    plans: list[tuple[str, str]] = []
+
+    @event.listens_for(engine, "after_cursor_execute")
+    def explain(*arguments: Any) -> None:
+        connection, _, statement, parameters, *_ = arguments
+        if "refresh_touched" in statement and not {"DELETE", "CREATE", "DROP"} & set(statement.split()):
+            with closing(connection.connection.cursor()) as cursor:
+                cursor.execute(f"EXPLAIN {'QUERY PLAN ' if is_sqlite(engine) else ''}{statement}", parameters)
+                plans.append((statement, "\n".join(str(row[-1]) for row in cursor.fetchall())))
+
+    pushed: list[Record] = [
+        Folder(organization_id="o", folder_id="f", folder_name=""),
+        Document(organization_id="o", document_id="new", document_name="", folder_id="f"),
+    ]
+    assert push(engine, "first", pushed).replaced.changes["grant"].added == 1
+    assert len(plans) > 20
+    assert [(statement, plan) for statement, plan in plans if READS_ALL.search(plan)] == []
+    engine.dispose()

@@ -103,9 +103,17 @@ def _referring(tables: ModelTables, _scope: Scope, reference: Reference, room: i
     columns = [source.c[name] for name in reference.columns]
     flipped = select(*(target.delta.c[name] for name in target.keys)).where(target.delta.c.change != RowChange.UPDATE)
     refers = columns[0].in_(flipped) if len(columns) == 1 else tuple_(*columns).in_(flipped)
+    # Where one of several fields is given, the others are empty, which may be the beginning of the key.
+    empty = [
+        source.c[other.attribute] == ""
+        for group in tables.record_kind.alternatives
+        if reference.columns[-1] in {one.attribute for one in group}
+        for other in group
+        if other.attribute in tables.keys and other.attribute != reference.columns[-1]
+    ]
     referring = (
         select(*(source.c[name] for name in tables.keys))
-        .where(refers, columns[-1] != "", ~exists().where(same(tables.touched, source, tables.keys)))
+        .where(refers, columns[-1] != "", *empty, ~exists().where(same(tables.touched, source, tables.keys)))
         .distinct()
         .limit(room)
     )
