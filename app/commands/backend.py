@@ -1,19 +1,22 @@
 """``usher backend``: the self-hosted backend, and a workspace in it."""
 
+from __future__ import annotations
+
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from sqlalchemy import Engine
 
-from app.bootstrap import BACKEND_MIGRATIONS, bring_up_to_date
 from app.clock import epoch_ms, utc_now
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
-from app.commands.serve import ends_with_parent, log_start, server_options
-from app.database.engine import open_engine, parse_url
+from app.commands.serve import ends_with_parent
 from app.processes import stop_signals
 from app.screen import note, on_terminal, progress, say, show_json
-from app.workspace import make_workspace
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
 
 BACKEND_EXTRA = ("jwt", "numpy", "pycrdt", "standardwebhooks")
 """What the extra ``backend`` brings."""
@@ -33,6 +36,9 @@ def backend(context: click.Context) -> None:
 
 def _open_what_is_there(database_url: str) -> Engine:
     """The backend's database, for a command that has nothing to do in a new one."""
+    from app.bootstrap import BACKEND_MIGRATIONS, bring_up_to_date
+    from app.database.engine import open_engine, parse_url
+
     url = parse_url(database_url)
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
         raise CommandError(
@@ -49,7 +55,10 @@ def _open_what_is_there(database_url: str) -> Engine:
 @pass_invocation
 def serve_backend(invocation: Invocation, port: int) -> None:
     """Serve the self-hosted backend, under gunicorn."""
-    from app.backend import serve  # noqa: PLC0415 - no other command needs it
+    from app.backend import serve
+    from app.bootstrap import BACKEND_MIGRATIONS, bring_up_to_date
+    from app.commands.serve import log_start, server_options
+    from app.database.engine import open_engine
 
     settings = invocation.settings(server=True)
     engine = open_engine(settings.self_hosted_backend.database_url)
@@ -71,7 +80,9 @@ def deliver(invocation: Invocation, threads: int) -> None:
 
     Any number of these may run, on any number of nodes.
     """
-    from app.backend import serve  # noqa: PLC0415 - no other command needs it
+    from app.backend import serve
+    from app.bootstrap import BACKEND_MIGRATIONS, bring_up_to_date
+    from app.database.engine import open_engine
 
     settings = invocation.settings(server=True).self_hosted_backend
     engine = open_engine(settings.database_url)
@@ -88,7 +99,9 @@ def deliver(invocation: Invocation, threads: int) -> None:
 @pass_invocation
 def upgrade(invocation: Invocation) -> None:
     """Bring the backend's database up to date."""
-    from app.database.migrations import upgrade as upgrade_database  # noqa: PLC0415 - Alembic takes long to load
+    from app.bootstrap import BACKEND_MIGRATIONS
+    from app.database.engine import open_engine
+    from app.database.migrations import upgrade as upgrade_database
 
     engine = open_engine(invocation.settings().self_hosted_backend.database_url)
     try:
@@ -107,6 +120,8 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
 
     In the backend at backend.base_url. The credentials are printed this once.
     """
+    from app.workspace import make_workspace
+
     settings = invocation.settings()
     made = make_workspace(settings.backend, email)
     workspace_token, token = made.workspace_auth_token.get_secret_value(), made.auth_token.get_secret_value()
@@ -137,8 +152,8 @@ def reembed(invocation: Invocation) -> None:
 
     Beside a server that serves. May be stopped at any time, and goes on where it was.
     """
-    from app.backend.embedders import embedder, opening  # noqa: PLC0415 - as above
-    from app.backend.judgments import store  # noqa: PLC0415 - as above
+    from app.backend.embedders import embedder, opening
+    from app.backend.judgments import store
 
     settings = invocation.settings().self_hosted_backend
     engine = _open_what_is_there(settings.database_url)
@@ -163,10 +178,10 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
 
     FILE holds a JSON object a line, and may be gzipped. What is there already under the same id is replaced.
     """
-    from app.backend.collaboration import importing  # noqa: PLC0415 - as above
-    from app.backend.embedders import embedder, opening  # noqa: PLC0415 - as above
-    from app.backend.schema import METADATA  # noqa: PLC0415 - as above
-    from app.backend.storage import sqlite_statistics  # noqa: PLC0415 - as above
+    from app.backend.collaboration import importing
+    from app.backend.embedders import embedder, opening
+    from app.backend.schema import METADATA
+    from app.backend.storage import sqlite_statistics
 
     settings = invocation.settings().self_hosted_backend
     engine = _open_what_is_there(settings.database_url)

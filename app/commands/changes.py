@@ -1,13 +1,18 @@
 """A plan's items and their sums, as people read them on a terminal and line tools elsewhere."""
 
+from __future__ import annotations
+
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
+from typing import TYPE_CHECKING
 
-from app.plan.listing import FieldChange, PlannedChange, Sum
-from app.plan.rules import USER_KINDS, Action, Kind
 from app.screen import on_terminal, say, show_table
+
+if TYPE_CHECKING:
+    from app.plan.listing import FieldChange, PlannedChange, Sum
+
 
 SHOWN_CHANGES = 100
 """More than that is told as a number, on a terminal."""
@@ -48,6 +53,8 @@ def show_changes(changes: Iterator[PlannedChange], total: int) -> None:
 
 def show_sums(sums: Sequence[Sum]) -> None:
     """How many items of each kind (and organization, where there are few) are added, updated, deleted; for people."""
+    from app.plan.rules import Action, Kind
+
     if not on_terminal() or sum(one.items for one in sums) < _WORTH_SUMMING:
         return
     organizations = sorted({one.organization_id for one in sums})
@@ -80,6 +87,8 @@ def what(change: PlannedChange) -> str:
 
 
 def _parts(change: PlannedChange) -> list[tuple[str, str | None]]:
+    from app.plan.rules import Kind
+
     parts = [
         (change.organization_id, None),
         (change.container_id, change.container_name),
@@ -92,6 +101,8 @@ def _parts(change: PlannedChange) -> list[tuple[str, str | None]]:
 
 def why(change: PlannedChange) -> str:
     """What brought it about, or what became of it; why deletes are held stands once, below all of them."""
+    from app.plan.rules import USER_KINDS, Action, Kind
+
     if change.message and change.status != "held":
         return change.message
     if change.action != Action.UPDATE:

@@ -1,18 +1,22 @@
 """``usher check``: one decision, by the rules that the service answers with."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
-from app.access.decide import Check
-from app.access.explain import Explanation, explain
-from app.bootstrap import application
 from app.clock import from_epoch_ms, utc_text
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.model.view.loader import AccessViewLoader
 from app.screen import coloured, say, show_json
 from app.text import printable
+
+if TYPE_CHECKING:
+    from app.access.decide import Check
+    from app.access.explain import Explanation
+
 
 EXIT_DENIED = 4
 
@@ -78,6 +82,11 @@ def check(  # noqa: PLR0917 - click passes them by name
     Whether USER may see the organization, folder, document or context that TYPE and ID name; for a context, ID is its
     document. Exit code 0: allowed, 4: denied.
     """
+    from app.access.decide import Check
+    from app.access.explain import explain
+    from app.bootstrap import application
+    from app.model.view.loader import AccessViewLoader
+
     if organization is None and type_ != "organization":
         raise click.UsageError(f"a {type_} needs --organization ORG")
     if context_ and type_ != "context":

@@ -1,14 +1,12 @@
 """``usher db``: the schema of Usher's own database, and a copy of it."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import click
 
-from app.bootstrap import STORE_MIGRATIONS
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
-from app.database.backup import copy_sqlite
-from app.database.engine import open_engine, parse_url
-from app.database.migrations import upgrade as upgrade_database
 from app.screen import say, show_json
 from app.text import printable
 
@@ -26,6 +24,10 @@ def upgrade(invocation: Invocation, as_json: bool) -> None:
 
     To the schema of this version, from whatever it has, also from nothing.
     """
+    from app.bootstrap import STORE_MIGRATIONS
+    from app.database.engine import open_engine
+    from app.database.migrations import upgrade as upgrade_database
+
     engine = open_engine(invocation.settings().database_url)
     try:
         changed = upgrade_database(engine, STORE_MIGRATIONS)
@@ -45,6 +47,9 @@ def backup(invocation: Invocation, file: Path) -> None:
 
     SQLite only; for PostgreSQL there is pg_dump.
     """
+    from app.database.backup import copy_sqlite
+    from app.database.engine import parse_url
+
     url = invocation.settings().database_url
     if parse_url(url).get_backend_name() != "sqlite":
         raise CommandError("the database is PostgreSQL: pg_dump --format=custom copies it while everything runs")

@@ -1,11 +1,12 @@
 """``usher demo``: everything on one machine, from nothing."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import click
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.logs import LogSettings, configure_logs
 from app.screen import note
 
 
@@ -26,7 +27,8 @@ def demo(invocation: Invocation, once: bool, port: int | None, data: Path | None
 
     The self-hosted backend, the service, the worker and a sample directory; needs no settings.
     """
-    from app.demo.tour import DemoError, run_demo  # noqa: PLC0415 - rich and the client take long to load
+    from app.demo.tour import DemoError, run_demo
+    from app.logs import LogSettings, configure_logs
 
     # What matters is on the screen; the processes write logs of their own.
     configure_logs(LogSettings(level="debug" if invocation.verbosity else "error"))

@@ -1,35 +1,32 @@
 """``usher directory``: what the sources say, and what is in force."""
 
+from __future__ import annotations
+
 import gzip
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 import orjson
 
-from app.bootstrap import application, known_sources, require_sources
 from app.clock import epoch_ms, utc_now
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
 from app.commands.preview import preview
-from app.database.engine import reading
-from app.database.private import make_file
-from app.directory.configured import sources_from_settings
-from app.directory.source import Verdict
-from app.model.contents import SourceState, current_revision
-from app.model.refresh.guard import Guard
-from app.model.refresh.problems import ProblemGroup, ProblemSort
-from app.model.refresh.replace import Replaced
-from app.runs.reading import RefreshReport, SourceReport, guards_of, object_from_report, object_from_state
-from app.runs.reading import check as check_directory
-from app.runs.reading import export as exported
-from app.runs.reading import forget as forget_source
-from app.runs.reading import refresh as refresh_directory
-from app.runs.suspicion import Suspicion, of_read, of_retained, retained_sentence
+from app.model.refresh.problems import ProblemSort
 from app.screen import note, progress, say, show_json, show_table
+
+if TYPE_CHECKING:
+    from app.model.contents import SourceState
+    from app.model.refresh.guard import Guard
+    from app.model.refresh.problems import ProblemGroup
+    from app.model.refresh.replace import Replaced
+    from app.runs.reading import RefreshReport, SourceReport
+    from app.runs.suspicion import Suspicion
+
 
 HARMLESS = frozenset({ProblemSort.REMARK, ProblemSort.GROUP_CYCLE})
 """Reported, but everything is used as it stands."""
@@ -68,6 +65,12 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
 
     Exit code 0: all is well, 1: something is wrong.
     """
+    from app.bootstrap import known_sources, require_sources
+    from app.directory.configured import sources_from_settings
+    from app.directory.source import Verdict
+    from app.runs.reading import check as check_directory
+    from app.runs.reading import guards_of, object_from_report, object_from_state
+
     settings = invocation.settings()
     require_sources(settings)
     sources = sources_from_settings(settings.directory)
@@ -117,6 +120,12 @@ def refresh(
 
     Exit code 0: done, 1: a source could not be read (what it last said stays in force).
     """
+    from app.bootstrap import application, require_sources
+    from app.directory.source import Verdict
+    from app.runs.reading import object_from_report
+    from app.runs.reading import refresh as refresh_directory
+    from app.runs.suspicion import retained_sentence
+
     settings = invocation.settings()
     require_sources(settings)
     with application(settings) as parts, progress() as shown:
@@ -150,6 +159,10 @@ def forget(invocation: Invocation, name: str) -> None:
     NAME is no longer among directory.sources, under this name at least; what it gave stays in force until now. Access
     that nothing else gives ends at once, and the next sync removes it from the backend, within the limits.
     """
+    from app.bootstrap import application
+    from app.directory.configured import sources_from_settings
+    from app.runs.reading import forget as forget_source
+
     settings = invocation.settings()
     with application(settings) as parts:
         forgotten = forget_source(parts.engine, name, sources_from_settings(settings.directory), clock=parts.clock)
@@ -168,6 +181,11 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
     The whole of it as JSON Lines; FILE ends in .jsonl or .ndjson, with .gz behind it if it is to be packed, or is - for
     standard output.
     """
+    from app.bootstrap import application
+    from app.database.engine import reading
+    from app.model.contents import current_revision
+    from app.runs.reading import export as exported
+
     if str(file) != "-":
         if not _EXPORTED.search(file.name):
             raise CommandError(f"{file}: JSON Lines are written; the name must end in .jsonl, .jsonl.gz or .ndjson")
@@ -188,6 +206,8 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
 @contextmanager
 def _opened(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """Where to write: a file that is whole or not there."""
+    from app.database.private import make_file
+
     if str(file) == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -210,6 +230,9 @@ def _suspicions(
     sources: Sequence[SourceReport], kept: Mapping[str, SourceState], guards: Mapping[str, Guard]
 ) -> list[Suspicion]:
     """What is odd about the sources as a whole."""
+    from app.directory.source import Verdict
+    from app.runs.suspicion import of_read, of_retained
+
     complete = [one for one in sources if one.verdict is Verdict.COMPLETE]
     read = [of_read(one.name, one.kinds, kept, guards[one.name]) for one in complete]
     return [one for one in read if one is not None] + list(of_retained([one.name for one in sources], kept))

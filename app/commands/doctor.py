@@ -1,19 +1,25 @@
 """``usher doctor``: looks at everything that has to be well, and says what to do about what is not."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from app import __version__
 from app.clock import utc_now
 from app.commands.frame import Invocation, UsherCommand, pass_invocation
-from app.configuration.problems import ConfigurationError
-from app.doctor.finding import Finding, State, problem
+from app.doctor.finding import State
 from app.screen import on_terminal, say, show_json
 from app.text import printable
+
+if TYPE_CHECKING:
+    from app.doctor.finding import Finding
+
 
 _MARKS = {State.OK: ("✓", "green"), State.WARNING: ("!", "yellow"), State.PROBLEM: ("✗", "red")}
 _NAME_WIDTH = 14
@@ -49,7 +55,9 @@ def doctor(context: click.Context, invocation: Invocation, notify: bool, as_json
 
 
 def _findings(invocation: Invocation, *, notify: bool) -> Iterator[Finding]:
-    from app.doctor.checks import run_checks  # noqa: PLC0415 - the client takes long to load
+    from app.configuration.problems import ConfigurationError
+    from app.doctor.checks import run_checks
+    from app.doctor.finding import problem
 
     try:
         found = invocation.configuration()

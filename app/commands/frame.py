@@ -55,8 +55,8 @@ class Invocation:
 
     def configuration(self, *, server: bool = False) -> "Configuration[Settings]":
         """The settings in force; sets the logs up, too: quiet for commands, talkative for servers."""
-        from app.logs import configure_logs  # noqa: PLC0415 - see above
-        from app.settings import load_settings  # noqa: PLC0415 - see above
+        from app.logs import configure_logs
+        from app.settings import load_settings
 
         found = load_settings(self.config, command_line=self.values)
         self.without_file = found.file is None
@@ -192,7 +192,7 @@ class Entry(UsherGroup):
 def _end(context: click.Context, error: Exception) -> NoReturn:
     invocation = context.ensure_object(Invocation)
     if invocation.verbosity:
-        from app.configuration.showing import without_password  # noqa: PLC0415 - see above
+        from app.configuration.showing import without_password
 
         text = "".join(traceback.format_exception(error))
         click.echo(without_password(text), err=True, nl=False)
@@ -207,15 +207,15 @@ _NO_FILE = "; no settings file was read: name yours with --config or USHER_CONFI
 
 
 def _is_missing_setting(error: Exception) -> bool:
-    from app.bootstrap import MissingSettingError  # noqa: PLC0415 - only a failure needs to know it
+    from app.bootstrap import MissingSettingError
 
     return isinstance(error, MissingSettingError)
 
 
 def lines_for(error: Exception) -> Sequence[str]:
     """What a user is told about an error, one line for each thing that is wrong."""
-    from app.configuration.problems import ConfigurationError  # noqa: PLC0415 - see above
-    from app.configuration.showing import without_password  # noqa: PLC0415 - see above
+    from app.configuration.problems import ConfigurationError
+    from app.configuration.showing import without_password
 
     if isinstance(error, ConfigurationError):
         return [printable(problem) for problem in error.problems]
@@ -228,10 +228,10 @@ def lines_for(error: Exception) -> Sequence[str]:
 
 def _sentence(error: Exception) -> str | None:
     """The line for an error that a user can cause; None for those that nobody thought of."""
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - only a failure needs to know these
+    from sqlalchemy.exc import SQLAlchemyError
 
-    from app.commands.failures import USER_ERRORS  # noqa: PLC0415 - as above
-    from app.database.trouble import cause_with_remedy  # noqa: PLC0415 - as above
+    from app.commands.failures import USER_ERRORS
+    from app.database.trouble import cause_with_remedy
 
     if isinstance(error, (CommandError, *USER_ERRORS)):
         return str(error)

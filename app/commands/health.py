@@ -1,12 +1,18 @@
 """``usher health``: whether the process that a container runs is well, for its HEALTHCHECK."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.settings import Settings
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
 
 _WITHIN = 3.0
 _BACKEND_PORT = 8090
@@ -64,9 +70,9 @@ def _value(arguments: Sequence[str], option: str) -> str:
 
 
 def _ask(address: str) -> None:
-    import requests  # noqa: PLC0415 - not needed where nothing is served
+    import requests
 
-    from app.sessions import bare_session  # noqa: PLC0415 - as above
+    from app.sessions import bare_session
 
     # A proxy for the outside has no business here.
     with bare_session() as session:
@@ -79,11 +85,11 @@ def _ask(address: str) -> None:
 
 
 def _look_into(database_url: str) -> None:
-    from sqlalchemy import text  # noqa: PLC0415 - as above
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+    from sqlalchemy import text
+    from sqlalchemy.exc import SQLAlchemyError
 
-    from app.database.engine import is_sqlite, open_engine, parse_url, reading  # noqa: PLC0415
-    from app.database.trouble import database_problem  # noqa: PLC0415
+    from app.database.engine import is_sqlite, open_engine, parse_url, reading
+    from app.database.trouble import database_problem
 
     file = parse_url(database_url).database
     engine = open_engine(database_url)

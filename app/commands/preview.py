@@ -1,22 +1,25 @@
 """``usher directory preview``: a source's objects, what its rules make of them, and what its read would change."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 import orjson
 
-from app.bootstrap import require_sources, store_as_it_is
 from app.clock import utc_now
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.directory.configured import sources_from_settings
-from app.directory.guarded import GuardedSource
-from app.directory.preview import Choice, Counts, Line, PreviewedSource, Shown
-from app.directory.source import Source, Verdict
-from app.runs.previewing import Preview
-from app.runs.previewing import preview as preview_source
 from app.screen import coloured, note, on_terminal, progress, say, show_json, show_table
-from app.settings import Settings
 from app.text import printable
+
+if TYPE_CHECKING:
+    from app.directory.guarded import GuardedSource
+    from app.directory.preview import Choice, Counts, Line, PreviewedSource, Shown
+    from app.directory.source import Source
+    from app.runs.previewing import Preview
+    from app.settings import Settings
+
 
 _SHOWN = 5
 """So many objects are shown where somebody asks for some."""
@@ -60,6 +63,11 @@ def preview(  # noqa: PLR0917 - click passes them by name
 
     Exit code 0: all is well, 1: the read is not complete, or would be refused.
     """
+    from app.bootstrap import require_sources, store_as_it_is
+    from app.directory.preview import Choice
+    from app.directory.source import Verdict
+    from app.runs.previewing import preview as preview_source
+
     settings = invocation.settings()
     require_sources(settings)
     shown = _SHOWN if limit is None and (set_ or id_) else limit or 0
@@ -85,6 +93,10 @@ def preview(  # noqa: PLR0917 - click passes them by name
 
 def _previewed(settings: Settings, name: str, choice: Choice) -> tuple[list[GuardedSource], PreviewedSource]:
     """All sources, the one that was asked for previewed. Raises ``CommandError``."""
+    from app.directory.configured import sources_from_settings
+    from app.directory.guarded import GuardedSource
+    from app.directory.preview import PreviewedSource
+
     found: PreviewedSource | None = None
     sources = []
     for source in sources_from_settings(settings.directory):
@@ -106,6 +118,8 @@ def _name(source: Source) -> str:
 
 
 def _show(name: str, previewed: PreviewedSource, report: Preview, *, alone: bool) -> None:
+    from app.directory.source import Verdict
+
     for shown in previewed.shown:
         _show_object(name, shown)
     if not alone:
@@ -197,6 +211,8 @@ def _in_columns(rows: Sequence[Sequence[str]], headings: Sequence[str]) -> Itera
 
 
 def _difference(report: Preview) -> str:
+    from app.directory.source import Verdict
+
     if report.refused:
         return f"against what is in force: {coloured('refused', 'failed')}: {printable(report.refused)}"
     if not report.in_force:

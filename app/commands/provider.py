@@ -1,15 +1,20 @@
 """``usher provider``: what the backend is told about the permission provider."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from app.bootstrap import MissingSettingError, require_backend
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
-from app.provider.settings import ProviderSettings
-from app.registration import Registration, check_url, is_accepted, register
 from app.screen import note, on_terminal, say, show_json
 from app.text import printable
+
+if TYPE_CHECKING:
+    from app.provider.settings import ProviderSettings
+    from app.registration import Registration
+
 
 _TOKENS = {
     "accepted": "with a token that is accepted",
@@ -45,7 +50,9 @@ def register_(
     Sets the URL and the token in the backend at backend.base_url, and switches its permission provider on. Prints what
     was there before, and what is there now; the token is not shown.
     """
-    from app.client.client import BackendClient  # noqa: PLC0415 - it takes long to load, and a usage error needs none
+    from app.bootstrap import require_backend
+    from app.client.client import BackendClient
+    from app.registration import check_url, register
 
     settings = invocation.settings()
     require_backend(settings)
@@ -65,6 +72,9 @@ def register_(
 
 def _token(settings: ProviderSettings, file: Path | None) -> str:
     """The token to register. Raises ``CommandError`` for one that the service would refuse."""
+    from app.bootstrap import MissingSettingError
+    from app.registration import is_accepted
+
     if file is None:
         if settings.auth_tokens:
             return settings.auth_tokens[0].get_secret_value()

@@ -1,27 +1,22 @@
 """``usher runs``, ``usher approve`` and ``usher discard``: what was done, and the word on what was held back."""
 
+from __future__ import annotations
+
 import getpass
 import os
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import click
 
-from app.admin.resync import change_to_wire, run_to_wire
-from app.bootstrap import application, has_credentials
-from app.commands.changes import show_changes, show_sums
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.commands.sync import (
-    EXIT_IN_PART,
-    changes_of,
-    planned_in_words,
-    report_lines,
-    resume,
-    show_summary,
-)
-from app.runs.lifecycle import Run, RunStatus
 from app.screen import note, on_terminal, say, show_json, show_json_list, show_table
 from app.text import printable
+
+if TYPE_CHECKING:
+    from app.runs.lifecycle import Run
+
 
 _why = click.option("--reason", metavar="TEXT", help="Why, for whoever looks at the run later.")
 
@@ -42,6 +37,11 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
 
     ID may be shortened as far as it is the only one that begins so, or be `latest`; that holds for every command.
     """
+    from app.admin.resync import change_to_wire, run_to_wire
+    from app.bootstrap import application
+    from app.commands.changes import show_changes, show_sums
+    from app.commands.sync import changes_of, report_lines, show_summary
+
     with application(invocation.settings()) as parts:
         if run_id is None:
             found = parts.runs.recent(limit)
@@ -84,6 +84,11 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
 
     Exit codes as of sync.
     """
+    from app.admin.resync import run_to_wire
+    from app.bootstrap import application, has_credentials
+    from app.commands.sync import EXIT_IN_PART, resume, show_summary
+    from app.runs.lifecycle import RunStatus
+
     settings = invocation.settings()
     with application(settings) as parts:
         run_id = parts.runs.named(run_id)
@@ -115,6 +120,9 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
 
     Later runs leave them alone until what they would delete changes; usher sync --allow-deletes deletes them after all.
     """
+    from app.admin.resync import run_to_wire
+    from app.bootstrap import application
+
     with application(invocation.settings()) as parts:
         run = parts.runs.discard(parts.runs.named(run_id), by=_user(), reason=_told(reason))
         dropped = run.total("discarded")
@@ -150,6 +158,9 @@ def _short(ids: Sequence[str]) -> list[str]:
 
 
 def _row(run: Run) -> tuple[str, ...]:
+    from app.commands.sync import planned_in_words
+    from app.runs.lifecycle import RunStatus
+
     outcomes = ("done", "failed", "held", "discarded", "parked", "waiting")
     numbers = [f"{run.total(outcome)} {outcome}" for outcome in outcomes if run.total(outcome)]
     kind = " (plan only)" if run.dry_run else ""

@@ -1,5 +1,7 @@
 """``usher serve`` and ``usher worker``: the processes that run for ever."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
@@ -16,29 +18,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from app import __version__
-from app.bootstrap import (
-    Application,
-    SetUpError,
-    application,
-    database_place,
-    open_store,
-    require_backend,
-    require_provider_tokens,
-    require_sources,
-    watch_over,
-)
 from app.clock import utc_text
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.counters import VARIABLE, share_counters
-from app.database.engine import reading
-from app.database.private import make_folder
-from app.edge.gunicorn import BindError, ServerOptions, bind
-from app.edge.gunicorn import serve as serve_app
-from app.model.contents import current_revision
 from app.processes import ChildEndedError, Children, end_with, stop_signals
-from app.runs.lifecycle import RunRequest
 from app.screen import note
-from app.settings import Settings
+
+if TYPE_CHECKING:
+    from app.bootstrap import (
+        Application,
+    )
+    from app.edge.gunicorn import ServerOptions
+    from app.settings import Settings
+
 
 _ON_HANGUP = "a worker reads its settings at the start alone: send SIGTERM and start it again"
 _PATIENCE_AT_THE_END = 5.0
@@ -70,6 +61,9 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
 
     Serves permission answers, resync, health and metrics, under gunicorn.
     """
+    from app.bootstrap import open_store, require_backend, require_provider_tokens, require_sources
+    from app.counters import share_counters
+
     invocation.values = {"server.workers": workers, "server.port": port}
     settings = invocation.settings(server=True)
     require_provider_tokens(settings)
@@ -88,7 +82,9 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
 
 def log_start(invocation: Invocation, program: str, database_url: str, **further: object) -> None:
     """The first line of a process that runs for ever: what it is, and what it goes by."""
-    import structlog  # noqa: PLC0415 - only those who log need it
+    import structlog
+
+    from app.bootstrap import database_place
 
     file = invocation.settings_file
     structlog.stdlib.get_logger(__name__).info(
@@ -103,6 +99,8 @@ def log_start(invocation: Invocation, program: str, database_url: str, **further
 
 def _read_again(invocation: Invocation) -> Settings:
     """The settings as they are now, so that tokens can be exchanged while the service runs."""
+    from app.bootstrap import require_provider_tokens, require_sources
+
     settings = invocation.settings(server=True)
     require_provider_tokens(settings)
     require_sources(settings)
@@ -113,11 +111,12 @@ def serve_alone(settings: Settings, *, reread: Callable[[], Settings]) -> None:
     """Gunicorn in this process; does not return. On SIGHUP new processes take over that go by what ``reread`` gives;
     the address and the number of processes and threads stay.
     """
-    from prometheus_client.multiprocess import mark_process_dead  # noqa: PLC0415 - its counters must be shared first
+    from prometheus_client.multiprocess import mark_process_dead
 
-    from app.web import make_app  # noqa: PLC0415 - as above
+    from app.edge.gunicorn import serve as serve_app
+    from app.web import make_app
 
-    def factory_again() -> Callable[[], "Flask"]:
+    def factory_again() -> Callable[[], Flask]:
         now = reread()
         return lambda: make_app(now)
 
@@ -131,6 +130,9 @@ def serve_alone(settings: Settings, *, reread: Callable[[], Settings]) -> None:
 
 def server_options(settings: Settings, port: int, **further: Any) -> ServerOptions:
     """How a server of ours listens."""
+    from app.bootstrap import SetUpError
+    from app.edge.gunicorn import ServerOptions
+
     server = settings.server
     return ServerOptions(
         host=server.host,
@@ -183,6 +185,11 @@ def worker(invocation: Invocation, only_metrics: bool) -> None:
 
     Any number of workers may run, on any number of nodes: one of them at a time does a sync.
     """
+    from app.bootstrap import require_backend, require_sources
+    from app.counters import VARIABLE, share_counters
+    from app.database.private import make_folder
+    from app.edge.gunicorn import BindError, bind
+
     settings = invocation.settings(server=True)
     if only_metrics:
         serve_metrics(settings)
@@ -205,8 +212,9 @@ def worker(invocation: Invocation, only_metrics: bool) -> None:
 
 def serve_metrics(settings: Settings) -> NoReturn:
     """Shows at ``metrics.worker_port`` what the worker that started this process counts; does not return."""
-    from app.metrics import Metrics  # noqa: PLC0415 - its counters must be shared first
-    from app.web import create_metrics_app  # noqa: PLC0415 - as above
+    from app.edge.gunicorn import serve as serve_app
+    from app.metrics import Metrics
+    from app.web import create_metrics_app
 
     options = server_options(settings, settings.metrics.worker_port, name="usher metrics")
     serve_app(lambda: create_metrics_app(settings, Metrics()), replace(options, workers=1, threads=2))
@@ -238,12 +246,13 @@ def metrics_beside(invocation: Invocation) -> Iterator[None]:
 
 def run_worker(invocation: Invocation, settings: Settings) -> None:
     """Works until SIGTERM or SIGINT; a run in the middle ends before its next call."""
-    import structlog  # noqa: PLC0415 - only those who log need it
+    import structlog
 
-    from app.runs.heartbeat import Heartbeat  # noqa: PLC0415 - only a worker gives signs of life
-    from app.runs.polling import polls_of  # noqa: PLC0415 - only a worker polls
-    from app.runs.schedule import first_due_after  # noqa: PLC0415 - only a worker goes by a schedule
-    from app.worker import Timetable, Worker, scheduler_for, worker_name  # noqa: PLC0415 - its counters must be shared first
+    from app.bootstrap import application, watch_over
+    from app.runs.heartbeat import Heartbeat
+    from app.runs.polling import polls_of
+    from app.runs.schedule import first_due_after
+    from app.worker import Timetable, Worker, scheduler_for, worker_name
 
     log = structlog.stdlib.get_logger(__name__)
     # Its own action would end the process without a word.
@@ -316,7 +325,7 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
 
 
 def _ignore_hangup() -> None:
-    import structlog  # noqa: PLC0415 - only those who log need it
+    import structlog
 
     structlog.stdlib.get_logger(__name__).info("hangup_ignored", advice=_ON_HANGUP)
 
@@ -331,15 +340,19 @@ def run_at_first(parts: Application) -> None:
 
     That happens once for a database; after a failure the schedule is in charge.
     """
+    from app.database.engine import reading
+    from app.model.contents import current_revision
+    from app.runs.lifecycle import RunRequest
+
     with reading(parts.engine) as connection:
         never_read = current_revision(connection) == 0
     if never_read:
         parts.runs.enqueue(RunRequest(trigger="schedule", idempotency_key="schedule, the first run"))
 
 
-def _observer() -> "Metrics":
+def _observer() -> Metrics:
     """What counts the calls to the backend."""
-    from app.metrics import Metrics  # noqa: PLC0415 - its counters must be shared first
+    from app.metrics import Metrics
 
     return Metrics()
 

@@ -1,11 +1,12 @@
 """``usher config``: the settings in force, and where each comes from."""
 
+from __future__ import annotations
+
 import json
 
 import click
 
 from app.commands.frame import Invocation, UsherGroup, pass_invocation
-from app.configuration.showing import listed
 from app.screen import show_json, show_table
 
 
@@ -22,6 +23,8 @@ def show(invocation: Invocation, as_json: bool) -> None:
 
     Every setting, secrets masked, with where it was given.
     """
+    from app.configuration.showing import listed
+
     found = invocation.configuration()
     if as_json:
         rows = listed(found.settings, found.origins)

@@ -1,29 +1,26 @@
 """``usher plan`` and ``usher sync``: one run now, in this process, under the lock that the workers share."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from pydantic import TypeAdapter, ValidationError
 
-from app.admin.resync import change_to_wire, run_to_wire
-from app.bootstrap import Application, application
-from app.commands.changes import show_changes, show_sums
 from app.commands.frame import CommandError, EndedBySignalError, Invocation, UsherCommand, pass_invocation
-from app.commands.what_if import ReplacedSources, replace_sources
-from app.contract.base import Id
-from app.contract.complaint import first_error
-from app.directory.source import Verdict
-from app.plan.listing import PlannedChange
 from app.plan.rules import Kind
-from app.plan.unknown import unknown_sentence
 from app.processes import stop_signals
-from app.runs.lifecycle import Run, RunNotFoundError, RunRequest, RunStatus
-from app.runs.lock import SyncLock
-from app.runs.reading import source_sentence
 from app.screen import coloured, note, progress, say, show_json, show_json_list
 from app.text import printable
+
+if TYPE_CHECKING:
+    from app.bootstrap import Application
+    from app.commands.what_if import ReplacedSources
+    from app.plan.listing import PlannedChange
+    from app.runs.lifecycle import Run, RunRequest
+    from app.runs.lock import SyncLock
+
 
 PAGE = 1000
 
@@ -40,6 +37,11 @@ class GivenId(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The id as it is."""
+        from pydantic import TypeAdapter, ValidationError
+
+        from app.contract.base import Id
+        from app.contract.complaint import first_error
+
         try:
             return TypeAdapter[str](Id).validate_python(value)
         except ValidationError as error:
@@ -93,6 +95,12 @@ def plan(  # noqa: PLR0917 - click passes them by name
     Exit code 0: a sync would change nothing (nothing is due, or all of it is held back, waits, is parked or skipped),
     10: changes, 1: error, an ID that nobody knows included.
     """
+    from app.admin.resync import change_to_wire, run_to_wire
+    from app.bootstrap import application
+    from app.commands.changes import show_changes, show_sums
+    from app.commands.what_if import replace_sources
+    from app.runs.lifecycle import RunRequest
+
     settings = invocation.settings()
     with application(settings, needs_backend=True) as parts:
         replaced = replace_sources(settings.directory, files) if files else None
@@ -160,6 +168,10 @@ def sync(  # noqa: PLR0917 - click passes them by name
     Exit code 0: done, 3: done in part (some items failed or were held back), 1: error, an ID that nobody knows
     included.
     """
+    from app.admin.resync import run_to_wire
+    from app.bootstrap import application
+    from app.runs.lifecycle import RunRequest, RunStatus
+
     if plan_id is not None and (organizations or users or verify or retry):
         raise click.UsageError("--plan applies a plan as it is: leave --organization, --user, --verify and --retry out")
     if kinds and not retry:
@@ -196,6 +208,8 @@ def sync(  # noqa: PLR0917 - click passes them by name
 
 
 def _plan_named(parts: Application, shown: str) -> str:
+    from app.runs.lifecycle import RunNotFoundError
+
     try:
         return parts.runs.named_plan(shown)
     except RunNotFoundError as error:
@@ -221,6 +235,8 @@ def run_now(parts: Application, request: RunRequest, replaced: ReplacedSources |
 
 def resume(parts: Application, run_id: str) -> Run:
     """Takes a run that is queued to its end, here unless a worker is faster."""
+    from app.runs.lifecycle import RunStatus
+
     lock = parts.sync_lock()
     while True:
         if lock.acquire(timeout=1.0):
@@ -234,6 +250,8 @@ def resume(parts: Application, run_id: str) -> Run:
 
 
 def _is_queued(parts: Application, run_id: str) -> bool:
+    from app.runs.lifecycle import RunStatus
+
     return parts.runs.get(run_id).status is RunStatus.QUEUED
 
 
@@ -244,6 +262,8 @@ def _run_under_lock(parts: Application, request: RunRequest, lock: SyncLock, rep
 
 
 def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: ReplacedSources | None = None) -> Run:
+    from app.runs.lifecycle import RunStatus
+
     with stop_signals() as stop, progress() as shown:
         if replaced is None:
             engine = parts.sync_engine(stop=stop)
@@ -266,6 +286,8 @@ def changes_of(parts: Application, run_id: str, status: str | None = None) -> It
 
 
 def _show_unfinished(parts: Application, run: Run) -> None:
+    from app.commands.changes import show_changes
+
     for status in ("failed", "parked", "held", "skipped", "waiting"):
         if run.total(status):
             show_changes(changes_of(parts, run.run_id, status), run.total(status))
@@ -279,6 +301,9 @@ def _show_report(run: Run) -> None:
 
 def report_lines(report: Any) -> Iterator[str]:
     """A run's report as sentences; its shape is the engine's, so lists and mappings are taken as they come."""
+    from app.plan.unknown import unknown_sentence
+    from app.runs.reading import source_sentence
+
     for topic, value in report.items():
         if topic == "sources":
             yield from (source_sentence(one["name"], one["verdict"], one["reason"]) for one in value)
@@ -368,6 +393,8 @@ def planned_in_words(run: Run, painted: Callable[[str, str], str]) -> str:
 
 def show_summary(run: Run) -> None:
     """How a run ended, in one or two lines."""
+    from app.runs.lifecycle import RunStatus
+
     if run.dry_run and run.status is RunStatus.DONE:
         say(f"planned only: {planned_in_words(run, coloured)}")
         say(f"run {run.run_id}")
@@ -395,6 +422,9 @@ def show_summary(run: Run) -> None:
 
 
 def _refuse_failed(run: Run, *, as_json: bool) -> None:
+    from app.admin.resync import run_to_wire
+    from app.runs.lifecycle import RunStatus
+
     if run.status in {RunStatus.FAILED, RunStatus.CANCELLED}:
         if as_json:
             show_json(run_to_wire(run))
@@ -404,6 +434,8 @@ def _refuse_failed(run: Run, *, as_json: bool) -> None:
 def _refuse_unread(run: Run, sources: int) -> None:
     """Raises ``CommandError`` when none of so many sources could be read: whatever the run found to do, it did by what
     they said before, and whoever looks at the exit code alone has to know."""
+    from app.directory.source import Verdict
+
     told = run.report.get("sources")
     failed = [one for one in told if one["verdict"] == Verdict.FAILED.value] if isinstance(told, list) else []
     if failed and len(failed) >= sources:
@@ -413,6 +445,8 @@ def _refuse_unread(run: Run, sources: int) -> None:
 
 def _refuse_unknown(run: Run) -> None:
     """Raises ``CommandError`` when the run was asked for ids that nobody knows: "nothing to do" would hide that."""
+    from app.plan.unknown import unknown_sentence
+
     sentence = unknown_sentence(run.report)
     if sentence is not None:
         raise CommandError(sentence)

@@ -1,17 +1,20 @@
 """``usher plan --directory``: other files in the place of configured sources, to see what would come of them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING
 
 from app.commands.frame import CommandError
-from app.directory.configured import sources_from_settings
-from app.directory.settings import DirectorySettings, FileSourceSettings, SourceSettings
-from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
-from app.runs.what_if import WhatIf
+from app.directory.source import EVERYTHING
+
+if TYPE_CHECKING:
+    from app.directory.settings import DirectorySettings, FileSourceSettings, SourceSettings
+    from app.directory.source import Reading, ReadRequest, Source
+    from app.runs.what_if import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,8 @@ class ReplacedSources:
 
     def sources(self, stop: Event) -> list[Source]:
         """What is read: the files, and nothing in the name of sources that gave way to one."""
+        from app.directory.configured import sources_from_settings
+
         return [*sources_from_settings(self.directory, stop=stop), *map(_Nothing, self.what_if.emptied)]
 
 
@@ -34,6 +39,8 @@ class _Nothing:
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - it gives everything
         """The end."""
+        from app.directory.source import End, Verdict
+
         yield End(Verdict.COMPLETE)
 
 
@@ -42,6 +49,8 @@ def replace_sources(directory: DirectorySettings, given: Sequence[str]) -> Repla
 
     Raises ``CommandError``.
     """
+    from app.runs.what_if import WhatIf
+
     names = [source.source_name for source in directory.sources]
     files: dict[str, str] = {}
     for text in given:
@@ -69,6 +78,10 @@ def _made(directory: DirectorySettings, sources: Sequence[SourceSettings], what_
 
 
 def _file(name: str, path: str) -> FileSourceSettings:
+    from pydantic import ValidationError
+
+    from app.directory.settings import FileSourceSettings
+
     try:
         return FileSourceSettings(type="file", path=Path(path), name=name)
     except ValidationError as error:
