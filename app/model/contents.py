@@ -4,11 +4,13 @@ Decisions read it through the SQL view; this module answers what operators, plan
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from sqlalchemy import Connection, func, select
 
-from app.access.records import Record
+from app.access.records import Record, User
+from app.model.refresh.aliases import ACCESS_ALIAS
 from app.model.refresh.replace import REVISION, revision_in_force
 from app.model.refresh.staging import SOURCE, UNCONFIGURED_POSITION
 from app.store.directory_tables import SOURCE_TABLES
@@ -153,5 +155,16 @@ def export_records(connection: Connection) -> Iterator[Record]:
     for kind_table in KIND_TABLES:
         table = kind_table.table
         ordered = select(table).order_by(*(table.c[name] for name in kind_table.keys))
+        if kind_table.kind == User.kind:
+            named = table.outerjoin(ACCESS_ALIAS, ACCESS_ALIAS.c.user_id == table.c.user_id)
+            ordered = ordered.add_columns(ACCESS_ALIAS.c.alias).select_from(named).order_by(ACCESS_ALIAS.c.alias)
+            rows = connection.execute(ordered, execution_options=streaming)
+            for _, same_user in groupby(rows, key=lambda row: row.user_id):
+                first, *others = same_user
+                aliases = tuple(row.alias for row in (first, *others) if row.alias is not None)
+                user = kind_table.record_from_row(first)
+                assert isinstance(user, User)  # noqa: S101 - told by its table
+                yield replace(user, aliases=aliases)
+            continue
         rows = connection.execute(ordered, execution_options=streaming)
         yield from map(kind_table.record_from_row, rows)

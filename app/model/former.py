@@ -18,7 +18,7 @@ FORMER_PAYLOAD: Table = core_table(FormerPayloadRow)
 _KEEP = """
 INSERT INTO former_payload (kind, organization_id, item_id, digest, payload)
 SELECT '{kind}', {organization}, a.{item}, a.digest, a.payload
-FROM {delta} d LEFT JOIN {access} a ON {same_record} LEFT JOIN {source} s ON {same_row}
+FROM {delta} d LEFT JOIN {access} a ON {same_record} LEFT JOIN {given} s ON {same_row}
 WHERE d.change <> {add} AND a.digest IS NOT NULL AND (d.change = {remove} OR s.digest <> a.digest)
 ORDER BY 2, 3, 4
 ON CONFLICT DO NOTHING
@@ -42,7 +42,7 @@ def keep_former(connection: Connection, tables: ModelTables) -> None:
     """Keeps the fields of what the delta is about to change or remove; records without fields have none to keep."""
     if not may_keep_former(connection, tables):
         return
-    access, source, delta = tables.access, tables.source, tables.delta
+    access, given, delta = tables.access, tables.given, tables.delta
     *within, item = tables.keys
     run(
         connection,
@@ -52,9 +52,9 @@ def keep_former(connection: Connection, tables: ModelTables) -> None:
         item=item,
         delta=delta.name,
         access=access.name,
-        source=source.name,
+        given=given.name,
         same_record=_same("a", tables.keys),
-        same_row=_same("s", tables.source_keys),
+        same_row=_same("s", tables.given_keys),
         add=str(int(RowChange.ADD)),
         remove=str(int(RowChange.REMOVE)),
     )

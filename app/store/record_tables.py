@@ -218,8 +218,11 @@ VALUES_FROM_RECORD: Mapping[str, Callable[[Any], Values]] = {
 }
 """kind → what makes of a record the values of ``kept_fields``; then payload and digest where it has further fields."""
 
+REFERENCES = {kind.name: _references(kind) for kind in KINDS_BY_REFERENCE}
+"""kind → what its records refer to, users by their ids."""
+
 KIND_TABLES: Sequence[KindTable] = tuple(
-    KindTable(kind.name, core_table(_ROWS[kind.name]), _record_from_row(kind), _references(kind))
+    KindTable(kind.name, core_table(_ROWS[kind.name]), _record_from_row(kind), REFERENCES[kind.name])
     for kind in KINDS_BY_REFERENCE
     if kind.name in _ROWS
 )

@@ -58,9 +58,15 @@ def delta_sizes(session: RefreshSession) -> dict[str, int]:
 
 
 def carry_out(
-    connection: Connection, tables: ScratchTables, target: Table, keys: tuple[str, ...], origin: Table
+    connection: Connection,
+    tables: ScratchTables,
+    target: Table,
+    keys: tuple[str, ...],
+    origin: Table,
+    *,
+    by: tuple[str, ...],
 ) -> None:
-    """Does what the delta says to ``target``; new values come from ``origin``, by key and source.
+    """Does what the delta says to ``target``; new values come from ``origin``, ``by`` its keys.
 
     Updated rows are deleted and inserted: nobody sees the moment between, and no statement has to name the columns.
     """
@@ -68,16 +74,18 @@ def carry_out(
     replaced = select(*(delta.c[name] for name in keys)).where(delta.c.change != RowChange.ADD)
     connection.execute(delete_from(target).where(tuple_(*(target.c[name] for name in keys)).in_(replaced)))
     names = [column.name for column in target.columns]
-    connection.execute(insert(target).from_select(names, _new_rows(tables, origin, names)))
+    connection.execute(insert(target).from_select(names, _new_rows(tables, origin, by, names)))
 
 
-def _new_rows(tables: ScratchTables, origin: FromClause, names: list[str]) -> Select[tuple[object, ...]]:
+def _new_rows(
+    tables: ScratchTables, origin: FromClause, keys: tuple[str, ...], names: list[str]
+) -> Select[tuple[object, ...]]:
     delta = tables.delta
     # An outer join keeps SQLite from turning the join round and reading all of the origin for a small delta.
-    joined = delta.outerjoin(origin, same(delta, origin, tables.source_keys))
+    joined = delta.outerjoin(origin, same(delta, origin, keys))
     return (
         select(*(origin.c[name] for name in names))
         .select_from(joined)
         .where(delta.c.change != RowChange.REMOVE)
-        .order_by(*(delta.c[name] for name in tables.source_keys))
+        .order_by(*(delta.c[name] for name in keys))
     )

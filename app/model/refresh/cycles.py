@@ -108,7 +108,7 @@ def _report(connection: Connection, names: Mapping[int, str], problems: ProblemL
 
 def _collect_edges(connection: Connection) -> None:
     tables = TABLES_OF_KIND[GroupMember.kind]
-    member = tables.source.c
+    member = tables.given.c
     connection.execute(delete_from(GROUP_EDGE))
     nested = select(
         member.organization_id, member.organization_user_group_id, member.member_group_id, member.source_id

@@ -8,21 +8,26 @@ the change of the sources' records: ``note`` comes before that, ``compute`` afte
 """
 
 from collections import Counter
+from typing import Any
 
-from sqlalchemy import Connection, Select, func, select, update
+from sqlalchemy import Connection, Select, func, literal, or_, select, union_all, update
 
-from app.access.records import Folder, GroupMember
+from app.access.records import Fill, Folder, GroupMember, User
+from app.model.refresh.aliases import ACCESS_ALIAS
 from app.model.refresh.changes import delta_sizes
 from app.model.refresh.closure import left_out_before, note_changed, touch_below, touch_referring
 from app.model.refresh.cycles import CyclesAround
+from app.model.refresh.given import names_aliases
 from app.model.refresh.merge import clear, compare_kind, merge_kind
 from app.model.refresh.problems import Problem, ProblemList
 from app.model.refresh.reasons import report_left_out, staged_left_out
 from app.model.refresh.replace import STATE, Replaced, carry_out_access_changes, close_revision, revision_in_force
 from app.model.refresh.scope import TOUCHED, Scope
-from app.model.refresh.scratch import MODEL_TABLES, TABLES_OF_KIND, LeftOutCause, ModelTables, RowChange
+from app.model.refresh.scratch import MODEL_TABLES, TABLES_OF_KIND, LeftOutCause, ModelTables, RowChange, show
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import SOURCE, UNCONFIGURED_POSITION
+from app.store.directory_tables import SOURCE_TABLES
+from app.store.record_tables import NO_ALIASES
 
 SHARE = 20
 """Of so many kept records one may be touched: the merge of everything is faster where more are."""
@@ -64,6 +69,8 @@ class KeyedMerge:
         sizes = delta_sizes(self._session)
         if sum(sizes.values()) > self._room or any(sizes[kind] for kind in sizes.keys() - TABLES_OF_KIND.keys()):
             return False
+        if not may_be_plain(self._connection):
+            return False
         with self._session.looking_up():
             self._changed = note_changed(self._session, self._connection, asked=asked)
             if sum(self._changed.values()) > self._room:
@@ -76,6 +83,12 @@ class KeyedMerge:
     def compute(self) -> bool:
         """Fills the deltas with what the change comes to in the access model; False where it touches too much."""
         connection = self._connection
+        if not may_be_plain(connection):
+            return False
+        if self._session.on_candidate:
+            # What a candidate changes stands in tables of its own, made after the views.
+            for tables in MODEL_TABLES:
+                show(connection, tables, tables.source.name)
         self._session.run_all(str(statement) for tables in MODEL_TABLES for statement in clear(tables))
         touched = sum(self._changed.values())
         come_or_gone: set[str] = set()
@@ -88,7 +101,7 @@ class KeyedMerge:
                 if tables.kind == Folder.kind:
                     more += touch_below(connection, tables, self._room)
                 touched += more
-                if touched > self._room:
+                if touched > self._room or TOUCHED.run(connection, _not_plain, tables).first() is not None:
                     return False
                 if more:
                     self._left_out.subtract(left_out_before(connection, tables, itself=False))
@@ -130,6 +143,29 @@ class KeyedMerge:
 
     def _members_differ(self) -> bool:
         return any(tables.kind == GroupMember.kind for tables in self._differs)
+
+
+def may_be_plain(connection: Connection) -> bool:
+    """Whether the sources' records can be taken as they are, but for what ``_not_plain`` looks for."""
+    if connection.execute(select(_FILLS.c.source_id).limit(1)).first() is not None:
+        return False
+    return not any(names_aliases(connection, tables) for tables in MODEL_TABLES if tables.record_kind.names_user)
+
+
+def _not_plain(tables: ModelTables, scope: Scope) -> Select[Any]:
+    """Of the touched keys, one that a source gives several times, or that of a user who has or had aliases."""
+    source = tables.source
+    columns = [source.c[name] for name in tables.given_keys]
+    looked_at = select(literal(1)).where(scope.within(tables, source))
+    found: Select[Any] = looked_at.group_by(*columns).having(func.count() > 1)
+    if tables.kind == User.kind:
+        found = looked_at.group_by(*columns).having(or_(func.count() > 1, func.max(source.c.aliases) != NO_ALIASES))
+        had = select(literal(1)).where(ACCESS_ALIAS.c.user_id.in_(select(tables.touched.c.user_id)))
+        return union_all(found, had).subquery().select().limit(1)
+    return found.limit(1)
+
+
+_FILLS = SOURCE_TABLES[Fill.kind]
 
 
 def _left_out_now(tables: ModelTables, _scope: Scope) -> Select[tuple[int, int, int]]:

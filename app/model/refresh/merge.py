@@ -6,7 +6,10 @@ In this order, kind by kind, so that whatever refers to a record that is left ou
 
 1. records whose key belongs to a source further up;
 2. records that refer to something that nobody gives, or that is left out. For folders this means those from which no
-   way leads to the top: that one rule catches missing parents, cycles, and all that hangs below either.
+   way leads to the top: that one rule catches missing parents, cycles, and all that hangs below either. An alias that
+   nobody has, or that several have, is no user.
+
+What the sources give is sorted out first (``given.py``), and users get what fills add to them (``fills.py``).
 
 It is all done by the database, set by set; the memory needed here does not grow with the directory. Which keys it is
 done for says the scope.
@@ -16,8 +19,17 @@ from sqlalchemy import Connection, Delete, Insert, and_, case, exists, func, ins
 from sqlalchemy import delete as delete_from
 
 from app.access.records import Folder
+from app.model.refresh.given import NOBODY
 from app.model.refresh.scope import Scope
-from app.model.refresh.scratch import MODEL_TABLES, REACHED_FOLDER, LeftOutCause, ModelTables, RowChange, same
+from app.model.refresh.scratch import (
+    REACHED_FOLDER,
+    SCRATCH_TABLES,
+    USER_ALIAS,
+    LeftOutCause,
+    ModelTables,
+    RowChange,
+    same,
+)
 from app.model.refresh.staging import SOURCE
 from app.store.record_tables import Reference
 
@@ -35,10 +47,10 @@ def merge_kind(connection: Connection, tables: ModelTables, scope: Scope, *, sev
         scope.run(connection, _reach_folders, tables)
         scope.run(connection, _leave_out_unreached_folders, tables)
     else:
-        for reference in tables.kind_table.references:
-            scope.run(connection, _leave_out_dangling, tables, reference)
         if tables.record_kind.names_user:
             scope.run(connection, _leave_out_unresolved, tables)
+        for reference in tables.references:
+            scope.run(connection, _leave_out_dangling, tables, reference)
 
 
 def compare_kind(connection: Connection, tables: ModelTables, scope: Scope) -> int:
@@ -54,11 +66,11 @@ def several_sources(connection: Connection) -> bool:
 def dangling_by_source(connection: Connection) -> dict[int, int]:
     """Source → how many of its records refer to something that does not count, after everything was merged."""
     found: dict[int, int] = {}
-    for tables in MODEL_TABLES:
+    for tables in SCRATCH_TABLES:
         left_out = tables.left_out
         query = (
             select(left_out.c.source_id, func.count().label("records"))
-            .where(left_out.c.cause.in_([int(LeftOutCause.DANGLING), int(LeftOutCause.UNREACHABLE)]))
+            .where(left_out.c.cause != int(LeftOutCause.OWNED_ELSEWHERE))
             .group_by(left_out.c.source_id)
         )
         for row in connection.execute(query):
@@ -75,58 +87,60 @@ def clear(tables: ModelTables) -> list[Delete]:
 
 
 def _leave_out_owned_elsewhere(tables: ModelTables, scope: Scope) -> Insert:
-    source, other = tables.source, tables.source.alias("other")
+    given, other = tables.given, tables.given.alias("other")
     mine, theirs = SOURCE.alias("mine"), SOURCE.alias("theirs")
     owned_elsewhere = exists(
         select(other.c.source_id)
         .select_from(other.join(theirs, theirs.c.source_id == other.c.source_id))
-        .where(same(other, source, tables.keys), theirs.c.position < mine.c.position)
+        .where(same(other, given, tables.owned_keys), theirs.c.position < mine.c.position)
     )
     losing = (
-        select(*(source.c[name] for name in tables.source_keys), literal(int(LeftOutCause.OWNED_ELSEWHERE)))
-        .select_from(source.join(mine, mine.c.source_id == source.c.source_id))
-        .where(scope.within(tables, source), owned_elsewhere)
+        select(*(given.c[name] for name in tables.given_keys), literal(int(LeftOutCause.OWNED_ELSEWHERE)))
+        .select_from(given.join(mine, mine.c.source_id == given.c.source_id))
+        .where(scope.within(tables, given), owned_elsewhere)
     )
-    return insert(tables.left_out).from_select([*tables.source_keys, "cause"], losing)
+    return insert(tables.left_out).from_select([*tables.given_keys, "cause"], losing)
 
 
 def _leave_out_dangling(tables: ModelTables, scope: Scope, reference: Reference) -> Insert:
-    source = tables.source
-    dangling = select(*(source.c[name] for name in tables.source_keys), literal(int(LeftOutCause.DANGLING))).where(
-        scope.within(tables, source),
-        source.c[reference.columns[-1]] != "",
+    given = tables.given
+    dangling = select(*(given.c[name] for name in tables.given_keys), literal(int(LeftOutCause.DANGLING))).where(
+        scope.within(tables, given),
+        given.c[reference.columns[-1]] != "",
         scope.counts(tables),
-        ~scope.stands(reference, tuple(source.c[name] for name in reference.columns)),
+        ~scope.stands(reference, tuple(given.c[name] for name in reference.columns)),
     )
-    return insert(tables.left_out).from_select([*tables.source_keys, "cause"], dangling)
+    return insert(tables.left_out).from_select([*tables.given_keys, "cause"], dangling)
 
 
 def _leave_out_unresolved(tables: ModelTables, scope: Scope) -> Insert:
-    source = tables.source
-    unresolved = select(*(source.c[name] for name in tables.source_keys), literal(int(LeftOutCause.DANGLING))).where(
-        scope.within(tables, source), source.c.user_alias != "", scope.counts(tables)
+    given = tables.given
+    is_known = exists().where(USER_ALIAS.c.alias == given.c.user_alias)
+    cause = case((is_known, int(LeftOutCause.AMBIGUOUS)), else_=int(LeftOutCause.DANGLING))
+    unresolved = select(*(given.c[name] for name in tables.given_keys), cause).where(
+        scope.within(tables, given), given.c.user_alias != NOBODY, scope.counts(tables)
     )
-    return insert(tables.left_out).from_select([*tables.source_keys, "cause"], unresolved)
+    return insert(tables.left_out).from_select([*tables.given_keys, "cause"], unresolved)
 
 
 def _reach_folders(tables: ModelTables, scope: Scope) -> Insert:
-    source = tables.source
-    looked_at = and_(scope.within(tables, source), scope.counts(tables))
+    given = tables.given
+    looked_at = and_(scope.within(tables, given), scope.counts(tables))
     organization = tables.kind_table.references[0]
     at_the_top = or_(
-        source.c.parent_folder_id == "", scope.holds_folder((source.c.organization_id, source.c.parent_folder_id))
+        given.c.parent_folder_id == "", scope.holds_folder((given.c.organization_id, given.c.parent_folder_id))
     )
     reached = (
-        select(source.c.organization_id, source.c.folder_id)
-        .where(looked_at, at_the_top, scope.stands(organization, (source.c.organization_id,)))
+        select(given.c.organization_id, given.c.folder_id)
+        .where(looked_at, at_the_top, scope.stands(organization, (given.c.organization_id,)))
         .cte("reached", recursive=True)
     )
-    below = select(source.c.organization_id, source.c.folder_id).select_from(
+    below = select(given.c.organization_id, given.c.folder_id).select_from(
         reached.join(
-            source,
+            given,
             and_(
-                source.c.organization_id == reached.c.organization_id,
-                source.c.parent_folder_id == reached.c.folder_id,
+                given.c.organization_id == reached.c.organization_id,
+                given.c.parent_folder_id == reached.c.folder_id,
                 looked_at,
             ),
         )
@@ -136,37 +150,35 @@ def _reach_folders(tables: ModelTables, scope: Scope) -> Insert:
 
 
 def _leave_out_unreached_folders(tables: ModelTables, scope: Scope) -> Insert:
-    source = tables.source
-    unreachable = select(
-        *(source.c[name] for name in tables.source_keys), literal(int(LeftOutCause.UNREACHABLE))
-    ).where(
-        scope.within(tables, source), scope.counts(tables), ~exists().where(same(REACHED_FOLDER, source, _FOLDER_KEY))
+    given = tables.given
+    unreachable = select(*(given.c[name] for name in tables.given_keys), literal(int(LeftOutCause.UNREACHABLE))).where(
+        scope.within(tables, given), scope.counts(tables), ~exists().where(same(REACHED_FOLDER, given, _FOLDER_KEY))
     )
-    return insert(tables.left_out).from_select([*tables.source_keys, "cause"], unreachable)
+    return insert(tables.left_out).from_select([*tables.given_keys, "cause"], unreachable)
 
 
 def _differing(tables: ModelTables, scope: Scope) -> Insert:
-    source, access = tables.source, tables.access
+    given, access = tables.given, tables.access
     missing = access.c[tables.keys[0]].is_(None)
     changed = (
         select(
-            *(source.c[name] for name in tables.source_keys),
+            *(given.c[name] for name in tables.given_keys),
             case((missing, int(RowChange.ADD)), else_=int(RowChange.UPDATE)),
         )
-        .select_from(source.outerjoin(access, same(source, access, tables.keys)))
+        .select_from(given.outerjoin(access, same(given, access, tables.keys)))
         .where(
-            scope.within(tables, source),
-            or_(missing, *(source.c[name].is_distinct_from(access.c[name]) for name in tables.model_compared)),
+            scope.within(tables, given),
+            or_(missing, *(given.c[name].is_distinct_from(access.c[name]) for name in tables.model_compared)),
             scope.counts(tables),
         )
     )
-    return insert(tables.delta).from_select([*tables.source_keys, "change"], changed)
+    return insert(tables.delta).from_select([*tables.given_keys, "change"], changed)
 
 
 def _gone(tables: ModelTables, scope: Scope) -> Insert:
-    source, access = tables.source, tables.access
+    given, access = tables.given, tables.access
     gone = select(*(access.c[name] for name in tables.keys), literal(0), literal(int(RowChange.REMOVE))).where(
         scope.within(tables, access),
-        ~exists().where(and_(same(source, access, tables.keys), scope.counts(tables))),
+        ~exists().where(and_(same(given, access, tables.keys), scope.counts(tables))),
     )
     return insert(tables.delta).from_select([*tables.keys, "source_id", "change"], gone)

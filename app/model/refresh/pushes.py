@@ -244,7 +244,7 @@ class _Applying:
         pushed, now = self._pushed, epoch_ms(self._clock())
         touched = touched_in_deltas(connection)
         for tables in SCRATCH_TABLES:
-            carry_out(connection, tables, tables.source, tables.source_keys, tables.staged)
+            carry_out(connection, tables, tables.source, tables.source_keys, tables.staged, by=tables.source_keys)
         mark(connection, self._source_id, {*self._upserts, *self._removed})
         note_touched(connection, *touched, now)
         values: dict[str, Any] = {"records": SOURCE.c.records + counts["added"] - counts["removed"]}

@@ -21,6 +21,7 @@ from app.access.records import Record
 from app.clock import Clock, epoch_ms
 from app.model.candidate import shadow
 from app.model.former import FORMER_PAYLOAD, may_keep_former
+from app.model.refresh.aliases import ACCESS_ALIAS, aliases_change, carry_out_aliases
 from app.model.refresh.changes import delta_sizes
 from app.model.refresh.guard import Guard, refuse_shrunk
 from app.model.refresh.keyed import KeyedMerge, is_merged
@@ -496,6 +497,9 @@ class Refresh:
                     .values(dangling=dangling.get(row.source_id, 0))
                 )
         self._shadow_access(connection)
+        if self._on_candidate and aliases_change(connection):
+            shadow(connection, ACCESS_ALIAS)
+        carry_out_aliases(connection)
         changes = carry_out_access_changes(connection)
         replaced = close_revision(connection, changes, found.total, epoch_ms(self._clock()))
         for tables in MODEL_TABLES:

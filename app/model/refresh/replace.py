@@ -11,14 +11,18 @@ from dataclasses import dataclass
 import orjson
 from sqlalchemy import Connection, func, insert, select, update
 
+from app.access.records import User
 from app.model.former import keep_former
+from app.model.refresh.aliases import collect_aliases
 from app.model.refresh.changes import ChangeCounts, carry_out, counted
 from app.model.refresh.cycles import report_group_cycles
+from app.model.refresh.fills import apply_fills
+from app.model.refresh.given import give, report_repeated
 from app.model.refresh.merge import clear, compare_kind, merge_kind, several_sources
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.reasons import report_left_out
 from app.model.refresh.scope import Everything
-from app.model.refresh.scratch import MODEL_TABLES, ModelTables
+from app.model.refresh.scratch import FILLED_USER, MODEL_TABLES, RESOLVED_ALIAS, ModelTables
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import SOURCE
 from app.store.access_tables import RevisionRow
@@ -61,10 +65,18 @@ def compute_access_changes(
     for tables in MODEL_TABLES:
         for statement in clear(tables):
             connection.execute(statement)
+        if give(connection, tables):
+            session.analyze(tables.combined)
         # Each time anew: what is left out of other kinds is known by now.
         merge_kind(connection, tables, Everything(connection), several_sources=several)
         session.analyze(tables.left_out)
+        if tables.kind == User.kind:
+            collect_aliases(connection)
+            session.analyze(RESOLVED_ALIAS)
+            apply_fills(connection)
+            session.analyze(FILLED_USER)
         compare_kind(connection, tables, Everything(connection))
+    report_repeated(connection, names, problems)
     report_left_out(connection, Everything(connection), names, problems)
     report_group_cycles(session, connection, names, problems)
 
@@ -83,7 +95,7 @@ def carry_out_access_changes(
         )
         if changes[tables.kind].any:
             keep_former(connection, tables)
-            carry_out(connection, tables, tables.access, tables.keys, tables.source)
+            carry_out(connection, tables, tables.access, tables.keys, tables.given, by=tables.given_keys)
     return changes
 
 

@@ -47,7 +47,7 @@ class Scope(Protocol):
         ...
 
     def counts(self, tables: ModelTables) -> ColumnElement[bool]:
-        """The condition that a row of ``tables.source`` that is looked at is not left out so far."""
+        """The condition that a row of ``tables.given`` that is looked at is not left out so far."""
         ...
 
     def stands(self, reference: Reference, columns: Columns) -> ColumnElement[bool]:
@@ -82,7 +82,7 @@ class Everything:
     def stands(self, reference: Reference, columns: Columns) -> ColumnElement[bool]:
         """A source gives it, and it is not left out."""
         target = TABLES_OF_KIND[reference.kind]
-        return exists().where(_has_key(target, target.source, columns), self.counts(target))
+        return exists().where(_has_key(target, target.given, columns), self.counts(target))
 
     def holds_folder(self, _columns: Columns) -> ColumnElement[bool]:
         """There is none that is not looked at."""
@@ -146,7 +146,7 @@ def _has_key(tables: ModelTables, table: Any, columns: Columns) -> ColumnElement
 
 
 def _is_not_left_out(tables: ModelTables) -> ColumnElement[bool]:
-    return ~exists().where(same(tables.left_out, tables.source, tables.source_keys))
+    return ~exists().where(same(tables.left_out, tables.given, tables.given_keys))
 
 
 @lru_cache(maxsize=1024)

@@ -1,11 +1,12 @@
 """The temporary tables with which a refresh of the access model works.
 
 They belong to one connection and go away with it: nothing is left behind by a crash, two refreshes do not see each
-other's, and filling them takes no lock on anything that others use. For each kind of record there are five:
+other's, and filling them takes no lock on anything that others use. For each kind of record there are six:
 
 * ``staged``: what was read just now, in the order of reading;
 * ``left_out``: which of the sources' records do not count, and why;
 * ``delta``: which rows of the target (the sources' records first, the access model later) are added, updated, removed;
+* ``combined``: what the sources say of the kind, where their records cannot be taken as they are;
 * ``changed``: what a change did to the sources' records, for as long as it is merged by key;
 * ``touched``: the keys that it may have touched.
 """
@@ -18,6 +19,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     ColumnElement,
     Connection,
@@ -39,7 +41,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from app.access.kinds import KINDS, KINDS_BY_REFERENCE, RecordKind
 from app.store.directory_tables import SOURCE_TABLES, access_keys, given_keys, source_keys
-from app.store.record_tables import KIND_TABLES, KindTable
+from app.store.record_tables import KIND_TABLES, REFERENCES, KindTable, Reference
 from app.text import quoted
 
 
@@ -62,6 +64,8 @@ class LeftOutCause(IntEnum):
     """It refers to something that is nowhere, or that is itself left out."""
     UNREACHABLE = 3
     """A folder from which no way leads to the top: dangling, in a cycle, or below such a folder."""
+    AMBIGUOUS = 4
+    """It names a user by an alias that several have."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ class ScratchTables:
     staged_index: Index
     delta: Table
     left_out: Table
+    given: Table
+    """What the merge goes by: each thing that a source says once, and users by their ids (``given.py``)."""
 
     @property
     def kind(self) -> str:
@@ -88,6 +94,15 @@ class ScratchTables:
     def given_keys(self) -> tuple[str, ...]:
         """The columns that identify what a source says once."""
         return given_keys(self.record_kind)
+
+    @cached_property
+    def owned_keys(self) -> tuple[str, ...]:
+        """The columns in which records of several sources agree that say the same thing."""
+        return self.given_keys[:-1]
+
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        return REFERENCES[self.kind]
 
     @cached_property
     def source_keys(self) -> tuple[str, ...]:
@@ -113,6 +128,8 @@ class ModelTables(ScratchTables):
     kind_table: KindTable
     changed: Table
     touched: Table
+    combined: Table
+    """What is given where that is not the sources' records as they are."""
 
     @property
     def access(self) -> Table:
@@ -122,6 +139,24 @@ class ModelTables(ScratchTables):
     def model_compared(self) -> tuple[str, ...]:
         """The columns in which two records of the access model of the same key can differ."""
         return tuple(name for name in self.kind_table.columns if name not in {*self.keys, "payload"})
+
+
+def show(connection: Connection, tables: ModelTables, origin: str) -> None:
+    """Makes ``given`` what the table or view ``origin`` holds."""
+    for statement in shown(tables, origin):
+        connection.exec_driver_sql(statement)
+
+
+def shown(tables: ModelTables, origin: str) -> tuple[str, str]:
+    """The statements that do it: away with the view as it was, and how it is from here on."""
+    names = ", ".join(column.name for column in tables.given.columns)
+    return shown_query(tables, f"SELECT {names} FROM {origin}")  # noqa: S608 - names of our own tables
+
+
+def shown_query(tables: ModelTables, query: str) -> tuple[str, str]:
+    """The same, for what a query yields."""
+    name = tables.given.name
+    return f"DROP VIEW IF EXISTS {name}", f"CREATE TEMPORARY VIEW {name} AS {query}"
 
 
 def place_of(connection: Connection, tables: ScratchTables, row: Mapping[str, Any] | RowMapping) -> str:
@@ -136,7 +171,7 @@ def place_of(connection: Connection, tables: ScratchTables, row: Mapping[str, An
         place = connection.execute(statement.limit(1)).scalar()
         if place is not None:
             return str(place)
-    return ""
+    return str(row.get("place", ""))
 
 
 def described(tables: ScratchTables, row: Row[Any]) -> str:
@@ -196,9 +231,11 @@ def _tables_of(kind: RecordKind) -> ScratchTables:
     index = Index(f"ix_refresh_staged_{suffix}", *(staged.c[name] for name in (*source_keys(kind), "seq")))
     staged.indexes.discard(index)
     delta = rows("delta", "change")
-    left_out = rows("left_out", "cause")
+    keys = given_keys(kind)
+    left_out = table("left_out", *copies(keys), Column("cause", SmallInteger, nullable=False), key=keys)
     if kind.name not in _KIND_TABLES:
-        return ScratchTables(kind, source, staged, index, delta, left_out)
+        return ScratchTables(kind, source, staged, index, delta, left_out, source)
+    names = [column.name for column in source.columns if column.name not in {"origin", "rule"}]
     return ModelTables(
         kind,
         source,
@@ -206,9 +243,11 @@ def _tables_of(kind: RecordKind) -> ScratchTables:
         index,
         delta,
         left_out,
+        Table(f"refresh_given_{suffix}", MetaData(), *copies(names)),
         kind_table=_KIND_TABLES[kind.name],
         changed=rows("changed", "change"),
         touched=table("touched", *copies(access_keys(kind)), key=access_keys(kind)),
+        combined=table("combined", *copies(names), key=keys),
     )
 
 
@@ -253,3 +292,47 @@ REACHED_FOLDER = Table(
     sqlite_with_rowid=False,
 )
 """Folders from which a way leads to the top."""
+
+USER_ALIAS = Table(
+    "refresh_user_alias",
+    TEMPORARY,
+    Column("alias", Text, primary_key=True),
+    Column("user_id", Text, primary_key=True),
+    prefixes=["TEMPORARY"],
+    sqlite_with_rowid=False,
+)
+"""The aliases of the users that count."""
+
+RESOLVED_ALIAS = Table(
+    "refresh_resolved_alias",
+    TEMPORARY,
+    Column("alias", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    prefixes=["TEMPORARY"],
+    sqlite_with_rowid=False,
+)
+"""Those that one user alone has."""
+
+ALIAS_CHANGE = Table(
+    "refresh_alias_change",
+    TEMPORARY,
+    Column("alias", Text, primary_key=True),
+    Column("user_id", Text, primary_key=True),
+    Column("change", SmallInteger, nullable=False),
+    prefixes=["TEMPORARY"],
+    sqlite_with_rowid=False,
+)
+"""Which aliases are added to the access model's, and removed from them."""
+
+FILLED_USER = Table(
+    "refresh_filled_user",
+    TEMPORARY,
+    Column("user_id", Text, primary_key=True),
+    Column("source_id", Integer, primary_key=True, autoincrement=False),
+    Column("disabled", Boolean, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    prefixes=["TEMPORARY"],
+    sqlite_with_rowid=False,
+)
+"""The users whom fills add something to, as they are with it."""

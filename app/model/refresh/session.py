@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, Table, text
 from sqlalchemy.schema import CreateTable
 
 from app.database.engine import WRITE, is_sqlite
-from app.model.refresh.scratch import DIALECTS, SCRATCH_TABLES, TEMPORARY
+from app.model.refresh.scratch import DIALECTS, MODEL_TABLES, SCRATCH_TABLES, TEMPORARY, shown
 from app.store.record_tables import Values
 
 _FAILED = 3
@@ -44,12 +44,17 @@ class RefreshSession:
             tables.kind: self._insert_text(tables.staged, tables.staged_columns) for tables in SCRATCH_TABLES
         }
 
+    @property
+    def on_candidate(self) -> bool:
+        return self._on_candidate
+
     def __enter__(self) -> Self:
         try:
             with self.scratch() as connection:
                 if self._sqlite:
                     connection.exec_driver_sql("PRAGMA temp.cache_size=-32768")
                 self.run_all(_made_by(connection.dialect.name))
+                self.run_all(shown(tables, tables.source.name)[1] for tables in MODEL_TABLES)
         except BaseException:
             self._close()
             raise
@@ -67,6 +72,7 @@ class RefreshSession:
         if self._on_candidate:
             self._connection.rollback()
             with self.scratch():
+                self.run_all(f"DROP VIEW IF EXISTS {tables.given.name}" for tables in MODEL_TABLES)
                 self.run_all(f"DROP TABLE IF EXISTS {table.name}" for table in TEMPORARY.sorted_tables)
             self._connection.close()
             return

@@ -41,6 +41,9 @@ NOTHING_STAGED: Mapping[str, int] = MappingProxyType({})
 UNCONFIGURED_POSITION = 1_000_000
 """Sources that are kept although they are no longer configured stand behind all others."""
 
+RETAINED = select(SOURCE.c.source_id).where(SOURCE.c.position >= UNCONFIGURED_POSITION)
+"""Those sources."""
+
 
 class SourceError(ValueError):
     """What was asked of a source cannot be; the text is one line for whoever asked."""
@@ -376,7 +379,7 @@ def carry_out_source_changes(
         for source_id, counts in counted(connection, tables).items():
             difference[source_id] = difference.get(source_id, 0) + counts.added - counts.removed
             moved = True
-        carry_out(connection, tables, tables.source, tables.source_keys, tables.staged)
+        carry_out(connection, tables, tables.source, tables.source_keys, tables.staged, by=tables.source_keys)
     for read in reads:
         if read.overtaken and read.answered:
             # The later one knows of the same changes: nothing is wrong.

@@ -1,0 +1,174 @@
+"""What the sources give: each thing that a source says once, and users by their ids.
+
+The rules: ``app/model/README.md``, "From a read to a revision".
+
+A source may say one thing several times, made from several of its objects, and name a user by an alias. The merge goes
+by what is left when that is sorted out: one row for each key and source in ``ScratchTables.given``. That is a
+view: where nothing of a kind has to be sorted out, it shows the sources' records themselves, and costs nothing.
+
+* Of a membership, group member, grant or context grant that is said several times, the most permissive role and the
+  latest end hold; one that does not end is the latest.
+* Of anything else the first counts, in the order of objects and rules, whatever the order of reading was.
+* An alias becomes the id of the one user who has it; one that nobody has, or that several have, stays.
+"""
+
+from collections.abc import Mapping
+
+from sqlalchemy import ColumnElement, Connection, func, literal_column, select
+from sqlalchemy import delete as delete_from
+
+from app.database.statements import run
+from app.model.refresh.problems import Problem, ProblemList, ProblemSort
+from app.model.refresh.scratch import FILLED_USER, MODEL_TABLES, ModelTables, described, show, shown_query
+from app.model.refresh.staging import RETAINED, UNCONFIGURED_POSITION
+
+# The names of one user are few, so that what is told of a record begins with its key as ever.
+_COMBINE_NAMED = """
+INSERT INTO {combined} ({keys}, source_id, place{values})
+SELECT {keys}, source_id, MIN(place){newest} FROM (
+  SELECT {others}, s.source_id, s.place, {own_values}
+    CASE WHEN r.user_id IS NULL THEN s.user_id ELSE r.user_id END AS user_id,
+    CASE WHEN r.user_id IS NULL THEN s.user_alias ELSE '' END AS user_alias
+  FROM {source} s LEFT JOIN refresh_resolved_alias r ON s.user_alias <> '' AND r.alias = s.user_alias
+) AS named GROUP BY {keys}, source_id
+"""
+
+_COMBINE_OTHERS = """
+INSERT INTO {combined} ({columns}) SELECT {columns} FROM (SELECT {columns}, {rank} AS rank FROM {source}) AS ranked
+WHERE rank = 1
+"""
+
+_REPEATED = """
+SELECT r.*, f.place AS first_place FROM (SELECT s.*, {rank} AS rank FROM {source} s) AS r
+JOIN (SELECT s.*, {rank} AS rank FROM {source} s) AS f ON {same} AND f.rank = 1
+WHERE r.rank > 1 AND r.source_id IN (SELECT source_id FROM directory_source WHERE position < :unconfigured)
+ORDER BY {keys}, r.rank LIMIT :room
+"""
+
+_RANK = "ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY origin @bytes, LENGTH(rule), rule @bytes)"
+
+_NEWEST = {
+    # Editor stands before viewer in the alphabet, too.
+    "access_role": "MIN(access_role)",
+    "expires_at": "CASE WHEN COUNT(expires_at) < COUNT(*) THEN NULL ELSE MAX(expires_at) END",
+}
+
+NOBODY: ColumnElement[str] = literal_column("''")
+"""Written out, because the databases use indexes of a part of the rows only where they see that it is that part."""
+
+
+def give(connection: Connection, tables: ModelTables) -> bool:
+    """Sorts out what the sources say of the kind, after the users were merged whom it may name by aliases.
+
+    Whether there was anything to sort out: ``combined`` is filled then.
+    """
+    connection.execute(delete_from(tables.combined))
+    is_repeated = says_repeatedly(connection, tables)
+    if tables.record_kind.names_user and (is_repeated or names_aliases(connection, tables)):
+        _combine_named(connection, tables)
+    elif is_repeated:
+        columns = ", ".join(column.name for column in tables.combined.columns)
+        run(
+            connection,
+            _COMBINE_OTHERS,
+            rank=_rank(tables),
+            columns=columns,
+            combined=tables.combined.name,
+            source=tables.source.name,
+        )
+    else:
+        show(connection, tables, tables.source.name)
+        return False
+    show(connection, tables, tables.combined.name)
+    return True
+
+
+def show_filled(connection: Connection, users: ModelTables, origin: str) -> None:
+    """The same for users, with what ``FILLED_USER`` holds of them."""
+    filled = {"disabled", "payload", "digest"}
+    names = ", ".join(
+        f"COALESCE(f.{column.name}, s.{column.name}) AS {column.name}" if column.name in filled else f"s.{column.name}"
+        for column in users.given.columns
+    )
+    for statement in shown_query(
+        users,
+        f"SELECT {names} FROM {origin} s LEFT JOIN {FILLED_USER.name} f"  # noqa: S608 - as above
+        " ON f.user_id = s.user_id AND f.source_id = s.source_id",
+    ):
+        connection.exec_driver_sql(statement)
+
+
+def origin_of_users(connection: Connection, users: ModelTables) -> str:
+    """Where the users stand before they are filled."""
+    first = connection.execute(select(users.combined.c.source_id).limit(1)).first()
+    return users.source.name if first is None else users.combined.name
+
+
+def names_aliases(connection: Connection, tables: ModelTables) -> bool:
+    """Whether any record of the kind names a user by an alias."""
+    alias = tables.source.c.user_alias
+    return connection.execute(select(alias).where(alias != NOBODY).limit(1)).first() is not None
+
+
+def says_repeatedly(connection: Connection, tables: ModelTables) -> bool:
+    """Whether a source says anything of the kind several times."""
+    source = tables.source
+    has_origins = select(source.c.source_id).where(source.c.origin != NOBODY).limit(1)
+    if connection.execute(has_origins).first() is None:
+        return False
+    columns = [source.c[name] for name in tables.given_keys]
+    repeated = select(columns[0]).group_by(*columns).having(func.count() > 1).limit(1)
+    return connection.execute(repeated).first() is not None
+
+
+def report_repeated(connection: Connection, names: Mapping[int, str], problems: ProblemList) -> None:
+    """Counts the records that a source gives again from another object, where only the first can count.
+
+    Those of a source that is no longer configured are not told of: nobody can mend them there.
+    """
+    for tables in MODEL_TABLES:
+        source, combined = tables.source, tables.combined
+        if tables.record_kind.names_user or connection.execute(select(combined.c.source_id).limit(1)).first() is None:
+            continue
+        more = 0
+        for table, sign in ((source, 1), (combined, -1)):
+            rows = select(func.count()).select_from(table).where(table.c.source_id.not_in(RETAINED))
+            more += sign * connection.execute(rows).scalar_one()
+        sample = [
+            Problem(
+                ProblemSort.DUPLICATE,
+                names.get(row.source_id, ""),
+                row.place,
+                f"{described(tables, row)} stands at {row.first_place} as well, which counts",
+            )
+            for row in run(
+                connection,
+                _REPEATED,
+                {"room": problems.room, "unconfigured": UNCONFIGURED_POSITION},
+                rank=_rank(tables),
+                source=source.name,
+                same=" AND ".join(f"f.{name} = r.{name}" for name in tables.given_keys),
+                keys=", ".join(f"r.{name}" for name in tables.given_keys),
+            )
+        ]
+        problems.add_counted(ProblemSort.DUPLICATE, more, sample)
+
+
+def _combine_named(connection: Connection, tables: ModelTables) -> None:
+    values = [column.name for column in tables.access.columns if column.name not in tables.keys]
+    keys = tables.owned_keys
+    run(
+        connection,
+        _COMBINE_NAMED,
+        combined=tables.combined.name,
+        source=tables.source.name,
+        keys=", ".join(keys),
+        others=", ".join(f"s.{name}" for name in keys if name not in {"user_id", "user_alias"}),
+        own_values="".join(f"s.{name}, " for name in values),
+        values="".join(f", {name}" for name in values),
+        newest="".join(f", {_NEWEST[name]}" for name in values),
+    )
+
+
+def _rank(tables: ModelTables) -> str:
+    return _RANK.replace("{keys}", ", ".join(tables.given_keys))
