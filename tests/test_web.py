@@ -166,7 +166,7 @@ def test_every_answer_carries_a_request_id(client: FlaskClient) -> None:
     assert client.get("/healthz", headers={"x-request-id": "a b"}).headers["x-request-id"] == "made"
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/permissions/check/", "/resync/x/y/z", "/%2e%2e/etc", "/💥"])
+@pytest.mark.parametrize("path", ["/nowhere", "/permissions/check/", "/resync/x/y/z", "/%2e%2e/etc", "/💥", "", "//"])
 def test_unknown_paths_answer_in_the_envelope(client: FlaskClient, path: str) -> None:
     answer = client.get(path, headers=RULE)
     assert (answer.status_code, answer.get_json()["error"]["status"]) == (404, "NOT_FOUND")

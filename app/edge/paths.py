@@ -4,9 +4,11 @@ from flask import Flask, abort, request
 
 
 def install_path_rules(app: Flask) -> None:
-    """Answers 404 to a path that begins with two slashes; the framework alone would take it for the one with one."""
+    """Answers 404 to a path that begins with two slashes, which the framework would take for the one with one, and
+    to none at all, which it would redirect."""
 
     @app.before_request
     def _refuse() -> None:
-        if request.environ.get("PATH_INFO", "").startswith("//"):
+        path = request.environ.get("PATH_INFO", "")
+        if not path or path.startswith("//"):
             abort(404)

@@ -50,6 +50,16 @@ MB = 1024 * 1024
 DRAWN = 4
 """One of so many cases is of schemathesis' making, which takes it a hundred times as long as bending one."""
 
+
+@schemathesis.serializer("application/jsonl", "application/x-ndjson")
+def as_lines(_context: Any, value: object) -> bytes:
+    """What was drawn as one text or value, as the lines that such a body has."""
+    if isinstance(value, bytes):
+        return value
+    items = value if isinstance(value, list) else [value]
+    return b"\n".join(json.dumps(item).encode() for item in items)
+
+
 Headers = dict[str, str]
 
 

@@ -127,8 +127,12 @@ BOMBS = {
 def test_bombs_of_json_are_refused_soon(service: Target) -> None:
     before = service.memory()
     for name, body in BOMBS.items():
-        began = time.monotonic()
-        answer = requests.post(service.url + service.path, data=body, headers=service.json_headers, timeout=30)
+        for _ in range(50):
+            began = time.monotonic()
+            answer = requests.post(service.url + service.path, data=body, headers=service.json_headers, timeout=30)
+            if answer.status_code != 503:
+                break
+            time.sleep(0.1)  # what others sent before is still held: who is told to try again tries again
         assert answer.status_code in {400, 413}, (name, answer.text)
         assert len(answer.content) < 1000
         assert time.monotonic() - began < 5, name
