@@ -1,0 +1,29 @@
+"""TLS to a directory: taken up with whom the reader trusts, and with nobody else."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.ldap import slapd
+from tests.ldap.asking import ask, of_slapd
+from tests.ldap.conftest import need
+from tests.outbound.servers import Authority
+
+pytestmark = [pytest.mark.process]
+
+
+def test_starttls_is_taken_up_with_whom_the_reader_trusts(library: None, tmp_path: Path) -> None:
+    need(slapd.programs())
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "other").mkdir()
+    ours, other = Authority(tmp_path / "ours"), Authority(tmp_path / "other")
+    file = ours.server_file("127.0.0.1")
+    server = slapd.Slapd(tmp_path / "slapd", slapd.company(5, 1), tls=(file, file))
+    with slapd.running(server):
+        trusted = ask(of_slapd(server.port, starttls=True, ca_file=ours.ca_file))
+        assert (trusted.verdict, trusted.reason) == ("complete", "")
+        untrusted = ask(of_slapd(server.port, starttls=True, ca_file=other.ca_file))
+        assert untrusted.verdict == "failed"
+        assert "ca_file: the TLS certificate of 127.0.0.1" in untrusted.reason
+        unnamed = ask(of_slapd(server.port, starttls=True))
+        assert (unnamed.verdict, unnamed.objects) == ("failed", {})
