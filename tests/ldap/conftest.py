@@ -1,4 +1,5 @@
-"""Servers of directories: each is started once for all tests, which one process runs for that reason."""
+"""Servers of directories: each is started once for all tests, which one process runs for that reason: modules that use
+them are of the group ``ldap``."""
 
 import os
 import shutil
@@ -12,13 +13,6 @@ from tests.ldap.meddler import Meddler, meddler
 
 WANTED = bool(os.environ.get("USHER_TEST_LDAP"))
 """Whether a server that is not there is a failure, and not a reason to skip (CI)."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of this folder's tests go to one process: its servers are not started twice."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("ldap"))
 
 
 def need(reason: str) -> None:

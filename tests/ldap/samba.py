@@ -3,6 +3,7 @@
 To provision a domain takes seconds, so it is done once and kept in pytest's cache; each session works on a copy.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -74,6 +75,13 @@ def programs() -> str:
 
 def provisioned(cache: Path) -> Path:
     """A domain with people and groups; made if it was not made before."""
+    with (cache.parent / "samba.lock").open("w") as lock:
+        # Several processes of the suite may want it at once.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _provisioned(cache)
+
+
+def _provisioned(cache: Path) -> Path:
     made = cache / hashlib.sha256(_LOAD.encode()).hexdigest()[:12]
     if not made.is_dir():
         for older in cache.iterdir():

@@ -24,7 +24,7 @@ from tests.ldap import slapd
 from tests.ldap.meddler import Meddler, meddler
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 RULES = [
     {

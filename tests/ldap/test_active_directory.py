@@ -18,7 +18,7 @@ from tests.ldap.asking import Answer, ask, of_samba, since
 from tests.ldap.meddler import meddler
 from tests.ldap.samba import BASE, Samba
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 WANTED = Wanted(
     {

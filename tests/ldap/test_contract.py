@@ -17,7 +17,7 @@ from tests.ldap.conftest import need
 from tests.ldap.meddler import Meddler, meddler
 from tests.ldap.slapd import SUFFIX, Slapd
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 RULES = [
     {"from": "users", "user": {"userId": "it.uid", "name": "it.displayName", "email": "it.mail"}},

@@ -14,7 +14,7 @@ from tests.ldap.asking import Answer, ask, of_slapd, since, take
 from tests.ldap.meddler import Meddler, meddler
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 
 class Writer:

@@ -9,7 +9,7 @@ from tests.ldap.asking import ask, of_slapd
 from tests.ldap.conftest import need
 from tests.outbound.servers import Authority
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 
 def test_starttls_is_taken_up_with_whom_the_reader_trusts(library: None, tmp_path: Path) -> None:
