@@ -5,7 +5,7 @@ The app is made in each process after the fork, so that no database connection i
 
 import time
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import SystemRandom
 from threading import Event, Thread
 from time import perf_counter
@@ -35,6 +35,7 @@ from app.ingest.blueprint import Ingest, install_ingest
 from app.ingest.targets import targets_from_settings
 from app.metrics import Metrics
 from app.model.contents import current_revision, oldest_good_read, revision_created_at, source_states
+from app.model.origins import load_origins
 from app.model.refresh.pushes import push_states
 from app.model.view.loader import AccessViewLoader
 from app.numbers import DatabaseNumbers
@@ -88,6 +89,7 @@ def create_app(settings: Settings, engine: Engine, *, clock: Clock, new_id: Call
             settings.provider,
             load_view=AccessViewLoader(engine, settings.provider.policy),
             load_view_with_names=AccessViewLoader(engine, settings.provider.policy, names=True),
+            load_origins=partial(load_origins, engine),
             require_admin=lambda: require_bearer(request, admin_tokens),
             clock=clock,
             observer=metrics,

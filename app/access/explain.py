@@ -27,17 +27,19 @@ class Explanation:
     decision: Decision
     reason: str
     path: tuple[Mapping[str, object], ...]
+    records: tuple[Record, ...]
+    """Those of ``path``, in its order."""
 
 
 def explain(view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy) -> Explanation:
     """The decision at the moment ``now``, and why. The view should carry names: they are shown in ``path``."""
     decision = decide(view, question, now, policy)
-    steps = tuple(_wire_from_record(record) for record in _steps(view, question, decision))
+    records = tuple(_steps(view, question, decision))
     verdict = f"Allowed as {decision.access_role}" if decision.has_access else "Denied"
     reason = f"{verdict}: {_REASONS[decision.rule](question, decision)}"
     if decision.expires_at is not None:
         reason += f"; to be asked again after {_time(decision.expires_at)}"
-    return Explanation(decision, reason + ".", steps)
+    return Explanation(decision, reason + ".", tuple(map(_wire_from_record, records)), records)
 
 
 def _steps(view: AccessView, question: PermissionRequest, decision: Decision) -> Iterator[Record]:

@@ -53,7 +53,9 @@ def document(*, version: str, provider_path: str, explain_path: str, max_request
         },
         "paths": {
             provider_path: {"post": _permissions("check", "Decide what was asked.", "provider")},
-            explain_path: {"post": _permissions("explain", "Decide what was asked, with reasons.", "admin")},
+            explain_path: {
+                "post": _permissions("explain", "Decide what was asked, with reasons.", "admin", "Explanations")
+            },
             **_resync_paths(),
             **push_paths(),
             **_open_paths(),
@@ -102,6 +104,10 @@ def _schemas(max_requests: int) -> Json:
     # Over `data`, for answers that go to a browser.
     answers["signature"] = {"type": "string"}
     schemas["Answers"] = {"type": "object", "required": required, "properties": answers}
+    explained: Json = {"type": "array", "items": {"$ref": _REF.format(model="Explanation")}}
+    schemas["Explanations"] = {"type": "object", "required": required, "properties": answers | {"data": explained}}
+    schemas["Explanation"] = _explanation(by_key["Result", "serialization"])
+    schemas["Origin"] = _origin()
     schemas["Run"] = {
         "type": "object",
         "required": ["runId", "status"],
@@ -125,6 +131,42 @@ def _schemas(max_requests: int) -> Json:
     schemas["Change"] = _change()
     schemas |= push_schemas()
     return schemas
+
+
+def _explanation(result: JsonValue) -> Json:
+    """A result with what led to it; one that could not be understood has neither."""
+    record: Json = {
+        "type": "object",
+        "required": ["kind", "origins"],
+        "description": "A record in force by its fields, and where it comes from; times are epoch milliseconds.",
+        "properties": {
+            "kind": {"type": "string"},
+            "origins": {
+                "type": "array",
+                "items": {"$ref": _REF.format(model="Origin")},
+                "description": "Every row of the sources that gives something of it.",
+            },
+        },
+    }
+    path: Json = {"type": "array", "items": record, "description": "In the order in which they were looked at."}
+    return {"allOf": [result, {"type": "object", "properties": {"reason": {"type": "string"}, "path": path}}]}
+
+
+def _origin() -> Json:
+    properties: Json = {
+        "source": {"type": "string", "description": "The source's name."},
+        "retained": {"type": "boolean", "description": "Whether it is configured no more."},
+        "place": {"type": "string", "description": "Where the row stood when it last changed."},
+        "set": {"type": ["string", "null"], "description": "The set of the object that it was made from."},
+        "id": {"type": ["string", "null"], "description": "The object's id; null where it is too long to be kept."},
+        "rule": {"type": ["integer", "string", "null"], "description": "The rule that made the record, from 1."},
+        "gives": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "The fields whose value in force it gives.",
+        },
+    }
+    return {"type": "object", "required": list(properties), "additionalProperties": False, "properties": properties}
 
 
 def _change() -> Json:
@@ -163,13 +205,13 @@ def _change() -> Json:
     return {"type": "object", "required": required, "properties": properties}
 
 
-def _permissions(name: str, summary: str, token: str) -> Json:
+def _permissions(name: str, summary: str, token: str, answers: str = "Answers") -> Json:
     return {
         "operationId": name,
         "summary": summary,
         "security": [{token: []}],
         "requestBody": _body("Questions", required=True),
-        "responses": _responses({"200": "Answers"}, (400, 401, 429, 503, *_BODY_CODES)),
+        "responses": _responses({"200": answers}, (400, 401, 429, 503, *_BODY_CODES)),
     }
 
 

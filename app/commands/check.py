@@ -16,6 +16,7 @@ from app.text import printable
 if TYPE_CHECKING:
     from app.access.decide import Check
     from app.access.explain import Explanation
+    from app.model.origins import Origins
 
 
 EXIT_DENIED = 4
@@ -61,7 +62,9 @@ class FieldValue(click.ParamType[tuple[str, str]]):
 @click.option("--organization", metavar="ORG", help="The organization that it belongs to.")
 @click.option("--context", "context_", metavar="FIELD=VALUE", type=FieldValue(), multiple=True, help="Repeatable.")
 @click.option("--at", metavar="TIME", type=Moment(), help="Decide as of this moment instead of now.")
-@click.option("--explain", "explained", is_flag=True, help="Also print the records that decided.")
+@click.option(
+    "--explain", "explained", is_flag=True, help="Also print the records that decided, and where they come from."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_invocation
 @click.pass_context
@@ -85,6 +88,7 @@ def check(  # noqa: PLR0917 - click passes them by name
     from app.access.decide import Check
     from app.access.explain import explain
     from app.bootstrap import application
+    from app.model.origins import load_origins
     from app.model.view.loader import AccessViewLoader
 
     if organization is None and type_ != "organization":
@@ -107,16 +111,19 @@ def check(  # noqa: PLR0917 - click passes them by name
         if view.revision == 0:
             raise CommandError("the directory was never read: run usher directory refresh, or a sync")
         found = explain(view, question, at or parts.clock(), policy)
+        origins = load_origins(parts.engine, found.records) if explained else {}
     if as_json:
-        show_json(to_wire(question, found, with_path=explained))
+        show_json(to_wire(question, found, origins if explained else None))
     else:
-        _show(found, with_path=explained)
+        _show(found, origins if explained else None)
     context.exit(0 if found.decision.has_access else EXIT_DENIED)
 
 
-def to_wire(question: Check, found: Explanation, *, with_path: bool) -> dict[str, object]:
+def to_wire(question: Check, found: Explanation, origins: Origins | None) -> dict[str, object]:
     """The decision in the words of the permission-provider answer, but for its times, which are ISO 8601 as in all that
-    commands print."""
+    commands print. ``origins`` of the records that decided; None: these are not wanted."""
+    from app.model.origins import path_with_origins
+
     decision = found.decision
     wire: dict[str, object] = {
         "userId": question.user_id,
@@ -130,8 +137,8 @@ def to_wire(question: Check, found: Explanation, *, with_path: bool) -> dict[str
     if decision.expires_at is not None:
         wire["expiresAt"] = utc_text(decision.expires_at)
     wire["reason"] = found.reason
-    if with_path:
-        wire["path"] = [_with_readable_time(record) for record in found.path]
+    if origins is not None:
+        wire["path"] = [_with_readable_time(record) for record in path_with_origins(found, origins)]
     return wire
 
 
@@ -140,14 +147,20 @@ def _with_readable_time(record: Mapping[str, object]) -> dict[str, object]:
     return dict(record) | ({"expiresAt": utc_text(from_epoch_ms(ends))} if isinstance(ends, int) else {})
 
 
-def _show(found: Explanation, *, with_path: bool) -> None:
+def _show(found: Explanation, origins: Origins | None) -> None:
     outcome = "allowed" if found.decision.has_access else "denied"
     say(coloured(outcome, outcome))
     say(printable(found.reason))
-    if with_path:
-        for number, record in enumerate(map(_with_readable_time, found.path), start=1):
-            fields = ", ".join(f"{name} {_plain(value)}" for name, value in record.items() if name != "kind")
-            say(f"  {number}. {record['kind']}: {printable(fields)}")
+    if origins is None:
+        return
+    for number, (record, wire) in enumerate(zip(found.records, map(_with_readable_time, found.path), strict=True), 1):
+        fields = ", ".join(f"{name} {_plain(value)}" for name, value in wire.items() if name != "kind")
+        say(f"  {number}. {wire['kind']}: {printable(fields)}")
+        said = origins.get(record.key, ())
+        for one in said:
+            # Where one row says it all there is nothing to tell apart.
+            gives = f" gives {', '.join(one.gives) or 'nothing more'}" if len(said) > 1 else ""
+            say(f"     {printable(f'{one}{gives}')}")
 
 
 def _plain(value: object) -> str:

@@ -141,9 +141,10 @@ def _show_object(name: str, shown: Shown) -> None:
         say(f"  id       {printable(thing.id)}")
     if shown.value:
         say(f"  it       {_fields(shown.value)}")
+    decided = {line.key for line in shown.lines if line.wins}
     for line in shown.lines:
         head = f"rule {line.rule}" if line.rule else "record"
-        say(f"  {head:<8} {line.kind or 'object':<12} {_what_came(line)}")
+        say(f"  {head:<8} {line.kind or 'object':<12} {_what_came(line, shares=line.key not in decided)}")
     if shown.left_off:
         say(f"  … and {shown.left_off:,} more")
     if not shown.lines:
@@ -151,15 +152,17 @@ def _show_object(name: str, shown: Shown) -> None:
     say()
 
 
-def _what_came(line: Line) -> str:
-    """The record or why none, through which groups, and whether it is the one that counts."""
+def _what_came(line: Line, *, shares: bool) -> str:
+    """The record or why none, through which groups, and whether it is the one that counts; where several share in that,
+    what it gives."""
     if line.record is None:
         text = f"malformed: {line.reason}" if line.malformed else f"none: {line.reason}"
         told = coloured(printable(text), "failed" if line.malformed else "default")
     else:
         told = _fields(line.record)
     through = f"   through {' > '.join(line.through)}" if line.through else ""
-    return f"{told}{printable(through)}{'   (wins)' if line.wins else ''}"
+    counts = "wins" if line.wins else f"gives {', '.join(line.gives)}" if shares and line.gives else ""
+    return f"{told}{printable(through)}{f'   ({counts})' if counts else ''}"
 
 
 def _fields(value: Mapping[str, object]) -> str:
@@ -278,6 +281,7 @@ def _object_to_json(shown: Shown) -> dict[str, object]:
                 "malformed": line.malformed,
                 "through": list(line.through),
                 "wins": line.wins,
+                "gives": list(line.gives),
             }
             for line in shown.lines
         ],

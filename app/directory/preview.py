@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
 
+from app.access.kinds import KINDS
 from app.access.records import ContextGrant, Grant, GroupMember, Key, Membership, Record
 from app.directory.casting import object_from_record
 from app.directory.connector import DirectoryObject
@@ -85,7 +86,9 @@ class Line:
     through: Sequence[str] = ()
     """The places of the groups through which it is a member, the one to which the rule was applied first."""
     wins: bool = False
-    """Whether it is the one that counts of several with the same key."""
+    """Whether all that counts of several with the same key is what it says."""
+    gives: Sequence[str] = ()
+    """Of several with the same key: the fields that count as it says them."""
     key: Key = ()
     rank: tuple[int, datetime] = (0, _LAST)
 
@@ -286,6 +289,8 @@ def _rank(record: Record) -> tuple[int, datetime]:
 
 _LETTING_IN = frozenset({Membership.kind, Grant.kind, ContextGrant.kind, GroupMember.kind})
 
+_FIELDS = {kind: frozenset(KINDS[kind].field_names) for kind in _LETTING_IN}
+
 
 def _mark_those_that_win(lines: Sequence[Line]) -> None:
     by_key: dict[Key, list[Line]] = {}
@@ -294,4 +299,10 @@ def _mark_those_that_win(lines: Sequence[Line]) -> None:
             by_key.setdefault(line.key, []).append(line)
     for same in by_key.values():
         if len(same) > 1:
-            max(same, key=lambda one: one.rank).wins = True
+            role, ends = (max(part) for part in zip(*(one.rank for one in same), strict=True))
+            for one in same:
+                named = {"accessRole": one.rank[0] == role, "expiresAt": one.rank[1] == ends}
+                one.gives = [name for name, counts in named.items() if counts and name in _FIELDS[one.kind]]
+            winner = next((one for one in same if one.rank == (role, ends)), None)
+            if winner is not None:
+                winner.wins = True

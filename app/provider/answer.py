@@ -10,14 +10,20 @@ from datetime import datetime
 from typing import Protocol
 
 from app.access.decide import Decision, DecisionPolicy, PermissionRequest, Rule, decide
-from app.access.explain import explain
+from app.access.explain import Explanation, explain
+from app.access.records import Record
 from app.access.view import AccessView
 from app.clock import epoch_ms
 from app.contract.errors import InvalidArgument, Unavailable
 from app.contract.permission_call import Question, QuestionError, parse_question, requests_of
+from app.model.origins import Origins, path_with_origins
 
 ViewLoader = Callable[[Sequence[PermissionRequest]], AccessView]
 """Loads what the revision in force says about these questions."""
+
+
+OriginsLoader = Callable[[Sequence[Record]], Origins]
+"""Looks up which rows of which sources say records of the access model."""
 
 
 class ProviderObserver(Protocol):
@@ -104,11 +110,17 @@ def answer_questions(
 
 
 def explain_questions(
-    asked: Sequence[Question | QuestionError], load: ViewLoader, now: datetime, policy: DecisionPolicy
+    asked: Sequence[Question | QuestionError],
+    load: ViewLoader,
+    origins_of: OriginsLoader,
+    now: datetime,
+    policy: DecisionPolicy,
 ) -> PermissionAnswer:
-    """The same with the reasons: each result that was understood also has ``reason`` and ``path``."""
+    """The same with the reasons: each result that was understood also has ``reason`` and ``path``, each record of which
+    has its ``origins``."""
     view = _load(asked, load)
     answer = PermissionAnswer([])
+    explained: list[tuple[dict[str, object], Explanation]] = []
     for item in asked:
         if isinstance(item, QuestionError):
             answer.add_error(item)
@@ -116,7 +128,10 @@ def explain_questions(
             explanation = explain(view, item, now, policy)
             result = answer.add(item, explanation.decision)
             result["reason"] = explanation.reason
-            result["path"] = explanation.path
+            explained.append((result, explanation))
+    origins = origins_of([record for _, explanation in explained for record in explanation.records])
+    for result, explanation in explained:
+        result["path"] = path_with_origins(explanation, origins)
     return answer
 
 

@@ -20,6 +20,7 @@ from app.edge.json import json_response
 from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet, require_bearer
 from app.provider.answer import (
+    OriginsLoader,
     PermissionAnswer,
     ProviderObserver,
     ViewLoader,
@@ -39,6 +40,7 @@ def provider_blueprint(
     *,
     load_view: ViewLoader,
     load_view_with_names: ViewLoader,
+    load_origins: OriginsLoader,
     require_admin: Callable[[], None],
     clock: Clock,
     observer: ProviderObserver | None = None,
@@ -48,8 +50,9 @@ def provider_blueprint(
 ) -> Blueprint:
     """The two routes.
 
-    ``load_view`` loads what decisions need, ``load_view_with_names`` what their reasons show besides. ``require_admin``
-    lets an operator's request pass, or raises. ``failures`` counts wrong tokens. ``sign`` signs what goes to a browser.
+    ``load_view`` loads what decisions need, ``load_view_with_names`` what their reasons show besides, ``load_origins``
+    where that stands in the sources. ``require_admin`` lets an operator's request pass, or raises. ``failures`` counts
+    wrong tokens. ``sign`` signs what goes to a browser.
     """
     blueprint = Blueprint("provider", __name__)
     policy = settings.policy
@@ -75,7 +78,7 @@ def provider_blueprint(
     def explain() -> Response:
         require_admin()
         asked = read(max_body_bytes)
-        answer = explain_questions(asked, load_view_with_names, clock(), policy)
+        answer = explain_questions(asked, load_view_with_names, load_origins, clock(), policy)
         return json_response(answer.envelope())
 
     blueprint.add_url_rule(settings.path, "check", check, methods=["POST"], provide_automatic_options=False)

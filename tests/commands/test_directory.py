@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from app.directory.guarded import GuardedSource
+from app.directory.mapping.source import MappedSource
 from tests.commands.conftest import DIRECTORY, Usher
+from tests.worlds.objects import ObjectDirectory, rules_of, thing
 
 
 def test_check_of_a_good_directory_ends_with_0(usher_in: Usher, folder: Path) -> None:
@@ -214,6 +217,39 @@ def test_check_explains_and_speaks_json(usher_read: Usher) -> None:
     )
     assert (answer["hasAccess"], answer["accessRole"], answer["resourceId"]) == (True, "editor", "handbook")
     assert [record["kind"] for record in answer["path"]] == ["document", "organization", "membership"]
+    origins = [one for record in answer["path"] for one in record["origins"]]
+    assert [(one["source"], Path(one["place"]).name, one["rule"]) for one in origins] == [
+        ("directory.yaml", f"directory.yaml:{place}", None)
+        for place in ("documents[0]", "organizations[0]", "memberships[0]")
+    ]
+    assert [line for line in plain.stdout.splitlines() if line.endswith("directory.yaml:documents[0]")]
+
+
+def test_where_several_rows_give_a_record_each_says_what(
+    usher_in: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = ObjectDirectory()
+    groups.put(
+        thing("rows", "1", {"until": "2031-01-01T00:00:00Z", "role": "viewer"}),
+        thing("rows", "2", {"until": "2030-01-01T00:00:00Z", "role": "editor"}),
+    )
+    rules = rules_of(
+        """
+        - {from: rows, when: it.role == "viewer", organization: {organizationId: '"o"', organizationName: '"O"'}}
+        - {from: rows, when: it.role == "viewer", user: {userId: '"u"', name: '"U"', email: '""'}}
+        - {from: rows, membership: {organizationId: '"o"', userId: '"u"', accessRole: it.role, expiresAt: it.until}}
+        """
+    )
+    made = [GuardedSource(MappedSource("hr", groups, rules), timeout=30)]
+    for place in ("app.directory.configured", "app.bootstrap"):
+        monkeypatch.setattr(f"{place}.sources_from_settings", lambda *_, **__: made)
+    assert usher_in("directory", "refresh").exit_code == 0
+    told = usher_in("check", "u", "organization", "o", "--explain").stdout.splitlines()
+    assert [line.strip() for line in told[-3:]] == [
+        "1. membership: organizationId o, userId u, accessRole editor, expiresAt 2031-01-01T00:00:00.000Z",
+        "hr: rows rows/1, id 1, rule 3 gives expiresAt",
+        "hr: rows rows/2, id 2, rule 3 gives accessRole",
+    ]
 
 
 def test_check_tells_times_as_all_commands_do(usher_read: Usher) -> None:

@@ -77,6 +77,31 @@ def test_what_rules_make_is_shown_and_counted(usher_in: Usher, directory: Object
     assert ["3 groups, each member: membership", "1", "1", "0", "0", "60"] in lines(result)
 
 
+def test_the_role_and_the_end_may_come_from_different_groups(
+    usher_in: Usher, directory: ObjectDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    further = "userId: member.userId, accessRole: it.role, expiresAt: it.until}"
+    rules = RULES.replace("userId: member.userId}", further)
+    directory.put(
+        thing("groups", "acme", {"cn": "acme", "role": "viewer"}, ("users/u0", "users/u1")),
+        thing("groups", "sub", {"cn": "acme", "role": "editor", "until": "2030-01-01T00:00:00Z"}, ("users/u0",)),
+        thing("groups", "all", {"cn": "acme", "role": "editor"}, ("users/u1",)),
+    )
+
+    def gives(user: str) -> list[str]:
+        text = usher_in("directory", "preview", "ad", "--id", user).stdout
+        return [line.partition("through ")[2] for line in text.splitlines() if "membership" in line]
+
+    monkeypatch.setattr("tests.commands.test_preview.RULES", rules)
+    assert gives("u0") == ["groups/acme   (gives expiresAt)", "groups/sub   (gives accessRole)"]
+    assert gives("u1") == ["groups/acme", "groups/all   (wins)"]
+    told = json.loads(usher_in("directory", "preview", "ad", "--id", "u1", "--json").stdout)["objects"][0]["rules"]
+    assert [(one["wins"], one["gives"]) for one in told[1:]] == [
+        (False, ["expiresAt"]),
+        (True, ["accessRole", "expiresAt"]),
+    ]
+
+
 def test_the_guard_has_its_word(usher_in: Usher, directory: ObjectDirectory) -> None:
     assert usher_in("directory", "refresh").exit_code == 0
     for number in range(25):
@@ -111,6 +136,7 @@ def test_programs_are_told_the_same(usher_in: Usher, directory: ObjectDirectory)
                     "malformed": True,
                     "through": [],
                     "wins": False,
+                    "gives": [],
                 }
             ],
             "leftOff": 0,

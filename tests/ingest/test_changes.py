@@ -4,8 +4,10 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
+from app.admin.openapi import document as openapi_document
 from app.database.engine import reading
 from app.model.contents import source_states
 from app.model.touched import touched_since
@@ -37,6 +39,34 @@ def test_a_pushed_document_is_allowed_in_the_next_answer(service: Service) -> No
     answer = service.pushed(3, remove=[key(grant("d1", "ann"))])
     assert answer["counts"]["removed"] == 1
     assert not service.may("ann", "d1")
+
+
+def test_an_explanation_goes_back_to_the_push(service: Service) -> None:
+    service.pushed(1, upsert=PEOPLE)
+    service.pushed(7, upsert=[document("d1", accessType="restricted"), grant("d1", "ann", accessRole="viewer")])
+    asked = {"userId": "ann", "resource": {"type": "document", "id": "d1", "organizationId": "acme"}}
+    body = {"data": {"requests": [asked, {"userId": ""}, asked]}}
+    answer = service.call("POST", "/permissions/explain", "admin-" + "x" * 20, json=body).get_json()
+    described: Any = openapi_document(version="1", provider_path="/c", explain_path="/e", max_requests=9)["components"]
+    jsonschema_rs.Draft202012Validator({"$ref": "#/components/schemas/Explanations", "components": described}).validate(
+        answer
+    )
+    results = answer["data"]
+    assert [result.get("path") for result in results] == [results[0]["path"], None, results[0]["path"]]
+    (grant_shown,) = (record for record in results[0]["path"] if record["kind"] == "grant")
+    (origin,) = grant_shown["origins"]
+    assert (grant_shown["accessRole"], origin) == (
+        "viewer",
+        {
+            "source": "app",
+            "retained": False,
+            "place": "push 7, upsert[1]",
+            "set": None,
+            "id": None,
+            "rule": None,
+            "gives": ["accessRole", "expiresAt"],
+        },
+    )
 
 
 def test_another_node_follows_at_once(service: Service) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import orjson
@@ -17,6 +18,7 @@ from app.contract.errors import Unauthenticated
 from app.database.engine import open_engine, writing
 from app.edge.body import ANONYMOUS_BYTES
 from app.edge.errors import install_error_handlers
+from app.model.origins import load_origins
 from app.model.view.loader import AccessViewLoader
 from app.provider.blueprint import provider_blueprint
 from app.provider.settings import ProviderSettings
@@ -47,6 +49,7 @@ class Service:
                 settings,
                 load_view=AccessViewLoader(self.engine, settings.policy),
                 load_view_with_names=AccessViewLoader(self.engine, settings.policy, names=True),
+                load_origins=partial(load_origins, self.engine),
                 require_admin=self.require_admin,
                 clock=lambda: NOW,
                 observer=self,

@@ -76,10 +76,7 @@ def filled(rows: Iterable[Row[Any]]) -> Iterator[Mapping[str, object]]:
         for row in fills:
             disabled = disabled or row.disabled or row.fill_disabled
             fields = fields or orjson.loads(row.payload)
-            for name, value in orjson.loads(row.fill_payload).items():
-                there = fields.get(name)
-                if value is not None and (there is None or there == ""):
-                    fields[name] = value
+            add_fill(fields, row.fill_payload)
         payload, digest = payload_and_digest(fields)
         if digest != row.digest or bool(disabled) != bool(row.disabled):
             yield {
@@ -89,3 +86,14 @@ def filled(rows: Iterable[Row[Any]]) -> Iterator[Mapping[str, object]]:
                 "payload": payload,
                 "digest": digest,
             }
+
+
+def add_fill(fields: dict[str, object], payload: str) -> list[str]:
+    """Adds what a fill says to a user's fields, where they say nothing; the names of those that it adds."""
+    added = []
+    for name, value in orjson.loads(payload).items():
+        there = fields.get(name)
+        if value is not None and (there is None or there == ""):
+            fields[name] = value
+            added.append(name)
+    return added

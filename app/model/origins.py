@@ -1,0 +1,245 @@
+"""The origins of records in force: from what is decided by back to the rows of the sources that say so.
+
+The rules: ``app/model/README.md``, "Origins".
+
+It is looked up for the few records that somebody asks about, in a fixed number of statements, and never for a decision.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Engine, Row
+
+from app.access.explain import Explanation
+from app.access.kinds import KINDS
+from app.access.records import Key, Record, User
+from app.database.engine import reading
+from app.database.statements import json_list, run
+from app.model.refresh.fills import add_fill
+from app.model.refresh.staging import UNCONFIGURED_POSITION
+from app.store.directory_tables import SOURCE_TABLES, access_keys, object_of_origin
+from app.store.record_tables import KIND_TABLES, KindTable
+
+# A cross join keeps SQLite from reading the source's table to look its rows up in the list.
+_GIVEN = """
+SELECT s.*, d.name AS source_name, d.position, @part(asked.value, {number}) AS number
+FROM (@list(keys)) AS asked CROSS JOIN {source} s JOIN directory_source d ON d.source_id = s.source_id
+WHERE {same}
+ORDER BY d.position, s.origin @bytes, LENGTH(s.rule), s.rule @bytes
+"""
+
+# In the order in which they win, as in the merge; the user's own source first is seen to by who knows it.
+_FILLS = """
+SELECT f.*, d.name AS source_name, d.position, @part(asked.value, 2) AS number
+FROM (@list(keys)) AS asked CROSS JOIN source_fill f JOIN directory_source d ON d.source_id = f.source_id
+WHERE f.user_id = @part(asked.value, 0) AND f.user_alias = @part(asked.value, 1)
+ORDER BY d.position, f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
+"""
+
+_ALIASES = """
+SELECT a.alias, a.user_id FROM access_user_alias a WHERE a.user_id IN (@list(users)) AND NOT EXISTS (
+  SELECT 1 FROM access_user_alias b WHERE b.alias = a.alias AND b.user_id <> a.user_id)
+ORDER BY a.alias @bytes
+"""
+
+_NOTHING: tuple[object, ...] = (None, "", ())
+"""Values that say nothing."""
+
+_TABLES: Mapping[str, KindTable] = {table.kind: table for table in KIND_TABLES}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOrigin:
+    """One row of a source that says something of a record in force."""
+
+    source: str
+    """The source's name."""
+    retained: bool
+    """Whether it is configured no more."""
+    place: str
+    """Where the row stood when it last changed: ``file:line``, a DN, a query and row, a push and its item."""
+    object_set: str
+    """The set of the object that it was made from; empty: the source has no objects."""
+    object_id: str
+    """Its id; empty: as before, or it was too long to be kept."""
+    rule: str
+    """The number of the rule that made the record; empty: no rule did."""
+    gives: tuple[str, ...]
+    """The fields whose value in force it gives, by their wire names."""
+
+    def __str__(self) -> str:
+        """In words: the source, the object, and the rule that made the record of it."""
+        where = [f"{self.object_set} {self.place}" if self.object_set else self.place]
+        if self.object_id and self.object_id != self.place:
+            where.append(f"id {self.object_id}")
+        if self.rule:
+            where.append(f"rule {self.rule}")
+        # A file's places begin with its path, which is its name unless it was given one.
+        name = "" if self.place.startswith(f"{self.source}:") else f"{self.source}: "
+        return f"{name}{', '.join(where)}{' (retained)' if self.retained else ''}"
+
+    def to_wire(self) -> dict[str, object]:
+        """As a JSON object; what does not apply is null."""
+        return {
+            "source": self.source,
+            "retained": self.retained,
+            "place": self.place,
+            "set": self.object_set or None,
+            "id": self.object_id or None,
+            "rule": int(self.rule) if self.rule.isdecimal() else self.rule or None,
+            "gives": list(self.gives),
+        }
+
+
+Origins = Mapping[Key, Sequence[RecordOrigin]]
+"""Key of a record → what says it, the source that owns it first."""
+
+
+def path_with_origins(explanation: Explanation, origins: Origins) -> list[dict[str, object]]:
+    """The records that led to a decision, each with its ``origins``; none where it is not known any more."""
+    return [
+        {**wire, "origins": [one.to_wire() for one in origins.get(record.key, ())]}
+        for wire, record in zip(explanation.path, explanation.records, strict=True)
+    ]
+
+
+def load_origins(engine: Engine, records: Iterable[Record]) -> Origins:
+    """``origins_of``, in a transaction of its own."""
+    with reading(engine) as connection:
+        return origins_of(connection, records)
+
+
+def origins_of(connection: Connection, records: Iterable[Record]) -> Origins:
+    """The origins of records of the access model, as far as they are kept."""
+    asked = {record.key: record for record in records}
+    found: dict[Key, Sequence[RecordOrigin]] = {}
+    aliases = _aliases(connection, asked.values())
+    for kind, group in groupby(sorted(asked.values(), key=lambda one: one.kind), key=lambda one: one.kind):
+        of_kind = list(group)
+        owned = _owned(_given(connection, kind, of_kind, aliases))
+        fills = _fills(connection, of_kind, aliases) if kind == User.kind and owned else {}
+        for key, rows in owned.items():
+            record = asked[key]
+            if isinstance(record, User):
+                found[key] = _of_user(record, rows[0], fills.get(key, ()))
+            elif KINDS[kind].carries:
+                # Of several the first counts.
+                found[key] = [_origin(rows[0], _said(kind, rows[0]))]
+            else:
+                found[key] = [_origin(row, _agreed(record, row)) for row in rows]
+    return found
+
+
+def _aliases(connection: Connection, records: Iterable[Record]) -> Mapping[str, Sequence[str]]:
+    """User → the aliases that mean them and nobody else."""
+    users = {user_id for record in records if (user_id := getattr(record, "user_id", None))}
+    found: dict[str, list[str]] = {}
+    for row in run(connection, _ALIASES, {"users": json_list(sorted(users))}):
+        found.setdefault(row.user_id, []).append(row.alias)
+    return found
+
+
+def _given(
+    connection: Connection, kind: str, records: Sequence[Record], aliases: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[Key, Row[Any]]]:
+    """What sources say under the keys of the records, and under those with an alias for the user; by position."""
+    keys, names_user = access_keys(KINDS[kind]), KINDS[kind].names_user
+    columns = (*keys, "user_alias") if names_user else keys
+    asked: list[tuple[str, ...]] = []
+    for number, record in enumerate(records):
+        ids = {name: getattr(record, name) or "" for name in keys} | {"user_alias": ""}
+        aliased = aliases.get(ids.get("user_id", ""), ()) if names_user else ()
+        named = [ids, *(ids | {"user_id": "", "user_alias": alias} for alias in aliased)]
+        asked.extend((*(one[name] for name in columns), str(number)) for one in named)
+    for row in run(
+        connection,
+        _GIVEN,
+        {"keys": _keys(asked)},
+        source=SOURCE_TABLES[kind].name,
+        number=str(len(columns)),
+        same=" AND ".join(f"s.{name} = @part(asked.value, {place})" for place, name in enumerate(columns)),
+    ):
+        yield records[int(row.number)].key, row
+
+
+def _fills(
+    connection: Connection, users: Sequence[Record], aliases: Mapping[str, Sequence[str]]
+) -> dict[Key, list[Row[Any]]]:
+    """Key → the fills of the user, by position."""
+    asked: list[tuple[str, ...]] = []
+    for number, user in enumerate(users):
+        user_id = user.key[1]
+        asked.append((user_id, "", str(number)))
+        asked.extend(("", alias, str(number)) for alias in aliases.get(user_id, ()))
+    found: dict[Key, list[Row[Any]]] = {}
+    for row in run(connection, _FILLS, {"keys": _keys(asked)}):
+        found.setdefault(users[int(row.number)].key, []).append(row)
+    return found
+
+
+def _keys(asked: Iterable[Sequence[str]]) -> str:
+    return json_list(json.dumps(one, ensure_ascii=False) for one in asked)
+
+
+def _owned(given: Iterable[tuple[Key, Row[Any]]]) -> dict[Key, list[Row[Any]]]:
+    """Key → the rows of the source that is furthest up of those that say it."""
+    found: dict[Key, list[Row[Any]]] = {}
+    for key, row in given:
+        rows = found.setdefault(key, [])
+        if not rows or rows[0].source_id == row.source_id:
+            rows.append(row)
+    return found
+
+
+def _said(kind: str, row: Row[Any]) -> list[str]:
+    """The fields of a record that its row gives a value, without its key."""
+    record = _TABLES[kind].record_from_row(row)
+    fields = [field for field in KINDS[kind].fields if field not in KINDS[kind].keys]
+    known = [field.name for field in fields if getattr(record, field.attribute) not in _NOTHING]
+    further: Mapping[str, object] = getattr(record, "further", {})
+    return [*known, *(name for name, value in sorted(further.items()) if value not in _NOTHING)]
+
+
+def _agreed(record: Record, row: Row[Any]) -> list[str]:
+    """The fields, without its key, in which a record in force is what the row says: of several rows each may give
+    one."""
+    kind = KINDS[record.kind]
+    said = _TABLES[record.kind].record_from_row(row)
+    fields = [field for field in kind.fields if field not in kind.keys]
+    return [field.name for field in fields if getattr(said, field.attribute) == getattr(record, field.attribute)]
+
+
+def _of_user(user: User, own: Row[Any], fills: Sequence[Row[Any]]) -> Sequence[RecordOrigin]:
+    """The user's own row, then the fills that add something."""
+    gives = {-1: [name for name in _said(User.kind, own) if name != "disabled"]}
+    fields = orjson.loads(own.payload)
+    # The user's own source comes first.
+    ordered = sorted(fills, key=lambda row: row.source_id != own.source_id)
+    by_name: dict[str, int] = {}
+    for number, row in enumerate(ordered):
+        by_name |= dict.fromkeys(add_fill(fields, row.payload), number)
+    for name, number in by_name.items():
+        if fields[name] not in _NOTHING:
+            gives.setdefault(number, []).append(name)
+    for number, row in ((-1, own), *enumerate(ordered)):
+        if bool(row.disabled) if user.disabled else number == -1:
+            gives.setdefault(number, []).append("disabled")
+    return [_origin(own if number == -1 else ordered[number], names) for number, names in sorted(gives.items())]
+
+
+def _origin(row: Row[Any], gives: Iterable[str]) -> RecordOrigin:
+    object_set, object_id = object_of_origin(row.origin)
+    return RecordOrigin(
+        source=row.source_name,
+        retained=row.position >= UNCONFIGURED_POSITION,
+        place=row.place,
+        object_set=object_set,
+        # Of a long one there is a digest, which is of no use to anybody.
+        object_id="" if object_id.startswith("#") else object_id,
+        rule=row.rule,
+        gives=tuple(gives),
+    )
