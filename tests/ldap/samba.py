@@ -19,6 +19,14 @@ BASE = "DC=acme,DC=example"
 ADMIN = "Administrator@acme.example"
 READER = "reader@acme.example"
 """Somebody with no rights but those that everybody has."""
+COMPANY = f"OU=Company,{BASE}"
+"""Everybody sees that it is there, and those in ``READERS`` alone what is in it."""
+RIGHTFUL = f"CN=usher,OU=Service,{BASE}"
+"""Somebody in ``READERS``."""
+READERS = f"CN=directory-readers,OU=Service,{BASE}"
+"""The group of those who see what is in ``COMPANY``, and what was deleted."""
+SERVICES = 2
+"""Accounts of programs."""
 PASSWORD = "Sesame-of-Samba-1"
 PEOPLE = 2_000
 IN_THE_LARGE_GROUP = 1_600
@@ -27,7 +35,10 @@ PYTHON = "/usr/bin/python3"
 
 _LOAD = f"""
 import sys
+import ldb
 from samba.auth import system_session
+from samba.dcerpc import security
+from samba.ndr import ndr_pack, ndr_unpack
 from samba.param import LoadParm
 from samba.samdb import SamDB
 
@@ -35,9 +46,27 @@ lp = LoadParm()
 lp.load(sys.argv[1] + "/etc/smb.conf")
 db = SamDB(url=sys.argv[1] + "/private/sam.ldb", session_info=system_session(), lp=lp)
 base = "{BASE}"
-for name in ("People", "Groups", "Elsewhere"):
+for name in ("People", "Groups", "Elsewhere", "Service"):
     db.create_ou(f"OU={{name}},{{base}}")
 db.newuser("reader", "{PASSWORD}")
+db.newuser("usher", "{PASSWORD}", userou="OU=Service")
+db.add({{"dn": "{READERS}", "objectClass": "group", "sAMAccountName": "directory-readers", "member": "{RIGHTFUL}"}})
+domain = security.dom_sid(db.get_domain_sid())
+found = db.search("{READERS}", scope=ldb.SCOPE_BASE, attrs=["objectSid"])
+readers = ndr_unpack(security.dom_sid, found[0]["objectSid"][0])
+theirs = f"D:PAI(A;CI;GA;;;DA)(A;CI;GA;;;SY)(A;CI;RPLCLORC;;;{{readers}})"
+db.create_ou("{COMPANY}")
+for name in ("People", "Groups"):
+    db.create_ou(f"OU={{name}},{COMPANY}", sd=security.descriptor.from_sddl(theirs, domain))
+# What dsacls … /G READERS:LCRP does; it stands before what is audited.
+deleted = f"<WKGUID=18E2EA80684F11D2B9AA00C04F79F805,{{base}}>"
+[was] = db.search(deleted, scope=ldb.SCOPE_BASE, attrs=["nTSecurityDescriptor"], controls=["show_deleted:1"])
+sddl = ndr_unpack(security.descriptor, was["nTSecurityDescriptor"][0]).as_sddl(domain)
+sddl = sddl.replace("S:AI", f"(A;;LCRP;;;{{readers}})S:AI")
+change = ldb.Message(was.dn)
+change["nTSecurityDescriptor"] = ldb.MessageElement(
+    ndr_pack(security.descriptor.from_sddl(sddl, domain)), ldb.FLAG_MOD_REPLACE, "nTSecurityDescriptor")
+db.modify(change, controls=["show_deleted:1", "sd_flags:1:4"])
 # One transaction for all takes time that grows with the square of their number.
 for start in range(0, {PEOPLE}, 250):
     db.transaction_start()
