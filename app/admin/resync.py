@@ -21,8 +21,9 @@ from app.contract.base import Id, Request
 from app.contract.complaint import first_error
 from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound
 from app.edge.body import read_json
-from app.edge.errors import TooManyRequests, answer_error
+from app.edge.errors import answer_error
 from app.edge.json import json_response
+from app.edge.throttle import TooManyRequests
 from app.edge.tokens import TokenSet, require_bearer, shown_fingerprint
 from app.plan.listing import FieldChange, PlannedChange
 from app.plan.rules import Action

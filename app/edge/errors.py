@@ -18,7 +18,6 @@ from app.contract.errors import (
     UNSUPPORTED_MEDIA_TYPE,
     ContractError,
     Internal,
-    ResourceExhausted,
     Status,
     Unavailable,
     error_envelope,
@@ -28,6 +27,7 @@ from app.contract.errors import (
 from app.database.trouble import is_away, log_fields
 from app.edge.json import json_response
 from app.edge.request_id import current_request_id
+from app.edge.throttle import TooManyRequests
 
 RETRY_AFTER_SECONDS = 2
 """How soon a caller may come back after a 503: about what a restarting database takes."""
@@ -45,14 +45,6 @@ _MESSAGE_OF_CODE: Mapping[int, str] = MappingProxyType(
         431: "the headers are too large",
     }
 )
-
-
-class TooManyRequests(ResourceExhausted):
-    """A rate limit was hit; the answer says in `Retry-After` when to come back, in seconds."""
-
-    def __init__(self, message: str, *, retry_after: int) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
 
 
 def install_error_handlers(app: Flask) -> None:

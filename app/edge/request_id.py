@@ -12,6 +12,8 @@ from time import perf_counter
 import structlog
 from flask import Flask, Response, g, has_request_context, request
 
+from app.edge.tokens import bearer_token, shown_fingerprint
+
 HEADER = "x-request-id"
 _SANE = re.compile(r"[!-~]{1,128}")
 """Printable ASCII without spaces: it goes into headers and logs as it is."""
@@ -75,8 +77,6 @@ def current_request_id() -> str | None:
 def _who() -> dict[str, str]:
     """Who asked, as far as it is known: the address (a proxy's word counts where `trusted_proxies` says so), the
     program, and which token, by a fingerprint."""
-    from app.edge.tokens import bearer_token, shown_fingerprint  # noqa: PLC0415 - it needs the errors, which need us
-
     who = {"address": request.remote_addr or ""}
     if agent := request.environ.get("HTTP_USER_AGENT", ""):
         who["user_agent"] = _shown(agent)

@@ -10,11 +10,21 @@ from collections.abc import Callable
 from threading import Lock
 from time import monotonic
 
+from app.contract.errors import ResourceExhausted
+
 FAILURES = 20
 """Wrong credentials that one address may show within `WINDOW_SECONDS`, to one process."""
 WINDOW_SECONDS = 60
 MOST_ADDRESSES = 10_000
 """How many addresses are remembered; they take some 3 MB."""
+
+
+class TooManyRequests(ResourceExhausted):
+    """A rate limit was hit; the answer says in ``Retry-After`` when to come back, in seconds."""
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class FailedCredentials:
@@ -48,6 +58,11 @@ class FailedCredentials:
                     del self._counts[next(iter(self._counts))]
             self._counts[who] = (ends, count + 1)
         return max(1, round(ends - now)) if count >= self._failures else 0
+
+    def turn_away(self, address: str) -> None:
+        """Counts one more. Raises ``TooManyRequests`` when these were too many."""
+        if seconds := self.failed(address):
+            raise TooManyRequests("too many wrong credentials from this address", retry_after=seconds)
 
     def __len__(self) -> int:
         return len(self._counts)

@@ -7,7 +7,6 @@ from hashlib import sha256
 from flask import Request
 
 from app.contract.errors import Unauthenticated
-from app.edge.errors import TooManyRequests
 from app.edge.throttle import FailedCredentials
 
 
@@ -59,8 +58,8 @@ def require_bearer(request: Request, tokens: TokenSet) -> None:
     if token is None:
         raise Unauthenticated("an Authorization header with a bearer token is required")
     if not tokens.accepts(token):
-        if tokens.failures is not None and (seconds := tokens.failures.failed(request.remote_addr or "")):
-            raise TooManyRequests("too many wrong credentials from this address", retry_after=seconds)
+        if tokens.failures is not None:
+            tokens.failures.turn_away(request.remote_addr or "")
         raise Unauthenticated("the bearer token is not accepted")
 
 

@@ -8,7 +8,6 @@ from flask import Request
 from app.contract.errors import NotFound, PermissionDenied, Unauthenticated
 from app.directory.pushes import Allowed
 from app.directory.settings import DirectorySettings, GuardSettings, PushSourceSettings
-from app.edge.errors import TooManyRequests
 from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet, bearer_token
 
@@ -61,8 +60,7 @@ class Targets:
         # All of them are compared, so that the time taken tells nothing.
         accepted = [target for target in self if target.tokens.accepts(token)]
         if not accepted:
-            if seconds := self.failures.failed(request.remote_addr or ""):
-                raise TooManyRequests("too many wrong credentials from this address", retry_after=seconds)
+            self.failures.turn_away(request.remote_addr or "")
             raise Unauthenticated("the bearer token is not accepted")
         target = self.by_name.get(name)
         if target is None:

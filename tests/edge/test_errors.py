@@ -15,7 +15,7 @@ from werkzeug.exceptions import Gone, ServiceUnavailable
 
 from app.contract.errors import AlreadyExists, InvalidArgument, Unauthenticated
 from app.database.trouble import log_fields
-from app.edge.errors import TooManyRequests
+from app.edge.throttle import TooManyRequests
 
 Fails = Callable[[Exception], None]
 

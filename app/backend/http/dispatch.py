@@ -19,7 +19,6 @@ from app.contract.operation import AnyOperation, AuthLevel
 from app.contract.operations import OPERATIONS
 from app.database.engine import is_sqlite, reading
 from app.edge.body import ANONYMOUS_BYTES, read_json
-from app.edge.errors import TooManyRequests
 from app.edge.json import json_response
 from app.edge.throttle import FailedCredentials
 
@@ -50,7 +49,7 @@ def _view(operation: AnyOperation, handler: Handler, backend: Backend, failures:
         try:
             reply = _run(operation, handler, Call(operation.name, parsed, principal, backend, now))
         except WrongBodyCredentialsError:
-            _count_failure(failures)
+            failures.turn_away(request.remote_addr or "")
             raise
         return json_response(operation.respond(reply.message, reply.data, next_page_token=reply.next_page_token))
 
@@ -71,14 +70,8 @@ def _principal(operation: AnyOperation, backend: Backend, failures: FailedCreden
         with reading(backend.engine) as connection:
             return authenticate(connection, backend.vault, operation.auth, shown)
     except PermissionDenied:
-        _count_failure(failures)
+        failures.turn_away(request.remote_addr or "")
         raise
-
-
-def _count_failure(failures: FailedCredentials) -> None:
-    """Raises ``TooManyRequests`` when an address has shown too many wrong credentials."""
-    if seconds := failures.failed(request.remote_addr or ""):
-        raise TooManyRequests("too many wrong credentials from this address", retry_after=seconds) from None
 
 
 def _run(operation: AnyOperation, handler: Handler, call: Call) -> Reply:  # type: ignore[type-arg]  # any request

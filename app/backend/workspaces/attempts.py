@@ -12,7 +12,7 @@ from app.backend.http.call import Backend
 from app.backend.http.dispatch import one_writer
 from app.backend.ids import new_id
 from app.backend.workspaces.tables import WORKSPACE_ATTEMPT
-from app.edge.errors import TooManyRequests
+from app.edge.throttle import TooManyRequests
 
 _WINDOW_MS = 3_600_000
 _IPV6_SITE = 64
