@@ -1,13 +1,9 @@
-"""The service as one Flask app: permission answers, runs, health, metrics.
-
-The app is made in each process after the fork, so that no database connection is shared between processes.
-"""
+"""The service as one Flask app: permission answers, runs, health, metrics. It is handed its parts."""
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from random import SystemRandom
-from threading import Event, Thread
 from time import perf_counter
 
 from flask import Blueprint, Flask, Response, g, request
@@ -18,11 +14,10 @@ from app import __version__
 from app.admin.health import Check, NotReadyError, health_blueprint, metrics_blueprint
 from app.admin.openapi import openapi_blueprint
 from app.admin.resync import resync_blueprint
-from app.bootstrap import STORE_MIGRATIONS, expectations_of, look_for_concerns, watch_over
-from app.clock import Clock, utc_now
+from app.clock import Clock
 from app.counters import counters_are_shared
-from app.database.engine import open_engine, reading
-from app.database.migrations import SchemaNewerError, pending
+from app.database.engine import reading
+from app.database.migrations import SchemaNewerError
 from app.database.programs import ForeignDatabaseError
 from app.edge.errors import install_error_handlers
 from app.edge.headers import install_security_headers
@@ -32,54 +27,50 @@ from app.edge.request_id import install_request_ids
 from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet, require_bearer
 from app.ingest.blueprint import Ingest, install_ingest
-from app.ingest.targets import targets_from_settings
 from app.metrics import Metrics
 from app.model.contents import current_revision, oldest_good_read, revision_created_at, source_states
 from app.model.origins import load_origins
 from app.model.refresh.pushes import push_states
-from app.model.view.loader import AccessViewLoader
 from app.numbers import DatabaseNumbers
+from app.provider.answer import ViewLoader
 from app.provider.blueprint import provider_blueprint
 from app.provider.settings import EXPLAIN_PATH
-from app.provider.signing import BackendSigner, Sign
+from app.provider.signing import Sign
 from app.runs.lifecycle import Runs
 from app.settings import Settings
 
-_WATCH_EVERY = 30.0
-"""Seconds between two looks of a service; workers look more often."""
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceParts:
+    """What the service works with."""
+
+    engine: Engine
+    clock: Clock
+    new_id: Callable[[], str]
+    """Makes the ids of requests that bring none."""
+    runs: Runs
+    load_view: ViewLoader
+    load_view_with_names: ViewLoader
+    sign: Sign | None
+    ingest: Ingest
+    is_behind: Callable[[], bool]
+    """Whether the database's schema is older than this version; raises what ``pending`` does."""
+    failures: FailedCredentials
+    admin_tokens: TokenSet
+    metrics: Metrics
+    numbers: DatabaseNumbers
 
 
-def make_app(settings: Settings) -> Flask:
-    """The app for one process of the real service, with an engine of its own, and the one who tells people what needs
-    their attention: a worker that is dead tells nobody."""
-    engine = open_engine(settings.database_url, pool_size=settings.server.threads + 3, mapped=True)
-    watch = watch_over(settings, engine, clock=utc_now, stop=Event())
-    watch.every = _WATCH_EVERY
-    Thread(target=watch.run, name="watch", daemon=True).start()
-    return create_app(settings, engine, clock=utc_now, new_id=_random_id(SystemRandom()))
-
-
-def create_app(settings: Settings, engine: Engine, *, clock: Clock, new_id: Callable[[], str]) -> Flask:
-    """The service on this database."""
+def create_app(settings: Settings, parts: ServiceParts) -> Flask:
+    """The service of these parts."""
     app = Flask("usher", static_folder=None)
     app.json.sort_keys = False  # type: ignore[attr-defined] # of Flask's default provider, which this is
     # A path with two slashes is another path, which does not exist, and not one to redirect a POST from.
     app.url_map.merge_slashes = False
-    metrics = Metrics()
-    failures = FailedCredentials()
-    admin_tokens = TokenSet((token.get_secret_value() for token in settings.admin.tokens), failures)
-    runs = Runs(engine, clock, SystemRandom())
-    expected = expectations_of(settings)
-    numbers = DatabaseNumbers(
-        engine,
-        clock,
-        look_for_concerns(settings),
-        due_after=expected.due_after,
-        worker_after=expected.worker_after.total_seconds() or DatabaseNumbers.WORKER_AFTER,
-    )
+    metrics, admin_tokens = parts.metrics, parts.admin_tokens
 
     # How many permission calls there are, and how fast, is what metrics are for.
-    install_request_ids(app, new_id, frequent={settings.provider.path})
+    install_request_ids(app, parts.new_id, frequent={settings.provider.path})
     install_path_rules(app)
     install_security_headers(app)
     install_error_handlers(app)
@@ -87,22 +78,22 @@ def create_app(settings: Settings, engine: Engine, *, clock: Clock, new_id: Call
     app.register_blueprint(
         provider_blueprint(
             settings.provider,
-            load_view=AccessViewLoader(engine, settings.provider.policy),
-            load_view_with_names=AccessViewLoader(engine, settings.provider.policy, names=True),
-            load_origins=partial(load_origins, engine),
+            load_view=parts.load_view,
+            load_view_with_names=parts.load_view_with_names,
+            load_origins=partial(load_origins, parts.engine),
             require_admin=lambda: require_bearer(request, admin_tokens),
-            clock=clock,
+            clock=parts.clock,
             observer=metrics,
-            failures=failures,
-            sign=_signer(settings),
+            failures=parts.failures,
+            sign=parts.sign,
         )
     )
-    app.register_blueprint(resync_blueprint(runs, admin_tokens))
-    install_ingest(app, Ingest(engine, targets_from_settings(settings.directory, failures), clock))
-    app.register_blueprint(health_blueprint(readiness_checks(engine, clock, max_age=settings.directory.max_age)))
+    app.register_blueprint(resync_blueprint(parts.runs, admin_tokens))
+    install_ingest(app, parts.ingest)
+    app.register_blueprint(health_blueprint(readiness_checks(parts, max_age=settings.directory.max_age)))
     app.register_blueprint(
         metrics_blueprint(
-            lambda accept: metrics.render(numbers, shared=counters_are_shared(), accept=accept),
+            lambda accept: metrics.render(parts.numbers, shared=counters_are_shared(), accept=accept),
             admin_tokens if settings.metrics.require_token else None,
         )
     )
@@ -120,19 +111,16 @@ def create_app(settings: Settings, engine: Engine, *, clock: Clock, new_id: Call
     return app
 
 
-def create_metrics_app(settings: Settings, metrics: Metrics) -> Flask:
-    """What a worker shows at ``metrics.worker_port``: its own counters, to whoever sees the service's."""
+def create_metrics_app(metrics: Metrics, *, new_id: Callable[[], str], tokens: TokenSet | None) -> Flask:
+    """What a worker shows at ``metrics.worker_port``: its own counters, to whoever sees the service's. ``tokens``:
+    those that are asked for; None: anyone may look."""
     app = Flask("usher-worker", static_folder=None)
-    install_request_ids(app, _random_id(SystemRandom()), frequent={"/metrics"})
+    install_request_ids(app, new_id, frequent={"/metrics"})
     install_path_rules(app)
     install_security_headers(app)
     install_error_handlers(app)
-    tokens = TokenSet((token.get_secret_value() for token in settings.admin.tokens), FailedCredentials())
     app.register_blueprint(
-        metrics_blueprint(
-            lambda accept: metrics.render(shared=counters_are_shared(), accept=accept),
-            tokens if settings.metrics.require_token else None,
-        )
+        metrics_blueprint(lambda accept: metrics.render(shared=counters_are_shared(), accept=accept), tokens)
     )
     return app
 
@@ -162,9 +150,10 @@ def count_requests(app: Flask, metrics: Metrics) -> None:
 _METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"})
 
 
-def readiness_checks(engine: Engine, clock: Clock, *, max_age: float = 0) -> Mapping[str, Check]:
+def readiness_checks(parts: ServiceParts, *, max_age: float = 0) -> Mapping[str, Check]:
     """What has to be well for the service to answer; ``max_age``: seconds that the directory's last good read may be
     old, 0: any age will do."""
+    engine, clock = parts.engine, parts.clock
 
     def database() -> str:
         began = time.perf_counter()
@@ -174,7 +163,7 @@ def readiness_checks(engine: Engine, clock: Clock, *, max_age: float = 0) -> Map
 
     def migrations() -> str:
         try:
-            behind = pending(engine, STORE_MIGRATIONS)
+            behind = parts.is_behind()
         except (SchemaNewerError, ForeignDatabaseError) as error:
             raise NotReadyError(str(error)) from error
         if behind:
@@ -232,22 +221,3 @@ def landing_blueprint(settings: Settings) -> Blueprint:
         return json_response({"product": "Usher", "version": __version__, "links": links})
 
     return blueprint
-
-
-def _signer(settings: Settings) -> Sign | None:
-    """Who signs answers to browsers; None where none are given, none are to be signed, or nobody could be asked."""
-    provider, backend = settings.provider, settings.backend
-    if not (provider.browser_origins and provider.signature_timeout and backend.api_key.get_secret_value()):
-        return None
-    from app.client.client import BackendClient  # noqa: PLC0415 - the service lives without it, and starts sooner
-    from app.client.retry import RetryPolicy  # noqa: PLC0415 - as above
-
-    client = BackendClient(
-        backend.model_copy(update={"timeout": provider.signature_timeout}),
-        policy=RetryPolicy(repeats=0, max_waiting=0),
-    )
-    return BackendSigner(client.generate_signature, patience=provider.signature_timeout)
-
-
-def _random_id(random: SystemRandom) -> Callable[[], str]:
-    return lambda: f"{random.getrandbits(64):016x}"

@@ -1,11 +1,11 @@
 """The workspace that a new user of a backend gets, with the credentials to work with it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import SecretStr, ValidationError
 
 from app.client.client import BackendClient, WorkspaceCredentials
-from app.client.settings import BackendSettings
 from app.contract.complaint import first_error
 from app.contract.tokens import GetAuthTokensRequest
 from app.contract.workspace import CreateWorkspaceRequest
@@ -25,8 +25,8 @@ class NewWorkspace:
     auth_token: SecretStr
 
 
-def make_workspace(settings: BackendSettings, email: str) -> NewWorkspace:
-    """A workspace with its first API key in the backend that the settings name.
+def make_workspace(open_client: Callable[[WorkspaceCredentials | None], BackendClient], email: str) -> NewWorkspace:
+    """A workspace with its first API key; ``open_client`` gives clients of its backend, for anyone or for its owner.
 
     Raises ``WorkspaceError``, and ``ClientError`` when the backend refuses or cannot be reached.
     """
@@ -34,13 +34,13 @@ def make_workspace(settings: BackendSettings, email: str) -> NewWorkspace:
         request = CreateWorkspaceRequest(owner_email=email)
     except ValidationError as error:
         raise WorkspaceError(first_error(error, root="--email")) from error
-    with BackendClient(settings) as anyone:
+    with open_client(None) as anyone:
         workspace = anyone.create_workspace(request).data
     api_key = next(iter(workspace.api_key_list), None)
     if api_key is None or not workspace.auth_token:
         raise WorkspaceError("the backend made a workspace without an API key or auth token; make one in its console")
     credentials = WorkspaceCredentials(SecretStr(workspace.id), SecretStr(workspace.auth_token))
-    with BackendClient(settings, workspace=credentials) as owner:
+    with open_client(credentials) as owner:
         tokens = owner.get_auth_tokens(GetAuthTokensRequest(api_key=api_key)).data.auth_tokens
     if not tokens:
         raise WorkspaceError(f"the backend made the API key {api_key}, but no auth token for it")

@@ -81,6 +81,26 @@ def test_the_backends_table_of_rooms_goes_from_above_downwards() -> None:
     assert [height[room] for room in listed] == sorted(height[room] for room in listed)
 
 
+MADE_BY_THE_ROOT = {
+    "AccessViewLoader", "BackendClient", "BackendSigner", "DatabaseNumbers",
+    "Heartbeat", "Metrics", "SyncEngine", "Watch", "Worker",
+    "channels_from_settings", "create_app", "create_metrics_app", "make_workspace", "polls_of", "scheduler_for",
+    "sources_from_settings", "sync_lock", "targets_from_settings",
+}  # fmt: skip
+"""Parts that are made from settings."""
+
+
+def test_parts_are_made_in_the_composition_root_alone() -> None:
+    elsewhere = [
+        f"{path.relative_to(ROOT)}:{node.lineno} makes {node.func.id}"
+        for path in sorted(APP.rglob("*.py"))
+        if not {"bootstrap", "backend"} & set(path.relative_to(APP).parts[:1])
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MADE_BY_THE_ROOT
+    ]
+    assert elsewhere == []
+
+
 def test_a_word_of_the_glossary_stands_there_once_and_has_a_home() -> None:
     words = list(rows("README.md", "Glossary", "word"))
     assert len(words) > 50

@@ -14,14 +14,14 @@ from pydantic import SecretStr
 from sqlalchemy import Engine, insert
 
 from app.admin.settings import AdminSettings, MetricsSettings
-from app.bootstrap import STORE_MIGRATIONS
+from app.bootstrap.databases import STORE_MIGRATIONS
+from app.bootstrap.service import service_app, worker_metrics
 from app.database.engine import is_sqlite, open_engine, writing
 from app.database.migrations import upgrade
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
 from app.edge.throttle import FAILURES
 from app.ledger.ledger import note_findings, open_ledger
-from app.metrics import Metrics
 from app.numbers import source_labels
 from app.provider.settings import ProviderSettings
 from app.runs.lifecycle import RunRequest, Runs, RunStatus
@@ -29,7 +29,6 @@ from app.runs.reading import refresh
 from app.runs.workers import WorkerState, beat
 from app.settings import ServerSettings, Settings
 from app.store.sync_tables import ItemFailureRow, LedgerItemRow
-from app.web import create_app, create_metrics_app
 from tests.commands.conftest import DIRECTORY
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -80,7 +79,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def client_of(settings: Settings, engine: Engine) -> FlaskClient:
-    return create_app(settings, engine, clock=now, new_id=lambda: "made").test_client()
+    return service_app(settings, engine, clock=now, new_id=lambda: "made").test_client()
 
 
 @pytest.fixture
@@ -147,7 +146,7 @@ def test_wrong_tokens_are_counted_by_the_address_that_trusted_proxies_tell(
 def test_counters_of_a_worker_are_shown_to_those_who_see_the_services(
     settings: Settings, token: str, wanted: bool, code: int
 ) -> None:
-    app = create_metrics_app(settings.model_copy(update={"metrics": MetricsSettings(require_token=wanted)}), Metrics())
+    app = worker_metrics(settings.model_copy(update={"metrics": MetricsSettings(require_token=wanted)}))
     answer = app.test_client().get("/metrics", headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == code
     assert ("usher_backend_calls" in answer.get_data(as_text=True)) == (code == 200)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,10 +12,6 @@ from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invoca
 from app.commands.serve import ends_with_parent
 from app.processes import stop_signals
 from app.screen import note, on_terminal, progress, say, show_json
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
 
 BACKEND_EXTRA = ("jwt", "numpy", "pycrdt", "standardwebhooks")
 """What the extra ``backend`` brings."""
@@ -34,21 +29,6 @@ def backend(context: click.Context) -> None:
         raise CommandError(f"the self-hosted backend needs {', '.join(missing)}: pip install 'usher[backend]'")
 
 
-def _open_what_is_there(database_url: str) -> Engine:
-    """The backend's database, for a command that has nothing to do in a new one."""
-    from app.bootstrap import BACKEND_MIGRATIONS, bring_up_to_date
-    from app.database.engine import open_engine, parse_url
-
-    url = parse_url(database_url)
-    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
-        raise CommandError(
-            f"there is no database {url.database} (self_hosted_backend.database_url): is this the right folder?"
-        )
-    engine = open_engine(database_url)
-    bring_up_to_date(engine, BACKEND_MIGRATIONS, "usher backend upgrade")
-    return engine
-
-
 @backend.command("serve")
 @click.option("--port", type=click.IntRange(0, 65535), default=8090, show_default=True, help="Where to listen.")
 @ends_with_parent
@@ -56,14 +36,11 @@ def _open_what_is_there(database_url: str) -> Engine:
 def serve_backend(invocation: Invocation, port: int) -> None:
     """Serve the self-hosted backend, under gunicorn."""
     from app.backend import serve
-    from app.bootstrap import BACKEND_MIGRATIONS, bring_up_to_date
+    from app.bootstrap.databases import open_backend_store
     from app.commands.serve import log_start, server_options
-    from app.database.engine import open_engine
 
     settings = invocation.settings(server=True)
-    engine = open_engine(settings.self_hosted_backend.database_url)
-    bring_up_to_date(engine, BACKEND_MIGRATIONS, "usher backend upgrade")
-    engine.dispose()
+    open_backend_store(settings).dispose()
     log_start(invocation, "backend", settings.self_hosted_backend.database_url)
     try:
         serve.serve_backend(settings.self_hosted_backend, server_options(settings, port, name="usher-backend"))
@@ -81,16 +58,13 @@ def deliver(invocation: Invocation, threads: int) -> None:
     Any number of these may run, on any number of nodes.
     """
     from app.backend import serve
-    from app.bootstrap import BACKEND_MIGRATIONS, bring_up_to_date
-    from app.database.engine import open_engine
+    from app.bootstrap.databases import open_backend_store
 
-    settings = invocation.settings(server=True).self_hosted_backend
-    engine = open_engine(settings.database_url)
-    bring_up_to_date(engine, BACKEND_MIGRATIONS, "usher backend upgrade")
-    engine.dispose()
+    settings = invocation.settings(server=True)
+    open_backend_store(settings).dispose()
     try:
         with stop_signals() as stop:
-            serve.deliver_webhooks(settings, threads, stop)
+            serve.deliver_webhooks(settings.self_hosted_backend, threads, stop)
     except serve.STARTUP_ERRORS as error:
         raise CommandError(str(error)) from error
 
@@ -99,15 +73,9 @@ def deliver(invocation: Invocation, threads: int) -> None:
 @pass_invocation
 def upgrade(invocation: Invocation) -> None:
     """Bring the backend's database up to date."""
-    from app.bootstrap import BACKEND_MIGRATIONS
-    from app.database.engine import open_engine
-    from app.database.migrations import upgrade as upgrade_database
+    from app.bootstrap.databases import upgrade_backend_store
 
-    engine = open_engine(invocation.settings().self_hosted_backend.database_url)
-    try:
-        changed = upgrade_database(engine, BACKEND_MIGRATIONS)
-    finally:
-        engine.dispose()
+    changed = upgrade_backend_store(invocation.settings())
     say("the backend's database is up to date now" if changed else "the backend's database was up to date")
 
 
@@ -120,10 +88,10 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
 
     In the backend at backend.base_url. The credentials are printed this once.
     """
-    from app.workspace import make_workspace
+    from app.bootstrap.outside import new_workspace
 
     settings = invocation.settings()
-    made = make_workspace(settings.backend, email)
+    made = new_workspace(settings, email)
     workspace_token, token = made.workspace_auth_token.get_secret_value(), made.auth_token.get_secret_value()
     if as_json:
         show_json(
@@ -154,18 +122,20 @@ def reembed(invocation: Invocation) -> None:
     """
     from app.backend.embedders import embedder, opening
     from app.backend.judgments import store
+    from app.bootstrap.databases import open_backend_store
 
-    settings = invocation.settings().self_hosted_backend
-    engine = _open_what_is_there(settings.database_url)
+    settings = invocation.settings()
+    name = settings.self_hosted_backend.embedder
+    engine = open_backend_store(settings, has_to_exist=True)
     try:
         with progress() as shown:
             shown.phase("embedding", None)
-            number = store.reembed_judgments(engine, opening.open_embedder(settings.embedder), shown.advance)
+            number = store.reembed_judgments(engine, opening.open_embedder(name), shown.advance)
     except embedder.EmbedderUnavailableError as error:
         raise CommandError(str(error)) from error
     finally:
         engine.dispose()
-    say(f"{number} judgment(s) were embedded with {settings.embedder}; all others were already")
+    say(f"{number} judgment(s) were embedded with {name}; all others were already")
 
 
 @backend.command("import")
@@ -182,16 +152,17 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
     from app.backend.embedders import embedder, opening
     from app.backend.schema import METADATA
     from app.backend.storage import sqlite_statistics
+    from app.bootstrap.databases import open_backend_store
 
-    settings = invocation.settings().self_hosted_backend
-    engine = _open_what_is_there(settings.database_url)
+    settings = invocation.settings()
+    engine = open_backend_store(settings, has_to_exist=True)
     sqlite_statistics.ensure_statistics(engine, METADATA)
     try:
         with progress() as shown:
             shown.phase("importing", None)
             made = importing.Import(
                 engine=engine,
-                embedder=opening.open_embedder(settings.embedder),
+                embedder=opening.open_embedder(settings.self_hosted_backend.embedder),
                 api_key_id=api_key,
                 now=epoch_ms(utc_now()),
                 create_missing=create_missing,

@@ -87,9 +87,8 @@ def check(  # noqa: PLR0917 - click passes them by name
     """
     from app.access.decide import Check
     from app.access.explain import explain
-    from app.bootstrap import application
+    from app.bootstrap.application import application
     from app.model.origins import load_origins
-    from app.model.view.loader import AccessViewLoader
 
     if organization is None and type_ != "organization":
         raise click.UsageError(f"a {type_} needs --organization ORG")
@@ -107,7 +106,7 @@ def check(  # noqa: PLR0917 - click passes them by name
             context=dict(context_) or None,
         )
         policy = settings.provider.policy
-        view = AccessViewLoader(parts.engine, policy, names=True)([question])
+        view = parts.view_loader(names=True)([question])
         if view.revision == 0:
             raise CommandError("the directory was never read: run usher directory refresh, or a sync")
         found = explain(view, question, at or parts.clock(), policy)

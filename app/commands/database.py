@@ -24,15 +24,9 @@ def upgrade(invocation: Invocation, as_json: bool) -> None:
 
     To the schema of this version, from whatever it has, also from nothing.
     """
-    from app.bootstrap import STORE_MIGRATIONS
-    from app.database.engine import open_engine
-    from app.database.migrations import upgrade as upgrade_database
+    from app.bootstrap.databases import upgrade_store
 
-    engine = open_engine(invocation.settings().database_url)
-    try:
-        changed = upgrade_database(engine, STORE_MIGRATIONS)
-    finally:
-        engine.dispose()
+    changed = upgrade_store(invocation.settings())
     if as_json:
         show_json({"upgraded": changed})
         return

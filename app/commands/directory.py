@@ -65,15 +65,16 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
 
     Exit code 0: all is well, 1: something is wrong.
     """
-    from app.bootstrap import known_sources, require_sources
-    from app.directory.configured import sources_from_settings
+    from app.bootstrap.databases import known_sources
+    from app.bootstrap.outside import configured_sources
+    from app.bootstrap.requirements import require_sources
     from app.directory.source import Verdict
     from app.runs.reading import check as check_directory
     from app.runs.reading import guards_of, object_from_report, object_from_state
 
     settings = invocation.settings()
     require_sources(settings)
-    sources = sources_from_settings(settings.directory)
+    sources = configured_sources(settings, spool=False)
     with progress() as shown:
         shown.phase("reading", None)
         report = check_directory(sources, clock=utc_now, progress=shown)
@@ -120,7 +121,8 @@ def refresh(
 
     Exit code 0: done, 1: a source could not be read (what it last said stays in force).
     """
-    from app.bootstrap import application, require_sources
+    from app.bootstrap.application import application
+    from app.bootstrap.requirements import require_sources
     from app.directory.source import Verdict
     from app.runs.reading import object_from_report
     from app.runs.reading import refresh as refresh_directory
@@ -159,13 +161,13 @@ def forget(invocation: Invocation, name: str) -> None:
     NAME is no longer among directory.sources, under this name at least; what it gave stays in force until now. Access
     that nothing else gives ends at once, and the next sync removes it from the backend, within the limits.
     """
-    from app.bootstrap import application
-    from app.directory.configured import sources_from_settings
+    from app.bootstrap.application import application
+    from app.bootstrap.outside import configured_sources
     from app.runs.reading import forget as forget_source
 
     settings = invocation.settings()
     with application(settings) as parts:
-        forgotten = forget_source(parts.engine, name, sources_from_settings(settings.directory), clock=parts.clock)
+        forgotten = forget_source(parts.engine, name, configured_sources(settings, spool=False), clock=parts.clock)
     gave = ", ".join(f"{count:,} {kind}" for kind, count in forgotten.records.items())
     say(f"{name} gave {gave or 'nothing'}; gone is what no other source gives")
     _show_changes(forgotten.replaced)
@@ -181,7 +183,7 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
     The whole of it as JSON Lines; FILE ends in .jsonl or .ndjson, with .gz behind it if it is to be packed, or is - for
     standard output.
     """
-    from app.bootstrap import application
+    from app.bootstrap.application import application
     from app.database.engine import reading
     from app.model.contents import current_revision
     from app.runs.reading import export as exported

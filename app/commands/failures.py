@@ -1,6 +1,6 @@
 """The errors that a user can cause. Each of them carries a line that is meant for them."""
 
-from app.bootstrap import SetUpError
+from app.bootstrap.requirements import SetUpError
 from app.client.errors import ClientError
 from app.contract.errors import ContractError
 from app.database.engine import DatabaseUrlError

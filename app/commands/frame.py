@@ -207,7 +207,7 @@ _NO_FILE = "; no settings file was read: name yours with --config or USHER_CONFI
 
 
 def _is_missing_setting(error: Exception) -> bool:
-    from app.bootstrap import MissingSettingError
+    from app.bootstrap.requirements import MissingSettingError
 
     return isinstance(error, MissingSettingError)
 

@@ -88,11 +88,12 @@ def _look_into(database_url: str) -> None:
     from sqlalchemy import text
     from sqlalchemy.exc import SQLAlchemyError
 
-    from app.database.engine import is_sqlite, open_engine, parse_url, reading
+    from app.bootstrap.databases import open_to_look
+    from app.database.engine import is_sqlite, parse_url, reading
     from app.database.trouble import database_problem
 
     file = parse_url(database_url).database
-    engine = open_engine(database_url)
+    engine = open_to_look(database_url)
     try:
         if is_sqlite(engine) and not Path(str(file)).exists():
             raise CommandError(f"there is no {file} yet")

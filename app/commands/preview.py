@@ -63,7 +63,8 @@ def preview(  # noqa: PLR0917 - click passes them by name
 
     Exit code 0: all is well, 1: the read is not complete, or would be refused.
     """
-    from app.bootstrap import require_sources, store_as_it_is
+    from app.bootstrap.databases import store_as_it_is
+    from app.bootstrap.requirements import require_sources
     from app.directory.preview import Choice
     from app.directory.source import Verdict
     from app.runs.previewing import preview as preview_source
@@ -93,13 +94,13 @@ def preview(  # noqa: PLR0917 - click passes them by name
 
 def _previewed(settings: Settings, name: str, choice: Choice) -> tuple[list[GuardedSource], PreviewedSource]:
     """All sources, the one that was asked for previewed. Raises ``CommandError``."""
-    from app.directory.configured import sources_from_settings
+    from app.bootstrap.outside import configured_sources
     from app.directory.guarded import GuardedSource
     from app.directory.preview import PreviewedSource
 
     found: PreviewedSource | None = None
     sources = []
-    for source in sources_from_settings(settings.directory):
+    for source in configured_sources(settings, spool=False):
         guarded = source if isinstance(source, GuardedSource) else GuardedSource(source, timeout=0)
         if source.name == name:
             found = PreviewedSource(guarded.source, choice)

@@ -50,15 +50,15 @@ def register_(
     Sets the URL and the token in the backend at backend.base_url, and switches its permission provider on. Prints what
     was there before, and what is there now; the token is not shown.
     """
-    from app.bootstrap import require_backend
-    from app.client.client import BackendClient
+    from app.bootstrap.outside import backend_client
+    from app.bootstrap.requirements import require_backend
     from app.registration import check_url, register
 
     settings = invocation.settings()
     require_backend(settings)
     check_url(url, settings.provider.path, any_path=any_path, plain_http=plain_http)
     token = _token(settings.provider, token_file)
-    with BackendClient(settings.backend) as client:
+    with backend_client(settings) as client:
         found = register(client, url, token, settings.provider.auth_tokens)
     if as_json:
         before = None if found.before is None else found.before.to_wire()
@@ -72,7 +72,7 @@ def register_(
 
 def _token(settings: ProviderSettings, file: Path | None) -> str:
     """The token to register. Raises ``CommandError`` for one that the service would refuse."""
-    from app.bootstrap import MissingSettingError
+    from app.bootstrap.requirements import MissingSettingError
     from app.registration import is_accepted
 
     if file is None:

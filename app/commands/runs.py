@@ -38,7 +38,7 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
     ID may be shortened as far as it is the only one that begins so, or be `latest`; that holds for every command.
     """
     from app.admin.resync import change_to_wire, run_to_wire
-    from app.bootstrap import application
+    from app.bootstrap.application import application
     from app.commands.changes import show_changes, show_sums
     from app.commands.sync import changes_of, report_lines, show_summary
 
@@ -85,7 +85,8 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     Exit codes as of sync.
     """
     from app.admin.resync import run_to_wire
-    from app.bootstrap import application, has_credentials
+    from app.bootstrap.application import application
+    from app.bootstrap.requirements import has_credentials
     from app.commands.sync import EXIT_IN_PART, resume, show_summary
     from app.runs.lifecycle import RunStatus
 
@@ -121,7 +122,7 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
     Later runs leave them alone until what they would delete changes; usher sync --allow-deletes deletes them after all.
     """
     from app.admin.resync import run_to_wire
-    from app.bootstrap import application
+    from app.bootstrap.application import application
 
     with application(invocation.settings()) as parts:
         run = parts.runs.discard(parts.runs.named(run_id), by=_user(), reason=_told(reason))

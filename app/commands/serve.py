@@ -9,9 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
-from random import SystemRandom
 from threading import Event
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,9 +22,9 @@ from app.processes import ChildEndedError, Children, end_with, stop_signals
 from app.screen import note
 
 if TYPE_CHECKING:
-    from app.bootstrap import (
-        Application,
-    )
+    from flask import Flask
+
+    from app.bootstrap.application import Application
     from app.edge.gunicorn import ServerOptions
     from app.settings import Settings
 
@@ -34,11 +32,6 @@ if TYPE_CHECKING:
 _ON_HANGUP = "a worker reads its settings at the start alone: send SIGTERM and start it again"
 _PATIENCE_AT_THE_END = 5.0
 """Seconds that a last sign of life may take."""
-
-if TYPE_CHECKING:
-    from flask import Flask
-
-    from app.metrics import Metrics
 
 
 def _end_with(_context: click.Context, _parameter: click.Parameter, parent: int | None) -> None:
@@ -61,7 +54,8 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
 
     Serves permission answers, resync, health and metrics, under gunicorn.
     """
-    from app.bootstrap import open_store, require_backend, require_provider_tokens, require_sources
+    from app.bootstrap.databases import open_store
+    from app.bootstrap.requirements import require_backend, require_provider_tokens, require_sources
     from app.counters import share_counters
 
     invocation.values = {"server.workers": workers, "server.port": port}
@@ -84,7 +78,7 @@ def log_start(invocation: Invocation, program: str, database_url: str, **further
     """The first line of a process that runs for ever: what it is, and what it goes by."""
     import structlog
 
-    from app.bootstrap import database_place
+    from app.bootstrap.databases import database_place
 
     file = invocation.settings_file
     structlog.stdlib.get_logger(__name__).info(
@@ -99,7 +93,7 @@ def log_start(invocation: Invocation, program: str, database_url: str, **further
 
 def _read_again(invocation: Invocation) -> Settings:
     """The settings as they are now, so that tokens can be exchanged while the service runs."""
-    from app.bootstrap import require_provider_tokens, require_sources
+    from app.bootstrap.requirements import require_provider_tokens, require_sources
 
     settings = invocation.settings(server=True)
     require_provider_tokens(settings)
@@ -113,15 +107,15 @@ def serve_alone(settings: Settings, *, reread: Callable[[], Settings]) -> None:
     """
     from prometheus_client.multiprocess import mark_process_dead
 
+    from app.bootstrap.service import open_service
     from app.edge.gunicorn import serve as serve_app
-    from app.web import make_app
 
     def factory_again() -> Callable[[], Flask]:
         now = reread()
-        return lambda: make_app(now)
+        return lambda: open_service(now)
 
     serve_app(
-        lambda: make_app(settings),
+        lambda: open_service(settings),
         server_options(
             settings, settings.server.port, name="usher", on_worker_exit=mark_process_dead, reread=factory_again
         ),
@@ -130,7 +124,7 @@ def serve_alone(settings: Settings, *, reread: Callable[[], Settings]) -> None:
 
 def server_options(settings: Settings, port: int, **further: Any) -> ServerOptions:
     """How a server of ours listens."""
-    from app.bootstrap import SetUpError
+    from app.bootstrap.requirements import SetUpError
     from app.edge.gunicorn import ServerOptions
 
     server = settings.server
@@ -185,7 +179,7 @@ def worker(invocation: Invocation, only_metrics: bool) -> None:
 
     Any number of workers may run, on any number of nodes: one of them at a time does a sync.
     """
-    from app.bootstrap import require_backend, require_sources
+    from app.bootstrap.requirements import require_backend, require_sources
     from app.counters import VARIABLE, share_counters
     from app.database.private import make_folder
     from app.edge.gunicorn import BindError, bind
@@ -212,12 +206,11 @@ def worker(invocation: Invocation, only_metrics: bool) -> None:
 
 def serve_metrics(settings: Settings) -> NoReturn:
     """Shows at ``metrics.worker_port`` what the worker that started this process counts; does not return."""
+    from app.bootstrap.service import worker_metrics
     from app.edge.gunicorn import serve as serve_app
-    from app.metrics import Metrics
-    from app.web import create_metrics_app
 
     options = server_options(settings, settings.metrics.worker_port, name="usher metrics")
-    serve_app(lambda: create_metrics_app(settings, Metrics()), replace(options, workers=1, threads=2))
+    serve_app(lambda: worker_metrics(settings), replace(options, workers=1, threads=2))
 
 
 @contextmanager
@@ -248,11 +241,8 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
     """Works until SIGTERM or SIGINT; a run in the middle ends before its next call."""
     import structlog
 
-    from app.bootstrap import application, watch_over
-    from app.runs.heartbeat import Heartbeat
-    from app.runs.polling import polls_of
-    from app.runs.schedule import first_due_after
-    from app.worker import Timetable, Worker, scheduler_for, worker_name
+    from app.bootstrap.application import application
+    from app.bootstrap.work import worker_parts
 
     log = structlog.stdlib.get_logger(__name__)
     # Its own action would end the process without a word.
@@ -260,68 +250,36 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
     # A sync has time; whoever waits for an answer of the service beside it has none.
     os.nice(settings.worker.nice)
     with application(settings, needs_backend=True) as parts, stop_signals() as stop:
-        engine = parts.sync_engine(stop=stop, observer=_observer())
-        timetable = Timetable(
-            schedule=settings.sync.schedule,
-            verify_schedule=settings.sync.verify_schedule,
-            timezone=settings.sync.timezone,
-            jitter=settings.sync.jitter,
-            keep_runs=timedelta(days=settings.worker.keep_runs),
-        )
-        scheduler = scheduler_for(timetable, parts.runs, clock=parts.clock, random=SystemRandom(), stop=stop)
-        scheduler.start()
+        working = worker_parts(parts, stop=stop)
+        working.scheduler.start()
         if settings.sync.schedule:
             run_at_first(parts)
-        watch = watch_over(settings, parts.engine, clock=parts.clock, stop=stop)
-        # A daemon: nobody waits for a mail server when the worker is to end.
-        threading.Thread(target=watch.run, name="watch", daemon=True).start()
-        lock = parts.sync_lock()
-        heartbeat = Heartbeat(
-            engine=parts.engine,
-            worker_id=f"{SystemRandom().getrandbits(64):016x}",
-            name=worker_name(),
-            leads=lock.held,
-            clock=parts.clock,
-            stop=stop,
-        )
-        pulse = threading.Thread(target=heartbeat.run, name="heartbeat", daemon=True)
-        pulse.start()
-        overseer = threading.Thread(
-            target=_give_up_after, args=(stop, settings.worker.stop_timeout), name="patience", daemon=True
-        )
-        overseer.start()
-        polls = polls_of(
-            parts.engine, parts.sources(stop=stop), guard=settings.directory.guard, clock=parts.clock, stop=stop
-        )
-        for poll in polls:
-            # Daemons: a source that hangs does not keep the worker from ending.
-            threading.Thread(target=poll.run, name=f"poll {poll.name}", daemon=True).start()
-        schedules = [one for one in (settings.sync.schedule, settings.sync.verify_schedule) if one]
-        due = first_due_after(parts.clock(), schedules, settings.sync.timezone)
+        # Daemons: nobody waits for a mail server, or for a source that hangs, when the worker is to end.
+        _begin("watch", working.watch.run)
+        pulse = _begin("heartbeat", working.heartbeat.run)
+        _begin("patience", lambda: _give_up_after(stop, settings.worker.stop_timeout))
+        for poll in working.polls:
+            _begin(f"poll {poll.name}", poll.run)
         log_start(
             invocation,
             "worker",
             settings.database_url,
             schedule=settings.sync.schedule,
             verify_schedule=settings.sync.verify_schedule,
-            next_run=None if due is None else utc_text(due),
+            next_run=None if working.next_run is None else utc_text(working.next_run),
         )
-        Worker(
-            runs=parts.runs,
-            lock=lock,
-            execute=lambda run_id, lock, progress, stopped: engine.execute(
-                run_id, lock=lock, progress=progress, stop=stopped
-            ),
-            clock=parts.clock,
-            stop=stop,
-            poll=settings.worker.poll,
-            push_delay=settings.sync.push_delay,
-        ).run()
-        scheduler.shutdown(wait=True)
+        working.worker.run()
+        working.scheduler.shutdown(wait=True)
         # After its last sign of life, lest that one follow the goodbye.
         pulse.join(_PATIENCE_AT_THE_END)
-        heartbeat.end()
+        working.heartbeat.end()
         log.info("worker_stopped")
+
+
+def _begin(name: str, run: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 def _ignore_hangup() -> None:
@@ -348,13 +306,6 @@ def run_at_first(parts: Application) -> None:
         never_read = current_revision(connection) == 0
     if never_read:
         parts.runs.enqueue(RunRequest(trigger="schedule", idempotency_key="schedule, the first run"))
-
-
-def _observer() -> Metrics:
-    """What counts the calls to the backend."""
-    from app.metrics import Metrics
-
-    return Metrics()
 
 
 def _give_up_after(stop: Event, patience: float) -> None:

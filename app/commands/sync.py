@@ -15,7 +15,7 @@ from app.screen import coloured, note, progress, say, show_json, show_json_list
 from app.text import printable
 
 if TYPE_CHECKING:
-    from app.bootstrap import Application
+    from app.bootstrap.application import Application
     from app.commands.what_if import ReplacedSources
     from app.plan.listing import PlannedChange
     from app.runs.lifecycle import Run, RunRequest
@@ -96,7 +96,7 @@ def plan(  # noqa: PLR0917 - click passes them by name
     10: changes, 1: error, an ID that nobody knows included.
     """
     from app.admin.resync import change_to_wire, run_to_wire
-    from app.bootstrap import application
+    from app.bootstrap.application import application
     from app.commands.changes import show_changes, show_sums
     from app.commands.what_if import replace_sources
     from app.runs.lifecycle import RunRequest
@@ -169,7 +169,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
     included.
     """
     from app.admin.resync import run_to_wire
-    from app.bootstrap import application
+    from app.bootstrap.application import application
     from app.runs.lifecycle import RunRequest, RunStatus
 
     if plan_id is not None and (organizations or users or verify or retry):
@@ -268,7 +268,9 @@ def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: Replaced
         if replaced is None:
             engine = parts.sync_engine(stop=stop)
         else:
-            engine = parts.sync_engine(stop=stop, sources=replaced.sources(stop), what_if=replaced.what_if)
+            engine = parts.sync_engine(
+                stop=stop, sources=replaced.sources(parts.settings, stop), what_if=replaced.what_if
+            )
         run = engine.execute(run_id, lock=lock, progress=shown, stop=stop)
     if stop.number is not None and run.status in {RunStatus.FAILED, RunStatus.CANCELLED}:
         done, failed = run.total("done"), run.total("failed")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from app.directory.settings import DirectorySettings, FileSourceSettings, SourceSettings
     from app.directory.source import Reading, ReadRequest, Source
     from app.runs.what_if import WhatIf
+    from app.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,13 @@ class ReplacedSources:
     directory: DirectorySettings
     what_if: WhatIf
 
-    def sources(self, stop: Event) -> list[Source]:
+    def sources(self, settings: Settings, stop: Event) -> list[Source]:
         """What is read: the files, and nothing in the name of sources that gave way to one."""
-        from app.directory.configured import sources_from_settings
+        from app.bootstrap.outside import configured_sources
 
-        return [*sources_from_settings(self.directory, stop=stop), *map(_Nothing, self.what_if.emptied)]
+        as_it_would_be = settings.model_copy(update={"directory": self.directory})
+        files = configured_sources(as_it_would_be, stop=stop, spool=False)
+        return [*files, *map(_Nothing, self.what_if.emptied)]
 
 
 @dataclass(frozen=True, slots=True)

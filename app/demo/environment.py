@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import yaml
 
 import app
-from app.bootstrap import SetUpError
+from app.bootstrap.requirements import SetUpError
 from app.database.private import make_folder, write_file
 from app.edge.gunicorn import BindError, bind, wait_until_ready
 from app.processes import Children
@@ -203,23 +203,23 @@ def wait_for(url: str, children: Children) -> None:
 
 def move_in(demo: DemoEnvironment) -> str:
     """A workspace with an API key in the backend, unless there is one; in words."""
-    from app.workspace import make_workspace  # noqa: PLC0415 - the client takes long to load; servers start meanwhile
+    from app.bootstrap.outside import new_workspace  # noqa: PLC0415 - it takes long to load; the servers start meanwhile
 
     settings = demo.settings()
     if settings.backend.api_key.get_secret_value():
         return f"as before, with API key {settings.backend.api_key.get_secret_value()}"
-    made = make_workspace(settings.backend, OWNER)
+    made = new_workspace(settings, OWNER)
     remember_credentials(demo, made.api_key, made.auth_token.get_secret_value())
     return f"{made.workspace_id}, with API key {made.api_key}"
 
 
 def introduce(demo: DemoEnvironment) -> str:
     """Tells the backend where to ask who may see what; the address."""
-    from app.client.client import BackendClient  # noqa: PLC0415 - as above
+    from app.bootstrap.outside import backend_client  # noqa: PLC0415 - as above
     from app.registration import register  # noqa: PLC0415 - as above
 
     settings = demo.settings()
     tokens = settings.provider.auth_tokens
     url = demo.service_url + settings.provider.path
-    with BackendClient(settings.backend) as client:
+    with backend_client(settings) as client:
         return register(client, url, tokens[0].get_secret_value(), tokens).after.url

@@ -150,12 +150,12 @@ def _outcome(run: dict[str, Any]) -> str:
 
 
 def _ask(demo: DemoEnvironment) -> "list[Answered]":
-    from app.client.client import BackendClient  # noqa: PLC0415 - it takes long to load; the servers start meanwhile
+    from app.bootstrap.outside import backend_client  # noqa: PLC0415 - it takes long to load; the servers start meanwhile
     from app.demo.questions import ask_all  # noqa: PLC0415 - as above
 
     settings = demo.settings()
     headers = {"Authorization": f"Bearer {demo.token_file.read_text('utf-8').strip()}"}
-    with BackendClient(settings.backend) as client:
+    with backend_client(settings) as client:
         return list(ask_all(CASES, client, f"{demo.service_url}/permissions/explain", headers))
 
 

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 import requests
 from requests.adapters import BaseAdapter
 
-from app.bootstrap import has_credentials
+from app.bootstrap.outside import impatient_client
+from app.bootstrap.requirements import has_credentials
 from app.client.client import BackendClient
 from app.client.errors import BackendRefused, ClientError, CredentialsRefused, OperationMissing
-from app.client.retry import RetryPolicy
 from app.clock import Clock
 from app.contract.organizations import AddOrganizationsRequest, GetOrganizationsRequest
 from app.doctor.finding import Finding, Findings, State, ok, problem, warning
@@ -68,8 +68,8 @@ def look_at_backend(settings: Settings, *, clock: Clock, transport: BaseAdapter 
         )
         return
     keeper = _AnswerKeeper(clock, transport)
-    patient = settings.backend.model_copy(update={"timeout": min(settings.backend.timeout, _PATIENCE)})
-    with BackendClient(patient, transport=keeper, clock=clock, policy=RetryPolicy(repeats=0, max_waiting=0)) as client:
+    timeout = min(settings.backend.timeout, _PATIENCE)
+    with impatient_client(settings, timeout=timeout, clock=clock, transport=keeper) as client:
         reached = _look_at_answers(client, keeper, settings.backend.base_url)
         yield reached
         if reached.state is not State.OK:

@@ -8,11 +8,13 @@ from requests.adapters import BaseAdapter
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.bootstrap import NO_SOURCES, STORE_MIGRATIONS, look_for_concerns
+from app.bootstrap.application import look_for_concerns
+from app.bootstrap.databases import STORE_MIGRATIONS
+from app.bootstrap.outside import configured_sources, notification_channels
+from app.bootstrap.requirements import NO_SOURCES
 from app.clock import Clock
 from app.configuration.loading import Configuration
 from app.database.engine import reading
-from app.directory.configured import sources_from_settings
 from app.doctor.backend import look_at_backend
 from app.doctor.channels import try_channels
 from app.doctor.database import kept_records, look_at_directory, look_at_runs, look_at_schema, open_database, unusable
@@ -20,7 +22,6 @@ from app.doctor.finding import Findings, State, problem
 from app.doctor.settings_check import look_at_settings
 from app.doctor.sources import look_at_sources
 from app.model.contents import SourceState
-from app.notify.configured import channels_from_settings
 from app.settings import Settings
 
 
@@ -53,14 +54,14 @@ def run_checks(
         finally:
             engine.dispose()
     if settings.directory.sources:
-        yield from look_at_sources(sources_from_settings(settings.directory), kept, settings.directory.guard)
+        yield from look_at_sources(configured_sources(settings, spool=False), kept, settings.directory.guard)
     else:
         wrong, _, advice = NO_SOURCES.partition(": ")
         yield problem("directory", f"{wrong}: nobody would be let in", advice)
     yield from look_at_backend(settings, clock=clock, transport=transport)
     if notify:
         numbers = random or SystemRandom()
-        channels = channels_from_settings(settings.notifications, clock=clock)
+        channels = notification_channels(settings, clock=clock)
         yield from try_channels(channels, clock=clock, new_id=lambda: f"msg_{numbers.getrandbits(96):024x}")
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from app.bootstrap.databases import open_to_look
 from app.clock import from_epoch_ms, utc_now
 from app.configuration.showing import without_password
 from app.database import trouble
-from app.database.engine import DatabaseUrlError, DriverMissingError, is_sqlite, open_engine, parse_url, reading
+from app.database.engine import DatabaseUrlError, DriverMissingError, is_sqlite, parse_url, reading
 from app.database.migrations import Migrations, SchemaNewerError, is_new, pending
 from app.database.programs import ForeignDatabaseError
 from app.doctor.finding import Finding, Findings, State, ok, problem, warning
@@ -38,7 +39,7 @@ def open_database(url: str) -> tuple[Engine | None, Finding]:
         if found is not None and (found.state is State.PROBLEM or not Path(str(parsed.database)).exists()):
             return None, found
     try:
-        engine = open_engine(url, pool_size=1)
+        engine = open_to_look(url)
         began = time.monotonic()
         with reading(engine) as connection:
             connection.execute(text("SELECT 1"))

@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from app.bootstrap import SHORTEST_TOKEN, has_credentials, short_tokens
+from app.bootstrap.requirements import SHORTEST_TOKEN, has_credentials, short_tokens
 from app.configuration.loading import Configuration
 from app.doctor.finding import Findings, ok, problem, warning
 from app.settings import Settings

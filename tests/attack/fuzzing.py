@@ -33,7 +33,8 @@ from app.admin.settings import AdminSettings
 from app.backend.app import create_backend
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
-from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.bootstrap.service import service_app
 from app.contract.operations import by_name
 from app.database.engine import open_engine, writing
 from app.database.migrations import upgrade
@@ -41,7 +42,6 @@ from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Refresh
 from app.provider.settings import ProviderSettings
 from app.settings import Settings
-from app.web import create_app
 
 SLOWEST = 10.0
 """Seconds after which an answer counts as a hang, on the most crowded machine."""
@@ -112,7 +112,7 @@ def service(folder: Path) -> Target:
         reading.finish()
     # With one token for both doors a case need not know which one it stands at.
     token = SecretStr("let-me-in")
-    app = create_app(
+    app = service_app(
         Settings(provider=ProviderSettings(auth_tokens=(token,)), admin=AdminSettings(tokens=[token])),
         engine,
         clock=clock,

@@ -9,7 +9,7 @@ from sqlalchemy import select, text
 
 import app.backend
 from app.backend.schema import METADATA, NOTIFICATION
-from app.bootstrap import BACKEND_MIGRATIONS
+from app.bootstrap.databases import BACKEND_MIGRATIONS
 from app.database.engine import open_engine, writing
 from app.database.migrations import upgrade
 

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from sqlalchemy import make_url
 
-from app.bootstrap import STORE_MIGRATIONS
+from app.bootstrap.databases import STORE_MIGRATIONS
 from app.database.engine import open_engine
 from app.database.migrations import upgrade
 from tests.sources.conftest import FileWorld, People, any_file_world, ended, people

@@ -7,13 +7,13 @@ from typing import Any
 
 from flask.testing import FlaskClient
 
+from app.bootstrap.service import service_app
 from app.clock import utc_now
 from app.database.engine import open_engine
 from app.directory.configured import sources_from_settings
 from app.runs.reading import refresh
 from app.settings import Settings
 from app.store.schema import METADATA
-from app.web import create_app
 from tests.bench.company import Company
 from tests.bench.databases import databases
 
@@ -51,7 +51,7 @@ def bench_pushes(folder: Path, *, scale: float, postgres: str | None = None) -> 
             METADATA.create_all(engine)
             report = refresh(engine, sources_from_settings(settings.directory), clock=utc_now)
             assert not report.all_failed, report.sources
-            client = create_app(settings, engine, clock=utc_now, new_id=lambda: "bench").test_client()
+            client = service_app(settings, engine, clock=utc_now, new_id=lambda: "bench").test_client()
             told = f"Pushes beside {report.sources[0].records:,} records, {engine.dialect.name}"
             seconds = [_until_answered(client, company, number) for number in range(60)]
             p95 = statistics.quantiles(seconds, n=20)[-1]

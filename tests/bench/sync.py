@@ -22,7 +22,8 @@ import requests
 from requests.adapters import HTTPAdapter
 from sqlalchemy import text
 
-from app.bootstrap import Application, open_store
+from app.bootstrap.application import Application
+from app.bootstrap.databases import open_store
 from app.client.client import BackendClient
 from app.clock import utc_now
 from app.contract.operations import OPERATIONS

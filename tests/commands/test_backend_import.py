@@ -6,7 +6,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import select
 
 from app.backend.schema import ACTIVITY, API_KEY, JUDGMENT, WORKSPACE
-from app.bootstrap import BACKEND_MIGRATIONS
+from app.bootstrap.databases import BACKEND_MIGRATIONS
 from app.cli import usher
 from app.database.engine import open_engine, writing
 from app.database.migrations import upgrade

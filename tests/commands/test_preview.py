@@ -30,8 +30,7 @@ def directory(monkeypatch: pytest.MonkeyPatch) -> ObjectDirectory:
     def sources(*_: object, **__: object) -> list[GuardedSource]:
         return [GuardedSource(MappedSource("ad", directory, rules_of(RULES)), timeout=30)]
 
-    for place in ("app.directory.configured", "app.bootstrap"):
-        monkeypatch.setattr(f"{place}.sources_from_settings", sources)
+    monkeypatch.setattr("app.bootstrap.outside.sources_from_settings", sources)
     return directory
 
 

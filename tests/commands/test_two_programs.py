@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.database.engine import open_engine
 from app.database.migrations import Migrations, upgrade
 from tests.commands.conftest import Usher

@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy import event
 
-from app.bootstrap import STORE_MIGRATIONS
+from app.bootstrap.databases import STORE_MIGRATIONS
 from app.database.engine import open_engine
 from app.database.migrations import upgrade
 from app.runs.lifecycle import RunStatus

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.bootstrap import STORE_MIGRATIONS
+from app.bootstrap.databases import STORE_MIGRATIONS
+from app.bootstrap.service import service_app
 from app.database.engine import open_engine
 from app.database.migrations import upgrade
 from app.runs.reading import refresh
 from app.settings import Settings
-from app.web import create_app
 from tests.conftest import POSTGRES
 from tests.crashes.sessions import end_sessions
 from tests.worlds.company import HOME, Company
@@ -48,7 +48,7 @@ def test_answers_are_right_or_refused_while_sessions_end(postgres: str) -> None:
     refresh(engine, [company], clock=lambda: NOW)
     settings = Settings.model_validate({"database_url": postgres, "provider": {"allow_anonymous": True}})
     ids = count()
-    app = create_app(settings, engine, clock=lambda: NOW, new_id=lambda: f"r{next(ids)}")
+    app = service_app(settings, engine, clock=lambda: NOW, new_id=lambda: f"r{next(ids)}")
     body = questions(company)
     right = app.test_client().post("/permissions/check", json=body).get_json()["data"]
     assert {one["hasAccess"] for one in right} == {True, False}

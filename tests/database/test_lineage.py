@@ -10,7 +10,7 @@ from alembic.autogenerate import compare_metadata
 from sqlalchemy import Engine, MetaData, inspect, text
 
 from app.backend.schema import METADATA as BACKEND
-from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.database.engine import open_engine, writing
 from app.database.lineage import SchemaUnknownError
 from app.database.migrations import Migrations, pending, upgrade

@@ -13,7 +13,7 @@ from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, 
 
 import app
 from app.backend.schema import METADATA as BACKEND
-from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.database.engine import open_engine, writing
 from app.database.migrations import Migrations, SchemaNewerError, pending, upgrade
 from app.database.programs import ForeignDatabaseError

@@ -19,7 +19,8 @@ from werkzeug.serving import make_server
 from app.backend.app import create_backend
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
-from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.bootstrap.service import service_app
 from app.clock import utc_now
 from app.configuration.loading import Configuration
 from app.contract.operations import by_name
@@ -31,7 +32,6 @@ from app.doctor.finding import Finding
 from app.runs.lifecycle import RunRequest, Runs, RunStatus
 from app.runs.reading import refresh
 from app.settings import Settings, load_settings
-from app.web import create_app
 from tests.wsgi import WsgiAdapter
 
 PEOPLE = "".join(
@@ -140,7 +140,7 @@ def installation(tmp_path: Path, databases: Path) -> Iterator[Installation]:
     runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=utc_now())
     runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING)
     runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=utc_now())
-    server = make_server("127.0.0.1", 0, create_app(settings, engine, clock=utc_now, new_id=lambda: "id"))
+    server = make_server("127.0.0.1", 0, service_app(settings, engine, clock=utc_now, new_id=lambda: "id"))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     found.service_url = f"http://127.0.0.1:{server.server_port}/permissions/check"

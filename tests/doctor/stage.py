@@ -28,7 +28,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from app.backend.app import create_backend
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
-from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.bootstrap.service import service_app
 from app.clock import utc_now
 from app.contract.operations import by_name
 from app.database.engine import open_engine
@@ -37,7 +38,6 @@ from app.directory.configured import sources_from_settings
 from app.runs.lifecycle import RunRequest, Runs, RunStatus
 from app.runs.reading import refresh
 from app.settings import load_settings
-from app.web import create_app
 from tests.outbound.servers import Answering, Authority, web_server
 
 ASK, RULE = "ask-me-for-tests", "rule-me-for-tests"
@@ -294,7 +294,7 @@ def _service(folder: Path, token: str) -> Iterator[str]:
         runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=utc_now())
         # Whoever closes it last puts all into the one file, which is copied for each fault.
         engine.dispose()
-    with served(create_app(settings, engine, clock=utc_now, new_id=lambda: "id")) as url:
+    with served(service_app(settings, engine, clock=utc_now, new_id=lambda: "id")) as url:
         yield url
     engine.dispose()
 

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
-from app.bootstrap import STORE_MIGRATIONS
+from app.bootstrap.databases import STORE_MIGRATIONS
 from app.database.engine import open_engine, writing
 from app.database.migrations import upgrade
 from app.database.trouble import outage_in_words

@@ -26,7 +26,7 @@ from sqlalchemy import text
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Request, Response
 
-from app.bootstrap import STORE_MIGRATIONS
+from app.bootstrap.databases import STORE_MIGRATIONS
 from app.contract.operations import by_path
 from app.database.engine import open_engine, reading
 from app.database.migrations import upgrade

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, select
 from app.backend.app import create_backend
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
-from app.bootstrap import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.contract.operations import by_name
 from app.database.engine import open_engine, reading
 from app.database.migrations import upgrade

@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 from sqlalchemy import Engine
 
 from app.access.records import Record
+from app.bootstrap.service import service_app
 from app.database.engine import open_engine, reading
 from app.directory.casting import object_from_record, record_from_object
 from app.model.contents import export_records
@@ -17,7 +18,6 @@ from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Refresh
 from app.settings import Settings
 from app.store.schema import METADATA
-from app.web import create_app
 from tests.tables import make_tables
 
 PUSH = "push-" + "p" * 20
@@ -125,7 +125,7 @@ def service(database_url: str) -> Iterator[Service]:
             "admin": {"tokens": ["admin-" + "x" * 20]},
         }
     )
-    app = create_app(settings, engine, clock=clock, new_id=lambda: "id")
+    app = service_app(settings, engine, clock=clock, new_id=lambda: "id")
     yield Service(app.test_client(), engine, clock)
     engine.dispose()
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.bootstrap import short_tokens
+from app.bootstrap.requirements import short_tokens
 from app.database.engine import reading
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings, GuardSettings

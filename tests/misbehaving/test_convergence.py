@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from app.bootstrap import STORE_MIGRATIONS
+from app.bootstrap.databases import STORE_MIGRATIONS
 from app.database.engine import open_engine
 from app.database.migrations import upgrade
 from app.directory.configured import sources_from_settings

@@ -14,7 +14,7 @@ import structlog
 from sqlalchemy import Engine, text
 
 from app.access.records import User
-from app.bootstrap import look_for_concerns
+from app.bootstrap.application import look_for_concerns
 from app.database.engine import open_engine
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
 from app.ledger.ledger import open_ledger

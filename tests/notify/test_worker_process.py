@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook as Receiving
 
-from app.bootstrap import STORE_MIGRATIONS
+from app.bootstrap.databases import STORE_MIGRATIONS
 from app.database.engine import open_engine, writing
 from app.database.migrations import upgrade
 from app.runs.workers import WorkerState, beat

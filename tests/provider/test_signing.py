@@ -15,7 +15,8 @@ from sqlalchemy import insert
 from werkzeug.serving import make_server
 
 from app.backend.tokens.jwt import canonical_json
-from app.bootstrap import STORE_MIGRATIONS
+from app.bootstrap.databases import STORE_MIGRATIONS
+from app.bootstrap.service import service_app
 from app.client.errors import OperationMissing
 from app.client.settings import BackendSettings
 from app.contract import limits
@@ -27,7 +28,6 @@ from app.provider.settings import ProviderSettings
 from app.provider.signing import PAUSE, BackendSigner
 from app.settings import Settings
 from app.store import access_tables as tables
-from app.web import create_app
 from tests.backend.conftest import Caller, World
 from tests.worlds.clock import SimulatedTime
 
@@ -70,7 +70,7 @@ def service(tmp_path: Path, url: str, tenant: Caller, **provider: Any) -> Iterat
             auth_token=SecretStr(tenant.headers["x-service-auth-token"]),
         ),
     )
-    yield create_app(settings, engine, clock=lambda: datetime.now(UTC), new_id=lambda: "made").test_client()
+    yield service_app(settings, engine, clock=lambda: datetime.now(UTC), new_id=lambda: "made").test_client()
     engine.dispose()
 
 

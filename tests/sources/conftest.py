@@ -15,13 +15,13 @@ import structlog
 from flask.testing import FlaskClient
 from pydantic import SecretStr
 
+from app.bootstrap.service import service_app
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
 from app.plan.settings import LimitSettings
 from app.provider.settings import ProviderSettings
 from app.runs.lifecycle import Run
 from app.settings import Settings
-from app.web import create_app
 from tests.faults.world import FaultyWorld, memory_folder
 from tests.worlds.company import Company
 
@@ -51,7 +51,7 @@ class FileWorld(FaultyWorld):
         settings = Settings(
             provider=ProviderSettings(auth_tokens=(SecretStr("ask"),), decision_ttl=0), directory=self.directory
         )
-        return create_app(settings, self.engine, clock=self.time, new_id=lambda: "id").test_client()
+        return service_app(settings, self.engine, clock=self.time, new_id=lambda: "id").test_client()
 
     def may(self, user: str, document: str = "handbook") -> bool:
         """What the service answers."""

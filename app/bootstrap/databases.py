@@ -1,0 +1,126 @@
+"""The databases of an installation: opened, brought up to date, or looked at as they are."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+import app.backend
+import app.store
+from app.bootstrap.requirements import SetUpError
+from app.database.engine import DatabaseUrlError, is_sqlite, open_engine, parse_url, reading
+from app.database.migrations import Migrations, SchemaNewerError, is_new, pending, upgrade
+from app.database.programs import SELF_HOSTED_BACKEND, USHER, ForeignDatabaseError
+from app.model.contents import SourceState, source_states
+from app.settings import Settings
+
+STORE_MIGRATIONS = Migrations(USHER, Path(app.store.__file__).parent / "migrations", once_left_out=("deleted_item",))
+BACKEND_MIGRATIONS = Migrations(SELF_HOSTED_BACKEND, Path(app.backend.__file__).parent / "migrations")
+
+
+def open_store(settings: Settings) -> Engine:
+    """Usher's own database, with the schema of this version. Raises ``SetUpError``."""
+    engine = open_engine(settings.database_url, pool_size=settings.server.threads + 2)
+    bring_up_to_date(engine, STORE_MIGRATIONS, "usher db upgrade")
+    return engine
+
+
+def open_store_for_service(settings: Settings) -> Engine:
+    """Usher's own database for one process of the service, whose schema was looked at before."""
+    return open_engine(settings.database_url, pool_size=settings.server.threads + 3, mapped=True)
+
+
+def open_backend_store(settings: Settings, *, has_to_exist: bool = False) -> Engine:
+    """The self-hosted backend's database, with the schema of this version. Raises ``SetUpError``.
+
+    ``has_to_exist``: for a command that has nothing to do in a new one.
+    """
+    url = settings.self_hosted_backend.database_url
+    parsed = parse_url(url)
+    if has_to_exist and parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).exists():
+        raise SetUpError(
+            f"there is no database {parsed.database} (self_hosted_backend.database_url): is this the right folder?"
+        )
+    engine = open_engine(url)
+    bring_up_to_date(engine, BACKEND_MIGRATIONS, "usher backend upgrade")
+    return engine
+
+
+def upgrade_store(settings: Settings) -> bool:
+    """Brings Usher's own database to the schema of this version; whether that changed anything."""
+    return _upgrade(settings.database_url, STORE_MIGRATIONS)
+
+
+def upgrade_backend_store(settings: Settings) -> bool:
+    """Brings the self-hosted backend's database to the schema of this version; whether that changed anything."""
+    return _upgrade(settings.self_hosted_backend.database_url, BACKEND_MIGRATIONS)
+
+
+def _upgrade(url: str, migrations: Migrations) -> bool:
+    engine = open_engine(url)
+    try:
+        return upgrade(engine, migrations)
+    finally:
+        engine.dispose()
+
+
+def open_to_look(url: str) -> Engine:
+    """A database for somebody who looks once, whatever its schema is."""
+    return open_engine(url, pool_size=1)
+
+
+def known_sources(settings: Settings) -> Mapping[str, SourceState]:
+    """What is in force of each source, by name, as far as the database can tell without being changed."""
+    with store_as_it_is(settings) as engine:
+        if engine is None:
+            return {}
+        try:
+            with reading(engine) as connection:
+                return {state.name: state for state in source_states(connection, by_kind=True)}
+        except (SQLAlchemyError, OSError):
+            return {}
+
+
+@contextmanager
+def store_as_it_is(settings: Settings) -> Iterator[Engine | None]:
+    """Usher's own database for somebody who changes nothing; None: it is not there, away, or of another version."""
+    engine, usable = None, False
+    with suppress(DatabaseUrlError):
+        url = parse_url(settings.database_url)
+        if url.get_backend_name() != "sqlite" or Path(str(url.database)).exists():
+            engine = open_to_look(settings.database_url)
+    if engine is None:
+        yield None
+        return
+    try:
+        with suppress(SQLAlchemyError, SchemaNewerError, ForeignDatabaseError, OSError):
+            usable = not pending(engine, STORE_MIGRATIONS)
+        yield engine if usable else None
+    finally:
+        engine.dispose()
+
+
+def bring_up_to_date(engine: Engine, migrations: Migrations, command: str) -> None:
+    """Upgrades a SQLite database; refuses a PostgreSQL one that is behind, because others may be using it.
+
+    Raises ``SetUpError``, and what ``upgrade`` does.
+    """
+    if is_sqlite(engine):
+        upgrade(engine, migrations)
+    elif pending(engine, migrations):
+        new = is_new(engine)
+        engine.dispose()
+        if new:
+            raise SetUpError(f"the database is empty: run {command}, which makes its tables")
+        raise SetUpError(f"the database's schema is older than this version: stop everything and run {command}")
+
+
+def database_place(url: str) -> str:
+    """Where a database is, without any password; a SQLite file by its whole path: a relative one depends on where one
+    stands."""
+    parsed = parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return str(Path(str(parsed.database)).resolve())
+    return parsed.render_as_string(hide_password=True)

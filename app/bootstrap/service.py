@@ -1,0 +1,97 @@
+"""The service, put together for one process.
+
+It is made in each process after the fork, so that no database connection is shared between processes.
+"""
+
+from collections.abc import Callable
+from random import Random, SystemRandom
+from threading import Event, Thread
+from time import sleep
+
+from flask import Flask
+from sqlalchemy import Engine
+
+from app.bootstrap.application import Application, expectations_of, look_for_concerns, watch_over
+from app.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service
+from app.bootstrap.outside import impatient_client
+from app.clock import Clock, utc_now
+from app.database.migrations import pending
+from app.edge.throttle import FailedCredentials
+from app.edge.tokens import TokenSet
+from app.ingest.blueprint import Ingest
+from app.ingest.targets import targets_from_settings
+from app.metrics import Metrics
+from app.numbers import DatabaseNumbers
+from app.provider.signing import BackendSigner, Sign
+from app.settings import Settings
+from app.web import ServiceParts, create_app, create_metrics_app
+
+_WATCH_EVERY = 30.0
+"""Seconds between two looks of a service; workers look more often."""
+
+
+def open_service(settings: Settings) -> Flask:
+    """The service with a database of its own, and the one who tells people what needs their attention: a worker that is
+    dead tells nobody."""
+    engine = open_store_for_service(settings)
+    watch = watch_over(settings, engine, clock=utc_now, stop=Event())
+    watch.every = _WATCH_EVERY
+    Thread(target=watch.run, name="watch", daemon=True).start()
+    return service_app(settings, engine, clock=utc_now, new_id=_random_id(SystemRandom()))
+
+
+def service_app(settings: Settings, engine: Engine, *, clock: Clock, new_id: Callable[[], str]) -> Flask:
+    """The service on this database; ``new_id`` makes the ids of requests."""
+    parts = Application(settings=settings, engine=engine, clock=clock, sleep=sleep, random=SystemRandom())
+    failures = FailedCredentials()
+    expected = expectations_of(settings)
+    return create_app(
+        settings,
+        ServiceParts(
+            engine=engine,
+            clock=clock,
+            new_id=new_id,
+            runs=parts.runs,
+            load_view=parts.view_loader(),
+            load_view_with_names=parts.view_loader(names=True),
+            sign=_signer(settings),
+            ingest=Ingest(engine, targets_from_settings(settings.directory, failures), clock),
+            is_behind=lambda: pending(engine, STORE_MIGRATIONS),
+            failures=failures,
+            admin_tokens=_admin_tokens(settings, failures),
+            metrics=Metrics(),
+            numbers=DatabaseNumbers(
+                engine,
+                clock,
+                look_for_concerns(settings),
+                due_after=expected.due_after,
+                worker_after=expected.worker_after.total_seconds() or DatabaseNumbers.WORKER_AFTER,
+            ),
+        ),
+    )
+
+
+def worker_metrics(settings: Settings) -> Flask:
+    """What a worker shows at ``metrics.worker_port``."""
+    return create_metrics_app(
+        Metrics(),
+        new_id=_random_id(SystemRandom()),
+        tokens=_admin_tokens(settings, FailedCredentials()) if settings.metrics.require_token else None,
+    )
+
+
+def _admin_tokens(settings: Settings, failures: FailedCredentials) -> TokenSet:
+    return TokenSet((token.get_secret_value() for token in settings.admin.tokens), failures)
+
+
+def _signer(settings: Settings) -> Sign | None:
+    """Who signs answers to browsers; None where none are given, none are to be signed, or nobody could be asked."""
+    provider = settings.provider
+    if not (provider.browser_origins and provider.signature_timeout and settings.backend.api_key.get_secret_value()):
+        return None
+    client = impatient_client(settings, timeout=provider.signature_timeout)
+    return BackendSigner(client.generate_signature, patience=provider.signature_timeout)
+
+
+def _random_id(random: Random) -> Callable[[], str]:
+    return lambda: f"{random.getrandbits(64):016x}"

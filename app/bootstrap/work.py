@@ -1,0 +1,69 @@
+"""The parts of a worker, around Usher's own database."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from threading import Event
+from typing import TYPE_CHECKING
+
+from app.bootstrap.application import Application, expectations_of, watch_over
+from app.metrics import Metrics
+from app.notify.watch import Watch
+from app.runs.heartbeat import Heartbeat
+from app.runs.polling import Poll, polls_of
+from app.worker import Timetable, Worker, scheduler_for, worker_name
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.background import BackgroundScheduler
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerParts:
+    """What works side by side in one worker; nothing of it has begun."""
+
+    worker: Worker
+    scheduler: "BackgroundScheduler"
+    heartbeat: Heartbeat
+    watch: Watch
+    polls: Sequence[Poll]
+    next_run: datetime | None
+    """When the schedule is next due."""
+
+
+def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
+    """A worker that counts its calls, until ``stop`` is set. Raises ``SetUpError`` and ``ScheduleError``."""
+    settings, clock, random = parts.settings, parts.clock, parts.random
+    engine = parts.sync_engine(stop=stop, observer=Metrics())
+    timetable = Timetable(
+        schedule=settings.sync.schedule,
+        verify_schedule=settings.sync.verify_schedule,
+        timezone=settings.sync.timezone,
+        jitter=settings.sync.jitter,
+        keep_runs=timedelta(days=settings.worker.keep_runs),
+    )
+    lock = parts.sync_lock()
+    return WorkerParts(
+        worker=Worker(
+            runs=parts.runs,
+            lock=lock,
+            execute=lambda run_id, lock, progress, stopped: engine.execute(
+                run_id, lock=lock, progress=progress, stop=stopped
+            ),
+            clock=clock,
+            stop=stop,
+            poll=settings.worker.poll,
+            push_delay=settings.sync.push_delay,
+        ),
+        scheduler=scheduler_for(timetable, parts.runs, clock=clock, random=random, stop=stop),
+        heartbeat=Heartbeat(
+            engine=parts.engine,
+            worker_id=f"{random.getrandbits(64):016x}",
+            name=worker_name(),
+            leads=lock.held,
+            clock=clock,
+            stop=stop,
+        ),
+        watch=watch_over(settings, parts.engine, clock=clock, stop=stop),
+        polls=polls_of(parts.engine, parts.sources(stop=stop), guard=settings.directory.guard, clock=clock, stop=stop),
+        next_run=expectations_of(settings).due_after(clock()),
+    )
