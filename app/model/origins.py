@@ -73,7 +73,9 @@ class RecordOrigin:
 
     def __str__(self) -> str:
         """In words: the source, the object, and the rule that made the record of it."""
-        where = [f"{self.object_set} {self.place}" if self.object_set else self.place]
+        # A query's rows are places that name it.
+        named = not self.object_set or self.place.startswith(f"{self.object_set}, ")
+        where = [self.place if named else f"{self.object_set} {self.place}"]
         if self.object_id and self.object_id != self.place:
             where.append(f"id {self.object_id}")
         if self.rule:

@@ -125,6 +125,91 @@ def test_of_two_records_of_one_key_the_last_counts(service: Service) -> None:
     assert [one["title"] for one in service.records() if one["kind"] == "document"] == ["new"]
 
 
+def folder(folder_id: str, parent: str | None = None) -> dict[str, object]:
+    identity = {"kind": "folder", "organizationId": "acme", "folderId": folder_id}
+    return identity | {"folderName": folder_id, "parentFolderId": parent}
+
+
+def of_alias(record: dict[str, object], alias: str) -> dict[str, object]:
+    return {name: value for name, value in record.items() if name != "userId"} | {"userAlias": alias}
+
+
+def group_member(group_id: str, **who: object) -> dict[str, object]:
+    return {"kind": "groupMember", "organizationId": "acme", "organizationUserGroupId": group_id, **who}
+
+
+NOWHERE, OUT = "which is nowhere in the directory", "which is left out itself"
+LEFT_OUT: list[tuple[dict[str, object], str]] = [
+    (document("d1"), ""),
+    (document("d2"), "is replaced by upsert[2], which has the same key"),
+    (document("d2", title="new"), ""),
+    (grant("d1", "ann"), ""),
+    (grant("d1", "who"), f"refers to the user 'who' (userId), {NOWHERE}"),
+    (grant("d9", "ann"), f"refers to the document 'd9' (documentId), {NOWHERE}"),
+    (document("d3", folderId="f0"), f"refers to the folder 'f0' (folderId), {NOWHERE}"),
+    (grant("d3", "ann"), f"refers to the document 'd3' (documentId), {OUT}"),
+    (folder("f1", "f0"), f"refers to the folder 'f0' (parentFolderId), {NOWHERE}"),
+    (folder("f2", "f1"), f"refers to the folder 'f1' (parentFolderId), {OUT}"),
+    (document("d4", folderId="f2"), f"refers to the folder 'f2' (folderId), {OUT}"),
+    (folder("c1", "c2"), "is in a cycle of folders"),
+    (folder("c2", "c1"), "is in a cycle of folders"),
+    (folder("c3", "c1"), f"refers to the folder 'c1' (parentFolderId), {OUT}"),
+    (group_member("g", userId="ann"), f"refers to the group 'g' (organizationUserGroupId), {NOWHERE}"),
+    (group_member("h", memberGroupId="g"), f"refers to the group 'g' (memberGroupId), {NOWHERE}"),
+    (membership("ann", "else"), f"refers to the organization 'else' (organizationId), {NOWHERE}"),
+    (grant("d1", "ann", "else"), f"refers to the document 'd1' (documentId), {NOWHERE}"),
+    (user("bob") | {"name": "B"}, "belongs to the source 'hr', which gives it at push 1, upsert[3]"),
+]
+LEFT_OUT_WITH_ALIASES: list[tuple[dict[str, object], str]] = [
+    (of_alias(grant("d2", ""), "ANN@acme.example"), "is replaced by upsert[20], which has the same key"),
+    (of_alias(grant("d2", ""), "ann@acme.example"), ""),
+    (of_alias(grant("d1", ""), "Who"), "refers to the user 'who' (userAlias), an alias that nobody has"),
+    (of_alias(grant("d1", ""), "both"), "refers to the user 'both' (userAlias), an alias of several: 'bob', 'cyd'"),
+    (of_alias(grant("d9", ""), "ann@acme.example"), f"refers to the document 'd9' (documentId), {NOWHERE}"),
+    (of_alias(grant("d3", ""), "ann@acme.example"), f"refers to the document 'd3' (documentId), {OUT}"),
+    (of_alias(membership(""), "ann@acme.example"), "belongs to the source 'hr', which gives it at push 1, upsert[4]"),
+    (
+        of_alias(membership("", "else"), "ann@acme.example"),
+        f"refers to the organization 'else' (organizationId), {NOWHERE}",
+    ),
+    (group_member("h", userAlias="Who"), "refers to the user 'who' (userAlias), an alias that nobody has"),
+    ({"kind": "fill", "userAlias": "ann@acme.example", "initial": "A"}, ""),
+    (
+        {"kind": "fill", "userAlias": "both", "initial": "A"},
+        "refers to the user 'both' (userAlias), an alias of several: 'bob', 'cyd'",
+    ),
+    (
+        {"kind": "fill", "userAlias": "who", "initial": "A"},
+        "refers to the user 'who' (userAlias), an alias that nobody has",
+    ),
+    ({"kind": "fill", "userId": "who", "initial": "A"}, f"refers to the user 'who' (userId), {NOWHERE}"),
+]
+"""What is pushed, and what is said of it when it does not count."""
+
+
+@pytest.mark.parametrize("items", [LEFT_OUT, LEFT_OUT + LEFT_OUT_WITH_ALIASES], ids=["by key", "with aliases"])
+def test_each_item_that_does_not_count_is_told_with_its_reason(
+    service: Service, items: list[tuple[dict[str, object], str]]
+) -> None:
+    people = [organization(), user("ann"), user("cyd"), user("bob"), membership("ann")]
+    if items != LEFT_OUT:
+        aliases = {"ann": ["ann@acme.example"], "bob": ["both"], "cyd": ["both"]}
+        people = [
+            one | {"aliases": aliases.get(str(one["userId"]))} if one["kind"] == "user" else one for one in people
+        ]
+    group = {"kind": "group", "organizationId": "acme", "organizationUserGroupId": "h", "groupName": "H"}
+    service.pushed(1, upsert=[*people, group], source="hr", token=HR)
+    for sequence in (1, 2):
+        # What changes nothing is told of as well.
+        answer = service.pushed(sequence, upsert=[one for one, _ in items])
+        told = {one["index"]: one["reason"] for one in answer["leftOut"]}
+        said = {index: reason for index, (_, reason) in enumerate(items) if reason}
+        assert {index: reason.partition(" ")[2] for index, reason in told.items() if index not in said} == {}
+        assert [
+            (index, told.get(index)) for index, reason in said.items() if not told.get(index, "").endswith(reason)
+        ] == []
+
+
 def test_counts_tell_what_became_of_each_item(service: Service) -> None:
     service.pushed(1, upsert=[*PEOPLE, document("d1"), document("d2")])
     answer = service.pushed(

@@ -153,6 +153,7 @@ def _missing(connection: Connection, scope: Scope, tables: ScratchTables, row: R
         if _is_given(connection, reference, values):
             return f"{named}, which is left out itself"
         return f"{named}, which is nowhere in the directory"
+    # A folder whose way up ends at one that is left out further up; anything else has a reference that does not stand.
     return "lies below a folder that is left out"
 
 
