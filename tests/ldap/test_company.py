@@ -15,13 +15,13 @@ import requests
 import yaml
 from click.testing import CliRunner
 
+from app.bootstrap.outside import new_workspace
 from app.cli import usher
 from app.client.client import BackendClient
 from app.client.settings import BackendSettings
 from app.contract.documents import Document, GetDocumentsRequest
 from app.contract.users import GetUsersRequest, User
-from app.settings import load_settings
-from app.workspace import make_workspace
+from app.settings import Settings, load_settings
 from tests.conftest import POSTGRES, empty_postgres_database
 from tests.directory.databases import MYSQL, Database, opened
 from tests.e2e.conftest import HOST, Usher, free_port, serving, wait_for
@@ -253,7 +253,7 @@ def company(
         hr.run(*STAFF)
         backend_url = f"http://{HOST}:{backend_port}"
         serving(serves, backend_url)
-        made = make_workspace(BackendSettings(base_url=backend_url), "owner@acme.example")
+        made = new_workspace(Settings(backend=BackendSettings(base_url=backend_url)), "owner@acme.example")
         secrets = SECRETS | {
             "app_db": app.read_url.set(username=role).render_as_string(hide_password=False),
             "hr_db": hr.read_url.render_as_string(hide_password=False),
