@@ -73,7 +73,7 @@ def plural(kind: str) -> str:
 
 def _reader(kind: RecordKind) -> Callable[[Fields], Record]:
     """What takes a record of the kind out of an object, field by field; an error tells of the first wrong one."""
-    names: dict[str, object] = {"record": kind.record, "take_further": take_further, "take_one_of": take_one_of}
+    names: dict[str, object] = {"take_further": take_further, "take_one_of": take_one_of}
     lines = ["def read(fields):"]
     for field in kind.fields:
         group = next((group for group in kind.alternatives if field in group), (field,))
@@ -87,11 +87,9 @@ def _reader(kind: RecordKind) -> Callable[[Fields], Record]:
         if field.default:
             names[f"default_{taken}"] = field.default
             lines.append(f"    if {taken} is None: {taken} = default_{taken}")
-    arguments = [f"{field.attribute}={field.attribute}" for field in kind.fields]
-    if kind.carries:
-        arguments.append("further=take_further(fields)")
-    lines.append(f"    return record({', '.join(arguments)})")
-    reader: Callable[[Fields], Record] = compiled("read", lines, names, of=kind.name)
+    made, needed = kind.making({field.attribute: field.attribute for field in kind.fields} | {"further": "take_further(fields)"})
+    lines += [f"    {line}" for line in made]
+    reader: Callable[[Fields], Record] = compiled("read", lines, {**names, **needed}, of=kind.name)
     return reader
 
 
@@ -134,6 +132,16 @@ def _no_kind(given: object, fields: Fields) -> str:
     near = resembling(given, _READERS) if isinstance(given, str) else None
     hint = f"; did you mean {near}?" if near else ""
     return f"{quoted(given)} is not one of {', '.join(_READERS)}{hint}"
+
+
+def are_plain_names(kind: str, names: Sequence[str]) -> bool:
+    """Whether nothing has to be said of these fields, whatever stands in them: each is the kind's own, or travels on, or
+    is a note."""
+    unknown = [name for name in names if name not in _KNOWN[kind]]
+    if "kind" in names or any(_misspelt(kind, name) for name in unknown):
+        return False
+    carries = KINDS[kind].carries
+    return all(_remark(kind, name) is None if carries else name.startswith(_NOTE) for name in unknown)
 
 
 def check_field_names(kind: str, names: Sequence[str]) -> None:

@@ -61,16 +61,16 @@ def take_id(fields: Fields, name: str) -> str:
     value = fields.pop(name, None)
     if value is None:
         raise MalformedRecordError(f"{name}: is missing")
-    return _checked_id(value, name)
+    return checked_id(value, name)
 
 
 def take_optional_id(fields: Fields, name: str) -> str | None:
     value = fields.pop(name, None)
-    return None if value is None else _checked_id(value, name)
+    return None if value is None else checked_id(value, name)
 
 
-def _checked_id(value: object, name: str) -> str:
-    text = _checked_text(value, name)
+def checked_id(value: object, name: str) -> str:
+    text = checked_text(value, name)
     if not text:
         raise MalformedRecordError(f"{name}: is empty")
     if len(text) * 4 > MAX_ID_BYTES and len(text.encode()) > MAX_ID_BYTES:
@@ -88,7 +88,7 @@ def take_one_of(fields: Fields, *names: str) -> list[str | None]:
             found.append(None)
         else:
             given += 1
-            found.append(_checked_alias(value, name) if name == USER_ALIAS else _checked_id(value, name))
+            found.append(checked_alias(value, name) if name == USER_ALIAS else checked_id(value, name))
     if given != 1:
         if len(names) == 2:
             wrong = "both are given" if given else "neither is given"
@@ -106,27 +106,27 @@ def take_aliases(fields: Fields, name: str) -> tuple[str, ...]:
         raise MalformedRecordError(f"{name}: must be a list of texts, but is {name_of_type(value)}")
     if len(value) > MAX_ALIASES:
         raise MalformedRecordError(f"{name}: are {len(value):,}; {MAX_ALIASES} are the most")
-    return tuple(dict.fromkeys(_checked_alias(alias, f"{name}[{number}]") for number, alias in enumerate(value)))
+    return tuple(dict.fromkeys(checked_alias(alias, f"{name}[{number}]") for number, alias in enumerate(value)))
 
 
-def _checked_alias(value: object, name: str) -> str:
+def checked_alias(value: object, name: str) -> str:
     """Case-folded, because addresses are typed in any case; what is longer that way has to fit as well."""
-    return _checked_id(_checked_id(value, name).casefold(), name)
+    return checked_id(checked_id(value, name).casefold(), name)
 
 
 def take_text(fields: Fields, name: str) -> str:
     value = fields.pop(name, None)
     if value is None:
         raise MalformedRecordError(f"{name}: is missing")
-    return _checked_text(value, name)
+    return checked_text(value, name)
 
 
 def take_optional_text(fields: Fields, name: str) -> str | None:
     value = fields.pop(name, None)
-    return None if value is None else _checked_text(value, name)
+    return None if value is None else checked_text(value, name)
 
 
-def _checked_text(value: object, name: str) -> str:
+def checked_text(value: object, name: str) -> str:
     if not isinstance(value, str):
         hint = "; put it in quotes" if isinstance(value, bool | int | float) else ""
         raise MalformedRecordError(f"{name}: must be text, but is {name_of_type(value)}{hint}")
@@ -149,26 +149,26 @@ def take_flag(fields: Fields, name: str) -> bool:
     return value
 
 
-_ACCESS_TYPES = {str(access_type): access_type for access_type in AccessType}
-_ACCESS_ROLES = {str(role): role for role in AccessRole}
+ACCESS_TYPES = {str(access_type): access_type for access_type in AccessType}
+ACCESS_ROLES = {str(role): role for role in AccessRole}
 
 
 def take_access_type(fields: Fields, name: str) -> AccessType | None:
     value = fields.pop(name, None)
     if value is None:
         return None
-    if not isinstance(value, str) or value not in _ACCESS_TYPES:
-        raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(_ACCESS_TYPES)}")
-    return _ACCESS_TYPES[value]
+    if not isinstance(value, str) or value not in ACCESS_TYPES:
+        raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(ACCESS_TYPES)}")
+    return ACCESS_TYPES[value]
 
 
 def take_access_role(fields: Fields, name: str) -> AccessRole | None:
     value = fields.pop(name, None)
     if value is None:
         return None
-    if not isinstance(value, str) or value not in _ACCESS_ROLES:
-        raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(_ACCESS_ROLES)}")
-    return _ACCESS_ROLES[value]
+    if not isinstance(value, str) or value not in ACCESS_ROLES:
+        raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(ACCESS_ROLES)}")
+    return ACCESS_ROLES[value]
 
 
 def take_context_value(fields: Fields, name: str) -> str:
@@ -179,7 +179,7 @@ def take_context_value(fields: Fields, name: str) -> str:
         return str(int(value)) if whole and abs(value) <= MAX_INTEGER else repr(value)
     if value is None:
         raise MalformedRecordError(f"{name}: is missing")
-    return _checked_id(value, name)
+    return checked_id(value, name)
 
 
 def take_time(fields: Fields, name: str) -> datetime | None:
@@ -203,11 +203,19 @@ def _time_from_text(text: str, name: str) -> datetime:
     if time.utcoffset() is None:
         raise MalformedRecordError(f"{name}: {quoted(text)} has no time zone; write 2030-12-31T18:00:00Z or +01:00")
     try:
-        time = time.astimezone(UTC)
+        return moment_of(time)
     except OverflowError:
         raise MalformedRecordError(f"{name}: {quoted(text)} is out of range") from None
+    except ValueError:
+        raise MalformedRecordError(f"{name}: {quoted(text)} lies before 1970") from None
+
+
+def moment_of(time: datetime) -> datetime:
+    """A time with a zone as records have it, in UTC and to the millisecond. Raises ``OverflowError`` where it cannot be
+    counted, ``ValueError`` before 1970."""
+    time = time.astimezone(UTC)
     if time < EPOCH:
-        raise MalformedRecordError(f"{name}: {quoted(text)} lies before 1970")
+        raise ValueError("before 1970")
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
@@ -215,17 +223,17 @@ def take_further(fields: Fields) -> Mapping[str, object]:
     if not fields:
         return NO_FURTHER_FIELDS
     for name, value in fields.items():
-        _checked_text(name, "field name")
-        _check_json(value, name, MAX_NESTING)
+        checked_text(name, "field name")
+        check_json(value, name, MAX_NESTING)
     return dict(fields)
 
 
-def _check_json(value: object, name: str, depth: int) -> None:
+def check_json(value: object, name: str, depth: int) -> None:
     """Only what every JSON writer can write travels on; documents in YAML can hold more than that."""
     if value is None or isinstance(value, bool):
         return
     if isinstance(value, str):
-        _checked_text(value, name)
+        checked_text(value, name)
     elif isinstance(value, int | float):
         if not abs(value) <= MAX_INTEGER:
             raise MalformedRecordError(f"{name}: the number has more than 63 bits")
@@ -233,13 +241,13 @@ def _check_json(value: object, name: str, depth: int) -> None:
         raise MalformedRecordError(f"{name}: is nested more than {MAX_NESTING} deep")
     elif isinstance(value, list):
         for inner in value:
-            _check_json(inner, name, depth - 1)
+            check_json(inner, name, depth - 1)
     elif isinstance(value, RepeatedKeys):
         raise MalformedRecordError(f"{name}.{value.repeated}: this key stands twice in one object")
     elif isinstance(value, dict):
         for key, inner in value.items():
-            _checked_text(key, f"{name}, a key in it")
-            _check_json(inner, f"{name}.{key}", depth - 1)
+            checked_text(key, f"{name}, a key in it")
+            check_json(inner, f"{name}.{key}", depth - 1)
     else:
         raise MalformedRecordError(f"{name}: {name_of_type(value)} cannot be sent as JSON")
 
