@@ -1,13 +1,13 @@
 """Casters: what makes records of many rows that have the same fields.
 
-Which fields there are, and what may stand in them, is settled once for all rows; what remains for each is to look at its
-values and to fill in the record. A caster makes the same record as ``record_from_object``, or none: whatever is odd about
-a row is left to that, which has the words for it.
+Which fields there are, and what may stand in them, is settled once for all rows; what remains for each is to look at
+its values and to fill in the record. A caster makes the same record as ``record_from_object``, or none: whatever is odd
+about a row is left to that, which has the words for it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.access.kinds import KINDS, RecordField, compiled
 from app.access.records import NO_FURTHER_FIELDS, Record, Sort
@@ -17,7 +17,6 @@ from app.directory.fields import (
     ACCESS_TYPES,
     MAX_ID_BYTES,
     MAX_NESTING,
-    Fields,
     check_json,
     checked_alias,
     checked_id,
@@ -58,15 +57,15 @@ def caster(
         values[field.attribute] = variables.get(field.name, f"absent_{field.attribute}")
         scope[f"absent_{field.attribute}"] = _ABSENT.get(field.sort, field.default)
         if field.name in variables:
-            lines += _LINES[field.sort](field, variables[field.name], convert.get(field.name, ""))
+            lines += _LINES[field.sort](_Given(variables[field.name], convert.get(field.name, ""), field))
             scope[f"known_{field.attribute}"] = {None: field.default, **_KNOWN.get(field.sort, {})}
     for group in described.alternatives:
         given = [f"({variables[field.name]} is not None)" for field in group if field.name in variables]
         lines.append(f"if {' + '.join(given) or 0} != 1: return None")
     others = {name: variables[name] for name in names if name not in described.field_names}
     for name, variable in others.items():
-        scope[f"name_{variable}"] = checked_text(name, "field name")
-        lines += _further(variable, convert.get(name, ""))
+        scope[f"name_{variable}"] = name
+        lines += _further(variable, convert.get(name, ""), travels=described.carries)
     lines += _together(others.values() if described.carries else (), null_travels=null_travels)
     making, needed = described.making(values)
     text = [
@@ -100,51 +99,78 @@ _ODD_TEXT = 'not {0}.isascii() or "\\0" in {0}'
 _ODD_ID = _ODD_TEXT + f" or not 0 < len({{0}}) <= {MAX_ID_BYTES // 4}"
 
 
-def _text(field: RecordField, value: str, convert: str, *, odd: str, check: str) -> list[str]:
-    there = "" if field.is_needed else f"{value} is not None and "
-    lines = [f"if {value}.__class__ is not str and {value} is not None: {value} = {convert}({value})"] if convert else []
-    return [*lines, f"if {there}({odd.format(value)}): {check}({value}, {field.name!r})"]
+class _Given(NamedTuple):
+    """A field of the kind's own that rows have."""
+
+    value: str
+    """The variable in which its value comes."""
+    convert: str
+    """The function that makes a text of it where it is none; empty: there is none."""
+    field: RecordField
+
+    @property
+    def converted(self) -> str:
+        """The value made a text, whatever it was."""
+        return f"{self.convert}({self.value})" if self.convert else self.value
+
+    def as_text(self) -> list[str]:
+        """Lines that make a text of what is neither that nor missing."""
+        no_text = f"{self.value}.__class__ is not str and {self.value} is not None"
+        return [f"if {no_text}: {self.value} = {self.converted}"] if self.convert else []
 
 
-def _alias(field: RecordField, value: str, convert: str) -> list[str]:
-    lines = [f"if {value}.__class__ is not str and {value} is not None: {value} = {convert}({value})"] if convert else []
-    folded = f"checked_alias({value}, {field.name!r}) if {_ODD_ID.format(value)} else {value}.lower()"
-    return [*lines, f"if {value} is not None: {value} = {folded}"]
+def _text(given: _Given, *, odd: str, check: str) -> list[str]:
+    there = "" if given.field.is_needed else f"{given.value} is not None and "
+    checked = f"{check}({given.value}, {given.field.name!r})"
+    return [*given.as_text(), f"if {there}({odd.format(given.value)}): {checked}"]
 
 
-def _context_value(field: RecordField, value: str, convert: str) -> list[str]:
-    given = f"{convert}({value})" if convert else value
-    taken = f"take_context_value({{'': {given}}}, '')"
-    return [f"if {value}.__class__ is not str or {_ODD_ID.format(value)}: {value} = {taken}"]
+def _alias(given: _Given) -> list[str]:
+    value = given.value
+    folded = f"checked_alias({value}, {given.field.name!r}) if {_ODD_ID.format(value)} else {value}.lower()"
+    return [*given.as_text(), f"if {value} is not None: {value} = {folded}"]
 
 
-def _flag(field: RecordField, value: str, convert: str) -> list[str]:
-    is_none = f"{value} is None"
-    lines = [f"if {value}.__class__ is not bool and not {is_none}: {value} = {convert}({value})"] if convert else []
-    return [*lines, f"if {is_none}: {value} = False", f"elif {value}.__class__ is not bool: return None"]
+def _context_value(given: _Given) -> list[str]:
+    odd = f"{given.value}.__class__ is not str or {_ODD_ID.format(given.value)}"
+    return [f"if {odd}: {given.value} = take_context_value({{'': {given.converted}}}, '')"]
 
 
-def _known(field: RecordField, value: str, convert: str) -> list[str]:
-    return [f"{value} = known_{field.attribute}[{value}]"]
-
-
-def _time(field: RecordField, value: str, convert: str) -> list[str]:
-    return [f"if {value} is not None: {value} = {convert}({value})" if convert else f"{value} = take_time({{'': {value}}}, '')"]
-
-
-def _aliases(field: RecordField, value: str, convert: str) -> list[str]:
-    given = f"{convert}({value})" if convert else value
-    return [f"{value} = take_aliases({{'': {given}}}, '') if {value} is not None else ()"]
-
-
-def _further(value: str, convert: str) -> list[str]:
-    plain = [f"{value} = {convert}({value})"] if convert else []
+def _flag(given: _Given) -> list[str]:
+    value = given.value
     return [
-        f"if {value}.__class__ is str:",
-        f" if {_ODD_TEXT.format(value)}: checked_text({value}, name_{value})",
-        f"elif {value} is not None and {value}.__class__ is not bool:",
-        *(f" {line}" for line in [*plain, f"check_json({value}, name_{value})"]),
+        f"if {value} is None: {value} = False",
+        f"elif {value}.__class__ is not bool:",
+        f" {value} = {given.converted}",
+        f" if {value}.__class__ is not bool: return None",
     ]
+
+
+def _known(given: _Given) -> list[str]:
+    return [f"{given.value} = known_{given.field.attribute}[{given.value}]"]
+
+
+def _time(given: _Given) -> list[str]:
+    taken = given.converted if given.convert else f"take_time({{'': {given.value}}}, '')"
+    return [f"if {given.value} is not None: {given.value} = {taken}"]
+
+
+def _aliases(given: _Given) -> list[str]:
+    taken = f"take_aliases({{'': {given.converted}}}, '')"
+    return [f"{given.value} = {taken} if {given.value} is not None else ()"]
+
+
+def _further(value: str, convert: str, *, travels: bool) -> list[str]:
+    """Lines for a field that is none of the kind's own, or for a note, which only has to be plain."""
+    no_text = f"{value}.__class__ is not str and {value} is not None"
+    lines = [f"if {no_text}: {value} = {convert}({value})"] if convert else []
+    if travels:
+        lines += [
+            f"if {value}.__class__ is str:",
+            f" if {_ODD_TEXT.format(value)}: checked_text({value}, name_{value})",
+            f"elif {value} is not None and {value}.__class__ is not bool: check_json({value}, name_{value})",
+        ]
+    return lines
 
 
 def _together(others: Iterable[str], *, null_travels: bool) -> list[str]:
@@ -155,7 +181,7 @@ def _together(others: Iterable[str], *, null_travels: bool) -> list[str]:
     return ["further = {}", *lines, "if not further: further = no_further"]
 
 
-_LINES: Mapping[Sort, Callable[[RecordField, str, str], list[str]]] = {
+_LINES: Mapping[Sort, Callable[[_Given], list[str]]] = {
     Sort.ID: partial(_text, odd=_ODD_ID, check="checked_id"),
     Sort.TEXT: partial(_text, odd=_ODD_TEXT, check="checked_text"),
     Sort.ALIAS: _alias,

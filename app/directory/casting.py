@@ -87,8 +87,9 @@ def _reader(kind: RecordKind) -> Callable[[Fields], Record]:
         if field.default:
             names[f"default_{taken}"] = field.default
             lines.append(f"    if {taken} is None: {taken} = default_{taken}")
-    made, needed = kind.making({field.attribute: field.attribute for field in kind.fields} | {"further": "take_further(fields)"})
-    lines += [f"    {line}" for line in made]
+    values = {field.attribute: field.attribute for field in kind.fields}
+    making, needed = kind.making(values | {"further": "take_further(fields)"})
+    lines += [f"    {line}" for line in making]
     reader: Callable[[Fields], Record] = compiled("read", lines, {**names, **needed}, of=kind.name)
     return reader
 
@@ -135,13 +136,18 @@ def _no_kind(given: object, fields: Fields) -> str:
 
 
 def are_plain_names(kind: str, names: Sequence[str]) -> bool:
-    """Whether nothing has to be said of these fields, whatever stands in them: each is the kind's own, or travels on, or
-    is a note."""
+    """Whether nothing is odd about these fields, whatever stands in them: each is one of the kind's own, or travels on,
+    or is a note."""
     unknown = [name for name in names if name not in _KNOWN[kind]]
-    if "kind" in names or any(_misspelt(kind, name) for name in unknown):
+    if "kind" in names or any(_misspelt(kind, name) or "\0" in name or _is_cut(name) for name in unknown):
         return False
     carries = KINDS[kind].carries
     return all(_remark(kind, name) is None if carries else name.startswith(_NOTE) for name in unknown)
+
+
+def _is_cut(name: str) -> bool:
+    """Whether there is half of a surrogate pair in it."""
+    return name.encode(errors="ignore").decode() != name
 
 
 def check_field_names(kind: str, names: Sequence[str]) -> None:

@@ -123,6 +123,23 @@ def test_values_of_databases_become_those_of_records(docs: Database) -> None:
     ] == [False, True, True]
 
 
+@pytest.mark.parametrize("more", ["", ", 'red' AS \"colour\"", ', gone AS "disabled"'], ids=["plain", "further", "odd"])
+def test_rows_read_together_are_what_each_is_by_itself(docs: Database, more: str) -> None:
+    odd = ["tenant", "'a/b%'", "''", "NULL", "'" + "x" * 300 + "'", "'Ä' || id", "'x' || id", "'  '"]
+    if docs.sort == "mysql":
+        odd = [text.replace("'Ä' || id", "CONCAT('Ä', id)").replace("'x' || id", "CONCAT('x', id)") for text in odd]
+    select = 'SELECT {} AS "organizationId", id AS "documentId", title AS "documentName", gone{} FROM doc'
+    query = Query("documents", " UNION ALL ".join(select.format(text, more) for text in odd), deleted="gone")
+    docs.run("UPDATE doc SET gone = 1 WHERE id = 3")
+    database = SqlDatabase(docs.read_url, [query])
+    with database.open(ReadRequest(), {}) as read, database.open(ReadRequest(), {}) as again:
+        [rows] = read.all_rows
+        together = list(read.records(rows))
+        assert together == list(rows.records(again.taken(rows), tell_lost=False))
+    assert len(records(together)) == 12
+    assert len([step for step in together if isinstance(step, Malformed)]) == 4
+
+
 @pytest.mark.parametrize(
     ("queries", "reason"),
     [

@@ -20,7 +20,7 @@ from app.directory.connector import ALL_ATTRIBUTES
 from app.directory.connectors.sql.cursor import Mark, NoCursorError, before, later, marks_of, text_of
 from app.directory.connectors.sql.lookup import AT_A_TIME, Lookup, given
 from app.directory.connectors.sql.query import Query
-from app.directory.connectors.sql.rows import Rows, Taken, Top
+from app.directory.connectors.sql.rows import Rows, Step, Taken, Top
 from app.directory.connectors.sql.snapshot import Snapshot, named_column, open_snapshot
 from app.directory.connectors.sql.trouble import SqlTroubleError
 from app.directory.connectors.sql.values import NotPlainError
@@ -115,6 +115,15 @@ class SqlRead:
             marks[name] = later(marks[name], mark)
         return text_of(marks)
 
+    def records(self, rows: Rows) -> Iterator[Step]:
+        """What the rows of a query of a kind stand for, of those that were asked for."""
+        if self.answered is not None:
+            yield from rows.records(self.taken(rows), tell_lost=True)
+            return
+        top = self._tops.get(rows.query.name)
+        yield from rows.found(self._snapshot.stream(rows.query.name, rows.query.text), top)
+        self._look_at_deleted(rows, top)
+
     def taken(self, rows: Rows) -> Iterator[Taken]:
         """The rows of a query that were asked for, plain; a ``Lost`` for each that is known to be gone."""
         if self._part is not None:
@@ -124,8 +133,7 @@ class SqlRead:
         else:
             query, top = rows.query, self._tops.get(rows.query.name)
             yield from rows.taken(self._snapshot.stream(query.name, query.text), top)
-            if top is not None and query.deleted_is_query:
-                self._look_at_deleted(rows, top)
+            self._look_at_deleted(rows, top)
 
     # Changes.
 
@@ -182,9 +190,11 @@ class SqlRead:
         for start in range(0, len(found), AT_A_TIME):
             yield found[start : start + AT_A_TIME]
 
-    def _look_at_deleted(self, rows: Rows, top: Top) -> None:
+    def _look_at_deleted(self, rows: Rows, top: Top | None) -> None:
         """How far deletions were told when everything was read."""
         query = rows.query
+        if top is None or not query.deleted_is_query:
+            return
         columns = self._snapshot.columns(query.name, query.deleted)
         if query.cursor not in columns:
             raise SqlTroubleError(f"queries.{query.name}.deleted: has no column {query.cursor}, which is the cursor")

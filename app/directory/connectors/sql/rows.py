@@ -1,14 +1,17 @@
 """The rows of a query, as what is made of them: records, objects, or the word that one is gone."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
+from functools import partial
+from itertools import repeat, starmap
 from typing import Any, NamedTuple
 
+from app.directory.casters import caster
 from app.directory.casting import record_from_object
 from app.directory.connector import DirectoryObject, ObjectGone
-from app.directory.connectors.sql.columns import check_columns, converters, is_field, takes_texts
+from app.directory.connectors.sql.columns import check_columns, converters, is_field, record_converters, takes_texts
 from app.directory.connectors.sql.cursor import Mark, NoCursorError, latest, mark_of
-from app.directory.connectors.sql.query import Query, digest_of, id_of
+from app.directory.connectors.sql.query import Query, digest_of, id_of, ids_of
 from app.directory.connectors.sql.snapshot import Snapshot
 from app.directory.connectors.sql.trouble import SqlTroubleError
 from app.directory.connectors.sql.values import NotPlainError, check_texts, plain
@@ -70,13 +73,76 @@ class Rows:
         self._converting = [(name, self._converters[name], name in texts_too) for name in kept]
         self._flag = query.deleted if query.deleted and not query.deleted_is_query else ""
         self._zone = zone
+        self._kept = None if not self._dropped else [self.columns.index(name) for name in kept]
+        self._cast = caster(kind, kept, record_converters(kind, kept, zone)) if kind is not None and self.key else None
+
+    def found(self, partitions: Iterable[Sequence[Any]], seen: "Top | None" = None) -> Iterator[Step]:
+        """What all rows of a kind stand for: the same as ``records`` of what is ``taken``, made many at a time."""
+        number = 0
+        for partition in partitions:
+            if seen is not None:
+                seen.look(row[seen.index] for row in partition)
+            for start in range(0, len(partition), _TOGETHER):
+                rows = partition[start : start + _TOGETHER]
+                found, odd = self._found(rows, number)
+                if not odd:
+                    yield from found
+                for row in range(len(rows) if odd else 0):
+                    if row in odd:
+                        left = self.taken([rows[row : row + 1]], before=number + row)
+                        yield from self.records(left, tell_lost=False)
+                    else:
+                        yield found[row]
+                number += len(rows)
+
+    def _found(self, rows: Sequence[Any], number: int) -> tuple[Sequence[Found], Collection[int]]:
+        """The records of rows, and which rows have to be looked at by themselves. ``number``: of those before."""
+        if self._cast is None:
+            return [], range(len(rows))
+        kept = rows if self._kept is None else [[row[index] for index in self._kept] for row in rows]
+        records = list(starmap(self._cast, kept))
+        ids = self._ids_of(rows)
+        name = self.query.name
+        origins = map(_ORIGIN, zip(map(_OBJECT_ID, zip(repeat(name), ids)), repeat("")))
+        places = [f"{name}, row {row}" for row in range(number + 1, number + len(rows) + 1)]
+        found = list(map(_FOUND, zip(records, places, origins, strict=True)))
+        if all(records) and all(ids) and not self._flag:
+            return found, ()
+        flags = [row[self.columns.index(self._flag)] for row in rows] if self._flag else repeat(None)
+        judged = enumerate(zip(records, ids, flags, strict=False))
+        return found, {row for row, (record, id_, flag) in judged if record is None or not id_ or _is_set(flag)}
+
+    def _ids_of(self, rows: Sequence[Any]) -> Sequence[str]:
+        """The ids of rows; empty, where ``id_of_row`` has something to say."""
+        try:
+            ids = ids_of([self._parts(self.columns.index(name), rows) for name in self.key])
+        except NotPlainError:
+            return [""] * len(rows)
+        nothing = "/" * (len(self.key) - 1)
+        if nothing in ids or not _is_fit("".join(ids)):
+            return [one if one != nothing and _is_fit(one) else "" for one in ids]
+        return ids
+
+    def _parts(self, index: int, rows: Sequence[Any]) -> list[str]:
+        return [value if type(value) is str else self._part(value) for value in [row[index] for row in rows]]
+
+    def _part(self, value: object) -> str:
+        """Of an id, what stands for a value that is no text."""
+        return "" if value is None else _text(plain(value, self._zone))
 
     def taken(
-        self, partitions: Iterable[Sequence[Any]], seen: "Top | None" = None, wanted: frozenset[str] | None = None
+        self,
+        partitions: Iterable[Sequence[Any]],
+        seen: "Top | None" = None,
+        wanted: frozenset[str] | None = None,
+        before: int = 0,
     ) -> Iterator[Taken]:
-        """Every row; with ``wanted`` those alone that have one of these ids. ``seen`` is told of their cursors."""
+        """Every row; with ``wanted`` those alone that have one of these ids. ``seen`` is told of their cursors.
+
+        ``before``: how many rows came before these.
+        """
         name, columns, key, flag = self.query.name, self.columns, self.key, self._flag
-        number = 0
+        number = before
         for rows in partitions:
             if seen is not None:
                 seen.look(row[seen.index] for row in rows)
@@ -110,9 +176,7 @@ class Rows:
         parts = []
         for column in self.key:
             value = values[column]
-            if type(value) is not str:
-                value = "" if value is None else _text(plain(value, self._zone))
-            parts.append(value)
+            parts.append(value if type(value) is str else self._part(value))
         if not any(parts):
             raise NotPlainError(f"{', '.join(self.key)}: is empty, and identifies the row")
         try:
@@ -155,6 +219,23 @@ class Rows:
                 yield row
             elif tell_lost:
                 yield ObjectGone(ObjectId(name, row.id))
+
+
+_TOGETHER = 100
+"""Rows of which records are made together: few, because what outlives the collection of garbage makes it slow."""
+
+# These are made by the million; as C makes them.
+_FOUND: Callable[[Iterable[object]], Found] = partial(tuple.__new__, Found)
+_ORIGIN: Callable[[Iterable[object]], Origin] = partial(tuple.__new__, Origin)
+_OBJECT_ID: Callable[[Iterable[object]], ObjectId] = partial(tuple.__new__, ObjectId)
+
+
+def _is_fit(text: str) -> bool:
+    try:
+        check_texts(text)
+    except NotPlainError:
+        return False
+    return True
 
 
 def _is_set(value: object) -> bool:

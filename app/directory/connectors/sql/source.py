@@ -90,7 +90,7 @@ class SqlSource:
         for rows in read.all_rows:
             if rows.query.kind is None:
                 continue
-            for step in rows.records(read.taken(rows), tell_lost=read.answered is not None):
+            for step in read.records(rows):
                 if type(step) is Malformed:
                     malformed += 1
                 yield step
