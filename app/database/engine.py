@@ -92,6 +92,8 @@ def open_engine(url_text: str, *, pool_size: int = 8, mapped: bool = False, sing
             pool_size=1 if single else pool_size,
             max_overflow=0 if single else pool_size,
             pool_pre_ping=not single,
+            # Those that were used last know most: prepared statements, and temporary tables that pushes leave there.
+            pool_use_lifo=True,
             pool_recycle=-1 if single else 1800,
             connect_args={"connect_timeout": 5, "application_name": "usher"},
         )
@@ -118,6 +120,7 @@ def _open_sqlite(url: URL, pool_size: int, *, mapped: bool, single: bool) -> Eng
         hide_parameters=True,
         pool_size=1 if single else pool_size,
         max_overflow=0 if single else pool_size,
+        pool_use_lifo=True,
         connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False},
     )
 

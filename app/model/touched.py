@@ -4,13 +4,14 @@ Whoever changes the access model outside of a run says here what that was about,
 narrowed runs of it (``app.runs.followup``). So nothing is forgotten when a process dies in between.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cache
 
-from sqlalchemy import Connection, Table, delete, func, select
+from sqlalchemy import Column, Connection, Select, Table, delete, func, select
 
 from app.database.statements import json_list, run
-from app.model.refresh.scratch import SCRATCH_TABLES
+from app.model.refresh.scratch import SCRATCH_TABLES, ScratchTables
 from app.store.push_tables import TouchedRow
 from app.store.record_tables import core_table
 
@@ -42,16 +43,23 @@ def note_touched(
             run(connection, _NOTE, {"sort": sort, "since": now_ms, "ids": json_list(sorted(ids))})
 
 
-def touched_in_deltas(connection: Connection) -> tuple[list[str], list[str]]:
-    """The organizations and the users about which something stands in a refresh's deltas."""
+def touched_in_deltas(
+    connection: Connection, of: Iterable[ScratchTables] = SCRATCH_TABLES
+) -> tuple[list[str], list[str]]:
+    """The organizations and the users about which something stands in a refresh's deltas, ``of`` these kinds."""
     organizations: set[str] = set()
     users: set[str] = set()
-    for tables in SCRATCH_TABLES:
+    for tables in of:
         if "organization_id" in tables.keys:
-            organizations.update(connection.execute(select(tables.delta.c.organization_id).distinct()).scalars())
+            organizations.update(connection.execute(_named(tables.delta.c.organization_id)).scalars())
         elif "user_id" in tables.keys:
-            users.update(connection.execute(select(tables.delta.c.user_id).distinct()).scalars())
+            users.update(connection.execute(_named(tables.delta.c.user_id)).scalars())
     return sorted(organizations), sorted(users)
+
+
+@cache
+def _named(column: Column[str]) -> Select[str]:
+    return select(column).distinct()
 
 
 def touched_since(connection: Connection) -> int | None:

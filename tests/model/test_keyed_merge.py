@@ -16,11 +16,11 @@ from sqlalchemy import Connection, Engine, event, insert, literal, select, text,
 import app.model.refresh.refresh
 from app.access.records import Document, Fill, Folder, Grant, Key, Membership, Organization, Record, User
 from app.database.engine import is_sqlite, open_engine, reading
-from app.model.refresh.changes import carry_out, counted
+from app.model.refresh.changes import counted
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Applied, Refresh
 from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES, RowChange
-from app.model.refresh.staging import PARTIAL, SOURCE, StagedRead, compute_source_changes
+from app.model.refresh.staging import PARTIAL, SOURCE, StagedRead, carry_out_kept, compute_source_changes
 from app.store.schema import METADATA
 from tests.model.test_merging import BASE, SOURCES, Read, emptied, model_of, reads, records, run_refresh
 from tests.tables import make_tables
@@ -54,8 +54,8 @@ def push(engine: Engine, source: str, upserted: Sequence[Record], removed: Seque
     def keep(connection: Connection, _: bool) -> None:
         for tables in SCRATCH_TABLES:
             counts = counted(connection, tables).get(source_id)
-            carry_out(connection, tables, tables.source, tables.source_keys, tables.staged, by=tables.source_keys)
             if counts:
+                carry_out_kept(connection, tables, counts)
                 connection.execute(
                     update(SOURCE)
                     .where(SOURCE.c.source_id == source_id)

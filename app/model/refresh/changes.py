@@ -4,9 +4,11 @@ A change is worked out first, into the kind's ``delta`` table, and carried out l
 may take its time in a snapshot; carrying out is short and holds the lock.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
-from sqlalchemy import Connection, FromClause, Select, Table, func, insert, select, tuple_
+from sqlalchemy import Connection, Delete, Insert, Select, Table, func, insert, select, tuple_
 from sqlalchemy import delete as delete_from
 
 from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, ScratchTables, same
@@ -16,6 +18,8 @@ _DELTA_SIZES = " UNION ALL ".join(
     f"SELECT '{tables.kind}', (SELECT COUNT(*) FROM {tables.delta.name})"  # noqa: S608 - our own names
     for tables in SCRATCH_TABLES
 )
+
+_ANY_CHANGE = f"SELECT {' OR '.join(f'EXISTS (SELECT 1 FROM {tables.delta.name})' for tables in SCRATCH_TABLES)}"  # noqa: S608 - as above
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,13 @@ class ChangeCounts:
         return self.total > 0
 
 
+NOTHING = ChangeCounts()
+
+
 def counted(connection: Connection, tables: ScratchTables) -> dict[int, ChangeCounts]:
     """What the delta holds, per source."""
-    delta = tables.delta
     by_source: dict[int, dict[int, int]] = {}
-    counts = select(delta.c.source_id, delta.c.change, func.count()).group_by(delta.c.source_id, delta.c.change)
-    for source_id, change, count in connection.execute(counts):
+    for source_id, change, count in connection.execute(_counts(tables.delta)):
         by_source.setdefault(source_id, {})[change] = count
     return {
         source_id: ChangeCounts(
@@ -52,9 +57,24 @@ def counted(connection: Connection, tables: ScratchTables) -> dict[int, ChangeCo
     }
 
 
+def total(counts: Iterable[ChangeCounts]) -> ChangeCounts:
+    """All of them together."""
+    every = list(counts)
+    return ChangeCounts(
+        added=sum(one.added for one in every),
+        updated=sum(one.updated for one in every),
+        removed=sum(one.removed for one in every),
+    )
+
+
 def delta_sizes(session: RefreshSession) -> dict[str, int]:
     """Kind → how many rows its delta holds, for every kind."""
     return {str(kind): int(rows) for kind, rows in session.rows(_DELTA_SIZES)}
+
+
+def any_change(session: RefreshSession) -> bool:
+    """Whether any delta holds anything."""
+    return bool(session.rows(_ANY_CHANGE)[0][0])
 
 
 def carry_out(
@@ -65,27 +85,42 @@ def carry_out(
     origin: Table,
     *,
     by: tuple[str, ...],
+    counts: ChangeCounts,
 ) -> None:
-    """Does what the delta says to ``target``; new values come from ``origin``, ``by`` its keys.
+    """Does what the delta says to ``target``; new values come from ``origin``, ``by`` its keys. ``counts`` is what the
+    delta holds.
 
     Updated rows are deleted and inserted: nobody sees the moment between, and no statement has to name the columns.
     """
-    delta = tables.delta
+    if counts.updated or counts.removed:
+        connection.execute(_away(tables.delta, target, keys))
+    if counts.added or counts.updated:
+        connection.execute(_new_rows(tables.delta, target, origin, by))
+
+
+# Put together once: that takes longer than to execute them for a few rows.
+
+
+@cache
+def _counts(delta: Table) -> Select[int, int, int]:
+    return select(delta.c.source_id, delta.c.change, func.count()).group_by(delta.c.source_id, delta.c.change)
+
+
+@cache
+def _away(delta: Table, target: Table, keys: tuple[str, ...]) -> Delete:
     replaced = select(*(delta.c[name] for name in keys)).where(delta.c.change != RowChange.ADD)
-    connection.execute(delete_from(target).where(tuple_(*(target.c[name] for name in keys)).in_(replaced)))
+    return delete_from(target).where(tuple_(*(target.c[name] for name in keys)).in_(replaced))
+
+
+@cache
+def _new_rows(delta: Table, target: Table, origin: Table, keys: tuple[str, ...]) -> Insert:
     names = [column.name for column in target.columns]
-    connection.execute(insert(target).from_select(names, _new_rows(tables, origin, by, names)))
-
-
-def _new_rows(
-    tables: ScratchTables, origin: FromClause, keys: tuple[str, ...], names: list[str]
-) -> Select[tuple[object, ...]]:
-    delta = tables.delta
     # An outer join keeps SQLite from turning the join round and reading all of the origin for a small delta.
     joined = delta.outerjoin(origin, same(delta, origin, keys))
-    return (
+    rows = (
         select(*(origin.c[name] for name in names))
         .select_from(joined)
         .where(delta.c.change != RowChange.REMOVE)
         .order_by(*(delta.c[name] for name in keys))
     )
+    return insert(target).from_select(names, rows)

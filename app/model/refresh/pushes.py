@@ -11,15 +11,28 @@ it was then.
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, insert, select, text, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    insert,
+    literal_column,
+    select,
+    text,
+    update,
+)
 
 from app.access.records import Record
 from app.clock import Clock, epoch_ms
 from app.database.engine import is_sqlite, reading, writing
 from app.database.statements import json_list, run
-from app.model.refresh.changes import carry_out, counted
+from app.model.refresh.changes import counted, total
 from app.model.refresh.marks import PUSH, Key, mark, pushed_keys
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Refresh
@@ -31,6 +44,7 @@ from app.model.refresh.staging import (
     SOURCE,
     UNCONFIGURED_POSITION,
     StagedRead,
+    carry_out_kept,
     compute_source_changes,
 )
 from app.model.touched import note_touched, touched_in_deltas
@@ -147,10 +161,12 @@ class _Applying:
         self._clock = clock
         self._upserts, self._replaced = _last_of_each(pushed.upserts)
         self._removed = {(record.kind, _ids(record)) for record in pushed.removals}
+        told = {kind for kind, _ in (*self._upserts, *self._removed)}
+        self._kinds = [tables for tables in SCRATCH_TABLES if tables.kind in told]
         self._answer: dict[str, Any] | None = None
 
     def apply(self) -> dict[str, Any]:
-        with Refresh(self._engine, clock=self._clock, problems=ProblemList()) as refreshing:
+        with Refresh(self._engine, clock=self._clock, problems=ProblemList(), is_small=True) as refreshing:
             refreshing.open_source(self._source_id)
             for index, record in self._upserts.values():
                 refreshing.add(record, self._place(index))
@@ -181,8 +197,8 @@ class _Applying:
     def _place(self, index: int) -> str:
         return f"push {self._pushed.sequence}, upsert[{index}]"
 
-    def _compare(self, connection: Connection) -> dict[str, int] | None:
-        """Fills the deltas, and says what they come to; None: the push was applied before."""
+    def _compare(self, connection: Connection) -> "_Away | None":
+        """Fills the deltas, and says what goes; None: the push was applied before."""
         self._answer = _former_answer(connection, self._source_id, self._pushed)
         if self._answer is not None:
             return None
@@ -196,26 +212,16 @@ class _Applying:
             reason="",
         )
         # What was staged is added and updated, and nothing else is gone: what a partial read does.
-        compute_source_changes(connection, [read], [])
-        added = updated = removed = 0
-        for tables in SCRATCH_TABLES:
-            counts = counted(connection, tables).get(self._source_id)
-            if counts is not None:
-                added += counts.added
-                updated += counts.updated
-            # What a read made of the same key goes: what was pushed stands for it.
+        compute_source_changes(connection, [read], [], of=self._kinds)
+        replaced = removed = 0
+        for tables in self._kinds:
             made = [ids for kind, ids in self._upserts if kind == tables.kind]
-            replaced = self._remove(connection, tables, made, "(s.origin <> '' OR s.rule <> '')")
-            added, updated = added - replaced, updated + replaced
+            if made and connection.execute(_from_objects(tables.source), {"source_id": self._source_id}).first():
+                # What a read made of the same key goes: what was pushed stands for it.
+                replaced += self._remove(connection, tables, made, "s.origin <> ''")
             gone = [ids for kind, ids in self._removed if kind == tables.kind]
             removed += self._remove(connection, tables, gone, "1 = 1")
-        return {
-            "added": added,
-            "updated": updated,
-            "unchanged": len(self._upserts) - added - updated,
-            "removed": removed,
-            "absent": len(self._removed) - removed,
-        }
+        return _Away(replaced, removed)
 
     def _remove(self, connection: Connection, tables: ScratchTables, keys: Sequence[Key], which: str) -> int:
         """Adds to the delta that records with these keys go; how many."""
@@ -239,12 +245,23 @@ class _Applying:
             which=which,
         ).rowcount
 
-    def _keep(self, connection: Connection, counts: dict[str, int]) -> "_Kept":
+    def _keep(self, connection: Connection, away: "_Away") -> "_Kept":
         """Carries the deltas out, and writes down how far the source's pushes have come."""
         pushed, now = self._pushed, epoch_ms(self._clock())
-        touched = touched_in_deltas(connection)
-        for tables in SCRATCH_TABLES:
-            carry_out(connection, tables, tables.source, tables.source_keys, tables.staged, by=tables.source_keys)
+        touched = touched_in_deltas(connection, self._kinds)
+        changes = []
+        for tables in self._kinds:
+            changes.append(total(counted(connection, tables).values()))
+            carry_out_kept(connection, tables, changes[-1])
+        every = total(changes)
+        added, updated = every.added - away.replaced, every.updated + away.replaced
+        counts = {
+            "added": added,
+            "updated": updated,
+            "unchanged": len(self._upserts) - added - updated,
+            "removed": away.removed,
+            "absent": len(self._removed) - away.removed,
+        }
         mark(connection, self._source_id, {*self._upserts, *self._removed})
         note_touched(connection, *touched, now)
         values: dict[str, Any] = {"records": SOURCE.c.records + counts["added"] - counts["removed"]}
@@ -254,6 +271,15 @@ class _Applying:
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == self._source_id).values(values))
         _note_push(connection, self._source_id, sequence=pushed.sequence, answer="", by=pushed.by, now_ms=now)
         return _Kept(counts, touched)
+
+
+@dataclass(frozen=True, slots=True)
+class _Away:
+    """How many of the source's kept records go."""
+
+    replaced: int
+    """Those that a read made, and that were pushed now."""
+    removed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +309,13 @@ def _ids(record: Record) -> Key:
     """The values of the columns that identify a record in its table."""
     values = VALUES_FROM_RECORD[record.kind](record)
     return tuple(str(values[place]) for place in _KEY_PLACES[record.kind])
+
+
+@cache
+def _from_objects(source: Table) -> Select[int]:
+    """Whether a source gives any records that were made from objects: what is pushed never is."""
+    made = source.c.origin != literal_column("''")
+    return select(source.c.source_id).where(source.c.source_id == bindparam("source_id"), made).limit(1)
 
 
 def _note_push(connection: Connection, source_id: int, *, sequence: int, answer: str, by: str, now_ms: int) -> None:

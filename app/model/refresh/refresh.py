@@ -22,7 +22,7 @@ from app.clock import Clock, epoch_ms
 from app.model.candidate import shadow
 from app.model.former import FORMER_PAYLOAD, may_keep_former
 from app.model.refresh.aliases import ACCESS_ALIAS, aliases_change, carry_out_aliases
-from app.model.refresh.changes import delta_sizes
+from app.model.refresh.changes import any_change, delta_sizes
 from app.model.refresh.guard import Guard, refuse_shrunk
 from app.model.refresh.keyed import KeyedMerge, is_merged
 from app.model.refresh.marks import About, drop_marks, spare_pushed, spare_the_rest
@@ -162,8 +162,11 @@ class Refresh:
         problems: ProblemList,
         on_candidate: bool = False,
         note_touched: bool = False,
+        is_small: bool = False,
     ) -> None:
         """``on_candidate``: the engine is a candidate's (``app.model.candidate``).
+
+        ``is_small``: no more than a few thousand records will be added.
 
         ``note_touched``: no run of everything follows; what changes is noted for a run about it
         (``app.model.touched``).
@@ -171,7 +174,7 @@ class Refresh:
         self._clock = clock
         self._problems = problems
         self._on_candidate = on_candidate
-        self._session = RefreshSession(engine, on_candidate=on_candidate)
+        self._session = RefreshSession(engine, on_candidate=on_candidate, is_small=is_small)
         self._waiting: dict[str, list[Values]] = {tables.kind: [] for tables in SCRATCH_TABLES}
         self._waiting_rows = 0
         self._waiting_characters = 0
@@ -379,7 +382,7 @@ class Refresh:
         refresh is under way), the records are committed first, and everything is merged after that.
         """
         self._flush()
-        with self._session.change() as connection:
+        with self._session.change() as connection, self._session.looking_up():
             _make_state(connection)
             work = compare(connection)
             if work is None:
@@ -433,7 +436,7 @@ class Refresh:
     ) -> tuple[Outcome, bool]:
         """``keep``, and what the change comes to in the access model; whether that could be worked out by key."""
         order = _order(connection)
-        changes = any(delta_sizes(self._session).values())
+        changes = any_change(self._session)
         kept = keep(connection, work)
         moved = any(order.get(source_id) != position for source_id, position in _order(connection).items())
         if moved or changes:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from app.access.records import User
 from app.model.former import keep_former
 from app.model.refresh.aliases import collect_aliases
-from app.model.refresh.changes import ChangeCounts, carry_out, counted
+from app.model.refresh.changes import NOTHING, ChangeCounts, carry_out, counted, total
 from app.model.refresh.cycles import report_group_cycles
 from app.model.refresh.fills import apply_fills
 from app.model.refresh.given import give, report_repeated
@@ -85,17 +85,13 @@ def carry_out_access_changes(
     connection: Connection, kinds: Iterable[ModelTables] = MODEL_TABLES
 ) -> dict[str, ChangeCounts]:
     """Does what the deltas of these kinds say, in the transaction of the connection; kind → counts, for every kind."""
-    changes = {tables.kind: ChangeCounts() for tables in MODEL_TABLES}
+    changes = {tables.kind: NOTHING for tables in MODEL_TABLES}
     for tables in kinds:
-        by_source = counted(connection, tables).values()
-        changes[tables.kind] = ChangeCounts(
-            added=sum(one.added for one in by_source),
-            updated=sum(one.updated for one in by_source),
-            removed=sum(one.removed for one in by_source),
-        )
-        if changes[tables.kind].any:
+        counts = changes[tables.kind] = total(counted(connection, tables).values())
+        if counts.updated or counts.removed:
             keep_former(connection, tables)
-            carry_out(connection, tables, tables.access, tables.keys, tables.given, by=tables.given_keys)
+        if counts.any:
+            carry_out(connection, tables, tables.access, tables.keys, tables.given, by=tables.given_keys, counts=counts)
     return changes
 
 
@@ -124,7 +120,7 @@ def nothing_changed(connection: Connection) -> Replaced:
     return Replaced(
         revision=revision_in_force(connection),
         changed=False,
-        changes={tables.kind: ChangeCounts() for tables in MODEL_TABLES},
+        changes={tables.kind: NOTHING for tables in MODEL_TABLES},
     )
 
 

@@ -256,6 +256,8 @@ _KIND_TABLES = {table.kind: table for table in KIND_TABLES}
 SCRATCH_TABLES: Sequence[ScratchTables] = tuple(map(_tables_of, KINDS_BY_REFERENCE))
 """One per kind, referred-to kinds first."""
 
+SCRATCH_TABLES_OF_KIND = {tables.kind: tables for tables in SCRATCH_TABLES}
+
 MODEL_TABLES: Sequence[ModelTables] = tuple(tables for tables in SCRATCH_TABLES if isinstance(tables, ModelTables))
 """Those of the kinds that the access model has."""
 

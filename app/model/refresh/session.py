@@ -3,6 +3,9 @@
 It needs one connection from beginning to end, because its temporary tables live there, and three kinds of transaction
 on it: one for the temporary tables alone, which locks nothing; a snapshot of the lasting tables; and a short one that
 writes.
+
+To make the tables takes longer than a small change does. So a session of small changes leaves them, empty, with the
+connection, which goes back to the pool; those of a larger one are gone with it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection, Engine, Table, text
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from app.database.engine import WRITE, is_sqlite
 from app.model.refresh.scratch import DIALECTS, MODEL_TABLES, SCRATCH_TABLES, TEMPORARY, shown
@@ -22,6 +25,15 @@ _FAILED = 3
 """libpq's state of a transaction in which a statement has failed."""
 
 _PLANS_FOR_MANY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
+
+_ROWS_STAGED = "usher_rows_staged"
+"""Where a pooled connection that has the temporary tables says how many rows were ever staged there."""
+
+_MOST_ROWS_STAGED = 50_000
+"""After so many the tables are not kept: what was deleted stays in PostgreSQL's files."""
+
+_STATEMENTS_PREPARED = 500
+"""So many PostgreSQL remembers for one connection: more than one change takes."""
 
 
 @cache
@@ -34,11 +46,15 @@ class RefreshSession:
     """A connection with the temporary tables of one refresh; use it in a ``with`` statement.
 
     On a candidate (``app.model.candidate``) nothing lasting is written, so nothing is locked, and the connection stays.
+
+    ``is_small``: few rows will stand in the tables. Those that are staged are indexed from the beginning.
     """
 
-    def __init__(self, engine: Engine, *, on_candidate: bool = False) -> None:
+    def __init__(self, engine: Engine, *, on_candidate: bool = False, is_small: bool = False) -> None:
         self._connection = engine.connect()
         self._on_candidate = on_candidate
+        self._is_small = is_small
+        self._is_looking_up = False
         self._sqlite = is_sqlite(engine)
         self._inserts = {
             tables.kind: self._insert_text(tables.staged, tables.staged_columns) for tables in SCRATCH_TABLES
@@ -51,19 +67,51 @@ class RefreshSession:
     def __enter__(self) -> Self:
         try:
             with self.scratch() as connection:
-                if self._sqlite:
-                    connection.exec_driver_sql("PRAGMA temp.cache_size=-32768")
-                self.run_all(_made_by(connection.dialect.name))
+                if _ROWS_STAGED in connection.info:
+                    self._take_over()
+                else:
+                    self._make()
                 self.run_all(shown(tables, tables.source.name)[1] for tables in MODEL_TABLES)
         except BaseException:
             self._close()
             raise
         return self
 
+    def _make(self) -> None:
+        if self._sqlite:
+            self._connection.exec_driver_sql("PRAGMA temp.cache_size=-32768")
+        elif self._is_small:
+            self._driver_connection.prepared_max = _STATEMENTS_PREPARED
+        self.run_all(_made_by(self._connection.dialect.name))
+        if self._is_small:
+            self.run_all(str(CreateIndex(tables.staged_index)) for tables in SCRATCH_TABLES)
+
+    def _take_over(self) -> None:
+        if not self._is_small:
+            # A large session makes them when the tables are full, and its plans are others.
+            self.run_all(f"DROP INDEX {tables.staged_index.name}" for tables in SCRATCH_TABLES)
+            if not self._sqlite:
+                self.run_all(["DISCARD PLANS"])
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        if kind is None and self._is_small and self._connection.info.get(_ROWS_STAGED, 0) < _MOST_ROWS_STAGED:
+            self._leave_empty()
+        else:
+            self._close()
+
+    def _leave_empty(self) -> None:
+        try:
+            with self.scratch() as connection:
+                # Nobody can change a table on which a view of another connection depends.
+                self.run_all(f"DROP VIEW IF EXISTS {tables.given.name}" for tables in MODEL_TABLES)
+                self.run_all(f"DELETE FROM {table.name}" for table in TEMPORARY.sorted_tables)  # noqa: S608 - our own tables
+                connection.info.setdefault(_ROWS_STAGED, 0)
+        except BaseException:
+            self._close()
+            raise
+        self._connection.close()
 
     def _close(self) -> None:
         if self._connection.invalidated or self._connection.closed:
@@ -74,6 +122,7 @@ class RefreshSession:
             with self.scratch():
                 self.run_all(f"DROP VIEW IF EXISTS {tables.given.name}" for tables in MODEL_TABLES)
                 self.run_all(f"DROP TABLE IF EXISTS {table.name}" for table in TEMPORARY.sorted_tables)
+            self._connection.info.pop(_ROWS_STAGED, None)
             self._connection.close()
             return
         # Closed for good instead of going back to the pool: the temporary tables must not outlive the refresh.
@@ -110,6 +159,8 @@ class RefreshSession:
     def stage(self, rows: dict[str, list[Values]]) -> None:
         """Adds rows (kind → values in the order of ``ScratchTables.staged_columns``) to the staged tables."""
         with self.scratch() as connection:
+            info = connection.info
+            info[_ROWS_STAGED] = info.get(_ROWS_STAGED, 0) + sum(map(len, rows.values()))
             for kind, values in rows.items():
                 if not values:
                     continue
@@ -142,20 +193,25 @@ class RefreshSession:
     def looking_up(self) -> Iterator[None]:
         """For statements that look a few rows up in large tables: PostgreSQL's planner, which knows nothing of how few
         there are in a temporary table, is kept from reading the large ones instead."""
-        if self._sqlite:
+        if self._sqlite or self._is_looking_up:
             yield
             return
         self.run_all(f"SET LOCAL {setting} = off" for setting in _PLANS_FOR_MANY)
+        self._is_looking_up = True
         try:
             yield
         finally:
+            self._is_looking_up = False
             # Where a statement has failed, none is taken any more, and the settings end with the transaction.
-            if self._connection.connection.driver_connection.info.transaction_status != _FAILED:  # type: ignore[union-attr] # psycopg's own connection
+            if self._driver_connection.info.transaction_status != _FAILED:
                 self.run_all(f"SET LOCAL {setting} TO DEFAULT" for setting in _PLANS_FOR_MANY)
 
+    @property
+    def _driver_connection(self) -> Any:
+        return self._connection.connection.driver_connection
+
     def _copy(self, statement: str, values: list[Values]) -> None:
-        driver_connection: Any = self._connection.connection.driver_connection
-        with driver_connection.cursor() as cursor, cursor.copy(statement) as copy:
+        with self._driver_connection.cursor() as cursor, cursor.copy(statement) as copy:
             for row in values:
                 copy.write_row(row)
 

@@ -15,14 +15,37 @@ setting was changed.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 
-from sqlalchemy import Connection, Select, case, exists, func, insert, literal, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Insert,
+    Select,
+    bindparam,
+    case,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy import delete as delete_from
 
-from app.model.refresh.changes import carry_out, counted
+from app.model.refresh.changes import ChangeCounts, carry_out, counted, total
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
-from app.model.refresh.scratch import SCRATCH_TABLES, TOLD_OBJECT, RowChange, ScratchTables, described, same
+from app.model.refresh.scratch import (
+    SCRATCH_TABLES,
+    SCRATCH_TABLES_OF_KIND,
+    TOLD_OBJECT,
+    RowChange,
+    ScratchTables,
+    described,
+    same,
+)
 from app.model.refresh.session import RefreshSession
 from app.store.directory_tables import DirectorySourceRow
 from app.store.record_tables import core_table
@@ -321,45 +344,71 @@ def unconfigured_sources(connection: Connection, configured: Collection[int]) ->
     return tuple(rows.scalars())
 
 
-def compute_source_changes(connection: Connection, reads: Sequence[StagedRead], forgotten: Collection[int]) -> None:
-    """Fills the deltas with what the reads change in the sources' kept records."""
+def compute_source_changes(
+    connection: Connection,
+    reads: Sequence[StagedRead],
+    forgotten: Collection[int],
+    *,
+    of: Sequence[ScratchTables] = SCRATCH_TABLES,
+) -> None:
+    """Fills the deltas with what the reads change in the sources' kept records; ``of`` these kinds."""
     usable = [read.source_id for read in reads if read.verdict != FAILED]
     complete = [read for read in reads if read.verdict == COMPLETE]
     replaced = [read.source_id for read in complete if not read.answered] + list(forgotten)
     told_of = [read.source_id for read in complete if read.answered]
-    for tables in SCRATCH_TABLES:
-        staged, source, delta = tables.staged, tables.source, tables.delta
-        connection.execute(delete_from(delta))
-        target_columns = [*tables.source_keys, "change"]
-        differs = or_(
-            source.c.source_id.is_(None),
-            *(staged.c[name].is_distinct_from(source.c[name]) for name in tables.compared),
-        )
-        changed = (
-            select(
-                *(staged.c[name] for name in tables.source_keys),
-                case((source.c.source_id.is_(None), int(RowChange.ADD)), else_=int(RowChange.UPDATE)),
-            )
-            .select_from(staged.outerjoin(source, same(staged, source, tables.source_keys)))
-            .where(staged.c.source_id.in_(usable), differs)
-        )
-        connection.execute(insert(delta).from_select(target_columns, changed))
+    for tables in of:
+        connection.execute(delete_from(tables.delta))
+        if usable:
+            connection.execute(_changed_rows(tables.kind), {"source_ids": usable})
         if replaced:
-            gone = select(*(source.c[name] for name in tables.source_keys), literal(int(RowChange.REMOVE))).where(
-                source.c.source_id.in_(replaced), ~exists().where(same(staged, source, tables.source_keys))
-            )
-            connection.execute(insert(delta).from_select(target_columns, gone))
+            connection.execute(_rows_not_given(tables.kind), {"source_ids": replaced})
         if told_of:
-            # Told objects are few; each is looked up by its source and origin.
-            gone = (
-                select(*(source.c[name] for name in tables.source_keys), literal(int(RowChange.REMOVE)))
-                .select_from(TOLD_OBJECT.join(source, same(source, TOLD_OBJECT, ("source_id", "origin"))))
-                .where(
-                    TOLD_OBJECT.c.source_id.in_(told_of),
-                    ~exists().where(same(staged, source, tables.source_keys)),
-                )
-            )
-            connection.execute(insert(delta).from_select(target_columns, gone))
+            connection.execute(_rows_of_told_objects(tables.kind), {"source_ids": told_of})
+
+
+# Put together once: that takes longer than to execute them for a few rows.
+
+_ASKED: BindParameter[int] = bindparam("source_ids", expanding=True)
+
+
+@cache
+def _changed_rows(kind: str) -> Insert:
+    tables = SCRATCH_TABLES_OF_KIND[kind]
+    staged, source = tables.staged, tables.source
+    missing = source.c.source_id.is_(None)
+    differs = or_(missing, *(staged.c[name].is_distinct_from(source.c[name]) for name in tables.compared))
+    changed = (
+        select(
+            *(staged.c[name] for name in tables.source_keys),
+            case((missing, int(RowChange.ADD)), else_=int(RowChange.UPDATE)),
+        )
+        .select_from(staged.outerjoin(source, same(staged, source, tables.source_keys)))
+        .where(staged.c.source_id.in_(_ASKED), differs)
+    )
+    return insert(tables.delta).from_select([*tables.source_keys, "change"], changed)
+
+
+@cache
+def _rows_not_given(kind: str) -> Insert:
+    tables = SCRATCH_TABLES_OF_KIND[kind]
+    staged, source = tables.staged, tables.source
+    gone = select(*(source.c[name] for name in tables.source_keys), literal(int(RowChange.REMOVE))).where(
+        source.c.source_id.in_(_ASKED), ~exists().where(same(staged, source, tables.source_keys))
+    )
+    return insert(tables.delta).from_select([*tables.source_keys, "change"], gone)
+
+
+@cache
+def _rows_of_told_objects(kind: str) -> Insert:
+    tables = SCRATCH_TABLES_OF_KIND[kind]
+    staged, source = tables.staged, tables.source
+    # Told objects are few; each is looked up by its source and origin.
+    gone = (
+        select(*(source.c[name] for name in tables.source_keys), literal(int(RowChange.REMOVE)))
+        .select_from(TOLD_OBJECT.join(source, same(source, TOLD_OBJECT, ("source_id", "origin"))))
+        .where(TOLD_OBJECT.c.source_id.in_(_ASKED), ~exists().where(same(staged, source, tables.source_keys)))
+    )
+    return insert(tables.delta).from_select([*tables.source_keys, "change"], gone)
 
 
 def carry_out_source_changes(
@@ -376,10 +425,11 @@ def carry_out_source_changes(
     moved = _note_positions(connection, positions, forgotten) if positions else False
     difference: dict[int, int] = {}
     for tables in SCRATCH_TABLES:
-        for source_id, counts in counted(connection, tables).items():
+        by_source = counted(connection, tables)
+        for source_id, counts in by_source.items():
             difference[source_id] = difference.get(source_id, 0) + counts.added - counts.removed
             moved = True
-        carry_out(connection, tables, tables.source, tables.source_keys, tables.staged, by=tables.source_keys)
+        carry_out_kept(connection, tables, total(by_source.values()))
     for read in reads:
         if read.overtaken and read.answered:
             # The later one knows of the same changes: nothing is wrong.
@@ -390,6 +440,12 @@ def carry_out_source_changes(
     if forgotten:
         connection.execute(delete_from(SOURCE).where(SOURCE.c.source_id.in_(list(forgotten))))
     return moved
+
+
+def carry_out_kept(connection: Connection, tables: ScratchTables, counts: ChangeCounts) -> None:
+    """Brings the sources' kept records of a kind in line with its delta, which holds so many."""
+    keys = tables.source_keys
+    carry_out(connection, tables, tables.source, keys, tables.staged, by=keys, counts=counts)
 
 
 def _state_after(read: StagedRead, now_ms: int) -> dict[str, object]:

@@ -1,0 +1,76 @@
+"""What pushes leave on the connections of the pool: temporary tables, empty, for the next one."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event, text
+
+import app.model.refresh.session
+from app.database.engine import is_sqlite
+from app.model.refresh.scratch import TEMPORARY
+from tests.ingest.conftest import HR, Service, organization, user
+
+
+def objects(connection: Connection) -> dict[str, str]:
+    """The temporary tables and views of a connection: name → t(able) or v(iew)."""
+    if is_sqlite(connection):
+        query = "SELECT name, substr(type, 1, 1) FROM sqlite_temp_master WHERE type IN ('table', 'view')"
+    else:
+        query = (
+            "SELECT relname, CASE relkind WHEN 'r' THEN 't' ELSE 'v' END FROM pg_class"
+            " WHERE relnamespace = pg_my_temp_schema() AND relkind IN ('r', 'v')"
+        )
+    return {name: kind for name, kind in connection.execute(text(query)) if not name.startswith("sqlite_")}
+
+
+def made(service: Service) -> list[str]:
+    """The statements with which temporary tables are made from here on."""
+    found: list[str] = []
+
+    def note(_: Any, __: Any, statement: str, *___: Any) -> None:
+        if "CREATE TEMPORARY TABLE refresh_delta_user" in " ".join(statement.split()):
+            found.append(statement)
+
+    event.listen(service.engine, "before_cursor_execute", note)
+    return found
+
+
+def test_pushes_leave_their_tables_empty_for_the_next_one(service: Service) -> None:
+    service.pushed(1, upsert=[organization(), user("ann")])
+    makes = made(service)
+    service.pushed(2, upsert=[user("bob")], remove=[{"kind": "user", "userId": "ann"}])
+    assert makes == []
+    assert {one["userId"] for one in service.records() if one["kind"] == "user"} == {"bob"}
+    with service.engine.connect() as connection:
+        assert objects(connection) == {table.name: "t" for table in TEMPORARY.sorted_tables}
+        for table in TEMPORARY.sorted_tables:
+            assert connection.execute(text(f"SELECT count(*) FROM {table.name}")).scalar_one() == 0, table.name
+
+
+def test_a_push_that_is_refused_hinders_no_other(service: Service) -> None:
+    service.pushed(1, upsert=[organization()])
+    answer = service.push({"sequence": 9, "previousSequence": 7, "upsert": [user("ann")]})
+    assert answer.status_code == 409
+    assert service.pushed(2, upsert=[user("bob")])["counts"]["added"] == 1
+    assert {one["userId"] for one in service.records() if one["kind"] == "user"} == {"bob"}
+
+
+def test_a_read_and_pushes_take_turns_on_a_connection(service: Service) -> None:
+    for turn in range(3):
+        service.pushed(turn + 1, upsert=[organization(), user(f"pushed-{turn}")])
+        service.read("hr", [user(f"read-{turn}"), user("ann"), user("ann")])
+        service.pushed(turn + 1, source="hr", token=HR, upsert=[user(f"told-{turn}")])
+    assert {one["userId"] for one in service.records() if one["kind"] == "user"} == {
+        *(f"pushed-{turn}" for turn in range(3)),
+        "read-2",
+        "ann",
+        "told-2",
+    }
+
+
+def test_tables_that_many_rows_went_through_are_made_anew(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app.model.refresh.session, "_MOST_ROWS_STAGED", 5)
+    makes = made(service)
+    for sequence in range(1, 7):
+        service.pushed(sequence, upsert=[user(f"{sequence}-a"), user(f"{sequence}-b")])
+    assert len(makes) == 2
