@@ -429,7 +429,7 @@ class Applier:
 _STATUS = {
     Fate.FAILED: "failed",
     Fate.UNKNOWN: "failed",
-    Fate.GONE: "failed",
+    Fate.LOST: "failed",
     Fate.UNSUPPORTED: "skipped",
     Fate.LEFT_BEHIND: "skipped",
     Fate.SKIPPED: "skipped",
@@ -497,8 +497,8 @@ def _sort_in(outcomes: Outcomes, item: PlanItem, ordinal: int, fate: ItemOutcome
             outcomes.failed[ordinal] = fate.message
         case Fate.UNKNOWN:
             outcomes.unknown[ordinal] = fate.message
-        case Fate.GONE:
-            outcomes.gone[ordinal] = fate.message
+        case Fate.LOST:
+            outcomes.lost[ordinal] = fate.message
         case Fate.SKIPPED:
             outcomes.skipped[ordinal] = fate.message
         case Fate.UNSUPPORTED:

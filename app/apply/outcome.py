@@ -29,7 +29,7 @@ class Fate(StrEnum):
     """The backend lacks the operation; there is nothing that would tell it this."""
     LEFT_BEHIND = "left behind"
     """It cannot be deleted for want of the operation; it is emptied and no longer ours."""
-    GONE = "gone"
+    LOST = "lost"
     """It is not there any more, and the plan's item does not carry enough to make it again."""
     SKIPPED = "skipped"
     """Not tried, because of another item."""

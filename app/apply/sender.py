@@ -184,8 +184,8 @@ class Sender:
                 {item.ordinal: outcome.others[item.ordinal] for item in missing if item.ordinal in outcome.others}
             )
         elif missing:
-            gone = ItemOutcome(Fate.GONE, "the backend does not hold it any more; the next run adds it again")
-            outcome.others |= dict.fromkeys([item.ordinal for item in missing], gone)
+            lost = ItemOutcome(Fate.LOST, "the backend does not hold it any more; the next run adds it again")
+            outcome.others |= dict.fromkeys([item.ordinal for item in missing], lost)
 
     def _tell_the_rest(self, operation: str, existing: Sequence[PlanItem], outcome: BatchOutcome) -> None:
         """What was met by an add and is not known at all: an update says nothing of its place, access or state."""

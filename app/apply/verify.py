@@ -7,7 +7,7 @@ Everything that the backend can be asked about is read by page and staged, then 
 - what the ledger holds and the backend does not is taken out, so that the next plan adds it again if it is wanted;
 - what is there with other fields, in another place or with another role is noted so, and updated by the next plan;
 - what is there, was never ours and is wanted is adopted;
-- what is there although the backend said that it is gone is ours still, and deleted again by the next plan;
+- what is there although the backend said that it is deleted is ours still, and deleted again by the next plan;
 - what is there, was never ours and is not wanted is counted and named, and left alone.
 
 Nothing is mended when reading breaks off in the middle. What a backend with core operations alone cannot tell (folders,
@@ -82,7 +82,7 @@ class VerifyReport:
     """Ours, and not as we left them."""
     adopted: int = 0
     undeleted: int = 0
-    """There, although the backend had said that they are gone."""
+    """There, although the backend had said that they are deleted."""
     foreign: dict[str, int] = field(default_factory=dict)
     """Never ours and not wanted, by kind."""
     foreign_named: list[str] = field(default_factory=list)

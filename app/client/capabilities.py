@@ -1,4 +1,4 @@
-"""The operations that this backend has, and what is left unsaid for want of others.
+"""The operations that this backend has, and the items that it does not support for want of others.
 
 Core operations are there in every backend. Each of the extended ones may be unsupported, which shows when it is first
 used; then it is not tried again in this run.
@@ -54,7 +54,7 @@ class Capabilities:
             self._unsupported.add(operation)
 
     def note_unsupported_items(self, operation: str, number: int) -> None:
-        """So many items could not be told for want of it."""
+        """So many items are unsupported for want of it."""
         with self._lock:
             self._unsupported_items[operation] += number
 
@@ -63,9 +63,9 @@ class Capabilities:
         report: dict[str, object] = {}
         with self._lock:
             if self._unsupported:
-                report["missingOperations"] = sorted(self._unsupported)
+                report["unsupportedOperations"] = sorted(self._unsupported)
             if self._roles_unsupported or self.mode == "core":
-                report["rolesAndAccessTypesUntold"] = True
+                report["rolesAndAccessTypesUnsupported"] = True
             if self._unsupported_items:
-                report["untold"] = dict(sorted(self._unsupported_items.items()))
+                report["unsupported"] = dict(sorted(self._unsupported_items.items()))
         return report

@@ -40,7 +40,7 @@ def _end_with(_context: click.Context, _parameter: click.Parameter, parent: int 
 
 
 ends_with_parent = click.option("--parent", type=int, hidden=True, expose_value=False, callback=_end_with)
-"""How a process of ours that others start learns to end when they are gone."""
+"""How a process of ours that others start learns to end when they have ended."""
 
 
 @click.command(cls=UsherCommand)

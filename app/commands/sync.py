@@ -318,6 +318,8 @@ def report_lines(report: Any) -> Iterator[str]:
         elif isinstance(value, list):
             for entry in value:
                 yield f"{_TITLES.get(topic, topic)}: {_flat(entry)}"
+        elif value is True:
+            yield _TITLES.get(topic, topic)
         elif value not in (None, "", {}, 0, False):
             yield f"{_TITLES.get(topic, topic)}: {_flat(value)}"
 
@@ -327,7 +329,9 @@ _TITLES = {
     "leftBehind": "left behind in the backend",
     "problemCounts": "wrong in the directory",
     "problems": "wrong in the directory",
-    "unsupported": "cannot be told to this backend",
+    "rolesAndAccessTypesUnsupported": "roles and access types are left out: this backend does not take them",
+    "unsupported": "items that this backend does not support, by operation",
+    "unsupportedOperations": "operations that this backend does not have",
 }
 _NAMED = 10
 """So many of what a verify names are shown."""
@@ -345,7 +349,7 @@ def _verify_lines(found: Any) -> Iterator[str]:
         ("missing", "of ours not there any more"),
         ("changed", "of ours changed there"),
         ("adopted", "there already and wanted: ours now"),
-        ("undeleted", "there although the backend had said that they are gone"),
+        ("undeleted", "there although the backend had said that they are deleted"),
     ):
         if found.get(key):
             yield f"verify: {found[key]:,} {words}"

@@ -83,7 +83,7 @@ class ServerOptions:
     on_worker_start: Callable[[], None] | None = None
     """Called in each worker right after the fork."""
     on_worker_exit: Callable[[int], None] | None = None
-    """Called in the master with the process id of a worker that is gone (Prometheus' `mark_process_dead`)."""
+    """Called in the master with the process id of a worker that has ended (Prometheus' `mark_process_dead`)."""
 
 
 class BindError(Exception):

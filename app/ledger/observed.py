@@ -138,7 +138,7 @@ def adopt(connection: Connection, ledger_id: int) -> int:
 
 
 def take_back(connection: Connection, ledger_id: int) -> int:
-    """Takes into the ledger what the backend said is gone and shows all the same; how many items.
+    """Takes into the ledger what the backend said is deleted and shows all the same; how many items.
 
     After ``adopt``, which takes those of them that are wanted by now. The next plan deletes them, within its limits:
     their grace period was over when they were deleted the first time.

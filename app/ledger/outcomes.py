@@ -81,7 +81,7 @@ class Outcomes:
     """Failed, and nobody knows whether the backend did it."""
     unconfirmed: list[int] = field(default_factory=list)
     """Deletes whose outcome nobody knows and that are still to be sent: the ledger must not rely on them."""
-    gone: dict[int, str] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
     """Failed, because the backend does not hold them any more: the next plan adds them."""
     skipped: dict[int, str] = field(default_factory=dict)
     added_again: list[int] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Outcomes:
     @property
     def changes_ledger(self) -> bool:
         return any(
-            (self.done, self.deleted, self.unsupported, self.left_behind, self.unknown, self.unconfirmed, self.gone)
+            (self.done, self.deleted, self.unsupported, self.left_behind, self.unknown, self.unconfirmed, self.lost)
         )
 
 
@@ -117,7 +117,7 @@ def settle(connection: Connection, outcomes: Outcomes, *, now_ms: int, random: R
     step = _Step(connection, outcomes)
     told = list(dict.fromkeys(ordinal for ordinals in outcomes.done.values() for ordinal in ordinals))
     unsupported = [ordinal for ordinals in outcomes.unsupported.values() for ordinal in ordinals]
-    failed = outcomes.failed | outcomes.unknown | outcomes.gone
+    failed = outcomes.failed | outcomes.unknown | outcomes.lost
     # The plan first: whether a thing is confirmed depends on which of its operations are still to come.
     step.mark(told, "done", "")
     step.mark(unsupported, "skipped", UNSUPPORTED)
@@ -140,8 +140,8 @@ def settle(connection: Connection, outcomes: Outcomes, *, now_ms: int, random: R
             )
     step.unconfirm_below(outcomes.added_again)
     step.unconfirm_members_entries(outcomes.removed_members)
-    step.drop(outcomes.deleted + list(outcomes.gone), said_to_be_gone=True)
-    step.drop(outcomes.left_behind, said_to_be_gone=False)
+    step.drop(outcomes.deleted + list(outcomes.lost), said_to_be_deleted=True)
+    step.drop(outcomes.left_behind, said_to_be_deleted=False)
     step.unconfirm([*outcomes.unknown, *outcomes.unconfirmed])
     succeeded = told + outcomes.deleted
     if succeeded and any_failures(connection, outcomes.ledger_id):
@@ -196,14 +196,14 @@ class _Step:
             ordinals,
         )
 
-    def drop(self, ordinals: Sequence[int], *, said_to_be_gone: bool) -> None:
+    def drop(self, ordinals: Sequence[int], *, said_to_be_deleted: bool) -> None:
         """They are no longer in the ledger, nor what their calls cover.
 
         Where the backend says that it does not hold them any more, a verify will look. What is left behind is known to
         be there, and ``app.ledger.unsupported`` remembers it.
         """
         for keys in self._keys():
-            if said_to_be_gone:
+            if said_to_be_deleted:
                 self._run(
                     f"""
                     INSERT INTO deleted_item (ledger_id, {_KEY})
@@ -230,7 +230,7 @@ class _Step:
             self._run(f"UPDATE ledger_item SET certain = FALSE WHERE (ledger_id, {_KEY}) IN ({keys})", ordinals)
 
     def unconfirm_below(self, ordinals: Sequence[int]) -> None:
-        """They had gone from the backend and were added again: what stood in them may have gone with them."""
+        """The backend had lost them and they were added again: what stood in them may be lost with them."""
         for columns, container, kinds in _BELOW:
             below = " UNION ".join(f"SELECT '{kind}' AS kind" for kind in kinds)
             self._run(

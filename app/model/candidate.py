@@ -5,7 +5,7 @@ The rules: ``app/runs/README.md``, "Dry runs and candidates".
 Whoever only wants to know what a run would do must not change what is answered meanwhile. So the reading goes into
 temporary tables of one connection, under the names of the lasting tables that it would change: on that connection, and
 nowhere else, they stand in front of them. Everything that reads and plans works on a candidate as it does on the
-database itself, and all of it is gone with the connection. What has no temporary table is the database's own, so that a
+database itself, and all of it ends with the connection. What has no temporary table is the database's own, so that a
 plan that is made from a candidate is stored like any other.
 
 Only tables that would change are copied, each at the moment at which its first row would be written.

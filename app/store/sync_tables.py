@@ -90,7 +90,7 @@ class LedgerItemRow(StoreTable, table=True):
 
 
 class DeletedItemRow(StoreTable, table=True):
-    """What was ours and the backend said is gone, until a verify has looked: a backend may lose what it confirmed.
+    """What was ours and the backend said is deleted, until a verify has looked: a backend may lose what it confirmed.
 
     Without it such an item would be taken for somebody else's, and whoever was to be thrown out would stay for ever.
     The price: what somebody else adds under the very same key before that verify is taken for ours, and deleted within

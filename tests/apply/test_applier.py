@@ -293,7 +293,7 @@ def test_delete_of_what_is_missing_is_done(company: Any) -> None:
     assert run.status == "done"
     assert run.counts["organizationUser"]["delete"] == {"planned": 1, "done": 1}
     assert run.counts["folder"]["delete"] == {"planned": 1, "done": 1}
-    assert "missingOperations" not in run.report
+    assert "unsupportedOperations" not in run.report
 
 
 @pytest.mark.parametrize(
@@ -424,8 +424,8 @@ def test_missing_extended_operation_falls_back_for_the_rest_of_the_run(company: 
     on(company, "add_documents", lambda data, backend: page)
     run = company.sync()
     assert run.status == "done", company.items(run)
-    assert run.report["missingOperations"] == ["add_documents"]
-    assert run.report["untold"] == {"add_documents": 3}
+    assert run.report["unsupportedOperations"] == ["add_documents"]
+    assert run.report["unsupported"] == {"add_documents": 3}
     assert company.wire.counted()["add_documents"] <= 3  # those under way at the same time
     assert company.held()["documentUsers"]["new0"] == {"ada": ("Ada", "editor")}
     company.wire.forget()
@@ -451,7 +451,7 @@ def test_not_found_in_the_api_s_own_words_is_no_missing_operation(company: Any) 
     )
     run = company.sync()
     assert run.status == "partial"
-    assert "missingOperations" not in run.report
+    assert "unsupportedOperations" not in run.report
     (failed,) = company.items(run, "failed")
     assert "no folder archive" in failed.message
 

@@ -31,8 +31,8 @@ def test_everything_that_can_be_told_is_told(core: Any) -> None:
     assert held["documentUsers"] == {"roadmap": {"cleo": ("Cleo", "editor")}}
     assert set(held["folderUsers"]) == {"specs", "drafts"}
     assert held["groups"] == {"core": ["dan"], "eng": ["bob", "dan"]}
-    assert run.report["rolesAndAccessTypesUntold"] is True
-    assert run.report["untold"]["add_documents"] == 4
+    assert run.report["rolesAndAccessTypesUnsupported"] is True
+    assert run.report["unsupported"]["add_documents"] == 4
 
 
 def test_second_run_sends_nothing(core: Any) -> None:

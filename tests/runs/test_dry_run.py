@@ -35,7 +35,7 @@ def everything(world: SyncedWorld, *, but: tuple[str, ...] = RECORDS) -> dict[st
 def lets_in(world: SyncedWorld, user_id: str) -> bool:
     question = Check(user_id=user_id, type="organization", resource_id="acme", organization_id="acme", context=None)
     policy = DecisionPolicy()
-    return decide(AccessViewLoader(world.engine, policy)([question]), question, world.clock.now, policy).has_access
+    return decide(AccessViewLoader(world.engine, policy)([question]), question, world.time.now, policy).has_access
 
 
 def items(world: SyncedWorld, run: Any) -> list[tuple[str, ...]]:
@@ -153,7 +153,7 @@ def test_a_plan_does_not_keep_others_from_writing(company: SyncedWorld, monkeypa
 
     with candidate_of(company.engine) as candidate:
         monkeypatch.setattr(source, "read", read_slowly)
-        report = refresh(candidate, [source], clock=company.clock, on_candidate=True)
+        report = refresh(candidate, [source], clock=company.time, on_candidate=True)
         with writing(other) as connection:
             connection.execute(text("UPDATE run SET calls = calls"))
     other.dispose()
@@ -164,7 +164,7 @@ def test_a_plan_does_not_keep_others_from_writing(company: SyncedWorld, monkeypa
 def test_only_what_changes_is_copied(company: SyncedWorld) -> None:
     company.directory.add(User(user_id="new", name="New", email="new@acme.example"))
     with candidate_of(company.engine) as candidate:
-        refresh(candidate, [company.directory], clock=company.clock, on_candidate=True)
+        refresh(candidate, [company.directory], clock=company.time, on_candidate=True)
         with reading(candidate) as connection:
             found = connection.execute(
                 text(
@@ -219,7 +219,7 @@ def test_a_directory_that_is_read_meanwhile_makes_the_plan_void(
     def read_twice(_request: ReadRequest = EVERYTHING) -> Any:
         if not done:
             done.append(True)
-            refresh(other, [company.directory], clock=company.clock)
+            refresh(other, [company.directory], clock=company.time)
         yield from read()
 
     monkeypatch.setattr(company.directory, "read", read_twice)

@@ -111,7 +111,6 @@ class SyncedWorld(World):
     def __init__(self, database_url: str, tmp_path: Path) -> None:
         super().__init__(open_engine(database_url))
         make_tables(self.engine, METADATA)
-        self.clock = self.time
         backend_url = f"sqlite:///{tmp_path}/backend.db"
         self.backend_engine = open_engine(backend_url)
         make_tables(self.backend_engine, BACKEND_METADATA)

@@ -405,7 +405,7 @@ class Refresh:
         return self._settle(merge_everything, replace_all)
 
     def _bring_in_line(self, compare: Callable[[Connection], Compared]) -> tuple[Kept, Replaced]:
-        """The sources' records and the access model; by key where that is faster and leaves nothing untold."""
+        """The sources' records and the access model; by key where that is faster and says the same."""
 
         def carry_out(connection: Connection, work: Compared) -> tuple[Kept, Replaced | None]:
             # What is wrong is told with every read of everything, touched or not.

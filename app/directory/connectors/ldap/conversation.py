@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from app.directory.connector import DirectoryObject, ObjectGone, Objects, ObjectsEnd, Wanted
 from app.directory.connectors.ldap import syncrepl, usn
-from app.directory.connectors.ldap.objects import is_untold
+from app.directory.connectors.ldap.objects import asks_for_silent
 from app.directory.connectors.ldap.reading import Reader, batches
 from app.directory.connectors.ldap.session import opened
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
@@ -54,7 +54,7 @@ def _cursor_now(reader: Reader, wanted: Wanted) -> tuple[str, str]:
     if reader.preset.changes == "none":
         return "", ""
     filters = {one.name: one.filter for one in reader.sets}
-    if why := is_untold(reader.preset, filters, wanted.attributes):
+    if why := asks_for_silent(reader.preset, filters, wanted.attributes):
         return "", why
     cursor_now = usn.cursor_now if reader.preset.changes == "usn" else syncrepl.cursor_now
     return cursor_now(reader.session, reader.settings.base)

@@ -279,9 +279,9 @@ def escaped_text(text: str) -> str:
     )
 
 
-def is_untold(preset: Preset, filters: Mapping[str, str], wanted: Mapping[str, Collection[str]]) -> str:
-    """Why the server could not tell of all changes (something is asked for that changes silently); empty: it could."""
-    for attribute in sorted(preset.untold):
+def asks_for_silent(preset: Preset, filters: Mapping[str, str], wanted: Mapping[str, Collection[str]]) -> str:
+    """Which attribute is asked for whose changes the server tells nobody of, in words; empty: none."""
+    for attribute in sorted(preset.silent):
         for name, text in filters.items():
             if re.search(rf"\({re.escape(attribute)}\s*[:~<>]?[^()]*=", text, re.IGNORECASE):
                 return f"sets.{name}.filter asks for {attribute}, of whose changes the server tells nobody"

@@ -74,7 +74,7 @@ class Preset(BaseModel):
     """Whether there are members that only their own ``primaryGroupID`` names."""
     changes: Literal["syncrepl", "usn", "none"] = "none"
     """How the server is asked for changes."""
-    untold: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()
     """Attributes whose changes the server tells nobody of."""
     lists: frozenset[str] = frozenset()
     """Attributes that have any number of values: they become lists."""
