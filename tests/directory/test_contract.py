@@ -12,6 +12,7 @@ from app.access.records import User
 from app.directory.contract_suite import Content, SourceContract, World
 from app.directory.file import FileSource
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
+from tests.worlds.faulty_reads import FaultyReads
 
 
 class FileWorld(World):
@@ -74,7 +75,7 @@ class FileWorld(World):
         unfinished.replace(self._path)
 
 
-class TestFiles(SourceContract):
+class TestFiles(FaultyReads, SourceContract):
     @pytest.fixture
     def world(self, tmp_path: Path) -> FileWorld:
         return FileWorld(tmp_path)

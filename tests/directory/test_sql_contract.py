@@ -6,6 +6,7 @@ import pytest
 
 from app.directory.contract_suite import SourceContract
 from tests.directory.databases import SORTS, Database, PeopleAndTeams, opened
+from tests.worlds.faulty_reads import FaultyReads
 
 pytestmark = [pytest.mark.process]
 
@@ -16,7 +17,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield database
 
 
-class TestDatabases(SourceContract):
+class TestDatabases(FaultyReads, SourceContract):
     people = 100
     many = 3_000
     rounds = 4

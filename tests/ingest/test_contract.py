@@ -12,6 +12,7 @@ from app.directory.contract_suite import CannotError, Content, SourceContract, W
 from app.directory.pushes import ANYTHING
 from app.directory.source import EVERYTHING, Reading, ReadRequest, Source
 from app.ingest.everything import Everything
+from tests.worlds.faulty_reads import FaultyReads
 
 
 class Sent:
@@ -71,7 +72,7 @@ class PushWorld(World):
         return {"nothing": of(b""), "no JSON": of(b"<html>\n"), "another number": of(b'{"end": true, "records": 7}\n')}
 
 
-class TestEverything(SourceContract):
+class TestEverything(FaultyReads, SourceContract):
     @pytest.fixture
     def world(self, tmp_path: Path) -> PushWorld:
         return PushWorld(tmp_path)

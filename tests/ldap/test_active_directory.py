@@ -103,6 +103,15 @@ def test_members_beyond_the_first_fifteen_hundred_are_members(domain: Samba) -> 
     assert by_cn(answer, "inner").names[0] in by_cn(answer, "edit-acme").members
 
 
+def test_the_size_of_pages_makes_no_difference_to_groups(domain: Samba) -> None:
+    """Whose members, and people whose primary group they are, are asked for between the pages."""
+    groups = Wanted({"groups": frozenset({"cn"})}, members=frozenset({"groups"}))
+    whole = ask(of_samba(domain), wanted=groups)
+    assert len(whole.objects["groups"]) > 30
+    paged = ask(of_samba(domain, page_size=7, answer_timeout=20), wanted=groups)
+    assert (paged.verdict, paged.ids()) == ("complete", whole.ids())
+
+
 def test_who_is_in_a_group_by_their_primary_group_is_in_it(domain: Samba) -> None:
     answer = ask(of_samba(domain), wanted=WANTED)
     everybody = by_cn(answer, "Domain Users")
@@ -163,7 +172,8 @@ def test_without_the_right_to_see_what_was_deleted_there_are_no_changes(domain: 
     answer = ask(connector, wanted=WANTED)
     assert (answer.verdict, answer.cursor) == ("complete", "")
     assert "Deleted Objects" in answer.remarks[0].reason
-    told = ask(few_of(domain), wanted=WANTED)
+    told = ask(few_of(domain, bind_dn=samba.RIGHTFUL), wanted=WANTED)
+    assert (told.cursor != "", told.remarks) == (True, [])
     refused = since(connector, told.cursor, WANTED)
     assert refused.end is not None
     assert refused.end.answered is Answered.CURSOR_REFUSED

@@ -1,9 +1,10 @@
-"""Directories in LDAP keep what the port promises: the suite that every source has to pass, against OpenLDAP."""
+"""Directories in LDAP keep what the port promises: the suite of all sources, against OpenLDAP and Samba."""
 
 import tracemalloc
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -12,54 +13,68 @@ from app.directory.configured import source_from_settings
 from app.directory.contract_suite import CannotError, Content, SourceContract, World, some_content
 from app.directory.settings import LdapSourceSettings
 from app.directory.source import End, Source, Verdict
-from tests.ldap import slapd
+from tests.ldap import samba, slapd
 from tests.ldap.conftest import need
 from tests.ldap.meddler import Meddler, meddler
 from tests.ldap.slapd import SUFFIX, Slapd
+from tests.worlds.faulty_reads import FaultyReads
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
-RULES = [
-    {"from": "users", "user": {"userId": "it.uid", "name": "it.displayName", "email": "it.mail"}},
-    {"from": "groups", "each": "members", "membership": {"organizationId": "it.cn", "userId": "member.userId"}},
-]
+
+def rules(name: str) -> list[dict[str, object]]:
+    """Rules that go by this attribute of people and by the ``cn`` of groups."""
+    return [
+        {"from": "users", "user": {"userId": f"it.{name}", "name": "it.displayName", "email": "it.mail"}},
+        {"from": "groups", "each": "members", "membership": {"organizationId": "it.cn", "userId": "member.userId"}},
+    ]
 
 
-class OpenLdapWorld(World):
-    """People and teams in OpenLDAP, behind a proxy that can cut."""
+class LdapWorld(World):
+    """People and teams in a directory, behind a proxy that can cut."""
 
-    secret = slapd.PASSWORD
+    settings: Mapping[str, Any]
+    """What the source is told besides."""
 
-    def __init__(self, server: Slapd, between: Meddler, spool: Path) -> None:
+    def __init__(self, between: Meddler, spool: Path, url: str, admin: str, password: str) -> None:
         import ldap
 
-        self._server = server
         self._between = between
         self._spool = spool
         self._ldap = ldap
-        self._writer = ldap.initialize(server.url)
-        self._writer.simple_bind_s(slapd.ADMIN, slapd.PASSWORD)
+        self.secret = password
+        self.writer = ldap.initialize(url)
+        self.writer.set_option(ldap.OPT_REFERRALS, 0)
+        self.writer.simple_bind_s(admin, password)
         self._holds = Content()
+        self._spoilt: list[str] = []
+
+    def person(self, one: str) -> tuple[str, Mapping[str, str]]:
+        """The DN of somebody, and the attributes that they need besides name and address."""
+        raise NotImplementedError
+
+    def team(self, team: str) -> tuple[str, Mapping[str, str]]:
+        """The same of a team."""
+        raise NotImplementedError
 
     def source(self, **settings: Any) -> Source:
         given = {
             "type": "ldap",
             "name": "people",
             "url": f"ldap://127.0.0.1:{self._between.port}",
-            "base": SUFFIX,
-            "preset": "openldap",
-            "bind_dn": slapd.READER,
-            "bind_password": slapd.PASSWORD,
+            "bind_password": self.secret,
             "connect_timeout": 5,
             "answer_timeout": 5,
-            "page_size": 100,
-            "map": RULES,
         }
-        return source_from_settings(LdapSourceSettings.model_validate(given | settings), self._spool)
+        return source_from_settings(
+            LdapSourceSettings.model_validate(given | dict(self.settings) | settings), self._spool
+        )
 
     def bring(self, content: Content) -> None:
+        while self._spoilt:
+            self.writer.delete_s(self.person(self._spoilt.pop())[0])
         for team in self._holds.teams.keys() - content.teams.keys():
-            self._writer.delete_s(_team(team))
+            self.writer.delete_s(self.team(team)[0])
         for one, person in content.people.items():
             was = self._holds.people.get(one)
             if was is None:
@@ -67,21 +82,22 @@ class OpenLdapWorld(World):
             elif was != person:
                 changes = [(self._ldap.MOD_REPLACE, "displayName", [person.name.encode()])]
                 changes.append((self._ldap.MOD_REPLACE, "mail", [person.email.encode()]))
-                self._writer.modify_s(_person(one), changes)
+                self.writer.modify_s(self.person(one)[0], changes)
         for team, members in content.teams.items():
-            values = [_person(one).encode() for one in sorted(members)]
+            values = [self.person(one)[0].encode() for one in sorted(members)]
+            dn, given = self.team(team)
             if team not in self._holds.teams:
-                given = [("objectClass", [b"groupOfNames"]), ("cn", [team.encode()]), ("member", values)]
-                self._writer.add_s(_team(team), given)
+                self.writer.add_s(dn, [*((key, [value.encode()]) for key, value in given.items()), ("member", values)])
             elif members != self._holds.teams[team]:
-                self._writer.modify_s(_team(team), [(self._ldap.MOD_REPLACE, "member", values)])
+                self.writer.modify_s(dn, [(self._ldap.MOD_REPLACE, "member", values)])
         for one in self._holds.people.keys() - content.people.keys():
-            self._writer.delete_s(_person(one))
+            self.writer.delete_s(self.person(one)[0])
         self._holds = content
 
     def _add(self, one: str, name: str, email: str) -> None:
-        given = {"objectClass": "inetOrgPerson", "uid": one, "cn": one, "sn": one, "displayName": name, "mail": email}
-        self._writer.add_s(_person(one), [(key, [value.encode()]) for key, value in given.items()])
+        dn, given = self.person(one)
+        given = {**given, "displayName": name, "mail": email}
+        self.writer.add_s(dn, [(key, [value.encode()]) for key, value in given.items()])
 
     @contextmanager
     def cut(self, share: float) -> Iterator[None]:
@@ -99,6 +115,7 @@ class OpenLdapWorld(World):
             self._add(person_id, text, f"{person_id}@contract.example")
         except (UnicodeEncodeError, self._ldap.INVALID_SYNTAX):
             raise CannotError("the server takes no such name") from None
+        self._spoilt.append(person_id)
 
     def failures(self) -> Mapping[str, AbstractContextManager[Source]]:
         @contextmanager
@@ -112,22 +129,49 @@ class OpenLdapWorld(World):
             self._between.forget()
 
         return {
-            "a wrong password": with_settings(bind_password="wrong-" + slapd.PASSWORD),
+            "a wrong password": with_settings(bind_password="wrong-" + self.secret),
             "a base that is not there": with_settings(base="dc=nowhere"),
             "nobody listens": with_settings(url="ldap://127.0.0.1:1"),
             "nobody answers": silent(),
         }
 
 
-def _person(one: str) -> str:
-    return f"uid={one},ou=people,{SUFFIX}"
+class OpenLdapWorld(LdapWorld):
+    """The same in OpenLDAP."""
+
+    settings = MappingProxyType(
+        {"base": SUFFIX, "preset": "openldap", "bind_dn": slapd.READER, "page_size": 100, "map": rules("uid")}
+    )
+
+    def person(self, one: str) -> tuple[str, Mapping[str, str]]:
+        return f"uid={one},ou=people,{SUFFIX}", {"objectClass": "inetOrgPerson", "uid": one, "cn": one, "sn": one}
+
+    def team(self, team: str) -> tuple[str, Mapping[str, str]]:
+        return f"cn={team},ou=groups,{SUFFIX}", {"objectClass": "groupOfNames", "cn": team}
 
 
-def _team(team: str) -> str:
-    return f"cn={team},ou=groups,{SUFFIX}"
+class SambaWorld(LdapWorld):
+    """The same in a corner of a domain, read by who may see that and what was deleted."""
+
+    corner = f"OU=Contract,OU=Elsewhere,{samba.BASE}"
+    settings = MappingProxyType(
+        {
+            "base": corner,
+            "preset": "active_directory",
+            "bind_dn": samba.RIGHTFUL,
+            "page_size": 10,
+            "map": rules("cn"),
+        }
+    )
+
+    def person(self, one: str) -> tuple[str, Mapping[str, str]]:
+        return f"CN={one},{self.corner}", {"objectClass": "user", "sAMAccountName": one, "userAccountControl": "544"}
+
+    def team(self, team: str) -> tuple[str, Mapping[str, str]]:
+        return f"CN={team},{self.corner}", {"objectClass": "group", "sAMAccountName": f"contract-{team}"}
 
 
-class TestOpenLdap(SourceContract):
+class TestOpenLdap(FaultyReads, SourceContract):
     """Each test has a server of its own, in less than half a second."""
 
     people = 150
@@ -139,7 +183,7 @@ class TestOpenLdap(SourceContract):
         need(slapd.programs())
         server = Slapd(tmp_path / "slapd", slapd.tree())
         with slapd.running(server), meddler("127.0.0.1", server.port) as between:
-            yield OpenLdapWorld(server, between, tmp_path / "spool")
+            yield OpenLdapWorld(between, tmp_path / "spool", server.url, slapd.ADMIN, slapd.PASSWORD)
 
     def test_memory_does_not_grow_with_the_directory(self, world: World) -> None:
         """Beyond what is held at a time in any case: a page, and the rows that the spool writes together."""
@@ -148,6 +192,32 @@ class TestOpenLdap(SourceContract):
         world.bring(some_content(2_000))
         many = _peak(world.source())
         assert many < few * 1.5 + 1_000_000, f"{few:,} bytes for half of the directory, {many:,} for all of it"
+
+
+@pytest.fixture(scope="module")
+def corner(domain: samba.Samba, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SambaWorld]:
+    spool = tmp_path_factory.mktemp("samba") / "spool"
+    with meddler(domain.host, 389) as between:
+        world = SambaWorld(between, spool, domain.url, samba.ADMIN, samba.PASSWORD)
+        world.writer.add_s(world.corner, [("objectClass", [b"organizationalUnit"])])
+        yield world
+        world.bring(Content())
+        world.writer.delete_s(world.corner)
+
+
+class TestSamba(FaultyReads, SourceContract):
+    """All tests have one corner of one domain, because people come to it slowly: they take over what the one before
+    left, which is the same mostly."""
+
+    people = 20
+    many = 30
+    rounds = 3
+    cuts = (0.0, 0.3, 0.9)
+    breaks = (0.02, 0.3, 0.9)
+
+    @pytest.fixture
+    def world(self, corner: SambaWorld) -> World:
+        return corner
 
 
 def _peak(source: Source) -> int:

@@ -29,10 +29,12 @@ RULES = """
    organization: {organizationId: it.cn.substring(4), organizationName: it.cn}}
 - {from: groups, when: it.cn.startsWith("org-"), each: members,
    membership: {organizationId: it.cn.substring(4), userId: member.userId, accessRole: '"viewer"'}}
+- {from: groups, when: it.cn.startsWith("edit-"), each: members,
+   membership: {organizationId: it.cn.substring(5), userId: member.userId}}
 """
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 PEOPLE = [f"p{number}" for number in range(8)]
-GROUPS = ["org-a", "org-b", "c", "d", "e"]
+GROUPS = ["org-a", "org-b", "edit-a", "edit-b", "c", "d"]
 
 
 @pytest.fixture
@@ -43,15 +45,21 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def said(directory: ObjectDirectory) -> tuple[dict[str, str], set[tuple[str, str]]]:
-    """Users and their names, and who belongs to what, from the directory and nothing else."""
+Said = tuple[dict[str, str], dict[tuple[str, str], str]]
+"""Users and their names, and who belongs to what as what."""
+
+
+def said(directory: ObjectDirectory) -> Said:
+    """From the directory and nothing else: who is in both groups of an organization is an editor."""
     users = {one.id.id: str(one.value["name"]) for one in directory.held.values() if "mail" in one.value}
-    members = {
-        (one.id.id.removeprefix("org-"), person)
-        for one in directory.held.values()
-        if one.id.set == "groups" and one.id.id.startswith("org-")
-        for person in people_in(directory, one.id.id, set()) & users.keys()
-    }
+    groups = {one.id.id for one in directory.held.values() if one.id.set == "groups"}
+    members: dict[tuple[str, str], str] = {}
+    for beginning, role in (("org-", "viewer"), ("edit-", "editor")):
+        for group in groups:
+            organization = group.removeprefix(beginning)
+            if group.startswith(beginning) and f"org-{organization}" in groups:
+                people = people_in(directory, group, set()) & users.keys()
+                members |= {(organization, person): role for person in people}
     return users, members
 
 
@@ -69,11 +77,12 @@ def people_in(directory: ObjectDirectory, group: str, seen: set[str]) -> set[str
     return found
 
 
-def in_force(engine: Engine) -> tuple[dict[str, str], set[tuple[str, str]]]:
+def in_force(engine: Engine) -> Said:
     with reading(engine) as connection:
         records = list(export_records(connection))
     users = {one.user_id: one.name for one in records if isinstance(one, User)}
-    return users, {(one.organization_id, one.user_id or "") for one in records if isinstance(one, Membership)}
+    members = [one for one in records if isinstance(one, Membership)]
+    return users, {(one.organization_id, one.user_id or ""): one.access_role.value for one in members}
 
 
 def change(directory: ObjectDirectory, chance: random.Random) -> None:

@@ -61,7 +61,8 @@ class Reader:
         search = Search(one.base, filter_ or one.filter, one.attributes, one.scope, one.where, self.controls)
         # Of a group, all members come with it; where they come by and by, it is small at first.
         large = bool(one.member_attributes) and not self.preset.ranges
-        for page in self.session.pages(search, one_by_one=large):
+        asks_more = bool(one.member_attributes) and not large
+        for page in self.session.pages(search, one_by_one=large, ahead=not asks_more):
             self._look_at(page.referrals)
             yield from self._of_page(one, page.entries)
 

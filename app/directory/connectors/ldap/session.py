@@ -76,22 +76,26 @@ class Session:
         self._is_closed = False
         self._root: Mapping[str, Sequence[bytes]] | None = None
 
-    def pages(self, search: Search, *, one_by_one: bool = False) -> Iterator[Page]:
-        """All that is found, page by page. While one is looked at, the server makes the next.
+    def pages(self, search: Search, *, one_by_one: bool = False, ahead: bool = True) -> Iterator[Page]:
+        """All that is found, page by page.
 
         ``one_by_one``: each entry as it comes, because a page of large ones would not fit into memory. Given up in the
-        middle, it tells the server so.
+        middle, it tells the server so. ``ahead``: while a page is looked at, the server makes the next. Not for who asks
+        for something else meanwhile: libldap loses the end of a search that comes while it waits for another's.
         """
         waiting: int | None = self.begin(search, self._paging(""))
         try:
             while waiting is not None:
                 page, controls = self._answer(waiting, search, whole=not one_by_one)
+                cookie = b""
                 if controls is not None:
                     waiting = None
                     cookie = self._cookie(search, controls)
-                    if cookie:
+                    if cookie and ahead:
                         waiting = self.begin(search, self._paging(cookie))
                 yield page
+                if cookie and waiting is None:
+                    waiting = self.begin(search, self._paging(cookie))
         finally:
             if waiting is not None:
                 self.give_up(waiting)

@@ -1,0 +1,82 @@
+"""What reads that break do to the access model, for every source alike: a class beside the contract suite.
+
+After any of them the access model is what it was, or what a complete read says, and never anything between.
+"""
+
+import itertools
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from app.access.records import Membership, User
+from app.clock import utc_now
+from app.database.engine import open_engine, reading
+from app.directory.contract_suite import Content, Person, World, changed, some_content
+from app.directory.file import FileSource
+from app.directory.guarded import GuardedSource
+from app.directory.policy import Policy
+from app.directory.settings import GuardSettings
+from app.directory.source import Verdict
+from app.model.contents import export_records
+from app.runs.reading import refresh
+from app.store.schema import METADATA
+
+
+class FaultyReads:
+    """A subclass has a fixture ``world``; what it holds is replaced."""
+
+    breaks: Iterable[float] = (0.0, 0.02, 0.3, 0.9)
+    """After which share of all that a full read takes the connection breaks."""
+
+    def test_a_read_that_breaks_leaves_nothing_between(self, world: World, tmp_path: Path) -> None:
+        """Whether it was asked for everything or for what changed, again and again, while the directory goes on."""
+        engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
+        METADATA.create_all(engine)
+        organizations = FileSource(tmp_path / "organizations.jsonl", name="organizations")
+        chance, content, broken = random.Random(20261122), some_content(20), 0
+
+        def is_read(full_every: float) -> bool:
+            (tmp_path / "organizations.jsonl").write_text("\n".join(map(organization, content.teams)))
+            # Nothing is refused for being too much: that would hide what a read did.
+            policy = Policy(full_every=full_every, guard=GuardSettings(percent=100))
+            people = GuardedSource(world.source(), timeout=30, policy=policy)
+            report = refresh(engine, [organizations, people], clock=utc_now, guard=GuardSettings(percent=100))
+            return report.sources[1].verdict is Verdict.COMPLETE
+
+        world.bring(content)
+        assert is_read(0)
+        for number, (full_every, share) in enumerate(itertools.product((3600, 0), self.breaks)):
+            before = in_force(engine)
+            content = changed(content, chance, 2 * number)
+            world.bring(content)
+            with world.cut(share):
+                went_well = is_read(full_every)
+            broken += not went_well
+            # A team that is no organization any more, which the other source told, has no members.
+            there = {team: members for team, members in before.teams.items() if team in content.teams}
+            wanted = content if went_well else Content(before.people, there)
+            assert in_force(engine) == wanted, f"cut after {share:g} of it"
+        assert broken >= len(tuple(self.breaks)), "hardly anything broke"
+        assert is_read(3600)
+        assert in_force(engine) == content
+        engine.dispose()
+
+
+def organization(team: str) -> str:
+    return json.dumps({"kind": "organization", "organizationId": team, "organizationName": team})
+
+
+def in_force(engine: Engine) -> Content:
+    """The people and teams of the access model."""
+    people: dict[str, Person] = {}
+    teams: dict[str, set[str]] = {}
+    with reading(engine) as connection:
+        for record in export_records(connection):
+            if isinstance(record, User):
+                people[record.user_id] = Person(record.name, record.email)
+            elif isinstance(record, Membership):
+                teams.setdefault(record.organization_id, set()).add(record.user_id or "")
+    return Content(people, {team: frozenset(members) for team, members in teams.items()})
