@@ -80,8 +80,8 @@ class Session:
         """All that is found, page by page.
 
         ``one_by_one``: each entry as it comes, because a page of large ones would not fit into memory. Given up in the
-        middle, it tells the server so. ``ahead``: while a page is looked at, the server makes the next. Not for who asks
-        for something else meanwhile: libldap loses the end of a search that comes while it waits for another's.
+        middle, it tells the server so. ``ahead``: while a page is looked at, the server makes the next. Not for who
+        asks for something else meanwhile: libldap loses the end of a search that comes while it waits for another's.
         """
         waiting: int | None = self.begin(search, self._paging(""))
         try:
