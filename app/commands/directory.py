@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -71,6 +72,7 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     from app.directory.source import Verdict
     from app.runs.reading import check as check_directory
     from app.runs.reading import guards_of, object_from_report, object_from_state
+    from app.runs.suspicion import fewer
 
     settings = invocation.settings()
     require_sources(settings)
@@ -79,7 +81,17 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
         shown.phase("reading", None)
         report = check_directory(sources, clock=utc_now, progress=shown)
     known = known_sources(settings)
-    odd = _suspicions(report.sources, known, guards_of(sources, settings.directory.guard))
+    guards = guards_of(sources, settings.directory.guard)
+    odd = _suspicions(report.sources, known, guards)
+    report = replace(
+        report,
+        sources=tuple(
+            replace(one, losses=fewer(one.name, one.kinds, known), guard=guards[one.name])
+            if one.verdict is Verdict.COMPLETE
+            else one
+            for one in report.sources
+        ),
+    )
     if as_json:
         told = [{"source": one.source, "says": one.says, "advice": one.advice} for one in odd]
         kept = [object_from_state(state) for state in known.values()]
@@ -91,6 +103,8 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
         for state in known.values():
             note(f"source {state.name}: {state.in_words(epoch_ms(utc_now()))}")
         _show_sources(report.sources)
+        if known:
+            _show_losses(report.sources, "would take away at least", "of no kind are there fewer records than in force")
         say(", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count) or "no records")
     harm = sum(count for sort, count in report.problem_counts.items() if sort not in HARMLESS)
     complete = all(source.verdict is Verdict.COMPLETE for source in report.sources)
@@ -146,6 +160,7 @@ def refresh(
     else:
         _show_problems(report.problem_groups, _LISTED)
         _show_sources(report.sources)
+        _show_losses(report.sources, "takes away", "nothing is taken away")
         for name in report.retained_sources:
             note(retained_sentence(name))
         _show_changes(report)
@@ -264,3 +279,13 @@ def _show_sources(sources: Sequence[SourceReport]) -> None:
             for source in sources
         ],
     )
+
+
+def _show_losses(sources: Sequence[SourceReport], verb: str, nothing: str) -> None:
+    """What the guard looked at, refused or not."""
+    from app.runs.reading import losses_sentences
+
+    if not any(one.losses for one in sources):
+        note(f"guard: {nothing}")
+    for sentence in losses_sentences(sources, verb):
+        note(sentence)

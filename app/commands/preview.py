@@ -216,6 +216,8 @@ def _in_columns(rows: Sequence[Sequence[str]], headings: Sequence[str]) -> Itera
 
 def _difference(report: Preview) -> str:
     from app.directory.source import Verdict
+    from app.model.refresh.guard import losses_in_words
+    from app.runs.reading import refused_would_be
 
     if report.refused:
         return f"against what is in force: {coloured('refused', 'failed')}: {printable(report.refused)}"
@@ -225,13 +227,17 @@ def _difference(report: Preview) -> str:
         return "against what is in force: a read that failed changes nothing"
     changes = {kind: one for kind, one in report.changes.items() if one.any}
     told = "; ".join(f"{kind} +{one.added} ~{one.updated} -{one.removed}" for kind, one in changes.items())
-    return f"against what is in force: {told or 'nothing would change'}; guard: passes"
+    losses = losses_in_words(report.losses)
+    guard = f"{losses} would go; {refused_would_be(report.guard)}" if losses else "nothing would go"
+    return f"against what is in force: {told or 'nothing would change'}; guard: passes, {guard}"
 
 
 # For programs.
 
 
 def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str, object]:
+    from app.runs.reading import objects_from_losses
+
     return {
         "source": name,
         "verdict": report.verdict.value,
@@ -264,6 +270,8 @@ def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str
             if one.any
         },
         "refused": report.refused,
+        "losses": objects_from_losses(report.losses),
+        "guard": {"count": report.guard.count, "percent": report.guard.percent},
     }
 
 

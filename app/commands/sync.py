@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PAGE = 1000
 
-_TOLD_ELSEWHERE = frozenset({"sources", "retainedSources", "unknown", "retried"})
+_TOLD_ELSEWHERE = frozenset({"sources", "losses", "retainedSources", "unknown", "retried"})
 
 EXIT_CHANGES = 10
 EXIT_IN_PART = 3
@@ -309,6 +309,8 @@ def report_lines(report: Any) -> Iterator[str]:
     for topic, value in report.items():
         if topic == "sources":
             yield from (source_sentence(one["name"], one["verdict"], one["reason"]) for one in value)
+        elif topic == "losses":
+            yield from value
         elif topic == "unknown":
             yield unknown_sentence(report) or ""
         elif topic == "held":

@@ -50,7 +50,7 @@ from app.plan.unknown import unknown_ids
 from app.plan.unsupported import mark_unsupported, plan_unsupported_again
 from app.runs.lifecycle import CHANGES, HELD_FOR, Run, RunConflictError, Runs, RunStatus
 from app.runs.lock import SyncLock
-from app.runs.reading import RefreshReport, refresh, source_sentence
+from app.runs.reading import RefreshReport, losses_sentences, refresh, source_sentence
 from app.runs.settings import SyncSettings
 from app.runs.suspicion import retained_sentence
 from app.runs.what_if import WhatIf
@@ -242,6 +242,8 @@ class SyncEngine:
         for source in report.sources:
             if source.verdict is not Verdict.COMPLETE:
                 course.progress.note(source_sentence(source.name, source.verdict.value, source.reason))
+        for sentence in losses_sentences(report.sources):
+            course.progress.note(sentence)
         for name in report.retained_sources:
             course.progress.note(retained_sentence(name))
         with reading(self.engine) as connection:
@@ -478,6 +480,8 @@ def _directory_report(report: RefreshReport) -> dict[str, object]:
     ]
     if sources:
         told["sources"] = sources
+    if losses := losses_sentences(report.sources):
+        told["losses"] = losses
     if report.retained_sources:
         told["retainedSources"] = list(report.retained_sources)
     if report.problem_count:

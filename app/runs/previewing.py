@@ -17,7 +17,9 @@ from app.directory.source import Malformed, Remark, Source, Verdict
 from app.model.candidate import candidate_of
 from app.model.contents import current_revision
 from app.model.refresh.changes import ChangeCounts
+from app.model.refresh.guard import Guard
 from app.model.refresh.problems import Problem, ProblemGroup, ProblemList, ProblemSort
+from app.model.refresh.staging import Losses
 from app.runs.gathering import ReadingProgress
 from app.runs.reading import refresh
 
@@ -36,6 +38,10 @@ class Preview:
     changes: Mapping[str, ChangeCounts] = field(default_factory=dict)
     """kind → records of the access model that it would add, update and remove; of all sources together."""
     problems: Sequence[ProblemGroup] = ()
+    losses: Losses = field(default_factory=dict)
+    """What it would take away of what is in force of the source."""
+    guard: Guard = field(default_factory=Guard)
+    """How much it may take away at once."""
 
 
 def preview(
@@ -83,6 +89,8 @@ def preview(
         in_force=True,
         changes=report.changes,
         problems=[group for group in problems.groups if group.source == previewed.name],
+        losses=read.losses,
+        guard=read.guard,
     )
 
 

@@ -18,12 +18,12 @@ from app.directory.settings import GuardSettings
 from app.directory.source import Source, Verdict
 from app.model.contents import SourceState, export_records, model_counts, source_states
 from app.model.refresh.changes import ChangeCounts
-from app.model.refresh.guard import Guard
+from app.model.refresh.guard import Guard, losses_in_words
 from app.model.refresh.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList
 from app.model.refresh.pushes import note_still_in_force
 from app.model.refresh.refresh import Refresh
 from app.model.refresh.replace import Replaced
-from app.model.refresh.staging import SourceError
+from app.model.refresh.staging import Losses, SourceError
 from app.plan.selection import Selection
 from app.runs.gathering import Gathering, ReadingProgress, policy_of
 from app.runs.oddities import Examined, odd_pairs
@@ -55,6 +55,24 @@ class SourceReport:
     """``changes`` or ``part``, where it was not about everything."""
     gone: int = 0
     """How many objects were told to be gone."""
+    losses: Losses = field(default_factory=dict)
+    """What it takes away of what is in force of it, or would, were it not refused."""
+    guard: Guard = field(default_factory=Guard)
+    """How much it may take away at once."""
+
+
+def losses_sentences(sources: Sequence[SourceReport], verb: str = "takes away") -> list[str]:
+    """What sources take away, for people; of one that was refused that is the reason, and told as such."""
+    return [
+        f"source {one.name} {verb} {losses_in_words(one.losses)}; {refused_would_be(one.guard)}"
+        for one in sources
+        if one.losses and one.verdict is not Verdict.FAILED
+    ]
+
+
+def refused_would_be(guard: Guard) -> str:
+    """The bounds of a guard, for people."""
+    return f"refused would be {guard}"
 
 
 def source_sentence(name: str, verdict: str, reason: str) -> str:
@@ -135,6 +153,7 @@ def refresh(
     by itself; what changes is noted for one. Raises ``UnknownSourceError`` for a name that is not among the sources.
     """
     names = [source.name for source in sources]
+    guards = guards_of(sources, guard or GuardSettings())
     unknown = [name for name in (*accept_empty, *accept_shrink) if name not in names]
     if unknown:
         raise UnknownSourceError(f"no source is called {unknown[0]!r}; there are: {', '.join(names) or 'none'}")
@@ -174,6 +193,8 @@ def refresh(
                 seconds=staged.seconds,
                 answered=staged.answered,
                 gone=read.gone,
+                losses=staged.losses,
+                guard=guards[staged.name],
             )
             for staged, read in zip(outcome.reads, reads, strict=True)
         ),
@@ -260,6 +281,8 @@ def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]
                 "malformed": source.malformed,
                 "seconds": round(source.seconds, 3),
                 "answered": source.answered or "everything",
+                "losses": objects_from_losses(source.losses),
+                "guard": {"count": source.guard.count, "percent": source.guard.percent},
             }
             for source in report.sources
         ],
@@ -293,6 +316,11 @@ def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]
         "retainedSources": list(report.retained_sources),
         "seconds": round(report.seconds, 3),
     }
+
+
+def objects_from_losses(losses: Losses) -> list[dict[str, object]]:
+    """What is taken away, as JSON objects; ``kept`` is null where it was not counted."""
+    return [{"kind": kind, "gone": gone, "kept": kept} for kind, (gone, kept) in losses.items()]
 
 
 def object_from_state(state: SourceState) -> dict[str, object]:

@@ -42,9 +42,8 @@ def of_read(name: str, kinds: Mapping[str, int], kept: Mapping[str, SourceState]
     if not records and not in_force:
         advice = "see whether its export ran to the end, and whether it is the right file"
         return Suspicion(name, "is empty: it lets nobody in", advice)
-    going = {} if state is None else _going(kinds, state.kinds, guard)
+    going = {kind: numbers for kind, numbers in fewer(name, kinds, kept).items() if guard.refuses(*numbers)}
     if going:
-        # Records that are new hide others that are gone.
         says = f"would take away at least {losses_in_words(going)}, {guard}"
         return Suspicion(name, says, f"see whether it is whole; {how_to_accept(name)}", is_refused=True)
     if before >= _HALF_AT_LEAST and records * 2 < before:
@@ -53,10 +52,14 @@ def of_read(name: str, kinds: Mapping[str, int], kept: Mapping[str, SourceState]
     return None
 
 
-def _going(now: Mapping[str, int], before: Mapping[str, int], guard: Guard) -> dict[str, tuple[int, int]]:
-    """kind → how many records fewer there are, of how many, where the guard does not let so many go."""
-    fewer = {kind: (kept - now.get(kind, 0), kept) for kind, kept in before.items()}
-    return {kind: numbers for kind, numbers in fewer.items() if guard.refuses(*numbers)}
+def fewer(name: str, kinds: Mapping[str, int], kept: Mapping[str, SourceState]) -> dict[str, tuple[int, int]]:
+    """kind → how many records fewer there are than in force, and of how many.
+
+    At least so many would go: what is new hides what is gone."""
+    state = kept.get(name)
+    before = {} if state is None else state.kinds
+    found = {kind: (number - kinds.get(kind, 0), number) for kind, number in before.items()}
+    return {kind: numbers for kind, numbers in found.items() if numbers[0] > 0}
 
 
 def of_retained(configured: Collection[str], kept: Mapping[str, SourceState]) -> Iterator[Suspicion]:

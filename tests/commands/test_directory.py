@@ -241,8 +241,7 @@ def test_where_several_rows_give_a_record_each_says_what(
         """
     )
     made = [GuardedSource(MappedSource("hr", groups, rules), timeout=30)]
-    for place in ("app.directory.configured", "app.bootstrap"):
-        monkeypatch.setattr(f"{place}.sources_from_settings", lambda *_, **__: made)
+    monkeypatch.setattr("app.bootstrap.outside.sources_from_settings", lambda *_, **__: made)
     assert usher_in("directory", "refresh").exit_code == 0
     told = usher_in("check", "u", "organization", "o", "--explain").stdout.splitlines()
     assert [line.strip() for line in told[-3:]] == [

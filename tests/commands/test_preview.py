@@ -59,7 +59,24 @@ def test_the_difference_from_what_is_in_force_is_told_and_nothing_is_changed(ush
     )
     for _ in range(2):
         told = usher_in("directory", "preview", "directory.yaml").stdout
-        assert "against what is in force: user +0 ~1 -0; document +1 ~0 -1; guard: passes" in told
+        assert (
+            "against what is in force: user +0 ~1 -0; document +1 ~0 -1; guard: passes, 1 of 2 document records would"
+            " go; refused would be more than 20 and more than 20 %"
+        ) in told
+    checked = usher_in("directory", "check")
+    assert "guard: of no kind are there fewer records than in force" in checked.stderr.splitlines()
+    (folder / "directory.yaml").write_text(text.replace("  - {organizationId: acme, userId: ada}\n", ""))
+    says = "1 of 2 membership records; refused would be more than 20 and more than 20 %"
+    assert (
+        f"source directory.yaml would take away at least {says}" in usher_in("directory", "check").stderr.splitlines()
+    )
+    told = json.loads(usher_in("directory", "preview", "directory.yaml", "--json").stdout)
+    assert (told["losses"], told["guard"]) == (
+        [{"kind": "membership", "gone": 1, "kept": 2}],
+        {"count": 20, "percent": 20},
+    )
+    assert f"source directory.yaml takes away {says}" in usher_in("directory", "refresh").stderr.splitlines()
+    assert "guard: nothing is taken away" in usher_in("directory", "refresh").stderr.splitlines()
 
 
 def test_what_rules_make_is_shown_and_counted(usher_in: Usher, directory: ObjectDirectory) -> None:

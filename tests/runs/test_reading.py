@@ -494,6 +494,8 @@ def test_object_from_report_is_json(run: Refresh) -> None:
             "malformed": 0,
             "seconds": 0.0,
             "answered": "everything",
+            "losses": [],
+            "guard": {"count": 20, "percent": 20},
         }
     ]
     assert fields["problemCounts"] == {"dangling": 1}

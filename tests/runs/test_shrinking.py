@@ -9,13 +9,23 @@ from sqlalchemy import Engine
 from app.access.records import Membership, Organization, Record, User
 from app.database.engine import open_engine, reading
 from app.directory.guarded import GuardedSource
+from app.directory.mapping.source import MappedSource
 from app.directory.policy import Policy
 from app.directory.settings import GuardSettings
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
 from app.model.contents import model_counts, source_states
-from app.runs.reading import RefreshReport, UnknownSourceError, forget, refresh
+from app.model.refresh.staging import Losses
+from app.runs.reading import (
+    RefreshReport,
+    UnknownSourceError,
+    forget,
+    losses_sentences,
+    object_from_report,
+    refresh,
+)
 from app.store.schema import METADATA
 from tests.tables import make_tables
+from tests.worlds.objects import ObjectDirectory, rules_of, thing
 
 COMPLETE = End(Verdict.COMPLETE)
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -92,9 +102,58 @@ def test_a_read_that_would_take_away_too_much_is_failed_until_somebody_accepts_i
 
 @pytest.mark.parametrize(("before", "after"), [(100, 80), (1000, 801), (20, 1), (1000, 800)])
 def test_what_does_not_exceed_both_numbers_goes(engine: Engine, run: Run, before: int, after: int) -> None:
-    run(Given("a", users(before)))
-    assert run(Given("a", users(after))).sources[0].verdict is Verdict.COMPLETE
+    first = run(Given("a", users(before)))
+    assert (first.sources[0].losses, losses_sentences(first.sources)) == ({}, [])
+    report = run(Given("a", users(after)))
+    assert report.sources[0].verdict is Verdict.COMPLETE
     assert counts(engine) == {"user": after}
+    assert report.sources[0].losses == {"user": (before - after, before)}
+    taken = f"{before - after:,} of {before:,} user records"
+    assert losses_sentences(report.sources) == [
+        f"source a takes away {taken}; refused would be more than 20 and more than 20 %"
+    ]
+
+
+def test_what_goes_is_told_of_each_source_and_kind_refused_or_not(run: Run) -> None:
+    own = {"count": 0, "percent": 100}
+    run(Given("a", [*users(60), *memberships(50)]), Given("b", users(30, "b")).guarded_by(**own))
+    report = run(Given("a", [*users(55), *memberships(10)]), Given("b", users(2, "b")).guarded_by(**own))
+    assert [(one.verdict.value, one.losses) for one in report.sources] == [
+        ("failed", {"user": (5, 60), "membership": (40, 50)}),
+        ("complete", {"user": (28, 30)}),
+    ]
+    assert losses_sentences(report.sources) == [
+        "source b takes away 28 of 30 user records; refused would be more than 0 and more than 100 %"
+    ]
+    fields = object_from_report(report)["sources"]
+    assert isinstance(fields, list)
+    assert [(one["losses"], one["guard"]) for one in fields] == [
+        (
+            [{"kind": "user", "gone": 5, "kept": 60}, {"kind": "membership", "gone": 40, "kept": 50}],
+            {"count": 20, "percent": 20},
+        ),
+        ([{"kind": "user", "gone": 28, "kept": 30}], {"count": 0, "percent": 100}),
+    ]
+    accepted = run(Given("a", [*users(55), *memberships(10)]), only=["a"], accept_shrink=["a"])
+    assert accepted.sources[0].losses == {"user": (5, 60), "membership": (40, 50)}
+
+
+def test_after_few_changes_nobody_waits_for_a_count_of_all(engine: Engine) -> None:
+    people = ObjectDirectory()
+    people.put(*(thing("users", str(number), {"id": str(number)}) for number in range(60)))
+    rules = rules_of("[{from: users, user: {userId: it.id, name: it.id, email: it.id}}]")
+    source = GuardedSource(MappedSource("ad", people, rules), timeout=0, policy=Policy())
+
+    def read() -> tuple[str, str, Losses]:
+        (one,) = refresh(engine, [source], clock=lambda: NOW).sources
+        return one.answered, one.verdict.value, one.losses
+
+    assert read() == ("", "complete", {})
+    people.remove("users", "7")
+    assert read() == ("changes", "complete", {"user": (1, None)})
+    for number in range(10, 40):
+        people.remove("users", str(number))
+    assert read() == ("changes", "failed", {"user": (30, 59)})
 
 
 def test_records_that_are_new_do_not_make_up_for_those_that_go(engine: Engine, run: Run) -> None:

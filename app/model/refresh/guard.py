@@ -8,14 +8,14 @@ failed until somebody says that it is meant. Judged is what the deltas hold, bef
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 
 from sqlalchemy import Connection, exists, func, select
 from sqlalchemy import delete as delete_from
 
-from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, same
-from app.model.refresh.staging import FAILED, StagedRead, refuse
+from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, ScratchTables, same
+from app.model.refresh.staging import FAILED, Losses, StagedRead, refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,14 @@ class Guard:
         return f"more than {self.count:,} and more than {self.percent:g} %"
 
 
-Numbers = Mapping[str, tuple[int, int]]
-"""kind → how many would go, of how many."""
-
-
-def losses_in_words(numbers: Numbers) -> str:
+def losses_in_words(numbers: Losses) -> str:
     """What would go, for people."""
-    return " and ".join(f"{gone:,} of {kept:,} {kind} records" for kind, (gone, kept) in numbers.items())
+    return " and ".join(
+        f"{gone:,} {kind} {'record' if gone == 1 else 'records'}"
+        if kept is None
+        else f"{gone:,} of {kept:,} {kind} records"
+        for kind, (gone, kept) in numbers.items()
+    )
 
 
 def refuse_shrunk(
@@ -49,7 +50,8 @@ def refuse_shrunk(
     overall: Guard | None,
     accepted: Collection[str],
 ) -> list[StagedRead]:
-    """The reads, with those failed that would take away too much, and without what those would have changed.
+    """The reads, with what each takes away. Those that would take away too much are failed, and the deltas without what
+    they would have changed.
 
     ``guards``: source → a guard of its own, by which alone it is judged. The other sources go by ``overall``, each by
     itself and all of them together; None: they are not judged. ``accepted``: the names of those that may take away what
@@ -62,11 +64,14 @@ def refuse_shrunk(
         if read.verdict != FAILED and read.name not in accepted
     }
     reasons: dict[int, str] = {}
+    told: list[StagedRead] = []
     for read in reads:
         guard = judged.get(read.source_id)
-        if guard is None:
-            continue
-        numbers = _too_many(connection, guard, gone.get(read.source_id, {}), [read.source_id])
+        # To count all that is kept takes as long as to read it: after a few changes nobody should wait for that.
+        from_on = guard.count + 1 if guard is not None and read.answered else 1
+        losses = _of_how_many(connection, gone.get(read.source_id, {}), [read.source_id], from_on)
+        told.append(replace(read, losses=losses))
+        numbers = _too_many(guard, losses)
         if numbers:
             reasons[read.source_id] = f"would take away {losses_in_words(numbers)}, {guard}"
     if overall is not None:
@@ -75,7 +80,7 @@ def refuse_shrunk(
         for source_id in together:
             for kind, number in gone.get(source_id, {}).items():
                 sums[kind] = sums.get(kind, 0) + number
-        numbers = _too_many(connection, overall, sums, together)
+        numbers = _too_many(overall, _of_how_many(connection, sums, together, overall.count + 1))
         for source_id in together:
             if numbers.keys() & gone.get(source_id, {}).keys():
                 reasons[source_id] = (
@@ -86,7 +91,7 @@ def refuse_shrunk(
             connection.execute(delete_from(tables.delta).where(tables.delta.c.source_id.in_(list(reasons))))
     return [
         refuse(read, f"{reasons[read.source_id]}; {how_to_accept(read.name)}") if read.source_id in reasons else read
-        for read in reads
+        for read in told
     ]
 
 
@@ -119,21 +124,27 @@ def _gone(connection: Connection) -> dict[int, dict[str, int]]:
     return found
 
 
-def _too_many(
-    connection: Connection, guard: Guard, gone: Mapping[str, int], source_ids: Sequence[int]
-) -> dict[str, tuple[int, int]]:
-    """The kinds of which the guard lets not so many go."""
-    found: dict[str, tuple[int, int]] = {}
+def _of_how_many(connection: Connection, gone: Mapping[str, int], source_ids: Sequence[int], from_on: int) -> Losses:
+    """What would go, and of how many that is where it is at least ``from_on``."""
+    found: dict[str, tuple[int, int | None]] = {}
     for tables in SCRATCH_TABLES:
         number = gone.get(tables.kind, 0)
-        if number <= guard.count:
-            continue
-        keys = select(*(tables.source.c[name] for name in tables.given_keys))
-        kept = connection.execute(
-            select(func.count()).select_from(
-                keys.where(tables.source.c.source_id.in_(source_ids)).distinct().subquery()
-            )
-        ).scalar_one()
-        if guard.refuses(number, kept):
-            found[tables.kind] = (number, kept)
+        if number:
+            found[tables.kind] = number, _kept(connection, tables, source_ids) if number >= from_on else None
     return found
+
+
+def _kept(connection: Connection, tables: ScratchTables, source_ids: Sequence[int]) -> int:
+    keys = select(*(tables.source.c[name] for name in tables.given_keys)).where(
+        tables.source.c.source_id.in_(source_ids)
+    )
+    return connection.execute(select(func.count()).select_from(keys.distinct().subquery())).scalar_one()
+
+
+def _too_many(guard: Guard | None, losses: Losses) -> Losses:
+    """The kinds of which the guard lets not so many go."""
+    return {
+        kind: (gone, kept)
+        for kind, (gone, kept) in losses.items()
+        if guard is not None and kept is not None and guard.refuses(gone, kept)
+    }

@@ -14,7 +14,7 @@ setting was changed.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
 
@@ -72,6 +72,10 @@ class SourceError(ValueError):
     """What was asked of a source cannot be; the text is one line for whoever asked."""
 
 
+Losses = Mapping[str, tuple[int, int | None]]
+"""kind → how many keys would go, and of how many (None: these were not counted); kinds of which any would."""
+
+
 @dataclass(frozen=True, slots=True)
 class StagedRead:
     """One read of one source that has come to its end."""
@@ -103,6 +107,8 @@ class StagedRead:
     """Why it failed although the source gave all that it was asked for; empty: it did not."""
     cursor_refused: str = ""
     """Why the source did not accept the cursor that it was asked with at first; empty: it did."""
+    losses: Losses = field(default_factory=dict)
+    """What it takes away, or would, were it not refused."""
 
 
 @dataclass(frozen=True, slots=True)
