@@ -10,7 +10,7 @@ a second when its iterator is closed.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from app.directory.source import EVERYTHING, Answered, Malformed, ObjectId, ReadRequest, Remark, Verdict
 
@@ -21,8 +21,7 @@ ALL_ATTRIBUTES = "*"
 """Among the attributes that rules name: all of them, because an expression does not say which (``it[it.which]``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryObject:
+class DirectoryObject(NamedTuple):
     """One thing of a directory, in plain values that an expression can be asked of.
 
     ``value`` holds texts, numbers, booleans, null, lists and objects of these, at most 32 deep; an attribute without a

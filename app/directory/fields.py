@@ -106,7 +106,14 @@ def take_aliases(fields: Fields, name: str) -> tuple[str, ...]:
         raise MalformedRecordError(f"{name}: must be a list of texts, but is {name_of_type(value)}")
     if len(value) > MAX_ALIASES:
         raise MalformedRecordError(f"{name}: are {len(value):,}; {MAX_ALIASES} are the most")
-    return tuple(dict.fromkeys(checked_alias(alias, f"{name}[{number}]") for number, alias in enumerate(value)))
+    aliases = [
+        # Of nearly all of them it is that simple.
+        alias.lower()
+        if alias.__class__ is str and 0 < len(alias) * 4 <= MAX_ID_BYTES and alias.isascii() and "\0" not in alias
+        else checked_alias(alias, f"{name}[{number}]")
+        for number, alias in enumerate(value)
+    ]
+    return tuple(dict.fromkeys(aliases))
 
 
 def checked_alias(value: object, name: str) -> str:

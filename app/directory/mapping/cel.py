@@ -66,6 +66,11 @@ class Asked:
         self.values = values
         self._activation: Any = None
 
+    def turn_to(self, member: Value) -> None:
+        """The same with another member."""
+        self.values[MEMBER] = member
+        self._activation = None
+
     @property
     def activation(self) -> Any:
         """The same for the library: made once for all expressions."""
@@ -83,6 +88,8 @@ class Expression:
     """Variable → the attributes of it that the expression names; ``ALL_ATTRIBUTES`` where that cannot be told."""
     attribute: str
     """The attribute of ``it`` that it is, and nothing else; empty: it is more than that."""
+    member_attribute: str
+    """The same of ``member``."""
     loops: bool
     """Whether it goes through lists."""
     is_flag: bool
@@ -135,9 +142,10 @@ class Language:
             text=text,
             names={name: frozenset(found) for name, found in seen.names.items() if found},
             attribute=_plain_attribute(tree, (IT,))[1],
+            member_attribute=_plain_attribute(tree, (MEMBER,))[1],
             loops=seen.loops,
             is_flag=returned in {"BOOL", "DYN"},
-            evaluate=_attribute(tree, self._variables) or self._evaluation(program, seen),
+            evaluate=_simple(tree, self._variables, self._evaluation(program, seen)),
         )
 
     def _evaluation(self, program: Any, seen: "_Seen") -> Callable[[Asked], object]:
@@ -431,16 +439,43 @@ def _selection(node: _Node) -> tuple[_Node, str] | None:
     return arguments[0], _text(constant, _CONSTANT_TEXT)
 
 
-def _plain_attribute(tree: _Node, variables: Sequence[str]) -> tuple[str, str]:
-    """Of ``it.name`` and nothing else, the variable and the name; otherwise empty texts."""
+def _plain_attribute(tree: _Node, variables: Sequence[str], *, tested: bool = False) -> tuple[str, str]:
+    """Of ``it.name`` and nothing else, the variable and the name; otherwise empty texts. ``tested``: of
+    ``has(it.name)`` instead."""
     select = _inner(tree, _SELECT)
     variable = None if select is None else _named(_inner(select, 1) or {})
-    if select is None or variable is None or variable not in variables or select.get(3):
+    if select is None or variable is None or variable not in variables or bool(select.get(3)) is not tested:
         return "", ""
     return variable, _text(select, 2)
 
 
-def _attribute(tree: _Node, variables: Sequence[str]) -> Callable[[Asked], object] | None:
-    """The evaluation of ``it.name`` and nothing else, without the library: most expressions are that."""
+def _simple(tree: _Node, variables: Sequence[str], by_library: Callable[[Asked], object]) -> Callable[[Asked], object]:
+    """The evaluation of an expression: without the library, where it is ``it.name``, ``has(it.name)``, a text, or one
+    of our functions of ``it.name``. Most are that, and to hand an object over takes it longer than to answer."""
     variable, name = _plain_attribute(tree, variables)
-    return (lambda asked: asked.values[variable].get(name)) if variable else None
+    if variable:
+        return lambda asked: asked.values[variable].get(name)
+    variable, name = _plain_attribute(tree, variables, tested=True)
+    if variable:
+        return lambda asked: name in asked.values[variable]
+    constant = _inner(tree, _CONSTANT)
+    if constant is not None and _CONSTANT_TEXT in constant:
+        text = _text(constant, _CONSTANT_TEXT)
+        return lambda _: text
+    call = _inner(tree, _CALL) or {}
+    function, arguments = _FUNCTIONS.get(_text(call, 2)), list(_inners(call, 3))
+    if function is not None and len(arguments) == 1:
+        variable, name = _plain_attribute(arguments[0], variables)
+        if variable:
+            return _of_text(function, variable, name, by_library)
+    return by_library
+
+
+def _of_text(
+    function: Callable[[str], str], variable: str, name: str, by_library: Callable[[Asked], object]
+) -> Callable[[Asked], object]:
+    def evaluate(asked: Asked) -> object:
+        value = asked.values[variable].get(name)
+        return function(value) if type(value) is str else by_library(asked)
+
+    return evaluate

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 
+from app.access.kinds import KINDS
 from app.access.records import Record, User
+from app.directory.casters import Cast, caster
 from app.directory.casting import record_from_object
 from app.directory.connector import ALL_ATTRIBUTES, Wanted
 from app.directory.fields import MalformedRecordError, name_of_type
@@ -32,8 +34,7 @@ _IDS = frozenset({"userId", "userAlias"})
 """Fields that say who; a member that lacks what they name is nobody here, which is no fault of the rule."""
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(NamedTuple):
     """A record."""
 
     record: Record
@@ -82,6 +83,13 @@ class Rule:
         self._of_object = [(name, one.evaluate) for name, one in self._fields if MEMBER not in one.names]
         self._of_member = [(name, one.evaluate) for name, one in self._fields if MEMBER in one.names]
         self._alias_of_object = [one.evaluate for one in self._aliases]
+        self._names_of_object = [*self._constants, *(name for name, _ in self._of_object)]
+        self._attributes_of_member = [one.member_attribute for _, one in self._fields if one.member_attribute]
+        self._constant_values = list(self._constants.values())
+        self._evaluations_of_object = [evaluate for _, evaluate in self._of_object]
+        self._ids_of_member = [index for index, (name, _) in enumerate(self._of_member) if name in _IDS]
+        names = [*self._names_of_object, *(name for name, _ in self._of_member)]
+        self._cast = caster(self.kind, names + (["aliases"] if self._aliases else []), null_travels=False)
         self._when_of_member = self._when is not None and MEMBER in self._when.names
         self.user_id = next((one.attribute for name, one in self._fields if name == "userId"), "")
         """The attribute that is the ``userId``; empty: it is none by itself."""
@@ -99,6 +107,9 @@ class Rule:
             outcome = self._judge(asked)
             if outcome is not None:
                 return outcome
+        record = None if self._cast is None else self._record(self._cast, asked)
+        if record is not None:
+            return Made(record)
         try:
             fields = self._evaluated(self._of_object, asked, dict(self._constants))
             if self._alias_of_object:
@@ -106,6 +117,16 @@ class Rule:
             return _made(fields, self.kind)
         except MalformedRecordError as error:
             return Spoilt(str(error))
+
+    def _record(self, cast: Cast, asked: Asked) -> Record | None:
+        """The record of an object about which nothing is odd."""
+        try:
+            values = [evaluate(asked) for evaluate in self._evaluations_of_object]
+            if self._alias_of_object:
+                values.append(self._aliases_of(asked))
+        except (EvaluationError, MalformedRecordError):
+            return None
+        return cast(*self._constant_values, *values)
 
     def begin(self, asked: Asked) -> "OfMembers | Skipped | Spoilt":
         """What it makes of an object's members; only for a rule with ``each``."""
@@ -117,7 +138,29 @@ class Rule:
             fields = self._evaluated(self._of_object, asked, dict(self._constants))
         except MalformedRecordError as error:
             return Spoilt(str(error))
-        return OfMembers(self, fields)
+        return OfMembers(self, fields, list(map(fields.get, self._names_of_object)))
+
+    def records_of_members(
+        self, values: Sequence[object], asked: Asked, members: Sequence[Value]
+    ) -> Sequence[Record | None]:
+        """The records of members, None for each about whom something is odd. ``values``: those that all have."""
+        cast = self._cast
+        if cast is None or self._when_of_member:
+            return [None] * len(members)
+        if len(self._attributes_of_member) == 1 == len(self._of_member):
+            [attribute] = self._attributes_of_member
+            return [cast(*values, member.get(attribute)) for member in members]
+        return [self._record_of_member(cast, values, asked, member) for member in members]
+
+    def _record_of_member(self, cast: Cast, values: Sequence[object], asked: Asked, member: Value) -> Record | None:
+        asked.turn_to(member)
+        try:
+            own = [evaluate(asked) for _, evaluate in self._of_member]
+        except EvaluationError:
+            return None
+        if any(own[index] is None for index in self._ids_of_member):
+            return None
+        return cast(*values, *own)
 
     def of_member(self, fields: Mapping[str, object], asked: Asked) -> Outcome:
         """What it makes of one member; ``fields``: those that are the same for all."""
@@ -170,6 +213,8 @@ class Rule:
                 raise MalformedRecordError(f"aliases: {error}") from None
             found.extend(value if isinstance(value, list) else [value])
         given = [one for one in found if one is not None and one != ""]
+        if len(given) < 2:
+            return given
         return list(dict.fromkeys(given)) if all(isinstance(one, str) for one in given) else given
 
 
@@ -179,6 +224,8 @@ class OfMembers:
 
     rule: Rule
     fields: Mapping[str, object]
+    values: Sequence[object]
+    """The same, in the order in which records are made of them."""
 
     def of(self, asked: Asked) -> Outcome:
         """What it makes of one member."""
@@ -231,12 +278,12 @@ class Rules:
     def taken(self, set_: str, value: Value) -> Value:
         """Of an object's value, what rules name; expressions may be asked of it. Raises ``UnfitValueError``."""
         wanted = self.wanted.attributes.get(set_, frozenset())
-        if ALL_ATTRIBUTES not in wanted:
+        if ALL_ATTRIBUTES not in wanted and not value.keys() <= wanted:
             value = {name: value[name] for name in wanted if name in value}
         fit(value, loops=self._loops.get(set_, False))
         return value
 
-    def as_member(self, value: Value, users: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    def as_member(self, value: Value, users: Sequence[User]) -> dict[str, object]:
         """What ``member`` is for an object: its attributes, and over them the fields of the users made of it."""
         if ALL_ATTRIBUTES in self.members_own:
             member = dict(value)
@@ -245,8 +292,9 @@ class Rules:
         for name in self.members_user:
             member.pop(name, None)
             for user in users:
-                if user.get(name) is not None:
-                    member[name] = user[name]
+                told = _told(user, name)
+                if told is not None:
+                    member[name] = told
                     break
         return member
 
@@ -275,6 +323,17 @@ class Rules:
             member_sets=frozenset(attributes) if self.each else frozenset(),
         )
 
+
+def _told(user: User, name: str) -> object:
+    """A field of a user as an expression sees it; None: it is missing, which what is not set or empty is, too."""
+    attribute = _ATTRIBUTES.get(name)
+    if attribute is None:
+        return user.further.get(name)
+    value = getattr(user, attribute)
+    return None if value is False or value == () else list(value) if type(value) is tuple else value
+
+
+_ATTRIBUTES: Mapping[str, str] = {field.name: field.attribute for field in KINDS[User.kind].fields}
 
 USERS = "users"
 """The set in which members are looked for where no rule reads one."""

@@ -8,13 +8,13 @@ connector did not tell of the group itself; and an object of which no record is 
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import repeat
 from typing import NamedTuple, Protocol
 
 from app.access.records import User
-from app.directory.casting import object_from_record
 from app.directory.connector import Connector, DirectoryObject, ObjectGone, ObjectsEnd
 from app.directory.mapping.cel import IT, MEMBER, Asked, UnfitValueError, Value
 from app.directory.mapping.rules import NOBODY, Made, OfMembers, Outcome, Rule, Rules, Skipped, Spoilt
@@ -34,6 +34,8 @@ from app.directory.source import (
     Verdict,
 )
 
+Step = Found | Gone | Malformed | Remark
+
 
 class Thing(NamedTuple):
     """An object to which rules are applied."""
@@ -42,6 +44,17 @@ class Thing(NamedTuple):
     place: str
     value: Value
     """Of its value, what rules name."""
+
+
+class Pair(NamedTuple):
+    """A group and somebody in it."""
+
+    held: Held
+    member: Member
+
+
+# They are made by the hundred thousand; as C makes them.
+_FOUND: Callable[[Iterable[object]], Found] = partial(tuple.__new__, Found)
 
 
 class Onlooker(Protocol):
@@ -165,53 +178,50 @@ class _Mapping:
 
     # Objects.
 
-    def _of_object(self, thing: DirectoryObject) -> Iterator[Found | Gone | Malformed | Remark]:
+    def _of_object(self, thing: DirectoryObject) -> Sequence[Step]:
+        set_ = thing.id.set
         try:
-            value = self._rules.taken(thing.id.set, thing.value)
+            value = self._rules.taken(set_, thing.value)
         except UnfitValueError as error:
             self._malformed += 1
             if self._onlooker is not None:
                 self._onlooker.unfit(thing, str(error))
-            yield Malformed(thing.place, str(error))
-            return
+            return [Malformed(thing.place, str(error))]
+        known = Thing(thing.id, thing.place, value)
         if self._onlooker is not None:
-            self._onlooker.seen(Thing(thing.id, thing.place, value))
-        holds = thing.id.set in self._rules.each
-        users: list[Mapping[str, object]] = []
-        silent = True
-        for step in self._plain(Thing(thing.id, thing.place, value)):
-            if type(step) is Found:
-                silent = False
-                if self._spool is not None and type(step.record) is User and self._rules.members_user:
-                    users.append(object_from_record(step.record))
-            elif type(step) is Malformed:
-                silent = False
-            yield step
+            self._onlooker.seen(known)
+        steps = self._plain(known)
         if self._spool is not None:
-            if holds:
+            if set_ in self._rules.each:
                 self._spool.put(thing, value=value, member=None)
-            else:
-                self._spool.put(thing, value=None, member=self._rules.as_member(value, users))
-        if silent and not holds and not self._whole:
-            yield Gone(thing.id)
+                return steps
+            users: list[User] = []
+            if self._rules.members_user:
+                users = [step.record for step in steps if type(step) is Found and type(step.record) is User]
+            self._spool.put(thing, value=None, member=self._rules.as_member(value, users))
+        if not self._whole and set_ not in self._rules.each and not _say_something(steps):
+            return [*steps, Gone(thing.id)]
+        return steps
 
-    def _plain(self, thing: Thing) -> Iterator[Found | Malformed | Remark]:
+    def _plain(self, thing: Thing) -> list[Step]:
         """What rules without ``each`` make of an object."""
         rules = self._rules.plain.get(thing.id.set)
         if not rules:
-            return
+            return []
+        steps: list[Step] = []
         asked = Asked(self._rules.of_object, {IT: thing.value})
         for rule in rules:
             outcome = rule.of(asked)
             if self._onlooker is not None:
                 self._onlooker.applied(thing, rule, outcome)
             if type(outcome) is Made:
-                yield Found(outcome.record, thing.place, Origin(thing.id, rule.number))
+                steps.append(Found(outcome.record, thing.place, Origin(thing.id, rule.number)))
                 if outcome.remarks:
-                    yield from self._remarks(outcome, rule, thing.place)
+                    steps += self._remarks(outcome, rule, thing.place)
             elif type(outcome) is Spoilt:
                 self._malformed += 1
-                yield Malformed(thing.place, f"rule {rule.number}: {outcome.reason}")
+                steps.append(Malformed(thing.place, f"rule {rule.number}: {outcome.reason}"))
+        return steps
 
     def _remarks(self, made: Made, rule: Rule, place: str) -> Iterator[Remark]:
         for remark in made.remarks:
@@ -260,18 +270,42 @@ class _Mapping:
                 yield Malformed(thing.place, f"rule {rule.number}: {start.reason}")
         if not begun:
             return
+        asked = Asked(self._rules.of_member, {IT: held.value, MEMBER: {}})
+        if self._onlooker is None:
+            yield from self._together(spool, held, begun, asked)
+            return
         for member in spool.members(held.number):
-            asked = Asked(self._rules.of_member, {IT: held.value, MEMBER: member.value})
             for one in begun:
-                outcome = one.of(asked)
-                if self._onlooker is not None:
-                    way = partial(spool.way, held.number, member.number)
-                    self._onlooker.applied_to_member(thing, one.rule, member, outcome, way)
-                yield from self._of_member(thing, one.rule, member, outcome)
+                yield from self._of_member(spool, Pair(held, member), one, asked)
+
+    def _together(
+        self, spool: Spool, held: Held, begun: Sequence[OfMembers], asked: Asked
+    ) -> Iterator[Found | Malformed | Remark]:
+        """The same with many members at a time, and nobody who looks on."""
+        origins = [Origin(held.id, one.rule.number) for one in begun]
+        for numbers, members in spool.some_members(held.number):
+            made = [one.rule.records_of_members(one.values, asked, members) for one in begun]
+            if len(made) == 1 and all(made[0]):
+                yield from map(_FOUND, zip(made[0], repeat(held.place), repeat(origins[0])))
+                continue
+            for number, *records in zip(numbers, *made, strict=True):
+                for one, origin, record in zip(begun, origins, records, strict=True):
+                    if record is not None:
+                        yield Found(record, held.place, origin)
+                    else:
+                        yield from self._of_member(spool, Pair(held, spool.member(number)), one, asked)
 
     def _of_member(
-        self, thing: Thing, rule: Rule, member: Member, outcome: Outcome
+        self, spool: Spool, pair: "Pair", one: OfMembers, asked: Asked
     ) -> Iterator[Found | Malformed | Remark]:
+        held, member = pair
+        thing = Thing(held.id, held.place, held.value)
+        asked.turn_to(member.value)
+        outcome = one.of(asked)
+        rule = one.rule
+        if self._onlooker is not None:
+            way = partial(spool.way, held.number, member.number)
+            self._onlooker.applied_to_member(thing, rule, member, outcome, way)
         if type(outcome) is Made:
             yield Found(outcome.record, thing.place, Origin(thing.id, rule.number))
             if outcome.remarks:
@@ -292,6 +326,10 @@ class _Mapping:
     def _sets(self) -> str:
         """The place of what is said of all groups together."""
         return ", ".join(sorted(self._rules.each))
+
+
+def _say_something(steps: Sequence[Step]) -> bool:
+    return any(type(step) is not Remark for step in steps)
 
 
 def _members(count: int) -> str:

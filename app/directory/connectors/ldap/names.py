@@ -31,6 +31,9 @@ _TYPES = {
 _PLAIN_RDN = re.compile(r"(?:cn|ou|dc|uid|o|c|l|st|sn|mail)=[!$-*\--:?-\[\]-~]+(?: [!$-*\--:?-\[\]-~]+)*")
 """The first part of a DN in small letters that has nothing to be unescaped, folded or put in order; most are so."""
 
+_PLAIN_RDNS = re.compile(f"{_PLAIN_RDN.pattern}(?:\\n{_PLAIN_RDN.pattern})*")
+"""The same of many DNs, one a line."""
+
 _PARENTS_KEPT = 10_000
 
 _BLANKS = re.compile(r"\s+")
@@ -45,6 +48,20 @@ def normalized(dn: str) -> str:
         if known:
             return f"{rdn},{known}"
     return _parsed(dn)
+
+
+def all_normalized(dns: Sequence[str]) -> Sequence[str]:
+    """The same of many DNs, which is several times as fast where nothing is odd about them."""
+    text = "\n".join(dns).lower()
+    lines = text.split("\n")
+    parts = [line.partition(",") for line in lines]
+    parents = {parent: _normalized_parent(parent) for parent in {parent for _, _, parent in parts}}
+    plain = len(lines) == len(dns) and all(parents.values())
+    if not plain or not _PLAIN_RDNS.fullmatch("\n".join([rdn for rdn, _, _ in parts])):
+        return [normalized(dn) for dn in dns]
+    if all(parent == normal for parent, normal in parents.items()):
+        return lines
+    return [f"{rdn},{parents[parent]}" for rdn, _, parent in parts]
 
 
 @lru_cache(_PARENTS_KEPT)

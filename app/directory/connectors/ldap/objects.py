@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject
-from app.directory.connectors.ldap.names import normalized
+from app.directory.connectors.ldap.names import all_normalized, normalized
 from app.directory.connectors.ldap.presets import Preset, SetSettings
 from app.directory.connectors.ldap.session import Entry
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
-from app.directory.connectors.ldap.values import CONVERSIONS, Converted, UnreadableValueError, as_text
+from app.directory.connectors.ldap.values import CONVERSIONS, Converted, UnreadableValueError, as_text, as_texts
 from app.directory.source import Malformed, ObjectId, Remark
 
 DN = "dn"
@@ -23,6 +23,10 @@ _EXTENDED = re.compile(r"(?:<[A-Za-z]+=[^>]*>;)+")
 _GUID = re.compile(rb"<GUID=([0-9A-Fa-f-]{32,36})>")
 _OPTIONAL_UID = re.compile(r"#'[01]*'B$")
 """What a uniqueMember may have behind its DN."""
+
+
+_TOGETHER = 1_000
+"""Members of a group whose names are put into one spelling together."""
 
 
 class Range(NamedTuple):
@@ -48,6 +52,8 @@ _Take = tuple[str, Callable[[bytes], Converted], bool]
 class _Plan(NamedTuple):
     """What becomes of an attribute, as the server spells it."""
 
+    text: str
+    """The name in rules of one that is nothing but a text; empty: it is more."""
     small: str
     takes: Sequence[_Take]
     is_own: bool
@@ -123,6 +129,9 @@ class SetReader:
                 plan = self._plans.get(attribute)
                 if plan is None:
                     plan = self._plans[attribute] = self._planned(attribute)
+                if plan.text and len(values) == 1:
+                    value[plan.text] = as_text(values[0])
+                    continue
                 for name, convert, all_values in plan.takes:
                     if not all_values and len(values) == 1:
                         first = convert(values[0])
@@ -135,7 +144,8 @@ class SetReader:
                 elif plan.is_member:
                     self._take_members(plan.small, values, members, ranges)
             attribute = self.id
-            id_ = next((self._converted(self._id, one) for one in own.get(self._id, ())), None)
+            ids = own.get(self._id, ())
+            id_ = self._converted(self._id, ids[0]) if ids else None
             attribute = self._named_by
             names = (
                 [normalized(dn)]
@@ -215,7 +225,10 @@ class SetReader:
     def _planned(self, attribute: str) -> _Plan:
         small = attribute.lower()
         is_member = small.partition(";")[0] in self._members
-        return _Plan(small, self._taken(attribute), small in (self._id, self._names), is_member)
+        is_own = small in (self._id, self._names)
+        takes = self._taken(attribute)
+        is_text = len(takes) == 1 and takes[0][1] is as_text and not takes[0][2] and not is_own and not is_member
+        return _Plan(takes[0][0] if is_text else "", small, takes, is_own, is_member)
 
     def _taken(self, attribute: str) -> Sequence[_Take]:
         """What becomes of the values of an attribute, as the server spells it. Variants (``cn;lang-de``) are others."""
@@ -238,22 +251,31 @@ class SetReader:
         attribute = found[1] if found else small
         if attribute not in self._members:
             return
-        members += map(self._member if self._extended else _dn_or_text, values)
+        if self._extended:
+            members += map(self._member, values)
+        else:
+            for start in range(0, len(values), _TOGETHER):
+                members += _dns_or_texts(as_texts(values[start : start + _TOGETHER]))
         if found and found[3] != "*":
             ranges.append(Range(attribute, int(found[3]) + 1))
 
     def _member(self, value: bytes) -> str:
         if self._extended and (found := _GUID.match(value)):
             return str(uuid.UUID(found[1].decode()))
-        return _dn_or_text(value)
+        return _dn_or_text(as_text(value))
 
     def _note_several(self, name: str, place: str) -> None:
         count, first = self._several.get(name, (0, place))
         self._several[name] = (count + 1, first)
 
 
-def _dn_or_text(value: bytes) -> str:
-    text = as_text(value)
+def _dns_or_texts(texts: Sequence[str]) -> Sequence[str]:
+    if "#" not in "".join(texts) and not [text for text in texts if "=" not in text]:
+        return all_normalized(texts)
+    return [_dn_or_text(text) for text in texts]
+
+
+def _dn_or_text(text: str) -> str:
     if "=" not in text:
         return text
     return normalized(text if "#" not in text else _OPTIONAL_UID.sub("", text))

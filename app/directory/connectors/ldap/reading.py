@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 from uuid import UUID
@@ -101,7 +100,7 @@ class Reader:
         except UnreadableValueError as error:
             return Malformed(read.thing.place, f"a member {error}")
         members += others
-        return replace(read.thing, members=tuple(dict.fromkeys(members)))
+        return read.thing._replace(members=tuple(dict.fromkeys(members)))
 
     def _follow(self, one: SetReader, read: Read, more: Range, members: list[str]) -> None:
         """Asks for the rest of a large group's members until the server says that there are no more."""

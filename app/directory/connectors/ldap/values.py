@@ -3,7 +3,7 @@
 import base64
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 Converted = str | int | bool | None
@@ -20,6 +20,14 @@ def as_text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise UnreadableValueError("is not text; say what it is with convert (guid, sid, base64, …)") from None
+
+
+def as_texts(values: Sequence[bytes]) -> Sequence[str]:
+    """The same of many."""
+    try:
+        return [value.decode() for value in values]
+    except UnicodeDecodeError:
+        return [as_text(value) for value in values]
 
 
 def as_integer(value: bytes) -> int:
