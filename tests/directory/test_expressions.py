@@ -37,6 +37,24 @@ def value_of(text: str, it: dict[str, object] | None = None, member: dict[str, o
     return spoken.compile(text).evaluate(Asked(spoken, {IT: USER if it is None else it, MEMBER: member or {}}))
 
 
+SIMPLE = ["it.mail", "has(it.mail)", "lower(it.mail)", "upper(member.mail)", "has(member.mail)", '"viewer"', '""']
+ODD_VALUES = ["Ärne@Corp.Example", "", None, True, 7, ["A"], {"a": "b"}, "missing"]
+
+
+@pytest.mark.parametrize("text", SIMPLE)
+@pytest.mark.parametrize("value", ODD_VALUES, ids=repr)
+def test_simple_expressions_give_what_the_library_gives_of_them(text: str, value: object) -> None:
+    thing = {} if value == "missing" else {"mail": value}
+
+    def given(text: str) -> tuple[object, str]:
+        try:
+            return value_of(text, thing, thing), ""
+        except EvaluationError as error:
+            return None, str(error)
+
+    assert given(text) == given(f"[{text}][0]")
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -215,6 +215,41 @@ def test_when_may_ask_about_the_member(directory: ObjectDirectory) -> None:
     assert memberships(read(source_of(directory, rules))) == {("acme", "ada")}
 
 
+class Looker:
+    """Somebody who looks on, and sees to it that members are looked at one by one."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+@pytest.mark.parametrize(
+    "of_members",
+    [
+        "userId: member.userId",
+        "userId: lower(member.userId)",
+        "userId: member.userId, userAlias: member.mail",
+        "userId: member.userId, expiresAt: member.until",
+        "userId: member.userId, 'x-note': member.odd",
+    ],
+)
+def test_members_looked_at_together_give_what_each_gives(directory: ObjectDirectory, of_members: str) -> None:
+    odd = [None, "", "x" * 600, "a\u00e4", 7, ["a"], "2027-01-31T18:00:00Z", "no time"]
+    directory.put(*(user(f"u{number}", until=value, odd=value) for number, value in enumerate(odd)), user("U", mail=3))
+    directory.put(group("org-acme", *(f"users/u{number}" for number in range(8)), "users/U", "users/none"))
+    directory.put(group("org-", "users/u1"))
+    rules = COMPANY.replace("userId: member.userId", of_members)
+    rules += "- {from: groups, each: members, membership: {organizationId: it.cn, userAlias: member.mail}}"
+    source = source_of(directory, rules)
+    together = list(source.read())
+    assert together == list(source.watched(EVERYTHING, Looker()))
+    assert len([step for step in together if isinstance(step, Found)]) > 8
+
+
+def test_a_name_with_a_nul_is_nobody_elses(directory: ObjectDirectory) -> None:
+    directory.put(user("ada"), group("org-acme", "users/ada\0b"))
+    assert memberships(read(source_of(directory))) == set()
+
+
 @pytest.mark.slow
 def test_twenty_thousand_members_take_seconds(directory: ObjectDirectory) -> None:
     directory.put(*(user(f"u{number}") for number in range(20_000)))
