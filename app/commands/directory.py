@@ -21,6 +21,7 @@ from app.model.refresh.problems import ProblemSort
 from app.screen import note, progress, say, show_json, show_table
 
 if TYPE_CHECKING:
+    from app.directory.source import Source
     from app.model.contents import SourceState
     from app.model.refresh.guard import Guard
     from app.model.refresh.problems import ProblemGroup
@@ -33,6 +34,9 @@ HARMLESS = frozenset({ProblemSort.REMARK, ProblemSort.GROUP_CYCLE})
 """Reported, but everything is used as it stands."""
 
 _EXPORTED = re.compile(r"\.(jsonl|ndjson)(\.gz)?$", re.IGNORECASE)
+
+_EVERY_SOURCE = "\0"
+"""What ``--full`` is without a name; no argument can be that."""
 
 _LISTED = 50
 """How many sorts of problem are listed."""
@@ -119,19 +123,29 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     multiple=True,
     help="This source is meant to give less now than its guard lets go; repeatable.",
 )
+@click.option(
+    "--full",
+    metavar="[NAME]",
+    is_flag=False,
+    flag_value=_EVERY_SOURCE,
+    multiple=True,
+    help="Read this source anew as a whole instead of what changed, or all without a NAME; repeatable.",
+)
 @_as_json
 @pass_invocation
 @click.pass_context
-def refresh(
+def refresh(  # noqa: PLR0917 - click passes them by name
     context: click.Context,
     invocation: Invocation,
     accept_empty: tuple[str, ...],
     accept_shrink: tuple[str, ...],
+    full: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Read the sources, so that decisions follow.
 
-    Reads every source into the access model; needs no backend.
+    Reads every source into the access model; needs no backend. Those that can tell what changed since they were read
+    are asked for that alone, until full_every is over, or with --full.
 
     Exit code 0: done, 1: a source could not be read (what it last said stays in force).
     """
@@ -145,14 +159,16 @@ def refresh(
     settings = invocation.settings()
     require_sources(settings)
     with application(settings) as parts, progress() as shown:
+        sources = parts.sources()
         shown.phase("reading", None)
         report = refresh_directory(
             parts.engine,
-            parts.sources(),
+            sources,
             clock=parts.clock,
             guard=settings.directory.guard,
             accept_empty=accept_empty,
             accept_shrink=accept_shrink,
+            anew=_anew(full, sources),
             progress=shown,
         )
     if as_json:
@@ -241,6 +257,16 @@ def _opened(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     finally:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
+
+
+def _anew(full: Sequence[str], sources: Sequence[Source]) -> list[str]:
+    """The names of the sources that are to be read as a whole."""
+    from app.runs.gathering import policy_of
+
+    named = [name for name in full if name != _EVERY_SOURCE]
+    # What was pushed cannot be read again.
+    read = [source.name for source in sources if not policy_of(source).only_pushed]
+    return named + (read if _EVERY_SOURCE in full else [])
 
 
 def _suspicions(

@@ -11,7 +11,7 @@ import orjson
 from app.clock import utc_now
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
 from app.screen import coloured, note, on_terminal, progress, say, show_json, show_table
-from app.text import printable
+from app.text import named, printable, quoted
 
 if TYPE_CHECKING:
     from app.directory.guarded import GuardedSource
@@ -84,7 +84,9 @@ def preview(  # noqa: PLR0917 - click passes them by name
             progress=bar,
         )
     if id_ and not previewed.shown and report.verdict is not Verdict.FAILED:
-        raise CommandError(f"{name} has nothing with the id {id_!r}{f' in {set_}' if set_ else ''}")
+        raise CommandError(
+            f"{name} has nothing with the id {quoted(id_)}{f' in {named(set_, limit=60)}' if set_ else ''}"
+        )
     if as_json:
         show_json(_to_json(name, previewed, report))
     else:
@@ -107,7 +109,7 @@ def _previewed(settings: Settings, name: str, choice: Choice) -> tuple[list[Guar
             guarded = GuardedSource(found, timeout=guarded.timeout, stop=guarded.stop, policy=guarded.policy)
         sources.append(guarded)
     if found is None:
-        raise CommandError(f"no source is called {name!r}; there are: {', '.join(map(_name, sources))}")
+        raise CommandError(f"no source is called {quoted(name)}; there are: {', '.join(map(_name, sources))}")
     return sources, found
 
 

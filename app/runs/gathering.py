@@ -4,7 +4,7 @@ The rules: ``app/runs/README.md``, "What sources are asked for".
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -86,12 +86,19 @@ class Gathering:
     """The sources while they are read side by side into a refresh."""
 
     def __init__(
-        self, refreshing: Refresh, clock: Clock, progress: ReadingProgress | None, asked: Selection | None
+        self,
+        refreshing: Refresh,
+        clock: Clock,
+        progress: ReadingProgress | None,
+        asked: Selection | None,
+        anew: Collection[str] = (),
     ) -> None:
+        """``anew``: the names of sources of which what changed is not enough."""
         self._refreshing = refreshing
         self._clock = clock
         self._progress = progress
         self._asked = asked
+        self._anew = anew
         self._unreported = 0
 
     def read(self, sources: Mapping[int, Source]) -> list[GatheredRead]:
@@ -126,7 +133,8 @@ class Gathering:
                 return _Stage.PART, ReadRequest(part=Part(organization_ids, user_ids, known))
         now = epoch_ms(self._clock())
         if (
-            begun.cursor
+            source.name not in self._anew
+            and begun.cursor
             and begun.settings_digest == policy.digest
             and begun.last_full_at is not None
             and now - begun.last_full_at < policy.full_every * 1000

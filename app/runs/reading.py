@@ -28,6 +28,7 @@ from app.plan.selection import Selection
 from app.runs.gathering import Gathering, ReadingProgress, policy_of
 from app.runs.oddities import Examined, odd_pairs
 from app.store.schema import METADATA
+from app.text import quoted
 
 
 class UnknownSourceError(ValueError):
@@ -137,6 +138,7 @@ def refresh(
     accept_shrink: Collection[str] = (),
     asked: Selection | None = None,
     only: Collection[str] | None = None,
+    anew: Collection[str] = (),
     note_touched: bool = False,
     progress: ReadingProgress | None = None,
     on_candidate: bool = False,
@@ -149,14 +151,18 @@ def refresh(
     much may go at once (None: the default), where a source has none of its own. ``accept_empty`` names sources that
     are meant to be empty now, ``accept_shrink`` those that are meant to give less than the guard lets go. ``asked``:
     somebody wants to know about these organizations and users at once, and each source is asked for no more, if it can
-    be. ``only``: the names of the sources that are read; the others stay as they are. ``note_touched``: no run follows
+    be. ``only``: the names of the sources that are read; the others stay as they are. ``anew`` names those
+    that are asked for everything although they could tell what changed. ``note_touched``: no run follows
     by itself; what changes is noted for one. Raises ``UnknownSourceError`` for a name that is not among the sources.
     """
     names = [source.name for source in sources]
     guards = guards_of(sources, guard or GuardSettings())
-    unknown = [name for name in (*accept_empty, *accept_shrink) if name not in names]
+    unknown = [name for name in (*accept_empty, *accept_shrink, *anew) if name not in names]
     if unknown:
-        raise UnknownSourceError(f"no source is called {unknown[0]!r}; there are: {', '.join(names) or 'none'}")
+        raise UnknownSourceError(f"no source is called {quoted(unknown[0])}; there are: {', '.join(names) or 'none'}")
+    for source in sources:
+        if source.name in anew and policy_of(source).only_pushed:
+            raise UnknownSourceError(f"source {source.name} is not read: what was pushed to it stays in force")
     began = clock()
     problems = ProblemList() if problems is None else problems
     with Refresh(
@@ -170,7 +176,7 @@ def refresh(
             guards={source.name: guard_from_settings(own) for source in sources if (own := policy_of(source).guard)},
             only=read_now,
         )
-        reads = Gathering(refreshing, clock, progress, asked).read(
+        reads = Gathering(refreshing, clock, progress, asked, anew).read(
             {position: source for position, source in enumerate(sources) if source.name in read_now}
         )
         for read in reads:

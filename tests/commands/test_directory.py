@@ -6,10 +6,30 @@ from pathlib import Path
 
 import pytest
 
+from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
 from app.directory.mapping.source import MappedSource
+from app.directory.policy import Policy
+from app.directory.pushed import PushedSource
 from tests.commands.conftest import DIRECTORY, Usher
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
+
+
+@pytest.fixture
+def told_by_changes(monkeypatch: pytest.MonkeyPatch) -> list[ObjectDirectory]:
+    """Two sources that tell changes, one that is pushed to, and the file, in place of those that are configured."""
+    directories = [ObjectDirectory(), ObjectDirectory()]
+    rules = rules_of("[{from: users, user: {userId: it.id, name: it.id, email: it.id}}]")
+    for name, directory in zip("ab", directories, strict=True):
+        directory.put(thing("users", name, {"id": name}))
+    made = [
+        GuardedSource(MappedSource("ad", directories[0], rules), timeout=30),
+        GuardedSource(MappedSource("hr", directories[1], rules), timeout=30),
+        GuardedSource(PushedSource("app"), timeout=30, policy=Policy(only_pushed=True)),
+        GuardedSource(FileSource(Path("directory.yaml"), name="directory.yaml"), timeout=30),
+    ]
+    monkeypatch.setattr("app.bootstrap.outside.sources_from_settings", lambda *_, **__: made)
+    return directories
 
 
 def test_check_of_a_good_directory_ends_with_0(usher_in: Usher, folder: Path) -> None:
@@ -223,6 +243,48 @@ def test_check_explains_and_speaks_json(usher_read: Usher) -> None:
         for place in ("documents[0]", "organizations[0]", "memberships[0]")
     ]
     assert [line for line in plain.stdout.splitlines() if line.endswith("directory.yaml:documents[0]")]
+
+
+@pytest.mark.parametrize(
+    ("full", "answered"),
+    [
+        ([], ["changes", "changes", "everything"]),
+        (["--full"], ["everything", "everything", "everything"]),
+        (["--full", "ad"], ["everything", "changes", "everything"]),
+        (["--full=hr", "--full", "directory.yaml"], ["changes", "everything", "everything"]),
+    ],
+    ids=lambda value: " ".join(value) or "none",
+)
+def test_a_source_is_read_anew_where_that_is_asked_for(
+    usher_read: Usher, told_by_changes: list[ObjectDirectory], full: list[str], answered: list[str]
+) -> None:
+    assert usher_read("directory", "refresh").exit_code == 0
+    result = usher_read("directory", "refresh", *full, "--json")
+    assert (result.exit_code, [one["answered"] for one in json.loads(result.stdout)["sources"]]) == (0, answered)
+    # The app's is not read at all.
+    asked = [[request.since != "" for _, request in one.asked[2:]] for one in told_by_changes]
+    assert asked == [[False, True] if how == "everything" else [True] for how in answered[:2]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--full", "nowhere"], "no source is called 'nowhere'; there are: ad, hr, app, directory.yaml"),
+        (["--full", "ad", "--full", "HR"], "no source is called 'HR'; there are: ad, hr, app, directory.yaml"),
+        (["--full", "app"], "source app is not read: what was pushed to it stays in force"),
+        (["--full", "x" * 100_000], f"no source is called '{'x' * 59}…; there are: ad, hr, app, directory.yaml"),
+        (["--full", "\udc80\n"], r"no source is called '\udc80\n'; there are: ad, hr, app, directory.yaml"),
+        (["--accept-shrink", "\x1b[1m"], r"no source is called '\x1b[1m'; there are: ad, hr, app, directory.yaml"),
+        (["--accept-empty", ""], "no source is called ''; there are: ad, hr, app, directory.yaml"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_source_that_cannot_be_read_anew_is_one_line(
+    usher_read: Usher, told_by_changes: list[ObjectDirectory], arguments: list[str], says: str
+) -> None:
+    result = usher_read("directory", "refresh", *arguments)
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, f"error: {says}")
+    assert not [one.asked for one in told_by_changes if one.asked]
 
 
 def test_where_several_rows_give_a_record_each_says_what(
