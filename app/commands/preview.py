@@ -61,7 +61,7 @@ def preview(  # noqa: PLR0917 - click passes them by name
     that each rule makes of them or why it makes none; then what each rule came to, and what the read would change of
     what is in force. With --id the object alone. Values whose names look like secrets are masked.
 
-    Exit code 0: all is well, 1: the read is not complete, or would be refused.
+    Exit code 0: all is well, 1: the read is not complete, gives nothing, or would be refused.
     """
     from app.bootstrap.databases import store_as_it_is
     from app.bootstrap.requirements import require_sources
@@ -91,7 +91,7 @@ def preview(  # noqa: PLR0917 - click passes them by name
         show_json(_to_json(name, previewed, report))
     else:
         _show(name, previewed, report, alone=bool(id_))
-    context.exit(0 if report.verdict is Verdict.COMPLETE and not report.refused else 1)
+    context.exit(0 if report.verdict is Verdict.COMPLETE and not report.refused and not report.odd else 1)
 
 
 def _previewed(settings: Settings, name: str, choice: Choice) -> tuple[list[GuardedSource], PreviewedSource]:
@@ -132,6 +132,8 @@ def _show(name: str, previewed: PreviewedSource, report: Preview, *, alone: bool
         if len(report.problems) > _LISTED:
             note(f"… and {len(report.problems) - _LISTED} other sorts of problem")
         say(_difference(report))
+        if report.odd:
+            note(f"{name}: {report.odd}")
     if report.verdict is not Verdict.COMPLETE:
         how = "could not be read" if report.verdict is Verdict.FAILED else "was read in part"
         note(f"{name} {how}: {report.reason}")
@@ -272,6 +274,7 @@ def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str
             if one.any
         },
         "refused": report.refused,
+        "odd": report.odd,
         "losses": objects_from_losses(report.losses),
         "guard": {"count": report.guard.count, "percent": report.guard.percent},
     }

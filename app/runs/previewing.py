@@ -13,7 +13,7 @@ from app.database.engine import reading
 from app.directory.guarded import GuardedSource
 from app.directory.preview import PreviewedSource
 from app.directory.settings import GuardSettings
-from app.directory.source import Malformed, Remark, Source, Verdict
+from app.directory.source import End, Malformed, Remark, Source, Verdict
 from app.model.candidate import candidate_of
 from app.model.contents import current_revision
 from app.model.refresh.changes import ChangeCounts
@@ -22,6 +22,7 @@ from app.model.refresh.problems import Problem, ProblemGroup, ProblemList, Probl
 from app.model.refresh.staging import Losses
 from app.runs.gathering import ReadingProgress
 from app.runs.reading import refresh
+from app.runs.suspicion import of_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Preview:
     reason: str
     refused: str = ""
     """Why the read would not be taken as it is, although the source does not call it failed; empty: it would be."""
+    odd: str = ""
+    """What looks wrong although nothing is wrong with any record, where there is nothing to compare with."""
     in_force: bool = False
     """Whether there is something to compare with."""
     changes: Mapping[str, ChangeCounts] = field(default_factory=dict)
@@ -63,11 +66,9 @@ def preview(
     if engine is None:
         _read_alone(next(source for source in sources if source.name == previewed.name), problems, progress)
         end = previewed.end
-        return Preview(
-            Verdict.FAILED if end is None else end.verdict,
-            "it was given up" if end is None else end.reason,
-            problems=problems.groups,
-        )
+        if end is None:
+            return Preview(Verdict.FAILED, "it was given up", problems=problems.groups)
+        return Preview(end.verdict, end.reason, odd=_odd(previewed, end), problems=problems.groups)
     with candidate_of(engine) as candidate:
         report = refresh(
             candidate,
@@ -97,6 +98,13 @@ def preview(
 def _is_empty(engine: Engine) -> bool:
     with reading(engine) as connection:
         return current_revision(connection) == 0
+
+
+def _odd(previewed: PreviewedSource, end: End) -> str:
+    """What every look at a source says of one that is whole and empty: its base or scope may be wrong."""
+    is_whole = end.verdict is Verdict.COMPLETE and end.answered is None
+    odd = of_read(previewed.name, previewed.kinds, {}, Guard()) if is_whole else None
+    return "" if odd is None else f"{odd.says}; {odd.advice}"
 
 
 def _read_alone(source: Source, problems: ProblemList, progress: ReadingProgress) -> None:

@@ -9,6 +9,10 @@ from app.model.refresh.guard import Guard, how_to_accept, losses_in_words
 
 _HALF_AT_LEAST = 100
 """From so many records on, less than half of them is worth a word."""
+_WHY_EMPTY = (
+    "see whether its export ran to the end, whether it is the right place (file, base, scope, filter, table), and"
+    " whether its reader may see what is in it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,9 @@ def of_read(name: str, kinds: Mapping[str, int], kept: Mapping[str, SourceState]
         return Suspicion(name, f"is empty, but gave {before:,} records before", accept, is_refused=True)
     if not records and in_force and (state is None or state.last_good_at is None):
         says = f"is read for the first time and is empty, while {in_force:,} records of other sources are in force"
-        return Suspicion(name, says, f"see whether it is the right file; {accept}", is_refused=True)
+        return Suspicion(name, says, f"{_WHY_EMPTY}; {accept}", is_refused=True)
     if not records and not in_force:
-        advice = "see whether its export ran to the end, and whether it is the right file"
-        return Suspicion(name, "is empty: it lets nobody in", advice)
+        return Suspicion(name, "is empty: it lets nobody in", _WHY_EMPTY)
     going = {kind: numbers for kind, numbers in fewer(name, kinds, kept).items() if guard.refuses(*numbers)}
     if going:
         says = f"would take away at least {losses_in_words(going)}, {guard}"

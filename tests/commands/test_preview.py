@@ -131,6 +131,17 @@ def test_the_guard_has_its_word(usher_in: Usher, directory: ObjectDirectory) -> 
     assert told["changes"] == {}
 
 
+def test_a_source_that_gives_nothing_is_odd(usher_in: Usher, directory: ObjectDirectory) -> None:
+    """A wrong base or scope gives success, and nothing."""
+    for one in list(directory.held):
+        directory.remove(*one)
+    result = usher_in("directory", "preview", "ad")
+    assert result.exit_code == 1
+    assert "ad: is empty: it lets nobody in; see whether its export ran to the end" in result.stderr
+    told = json.loads(usher_in("directory", "preview", "ad", "--json").stdout)
+    assert told["odd"].startswith("is empty: it lets nobody in")
+
+
 def test_programs_are_told_the_same(usher_in: Usher, directory: ObjectDirectory) -> None:
     directory.put(thing("users", "odd", {"id": "odd"}))
     result = usher_in("directory", "preview", "ad", "--id", "odd", "--json")

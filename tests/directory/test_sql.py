@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
 
 from app.access.kinds import KINDS
 from app.access.records import AccessRole, Document, Grant
@@ -18,6 +19,7 @@ from app.directory.connectors.sql.columns import missing_fields
 from app.directory.connectors.sql.query import Query, id_of, parts_of
 from app.directory.connectors.sql.reading import SqlDatabase
 from app.directory.connectors.sql.source import SqlConnector, SqlSource
+from app.directory.connectors.sql.trouble import trouble_of
 from app.directory.contract_suite import read
 from app.directory.fields import MalformedRecordError
 from app.directory.source import (
@@ -163,8 +165,46 @@ def test_columns_that_cannot_be_used_are_told_before_a_row_is_read(
 
 
 def test_postgresql_makes_names_small_and_is_told_so(docs: Database) -> None:
-    said = failure(docs.source({"documents": DOCUMENTS.replace('"', "")})) if docs.sort == "postgresql" else ""
-    assert said == "" if docs.sort != "postgresql" else 'write AS "organizationId"' in said
+    if docs.sort != "postgresql":
+        pytest.skip("names stay as they are written")
+    said = failure(docs.source({"documents": DOCUMENTS.replace('"', "")}))
+    assert said.endswith(
+        'did you mean organizationId; PostgreSQL makes names small that stand in no quotes: write AS "organizationId"'
+    )
+    # What has capital letters stood in quotes.
+    said = failure(docs.source({"documents": DOCUMENTS.replace("documentName", "documentNam")}))
+    assert said.endswith("did you mean documentName?")
+
+
+@pytest.mark.parametrize(
+    ("says", "advice"),
+    [
+        ('root certificate file "/x.pem" does not exist', "let sslrootcert in url name a PEM file with"),
+        ('could not read root certificate file "/x": no certificate or crl found', "let sslrootcert in url name a PEM"),
+        ("SSL error: certificate verify failed", "in url name the certificate of who signed the server's"),
+        (
+            'server certificate for "b" does not match host name "a"',
+            "let url name the host that the certificate is for",
+        ),
+        ("server does not support SSL, but SSL was required", "see that sslmode and the certificates in url are what"),
+    ],
+)
+def test_what_is_wrong_with_certificates_leads_to_the_part_of_the_url(says: str, advice: str) -> None:
+    """As libpq says it, which has no codes for it."""
+    text = f'connection failed: connection to server at "127.0.0.1", port 5432 failed: {says}'
+    error = OperationalError(None, None, RuntimeError(text))
+    assert advice in str(trouble_of(error, make_url("postgresql+psycopg://u:hunter2@a/x")))
+
+
+def test_a_certificate_file_that_is_not_there_is_named(docs: Database) -> None:
+    if docs.sort != "mysql":
+        pytest.skip("SQLite has no certificates, and the tests' PostgreSQL no TLS")
+    database = SqlDatabase(docs.url.update_query_dict({"ssl_ca": "/nowhere.pem"}), [Query("documents", DOCUMENTS)])
+    said = failure(SqlSource("app", database))
+    assert said == (
+        "url: No such file or directory; let url name files that are there and that this user may read:"
+        " ssl_ca /nowhere.pem"
+    )
 
 
 def test_the_needed_fields_are_those_that_records_need() -> None:

@@ -35,18 +35,22 @@ def check_columns(query: str, columns: Sequence[str], own: Sequence[str], kind: 
         raise SqlTroubleError(f"{where}: several columns are called {_list(twice)}; give each a name of its own")
     for name in own:
         if name not in columns:
-            raise SqlTroubleError(f"{where}: has no column {quoted(name)}; it has {_list(columns)}{_folded(database)}")
+            raise SqlTroubleError(
+                f"{where}: has no column {quoted(name)}; it has {_list(columns)}{_folded(database, columns)}"
+            )
     if kind is None:
         return
     fields = [name for name in columns if is_field(name, own, kind)]
     try:
         check_field_names(kind, fields)
     except MalformedRecordError as error:
-        raise SqlTroubleError(f"{where}: the column {error}{_folded(database, error)}") from None
+        folded = _folded(database, columns, error)
+        says = f"{str(error).rstrip('?')}{folded}" if folded else error
+        raise SqlTroubleError(f"{where}: the column {says}") from None
     missing = missing_fields(kind, fields)
     if missing:
         raise SqlTroubleError(
-            f"{where}: lacks {missing}, which {kind} records need; give a column that name{_folded(database)}"
+            f"{where}: lacks {missing}, which {kind} records need; give a column that name{_folded(database, columns)}"
         )
 
 
@@ -77,12 +81,13 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(quoted(name) for name in names)
 
 
-def _folded(database: str, error: MalformedRecordError | None = None) -> str:
-    if database != "postgresql":
+def _folded(database: str, columns: Iterable[str], error: MalformedRecordError | None = None) -> str:
+    """What to know about PostgreSQL, where it may have made the names small: a name with a capital stood in quotes."""
+    if database != "postgresql" or any(name != name.lower() for name in columns):
         return ""
     meant = str(error).rpartition("did you mean ")[2].rstrip("?") if error is not None else "documentId"
     name = meant if meant.isalnum() else "documentId"
-    return f'. PostgreSQL makes names small that stand in no quotes: write AS "{name}"'
+    return f'; PostgreSQL makes names small that stand in no quotes: write AS "{name}"'
 
 
 def converters(kind: str | None, columns: Iterable[str], zone: tzinfo) -> Mapping[str, Convert]:

@@ -89,10 +89,16 @@ _TWICE = (1060,)
 _ENDED = ("57P01", "57P02", "57P03", "57P05", 1053, 1927)
 _LOST = (2006, 2013, 2055)
 _AWAY = (2002, 2003, 2005)
+_FILES = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_capath", "sslrootcert", "sslcert", "sslkey", "sslcrl")
+"""What URLs name files by."""
 
 
 def _advice(error: BaseException, where: str, url: URL) -> str:
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    if isinstance(original, FileNotFoundError | PermissionError) and not where.startswith("queries"):
+        named = [f"{name} {printable(str(url.query[name]), limit=100)}" for name in _FILES if name in url.query]
+        if named:
+            return f"let url name files that are there and that this user may read: {', '.join(named)}"
     given = _codes(original)
     for codes, advice in (
         (_PASSWORD, "let url name a user and password that the server accepts"),
@@ -131,6 +137,8 @@ def _advice_by_words(text: str, where: str, url: URL) -> str:
         ("unable to open database file", "let url name a file that is there and that this user may read"),
         ("not a database", "let url name a SQLite file"),
         ("interrupted", f"make {where} faster, as by an index, or raise answer_timeout"),
+        ("root certificate file", "let sslrootcert in url name a PEM file with who signed the server's certificate"),
+        ("does not match host name", "let url name the host that the certificate is for"),
         ("does not exist", "let url end in a database, and name a user, that are there"),
         ("certificate", "let sslrootcert (ssl_ca for MySQL) in url name the certificate of who signed the server's"),
         ("SSL", "see that sslmode and the certificates in url are what the server wants"),
