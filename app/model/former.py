@@ -38,11 +38,13 @@ def may_keep_former(connection: Connection, tables: ModelTables) -> bool:
     return "payload" in tables.access.columns and connection.execute(changed).first() is not None
 
 
-def keep_former(connection: Connection, tables: ModelTables) -> None:
-    """Keeps the fields of what the delta is about to change or remove; records without fields have none to keep."""
+def keep_former(connection: Connection, tables: ModelTables, given: Table) -> None:
+    """Keeps the fields of what the delta is about to change or remove; records without fields have none to keep.
+
+    ``given``: where the new ones stand."""
     if not may_keep_former(connection, tables):
         return
-    access, given, delta = tables.access, tables.given, tables.delta
+    access, delta = tables.access, tables.delta
     *within, item = tables.keys
     run(
         connection,

@@ -4,14 +4,27 @@ Whoever changes the access model outside of a run says here what that was about,
 narrowed runs of it (``app.runs.followup``). So nothing is forgotten when a process dies in between.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
-from sqlalchemy import Column, Connection, Select, Table, delete, func, select
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    Table,
+    and_,
+    delete,
+    false,
+    func,
+    not_,
+    select,
+    true,
+    union,
+)
 
 from app.database.statements import json_list, run
-from app.model.refresh.scratch import SCRATCH_TABLES, ScratchTables
+from app.model.refresh.scratch import MODEL_TABLES, ModelTables
 from app.store.push_tables import TouchedRow
 from app.store.record_tables import core_table
 
@@ -43,23 +56,41 @@ def note_touched(
             run(connection, _NOTE, {"sort": sort, "since": now_ms, "ids": json_list(sorted(ids))})
 
 
-def touched_in_deltas(
-    connection: Connection, of: Iterable[ScratchTables] = SCRATCH_TABLES
-) -> tuple[list[str], list[str]]:
-    """The organizations and the users about which something stands in a refresh's deltas, ``of`` these kinds."""
-    organizations: set[str] = set()
-    users: set[str] = set()
-    for tables in of:
-        if "organization_id" in tables.keys:
-            organizations.update(connection.execute(_named(tables.delta.c.organization_id)).scalars())
-        elif "user_id" in tables.keys:
-            users.update(connection.execute(_named(tables.delta.c.user_id)).scalars())
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What a run that is under way sees to by itself: these users in these organizations; none of a sort: all."""
+
+    organization_ids: tuple[str, ...] = ()
+    user_ids: tuple[str, ...] = ()
+
+
+def touched_in_deltas(connection: Connection, followed: Followed | None = None) -> tuple[list[str], list[str]]:
+    """The organizations and the users about which something stands in a refresh's deltas, which are those of the access
+    model, but for what is ``followed``. None: nothing is."""
+    organizations, users = (connection.execute(query).scalars().all() for query in _named(followed))
     return sorted(organizations), sorted(users)
 
 
-@cache
-def _named(column: Column[str]) -> Select[str]:
-    return select(column).distinct()
+@lru_cache(maxsize=16)
+def _named(followed: Followed | None) -> tuple[CompoundSelect[str], CompoundSelect[str]]:
+    organizations, users = [], []
+    for tables in MODEL_TABLES:
+        delta = tables.delta.c
+        rest = [] if followed is None else [_is_not_seen_to(tables, followed)]
+        if "organization_id" in tables.keys:
+            organizations.append(select(delta.organization_id).where(*rest))
+        elif "user_id" in tables.keys:
+            users.append(select(delta.user_id).where(*rest))
+    return union(*organizations), union(*users)
+
+
+def _is_not_seen_to(tables: ModelTables, followed: Followed) -> ColumnElement[bool]:
+    seen_to = [
+        tables.delta.c[name].in_(ids) if name in tables.keys else false()
+        for name, ids in (("organization_id", followed.organization_ids), ("user_id", followed.user_ids))
+        if ids
+    ]
+    return not_(and_(true(), *seen_to))
 
 
 def touched_since(connection: Connection) -> int | None:

@@ -24,6 +24,7 @@ from app.model.refresh.pushes import note_still_in_force
 from app.model.refresh.refresh import Refresh
 from app.model.refresh.replace import Replaced
 from app.model.refresh.staging import Losses, SourceError
+from app.model.touched import Followed
 from app.plan.selection import Selection
 from app.runs.gathering import Gathering, ReadingProgress, policy_of
 from app.runs.oddities import Examined, odd_pairs
@@ -153,7 +154,8 @@ def refresh(
     somebody wants to know about these organizations and users at once, and each source is asked for no more, if it can
     be. ``only``: the names of the sources that are read; the others stay as they are. ``anew`` names those
     that are asked for everything although they could tell what changed. ``note_touched``: no run follows
-    by itself; what changes is noted for one. Raises ``UnknownSourceError`` for a name that is not among the sources.
+    by itself; what changes is noted for one, and so is what changes besides what is ``asked`` for. Raises
+    ``UnknownSourceError`` for a name that is not among the sources.
     """
     names = [source.name for source in sources]
     guards = guards_of(sources, guard or GuardSettings())
@@ -166,7 +168,12 @@ def refresh(
     began = clock()
     problems = ProblemList() if problems is None else problems
     with Refresh(
-        engine, clock=clock, problems=problems, on_candidate=on_candidate, note_touched=note_touched
+        engine,
+        clock=clock,
+        problems=problems,
+        on_candidate=on_candidate,
+        note_touched=note_touched or asked is not None,
+        followed=None if asked is None else Followed(asked.organization_ids, asked.user_ids),
     ) as refreshing:
         pushed = {source.name for source in sources if policy_of(source).only_pushed}
         read_now = {name for name in names if name not in pushed and (only is None or name in only)}

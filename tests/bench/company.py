@@ -24,6 +24,8 @@ class Company:
     grants: int
     organizations: int = 10
     seed: int = 1
+    with_aliases: bool = False
+    """Whether the address of each person is an alias, by which records may name them."""
 
     def records(self) -> Iterator[dict[str, object]]:
         """Every record, in the form of the directory file."""
@@ -36,7 +38,9 @@ class Company:
             }
         for number in range(self.users):
             user = f"user-{number}"
-            yield {"kind": "user", "userId": user, "name": f"User Number{number}", "email": f"{user}@company.example"}
+            email = f"{user}@company.example"
+            aliases = {"aliases": [email]} if self.with_aliases else {}
+            yield {"kind": "user", "userId": user, "name": f"User Number{number}", "email": email, **aliases}
             yield {
                 "kind": "membership",
                 "organizationId": self.organization_of(number),

@@ -10,7 +10,7 @@ from app.apply.progress import Progress
 from app.runs.lifecycle import CHANGES, MOST_TOUCHED, Run, RunRequest, Runs, RunStatus
 from app.runs.lock import SyncLock, sync_lock
 from app.worker import Worker
-from tests.ingest.conftest import Service, document, membership, organization, user
+from tests.ingest.conftest import Service, document, grant, membership, organization, user
 
 DELAY = timedelta(seconds=2)
 
@@ -44,6 +44,38 @@ def test_users_are_followed_by_a_run_about_them(service: Service, runs: Runs) ->
     service.pushed(1, upsert=[organization(), user("ann"), user("bob"), membership("ann")])
     runs.enqueue_changes(timedelta())
     assert sorted(queued(runs)) == [((), ("ann", "bob")), (("acme",), ())]
+
+
+def test_grants_that_go_over_with_an_alias_are_followed_in_their_organizations(service: Service, runs: Runs) -> None:
+    """None of them is told of: only the users are."""
+    everywhere = ("acme", "beta", "gamma")
+    named = [grant("d", "", one) | {"userId": None, "userAlias": "Desk@acme.example"} for one in everywhere[:2]]
+    ann, bob = user("ann") | {"aliases": ["desk@acme.example"]}, user("bob")
+    service.pushed(
+        1, upsert=[*map(organization, everywhere), *(document("d", one) for one in everywhere), *named, ann, bob]
+    )
+    runs.enqueue_changes(timedelta())
+    for run in runs.recent():
+        runs.cancel(run.run_id)
+    assert service.pushed(2, upsert=[user("bob") | {"aliases": ["desk@acme.example"]}])["leftOut"] == []
+    runs.enqueue_changes(timedelta())
+    # It is an alias of two: neither has the grants.
+    assert queued(runs) == [(("acme", "beta"), ())]
+    assert not service.may("ann", "d")
+    service.pushed(3, upsert=[user("ann")])
+    assert service.may("bob", "d", "beta")
+    runs.enqueue_changes(timedelta())
+    assert queued(runs) == [(("acme", "beta"), ())]
+
+
+def test_a_fill_by_an_alias_is_followed_by_a_run_about_its_user(service: Service, runs: Runs) -> None:
+    service.pushed(1, upsert=[user("ann") | {"aliases": ["a@acme.example"]}, user("bob")])
+    runs.enqueue_changes(timedelta())
+    for run in runs.recent():
+        runs.cancel(run.run_id)
+    service.pushed(2, upsert=[{"kind": "fill", "userAlias": "A@acme.example", "disabled": True}])
+    runs.enqueue_changes(timedelta())
+    assert queued(runs) == [((), ("ann",))]
 
 
 def test_what_changes_nothing_is_not_followed(service: Service, runs: Runs) -> None:

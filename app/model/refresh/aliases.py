@@ -1,6 +1,10 @@
 """The aliases of users: whose they are, as of the users that count.
 
 What names a user by an alias means the one user who has it. An alias that several users have means none of them.
+
+A merge of everything collects all of them anew. A merge by key finds out which of them the users that it touches gain
+and lose, and changes the access model's at once: from then on that says whose an alias is, and ``FORMER_ALIAS`` whose
+those were that have changed.
 """
 
 from sqlalchemy import Connection, insert, select, tuple_
@@ -37,23 +41,61 @@ WHERE NOT EXISTS (SELECT 1 FROM access_user_alias a WHERE a.alias = r.alias AND 
 _REMOVED = """
 INSERT INTO refresh_alias_change (alias, user_id, change)
 SELECT a.alias, a.user_id, {remove} FROM access_user_alias a
-WHERE NOT EXISTS (SELECT 1 FROM refresh_user_alias r WHERE r.alias = a.alias AND r.user_id = a.user_id)
+WHERE {within} NOT EXISTS (SELECT 1 FROM refresh_user_alias r WHERE r.alias = a.alias AND r.user_id = a.user_id)
 """
+
+_TOUCHED_USERS = "a.user_id IN (SELECT user_id FROM refresh_touched_user) AND "
+
+_HOLDER = (
+    "(SELECT CASE WHEN COUNT(*) = 1 THEN MIN(held.user_id) END FROM access_user_alias held WHERE held.alias = {alias})"
+)
+
+_FORMER_HOLDER = """CASE WHEN EXISTS (SELECT 1 FROM refresh_former_alias was WHERE was.alias = {alias})
+  THEN (SELECT was.user_id FROM refresh_former_alias was WHERE was.alias = {alias}) ELSE {holder} END"""
+
+_KEEP_FORMER = f"""
+INSERT INTO refresh_former_alias (alias, user_id)
+SELECT alias, {_HOLDER.format(alias="c.alias")} FROM (SELECT DISTINCT alias FROM refresh_alias_change) AS c
+"""  # noqa: S608 - our own names
 
 
 def collect_aliases(connection: Connection) -> None:
     """Whose each alias is, after the users were merged, and what that changes."""
-    users = TABLES_OF_KIND[User.kind]
-    for table in (USER_ALIAS, RESOLVED_ALIAS, ALIAS_CHANGE):
+    _collect(connection, TABLES_OF_KIND[User.kind].given.name)
+    connection.execute(delete_from(RESOLVED_ALIAS))
+    run(connection, _RESOLVE)
+    run(connection, _REMOVED, remove=str(int(RowChange.REMOVE)), within="")
+
+
+def collect_touched_aliases(connection: Connection) -> bool:
+    """What the touched users gain and lose, after they were merged, and whose it was; whether there is any of that.
+
+    Nothing is carried out yet.
+    """
+    _collect(connection, TABLES_OF_KIND[User.kind].combined.name)
+    run(connection, _REMOVED, remove=str(int(RowChange.REMOVE)), within=_TOUCHED_USERS)
+    return run(connection, _KEEP_FORMER).rowcount > 0
+
+
+def _collect(connection: Connection, given: str) -> None:
+    for table in (USER_ALIAS, ALIAS_CHANGE):
         connection.execute(delete_from(table))
     each = "json_each(u.aliases) AS a" if is_sqlite(connection) else _EACH_OF_POSTGRESQL
-    run(connection, _COLLECT, users=users.given.name, left_out=users.left_out.name, each=each)
-    run(connection, _RESOLVE)
+    left_out = TABLES_OF_KIND[User.kind].left_out.name
+    run(connection, _COLLECT, users=given, left_out=left_out, each=each)
     run(connection, _ADDED, add=str(int(RowChange.ADD)))
-    run(connection, _REMOVED, remove=str(int(RowChange.REMOVE)))
 
 
 _EACH_OF_POSTGRESQL = "jsonb_array_elements_text(CAST(u.aliases AS JSONB)) AS a (value)"
+
+
+def holder(alias: str, *, former: bool = False) -> str:
+    """SQL for the one user who has the alias, an expression, by the access model; null: nobody, or several have it.
+
+    ``former``: who had it before the merge by key that is under way.
+    """
+    now = _HOLDER.format(alias=alias)
+    return _FORMER_HOLDER.format(alias=alias, holder=now) if former else now
 
 
 def aliases_change(connection: Connection) -> bool:
@@ -63,10 +105,19 @@ def aliases_change(connection: Connection) -> bool:
 
 def carry_out_aliases(connection: Connection) -> None:
     """Brings the access model's aliases in line."""
+    _replace(connection, RowChange.REMOVE, RowChange.ADD)
+
+
+def undo_aliases(connection: Connection) -> None:
+    """Takes back what ``carry_out_aliases`` did."""
+    _replace(connection, RowChange.ADD, RowChange.REMOVE)
+
+
+def _replace(connection: Connection, gone: RowChange, come: RowChange) -> None:
     change = ALIAS_CHANGE.c
-    removed = select(change.alias, change.user_id).where(change.change == int(RowChange.REMOVE))
+    removed = select(change.alias, change.user_id).where(change.change == int(gone))
     connection.execute(
         delete_from(ACCESS_ALIAS).where(tuple_(ACCESS_ALIAS.c.alias, ACCESS_ALIAS.c.user_id).in_(removed))
     )
-    added = select(change.alias, change.user_id).where(change.change == int(RowChange.ADD))
+    added = select(change.alias, change.user_id).where(change.change == int(come))
     connection.execute(insert(ACCESS_ALIAS).from_select(["alias", "user_id"], added))

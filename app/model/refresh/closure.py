@@ -4,48 +4,90 @@ The rules: ``app/model/README.md``, "The merge by key".
 
 A record that comes or goes may bring to life, or leave dangling, whatever refers to it; one that only says something
 else of itself touches nobody. So the kinds are gone through in the order of their references, each when it is known
-what became of those before it. A folder that comes, goes or is moved touches all folders below it.
+what became of those before it. A folder that comes, goes or is moved touches all folders below it. An alias that
+changes hands touches what names it, under the keys of whoever had it and has it.
+
+Keys are those of what is given: an alias stands in them only as long as nobody knows whose it is.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import Connection, Insert, Select, and_, case, exists, func, insert, literal, or_, select, tuple_
+from sqlalchemy import Connection, Insert, Select, and_, case, exists, func, insert, literal, or_, select
 
+from app.database.statements import run
+from app.model.refresh.aliases import holder
 from app.model.refresh.scope import TOUCHED, Scope
-from app.model.refresh.scratch import MODEL_TABLES, TABLES_OF_KIND, ModelTables, RowChange, same
+from app.model.refresh.scratch import (
+    FORMER_ALIAS,
+    SCRATCH_TABLES,
+    TABLES_OF_KIND,
+    ModelTables,
+    RowChange,
+    ScratchTables,
+    same,
+)
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import SOURCE
 from app.store.record_tables import Reference
 
+_TOUCH = """
+INSERT INTO {touched} ({keys}, late)
+SELECT DISTINCT {keys}, {late} FROM ({found}) AS found
+WHERE NOT EXISTS (SELECT 1 FROM {touched} t WHERE {same}) LIMIT {room}
+"""
 
-def note_changed(session: RefreshSession, connection: Connection, *, asked: bool) -> dict[str, int]:
-    """Remembers what the deltas, which are those of the sources' records, are about to change; kind → how many rows.
+_GIVEN = """
+SELECT {others},
+  COALESCE(holder, user_id) AS user_id, CASE WHEN holder IS NULL THEN user_alias ELSE '' END AS user_alias
+FROM (SELECT {read}, w.user_id, w.user_alias, {holder} AS holder FROM {written} w {which}) AS named
+"""
+
+_WRITTEN = "SELECT {keys} FROM {written} w {which}"
+
+# Cross joins keep SQLite from reading the source's table to look its rows up.
+_NAMED = """
+SELECT {read}, {user_id} AS user_id, {user_alias} AS user_alias
+FROM refresh_former_alias a CROSS JOIN {source} s WHERE s.user_alias = a.alias AND s.user_alias <> '' AND {which}
+"""
+
+
+def note_changed(session: RefreshSession, connection: Connection, room: int, *, asked: bool) -> dict[str, int]:
+    """Touches what the deltas, which are those of the sources' records, are about to change; kind → how many keys, of
+    each at most ``room``.
 
     ``asked``: staged rows that change nothing are looked at as well.
     """
-    emptied = [table for tables in MODEL_TABLES for table in (tables.changed, tables.touched)]
-    session.run_all(f"DELETE FROM {table.name}" for table in emptied)  # noqa: S608 - our own tables
+    session.run_all(f"DELETE FROM {table.name}" for table in _EMPTIED)  # noqa: S608 - our own tables
     found = {}
     for kind, deltas, staged in session.rows(_filled(asked=asked)):
-        if not deltas and not staged:
-            continue
-        tables = TABLES_OF_KIND[str(kind)]
-        rows = TOUCHED.run(connection, _changed, tables).rowcount
-        if staged:
-            rows += TOUCHED.run(connection, _asked, tables).rowcount
-        TOUCHED.run(connection, _touched_itself, tables)
-        found[tables.kind] = rows
+        tables = next(one for one in SCRATCH_TABLES if one.kind == kind)
+        written = [table.name for table, rows in ((tables.delta, deltas), (tables.staged, staged)) if rows]
+        if written:
+            found[tables.kind] = _touch(connection, tables, [_keys(tables, one, "") for one in written], room, late=0)
     return found
 
 
 def touch_referring(connection: Connection, tables: ModelTables, references: Sequence[Reference], room: int) -> int:
-    """Touches the records that refer to something that comes or goes; how many, at most ``room`` for each reference."""
-    return sum(
-        TOUCHED.run(connection, _referring, tables, reference, room).rowcount
-        for reference in references
-        if reference.kind != tables.kind
+    """Touches the records that refer to something that comes or goes; how many, at most ``room``."""
+    found = [_referring(tables, one) for one in references if one.kind != tables.kind]
+    return _touch(connection, tables, found, room) if found else 0
+
+
+def touch_renamed(connection: Connection, tables: ModelTables, room: int) -> int:
+    """Touches what names an alias that has changed hands: as it stands where it is nobody's, as that of whoever had it,
+    and of whoever has it; how many, at most ``room``."""
+    others = [name for name in tables.owned_keys if name not in {"user_id", "user_alias"}]
+    read = ", ".join(f"s.{name}" for name in others)
+    arms = (
+        ("''", "s.user_alias", f"(a.user_id IS NULL OR {holder('a.alias')} IS NULL)"),
+        ("a.user_id", "''", "a.user_id IS NOT NULL"),
+        (holder("a.alias"), "''", f"{holder('a.alias')} IS NOT NULL"),
     )
+    found = [
+        _NAMED.format(read=read, user_id=user_id, user_alias=user_alias, source=tables.source.name, which=which)
+        for user_id, user_alias, which in arms
+    ]
+    return _touch(connection, tables, found, room)
 
 
 def touch_below(connection: Connection, tables: ModelTables, room: int) -> int:
@@ -56,68 +98,71 @@ def touch_below(connection: Connection, tables: ModelTables, room: int) -> int:
     return int(TOUCHED.run(connection, _how_many, tables).scalar_one() - before)
 
 
-def left_out_before(connection: Connection, tables: ModelTables, *, itself: bool) -> dict[tuple[int, bool], int]:
-    """(source, whether the key belongs to another) → how many of its records under touched keys did not count.
+def left_out_before(connection: Connection, tables: ModelTables) -> dict[tuple[int, bool], int]:
+    """(source, whether the key belongs to another) → how many rows of ``combined`` did not count.
 
-    ``itself``: of those keys whose records are about to be changed; otherwise of the others, whose records stay. To be
-    asked while the access model is as it was before.
+    ``combined`` holds what was given before; to be asked while the access model is as it was before.
     """
-    rows = TOUCHED.run(connection, _left_out_before, tables, itself).all()
+    rows = TOUCHED.run(connection, _left_out_before, tables).all()
     return {(row.source_id, bool(row.owned_elsewhere)): row.records for row in rows}
+
+
+_EMPTIED = [*(tables.touched for tables in SCRATCH_TABLES), FORMER_ALIAS]
 
 
 def _filled(*, asked: bool) -> str:
     staged = "EXISTS (SELECT 1 FROM {0})" if asked else "false"
     return " UNION ALL ".join(
         f"SELECT '{tables.kind}', EXISTS (SELECT 1 FROM {tables.delta.name}), {staged.format(tables.staged.name)}"  # noqa: S608 - as above
-        for tables in MODEL_TABLES
+        for tables in SCRATCH_TABLES
     )
 
 
-def _how_many(tables: ModelTables, _scope: Scope) -> Select[Any]:
-    return select(func.count()).select_from(tables.touched)
+def _touch(connection: Connection, tables: ScratchTables, found: Collection[str], room: int, *, late: int = 1) -> int:
+    """Touches the keys that the queries yield, each in the order of ``owned_keys``; how many were not touched."""
+    return run(
+        connection,
+        _TOUCH.replace("{found}", " UNION ALL ".join(found)),
+        touched=tables.touched.name,
+        keys=", ".join(tables.owned_keys),
+        same=" AND ".join(f"t.{name} = found.{name}" for name in tables.owned_keys),
+        late=str(late),
+        room=str(room),
+    ).rowcount
 
 
-def _changed(tables: ModelTables, _scope: Scope) -> Insert:
-    names = [*tables.source_keys, "change"]
-    return insert(tables.changed).from_select(names, select(*(tables.delta.c[name] for name in names)))
-
-
-def _asked(tables: ModelTables, _scope: Scope) -> Insert:
-    staged = tables.staged
-    unchanged = (
-        select(*(staged.c[name] for name in tables.source_keys), literal(int(RowChange.NONE)))
-        .where(~exists().where(same(tables.delta, staged, tables.source_keys)))
-        .distinct()
+def _keys(tables: ScratchTables, written: str, which: str) -> str:
+    """A query for the keys of rows that are written as the sources' records are."""
+    if not isinstance(tables, ModelTables) or not tables.record_kind.names_user:
+        return _WRITTEN.format(keys=", ".join(f"w.{name}" for name in tables.owned_keys), written=written, which=which)
+    others = [name for name in tables.owned_keys if name not in {"user_id", "user_alias"}]
+    return _GIVEN.format(
+        others=", ".join(others),
+        read=", ".join(f"w.{name}" for name in others),
+        holder=holder("w.user_alias"),
+        written=written,
+        which=which,
     )
-    return insert(tables.changed).from_select([*tables.source_keys, "change"], unchanged)
 
 
-def _touched_itself(tables: ModelTables, _scope: Scope) -> Insert:
-    keys = select(*(tables.changed.c[name] for name in tables.keys)).distinct()
-    return insert(tables.touched).from_select(list(tables.keys), keys)
-
-
-def _referring(tables: ModelTables, _scope: Scope, reference: Reference, room: int) -> Insert:
-    source, target = tables.source, TABLES_OF_KIND[reference.kind]
-    columns = [source.c[name] for name in reference.columns]
-    flipped = select(*(target.delta.c[name] for name in target.keys)).where(target.delta.c.change != RowChange.UPDATE)
-    refers = columns[0].in_(flipped) if len(columns) == 1 else tuple_(*columns).in_(flipped)
+def _referring(tables: ModelTables, reference: Reference) -> str:
+    target = TABLES_OF_KIND[reference.kind]
+    columns = ", ".join(f"w.{name}" for name in reference.columns)
     # Where one of several fields is given, the others are empty, which may be the beginning of the key.
     empty = [
-        source.c[other.attribute] == ""
+        f"AND w.{other.attribute} = ''"
         for group in tables.record_kind.alternatives
         if reference.columns[-1] in {one.attribute for one in group}
         for other in group
         if other.attribute in tables.keys and other.attribute != reference.columns[-1]
     ]
-    referring = (
-        select(*(source.c[name] for name in tables.keys))
-        .where(refers, columns[-1] != "", *empty, ~exists().where(same(tables.touched, source, tables.keys)))
-        .distinct()
-        .limit(room)
-    )
-    return insert(tables.touched).from_select(list(tables.keys), referring)
+    flipped = f"SELECT {', '.join(target.keys)} FROM {target.delta.name} WHERE change <> {int(RowChange.UPDATE)}"  # noqa: S608 - our own names
+    which = f"WHERE ({columns}) IN ({flipped}) AND w.{reference.columns[-1]} <> '' {' '.join(empty)}"
+    return _keys(tables, tables.source.name, which)
+
+
+def _how_many(tables: ModelTables, _scope: Scope) -> Select[int]:
+    return select(func.count()).select_from(tables.touched)
 
 
 def _below(tables: ModelTables, _scope: Scope, room: int) -> Insert:
@@ -143,32 +188,29 @@ def _below(tables: ModelTables, _scope: Scope, room: int) -> Insert:
         )
     )
     new = (
-        select(*(below.c[name] for name in tables.keys))
+        select(*(below.c[name] for name in tables.keys), literal(1))
         .where(~exists().where(same(touched, below, tables.keys)))
         .limit(room)
     )
-    return insert(touched).from_select(list(tables.keys), new)
+    return insert(touched).from_select([*tables.keys, "late"], new)
 
 
-def _left_out_before(tables: ModelTables, scope: Scope, itself: bool) -> Select[tuple[int, bool, int]]:
-    source, other = tables.source, tables.source.alias("other")
+def _left_out_before(tables: ModelTables, scope: Scope) -> Select[tuple[int, bool, int]]:
+    given = scope.given(tables)
+    other = given.alias("other")
     mine, theirs = SOURCE.alias("mine"), SOURCE.alias("theirs")
     owned_elsewhere = exists(
         select(other.c.source_id)
         .select_from(other.join(theirs, theirs.c.source_id == other.c.source_id))
-        .where(same(other, source, tables.keys), theirs.c.position < mine.c.position)
+        .where(same(other, given, tables.owned_keys), theirs.c.position < mine.c.position)
     )
-    rows = (
-        select(source.c.source_id, case((owned_elsewhere, 1), else_=0).label("owned_elsewhere"))
-        .select_from(source.join(mine, mine.c.source_id == source.c.source_id))
-        .where(
-            scope.within(tables, source),
-            or_(owned_elsewhere, ~exists().where(same(tables.access, source, tables.keys))),
-        )
+    counted = exists().where(same(tables.access, given, tables.keys))
+    found = (
+        select(given.c.source_id, case((owned_elsewhere, 1), else_=0).label("owned_elsewhere"))
+        .select_from(given.join(mine, mine.c.source_id == given.c.source_id))
+        .where(or_(owned_elsewhere, ~counted))
+        .subquery()
     )
-    if not itself:
-        rows = rows.where(~exists().where(same(tables.changed, source, tables.keys)))
-    found = rows.subquery()
     return select(found.c.source_id, found.c.owned_elsewhere, func.count().label("records")).group_by(
         found.c.source_id, found.c.owned_elsewhere
     )

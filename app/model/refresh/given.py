@@ -10,14 +10,17 @@ view: where nothing of a kind has to be sorted out, it shows the sources' record
   latest end hold; one that does not end is the latest.
 * Of anything else the first counts, in the order of objects and rules, whatever the order of reading was.
 * An alias becomes the id of the one user who has it; one that nobody has, or that several have, stays.
+
+A merge by key sorts out what is said under the keys that it touches, always into ``combined``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, func, literal_column, select
 from sqlalchemy import delete as delete_from
 
 from app.database.statements import run
+from app.model.refresh.aliases import holder
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
 from app.model.refresh.scratch import FILLED_USER, MODEL_TABLES, ModelTables, described, show, shown_query
 from app.model.refresh.staging import RETAINED, UNCONFIGURED_POSITION
@@ -33,14 +36,42 @@ SELECT {keys}, source_id, MIN(place){newest} FROM (
 ) AS named GROUP BY {keys}, source_id
 """
 
+# A cross join keeps SQLite from reading the source's table to look its rows up among the touched.
+_WRITTEN = """
+SELECT {read}, s.source_id, s.place, {own_values} s.user_id, s.user_alias
+FROM {touched} t CROSS JOIN {source} s WHERE {same} {late} AND (t.user_alias = '' OR {holder} IS NULL)
+"""
+
+_BY_ALIAS = """
+SELECT {read}, s.source_id, s.place, {own_values} t.user_id, '' AS user_alias
+FROM {touched} t CROSS JOIN {holders} r CROSS JOIN {source} s
+WHERE t.user_id <> '' AND r.user_id = t.user_id AND {same} AND s.user_id = '' AND s.user_alias = r.alias {late} {only}
+"""
+
+_ONE_HOLDER = "AND NOT EXISTS (SELECT 1 FROM access_user_alias o WHERE o.alias = r.alias AND o.user_id <> r.user_id)"
+
+_UNCHANGED_ALIAS = "AND NOT EXISTS (SELECT 1 FROM refresh_former_alias f WHERE f.alias = r.alias)"
+
+_COMBINE_TOUCHED = """
+INSERT INTO {combined} ({keys}, source_id, place{values})
+SELECT {keys}, source_id, MIN(place){newest} FROM ({arms}) AS named GROUP BY {keys}, source_id
+"""
+
 _COMBINE_OTHERS = """
-INSERT INTO {combined} ({columns}) SELECT {columns} FROM (SELECT {columns}, {rank} AS rank FROM {source}) AS ranked
-WHERE rank = 1
+INSERT INTO {combined} ({columns})
+SELECT {columns} FROM (SELECT {columns}, {rank} AS rank FROM {source} {within}) AS ranked WHERE rank = 1
+"""
+
+_COUNT_REPEATED = """
+SELECT COALESCE(SUM(given - 1), 0) FROM (
+  SELECT COUNT(*) AS given FROM {source} {within} AND source_id IN (
+    SELECT source_id FROM directory_source WHERE position < :unconfigured)
+  GROUP BY {keys} HAVING COUNT(*) > 1) AS repeated
 """
 
 _REPEATED = """
-SELECT r.*, f.place AS first_place FROM (SELECT s.*, {rank} AS rank FROM {source} s) AS r
-JOIN (SELECT s.*, {rank} AS rank FROM {source} s) AS f ON {same} AND f.rank = 1
+SELECT r.*, f.place AS first_place FROM (SELECT s.*, {rank} AS rank FROM {source} s {within}) AS r
+JOIN (SELECT s.*, {rank} AS rank FROM {source} s {within}) AS f ON {same} AND f.rank = 1
 WHERE r.rank > 1 AND r.source_id IN (SELECT source_id FROM directory_source WHERE position < :unconfigured)
 ORDER BY {keys}, r.rank LIMIT :room
 """
@@ -75,12 +106,45 @@ def give(connection: Connection, tables: ModelTables) -> bool:
             columns=columns,
             combined=tables.combined.name,
             source=tables.source.name,
+            within="",
         )
     else:
         show(connection, tables, tables.source.name)
         return False
     show(connection, tables, tables.combined.name)
     return True
+
+
+def give_touched(connection: Connection, tables: ModelTables, *, late: bool = False, former: bool = False) -> None:
+    """Fills ``combined``, which is empty, with what the sources say under the touched keys; ``late``: under those that
+    are touched late alone. ``former``: by whose the aliases were before."""
+    if tables.record_kind.names_user:
+        _combine_touched(connection, tables, late=late, former=former)
+        return
+    columns = ", ".join(column.name for column in tables.combined.columns)
+    run(
+        connection,
+        _COMBINE_OTHERS,
+        rank=_rank(tables),
+        columns=columns,
+        combined=tables.combined.name,
+        source=tables.source.name,
+        within=_within_touched(tables, "late = 1" if late else "1 = 1"),
+    )
+
+
+def count_repeated(connection: Connection, tables: ModelTables) -> int:
+    """How many records ``report_repeated`` counts under the touched keys, late ones left out: of those nothing has
+    changed."""
+    repeated = run(
+        connection,
+        _COUNT_REPEATED,
+        {"unconfigured": UNCONFIGURED_POSITION},
+        source=tables.source.name,
+        within=_within_touched(tables, "late = 0"),
+        keys=", ".join(tables.given_keys),
+    )
+    return int(repeated.scalar_one())
 
 
 def show_filled(connection: Connection, users: ModelTables, origin: str) -> None:
@@ -134,24 +198,45 @@ def report_repeated(connection: Connection, names: Mapping[int, str], problems: 
         for table, sign in ((source, 1), (combined, -1)):
             rows = select(func.count()).select_from(table).where(table.c.source_id.not_in(RETAINED))
             more += sign * connection.execute(rows).scalar_one()
-        sample = [
-            Problem(
-                ProblemSort.DUPLICATE,
-                names.get(row.source_id, ""),
-                row.place,
-                f"{described(tables, row)} stands at {row.first_place} as well, which counts",
-            )
-            for row in run(
-                connection,
-                _REPEATED,
-                {"room": problems.room, "unconfigured": UNCONFIGURED_POSITION},
-                rank=_rank(tables),
-                source=source.name,
-                same=" AND ".join(f"f.{name} = r.{name}" for name in tables.given_keys),
-                keys=", ".join(f"r.{name}" for name in tables.given_keys),
-            )
-        ]
-        problems.add_counted(ProblemSort.DUPLICATE, more, sample)
+        _report(connection, tables, names, problems, more, within="")
+
+
+def report_touched_repeated(
+    connection: Connection, tables: ModelTables, names: Mapping[int, str], problems: ProblemList, count: int
+) -> None:
+    """The same for the touched keys of a kind, of which so many were counted."""
+    if count:
+        _report(connection, tables, names, problems, count, within=_within_touched(tables, "late = 0"))
+
+
+def _report(
+    connection: Connection,
+    tables: ModelTables,
+    names: Mapping[int, str],
+    problems: ProblemList,
+    count: int,
+    *,
+    within: str,
+) -> None:
+    sample = [
+        Problem(
+            ProblemSort.DUPLICATE,
+            names.get(row.source_id, ""),
+            row.place,
+            f"{described(tables, row)} stands at {row.first_place} as well, which counts",
+        )
+        for row in run(
+            connection,
+            _REPEATED,
+            {"room": problems.room, "unconfigured": UNCONFIGURED_POSITION},
+            rank=_rank(tables),
+            source=tables.source.name,
+            same=" AND ".join(f"f.{name} = r.{name}" for name in tables.given_keys),
+            keys=", ".join(f"r.{name}" for name in tables.given_keys),
+            within=within,
+        )
+    ]
+    problems.add_counted(ProblemSort.DUPLICATE, count, sample)
 
 
 def _combine_named(connection: Connection, tables: ModelTables) -> None:
@@ -168,6 +253,42 @@ def _combine_named(connection: Connection, tables: ModelTables) -> None:
         values="".join(f", {name}" for name in values),
         newest="".join(f", {_NEWEST[name]}" for name in values),
     )
+
+
+def _combine_touched(connection: Connection, tables: ModelTables, *, late: bool, former: bool) -> None:
+    values = [column.name for column in tables.access.columns if column.name not in tables.keys]
+    keys = tables.owned_keys
+    others = [name for name in keys if name not in {"user_id", "user_alias"}]
+    written = _arm(_WRITTEN, keys, holder=holder("t.user_alias", former=former))
+    only = f"{_ONE_HOLDER} {_UNCHANGED_ALIAS}" if former else _ONE_HOLDER
+    arms = [written, _arm(_BY_ALIAS, others, holders="access_user_alias", only=only)]
+    if former:
+        arms.append(_arm(_BY_ALIAS, others, holders="refresh_former_alias", only=""))
+    run(
+        connection,
+        _COMBINE_TOUCHED.replace("{arms}", " UNION ALL ".join(arms)),
+        combined=tables.combined.name,
+        source=tables.source.name,
+        touched=tables.touched.name,
+        keys=", ".join(keys),
+        read=", ".join(f"s.{name}" for name in others),
+        own_values="".join(f"s.{name}, " for name in values),
+        values="".join(f", {name}" for name in values),
+        newest="".join(f", {_NEWEST[name]}" for name in values),
+        late="AND t.late = 1" if late else "",
+    )
+
+
+def _arm(template: str, same: Sequence[str], **parts: str) -> str:
+    for name, part in {"same": " AND ".join(f"s.{one} = t.{one}" for one in same), **parts}.items():
+        template = template.replace("{" + name + "}", part)
+    return template
+
+
+def _within_touched(tables: ModelTables, which: str) -> str:
+    """Told so that both databases look rows up by key, one by one."""
+    keys = ", ".join(tables.owned_keys)
+    return f"WHERE ({keys}) IN (SELECT {keys} FROM {tables.touched.name} WHERE {which})"  # noqa: S608 - our own names
 
 
 def _rank(tables: ModelTables) -> str:

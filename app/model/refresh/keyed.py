@@ -5,34 +5,45 @@ The rules: ``app/model/README.md``, "The merge by key".
 It follows the same rules as the merge of everything (``merge.py``), for the touched keys alone, and leaves what that
 would leave: the access model, its revision, and how many problems there are. All of it is one transaction together with
 the change of the sources' records: ``note`` comes before that, ``compute`` after it, ``carry_out`` at last.
+
+How many problems there are is counted on from before: of each kind the touched keys are given twice, as the sources
+said them before and as they say them now.
 """
 
 from collections import Counter
-from typing import Any
 
-from sqlalchemy import Connection, Select, func, literal, or_, select, union_all, update
+from sqlalchemy import Connection, Select, func, select, update
+from sqlalchemy import delete as delete_from
 
 from app.access.records import Fill, Folder, GroupMember, User
-from app.model.refresh.aliases import ACCESS_ALIAS
+from app.model.candidate import shadow
+from app.model.refresh.aliases import ACCESS_ALIAS, carry_out_aliases, collect_touched_aliases, undo_aliases
 from app.model.refresh.changes import delta_sizes
-from app.model.refresh.closure import left_out_before, note_changed, touch_below, touch_referring
+from app.model.refresh.closure import left_out_before, note_changed, touch_below, touch_referring, touch_renamed
 from app.model.refresh.cycles import CyclesAround
-from app.model.refresh.given import names_aliases
+from app.model.refresh.fills import TouchedFills, any_fills
+from app.model.refresh.given import count_repeated, give_touched, report_touched_repeated
 from app.model.refresh.merge import clear, compare_kind, merge_kind
 from app.model.refresh.problems import Problem, ProblemList
 from app.model.refresh.reasons import report_left_out, staged_left_out
 from app.model.refresh.replace import STATE, Replaced, carry_out_access_changes, close_revision, revision_in_force
 from app.model.refresh.scope import TOUCHED, Scope
-from app.model.refresh.scratch import MODEL_TABLES, TABLES_OF_KIND, LeftOutCause, ModelTables, RowChange, show
+from app.model.refresh.scratch import (
+    MODEL_TABLES,
+    SCRATCH_TABLES,
+    TABLES_OF_KIND,
+    LeftOutCause,
+    ModelTables,
+    RowChange,
+    ScratchTables,
+)
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import SOURCE, UNCONFIGURED_POSITION
-from app.store.directory_tables import SOURCE_TABLES
-from app.store.record_tables import NO_ALIASES
 
 SHARE = 20
 """Of so many kept records one may be touched: the merge of everything is faster where more are."""
 
-ALWAYS = 1_000
+ALWAYS = 1_024
 """So many may be touched in any case."""
 
 
@@ -54,83 +65,96 @@ class KeyedMerge:
         self._retained = {row.source_id for row in rows if row.position >= UNCONFIGURED_POSITION}
         self._several = len(rows) > 1
         # A power of two, so that the statements that it stands in are few.
-        self._room = 1 << (max(ALWAYS, sum(row.records for row in rows) // SHARE).bit_length() - 1)
-        self._changed: dict[str, int] = {}
+        self._room: int = 1 << (max(ALWAYS, sum(row.records for row in rows) // SHARE).bit_length() - 1)
+        self._fills = TouchedFills(connection)
+        self._touched = Counter[str]()
+        """Kind → how many keys are touched."""
+        self._renamed = False
+        """Whether aliases have changed hands."""
         self._left_out: Counter[tuple[int, bool]] = Counter()
         """(source, whether owned elsewhere) → how many more do not count than before."""
-        self._merged: list[ModelTables] = []
+        self._repeated: dict[str, int] = {}
+        """Kind → how many records that are given again were counted under the touched keys."""
+        self._more_repeated = 0
+        self._merged: set[str] = set()
         self._differs: list[ModelTables] = []
 
     def note(self, *, asked: bool) -> bool:
-        """Takes down what is about to change; False where it is too much, or of a kind that says things of others.
+        """Takes down what is about to change; False where it is too much.
 
         ``asked``: what is staged is looked at even where it changes nothing.
         """
-        sizes = delta_sizes(self._session)
-        if sum(sizes.values()) > self._room or any(sizes[kind] for kind in sizes.keys() - TABLES_OF_KIND.keys()):
+        if sum(delta_sizes(self._session).values()) > self._room:
             return False
-        if not may_be_plain(self._connection):
-            return False
+        connection = self._connection
         with self._session.looking_up():
-            self._changed = note_changed(self._session, self._connection, asked=asked)
-            if sum(self._changed.values()) > self._room:
+            self._touched.update(note_changed(self._session, connection, self._room, asked=asked))
+            if Fill.kind in self._touched:
+                self._touched[User.kind] += self._fills.touch_users()
+            if self._is_too_much():
                 return False
             for tables in MODEL_TABLES:
-                if tables.kind in self._changed:
-                    self._left_out.subtract(left_out_before(self._connection, tables, itself=True))
+                if tables.kind in self._touched:
+                    self._give(tables)
+                    self._left_out.subtract(left_out_before(connection, tables))
+                    self._more_repeated -= self._count_repeated(tables)
+            if Fill.kind in self._touched:
+                self._count_fills(self._fills.left_out_before(late=False))
         return True
 
     def compute(self) -> bool:
         """Fills the deltas with what the change comes to in the access model; False where it touches too much."""
+        done = self._compute()
+        if self._renamed and not done:
+            undo_aliases(self._connection)
+        return done
+
+    def _compute(self) -> bool:
         connection = self._connection
-        if not may_be_plain(connection):
-            return False
-        if self._session.on_candidate:
-            # What a candidate changes stands in tables of its own, made after the views.
-            for tables in MODEL_TABLES:
-                show(connection, tables, tables.source.name)
-        self._session.run_all(str(statement) for tables in MODEL_TABLES for statement in clear(tables))
-        touched = sum(self._changed.values())
+        self._session.run_all(str(statement) for tables in SCRATCH_TABLES for statement in clear(tables))
         come_or_gone: set[str] = set()
         with self._session.looking_up():
             for tables in MODEL_TABLES:
-                references = [one for one in tables.kind_table.references if one.kind in come_or_gone]
-                if not references and tables.kind not in self._changed:
-                    continue
-                more = touch_referring(connection, tables, references, self._room)
-                if tables.kind == Folder.kind:
-                    more += touch_below(connection, tables, self._room)
-                touched += more
-                if touched > self._room or TOUCHED.run(connection, _not_plain, tables).first() is not None:
+                if not self._touch_more(tables, come_or_gone):
                     return False
-                if more:
-                    self._left_out.subtract(left_out_before(connection, tables, itself=False))
+                if not self._touched[tables.kind]:
+                    continue
+                self._give(tables)
                 merge_kind(connection, tables, TOUCHED, several_sources=self._several)
-                for row in TOUCHED.run(connection, _left_out_now, tables).all():
-                    self._left_out[row.source_id, row.cause == LeftOutCause.OWNED_ELSEWHERE] += row.records
+                if tables.kind == User.kind:
+                    self._rename_and_fill(tables)
+                self._count_left_out(tables)
+                repeated = self._repeated[tables.kind] = self._count_repeated(tables)
+                self._more_repeated += repeated
                 if compare_kind(connection, tables, TOUCHED):
                     self._differs.append(tables)
                     if TOUCHED.run(connection, _comes_or_goes, tables).first() is not None:
                         come_or_gone.add(tables.kind)
-                self._merged.append(tables)
-        return True
+                self._merged.add(tables.kind)
+            if (self._touched[User.kind] or self._touched[Fill.kind]) and any_fills(connection):
+                self._merge_fills()
+        return not self._is_too_much()
 
     def report(self, problems: ProblemList) -> None:
         """Adds what was left out to the problems, as the merge of everything does."""
-        report_left_out(self._connection, TOUCHED, self._names, problems, self._merged)
+        connection = self._connection
+        for kind, count in self._repeated.items():
+            report_touched_repeated(connection, TABLES_OF_KIND[kind], self._names, problems, count)
+        report_left_out(connection, TOUCHED, self._names, problems, self._merged_tables())
 
     def staged_left_out(self) -> list[Problem]:
         """What was staged and does not count, each at the place where it was staged; for ``asked``."""
         with self._session.looking_up():
-            return staged_left_out(self._connection, TOUCHED, self._names)
+            return staged_left_out(self._connection, TOUCHED, self._names, self._merged_tables())
 
     def carry_out(self, problems: ProblemList, now_ms: int) -> Replaced:
         """Changes the access model. ``problems`` gets those that the change is to blame for."""
         connection = self._connection
         cycles = CyclesAround(connection, self._names) if self._members_differ() else None
         before = cycles.count() if cycles else 0
-        changes = carry_out_access_changes(connection, self._differs)
-        more = (cycles.count(problems) if cycles else 0) - before
+        with self._session.looking_up():
+            changes = carry_out_access_changes(connection, TOUCHED, self._differs)
+        more = (cycles.count(problems) if cycles else 0) - before + self._more_repeated
         for (source_id, owned_elsewhere), count in self._left_out.items():
             if count and not owned_elsewhere:
                 connection.execute(
@@ -141,38 +165,78 @@ class KeyedMerge:
         known = connection.execute(select(STATE.c.merge_problems)).scalar_one()
         return close_revision(connection, changes, known + more, now_ms)
 
+    def _is_too_much(self) -> bool:
+        return self._touched.total() > self._room
+
+    def _touch_more(self, tables: ModelTables, come_or_gone: set[str]) -> bool:
+        """Touches what hangs on what has become of the kinds before; False where that is too much."""
+        connection, more = self._connection, 0
+        references = [one for one in tables.kind_table.references if one.kind in come_or_gone]
+        if references:
+            more += touch_referring(connection, tables, references, self._room)
+        if self._renamed and tables.record_kind.names_user:
+            more += touch_renamed(connection, tables, self._room)
+        if tables.kind == Folder.kind and (more or self._touched[tables.kind]):
+            more += touch_below(connection, tables, self._room)
+        self._touched[tables.kind] += more
+        if self._is_too_much():
+            return False
+        if more:
+            self._give(tables, late=True, former=self._renamed)
+            self._left_out.subtract(left_out_before(connection, tables))
+        return True
+
+    def _give(self, tables: ModelTables, *, late: bool = False, former: bool = False) -> None:
+        self._connection.execute(delete_from(tables.combined))
+        give_touched(self._connection, tables, late=late, former=former)
+
+    def _rename_and_fill(self, users: ModelTables) -> None:
+        connection = self._connection
+        has_fills = any_fills(connection)
+        if collect_touched_aliases(connection):
+            if self._session.on_candidate:
+                shadow(connection, ACCESS_ALIAS)
+            carry_out_aliases(connection)
+            self._renamed = True
+            more = self._fills.touch_renamed() if has_fills else 0
+            if more:
+                # Their own records have not changed: what of them counts, or does not, is as before.
+                self._touched[users.kind] += more
+                self._give(users, late=True)
+                self._left_out.subtract(left_out_before(connection, users))
+                connection.execute(delete_from(users.left_out))
+                self._give(users)
+                merge_kind(connection, users, TOUCHED, several_sources=self._several)
+        if has_fills:
+            self._fills.apply()
+
+    def _merge_fills(self) -> None:
+        self._touched[Fill.kind] += self._fills.touch()
+        self._count_fills(self._fills.left_out_before(late=True))
+        self._fills.leave_out()
+        self._count_left_out(_FILLS)
+        self._merged.add(Fill.kind)
+
+    def _count_fills(self, before: dict[int, int]) -> None:
+        self._left_out.subtract({(source_id, False): count for source_id, count in before.items()})
+
+    def _count_left_out(self, tables: ScratchTables) -> None:
+        left_out = tables.left_out.c
+        counts = select(left_out.source_id, left_out.cause, func.count().label("records"))
+        for row in self._connection.execute(counts.group_by(left_out.source_id, left_out.cause)).all():
+            self._left_out[row.source_id, row.cause == LeftOutCause.OWNED_ELSEWHERE] += row.records
+
+    def _count_repeated(self, tables: ModelTables) -> int:
+        return 0 if tables.record_kind.names_user else count_repeated(self._connection, tables)
+
+    def _merged_tables(self) -> list[ScratchTables]:
+        return [tables for tables in SCRATCH_TABLES if tables.kind in self._merged]
+
     def _members_differ(self) -> bool:
         return any(tables.kind == GroupMember.kind for tables in self._differs)
 
 
-def may_be_plain(connection: Connection) -> bool:
-    """Whether the sources' records can be taken as they are, but for what ``_not_plain`` looks for."""
-    if connection.execute(select(_FILLS.c.source_id).limit(1)).first() is not None:
-        return False
-    return not any(names_aliases(connection, tables) for tables in MODEL_TABLES if tables.record_kind.names_user)
-
-
-def _not_plain(tables: ModelTables, scope: Scope) -> Select[Any]:
-    """Of the touched keys, one that a source gives several times, or that of a user who has or had aliases."""
-    source = tables.source
-    columns = [source.c[name] for name in tables.given_keys]
-    looked_at = select(literal(1)).where(scope.within(tables, source))
-    found: Select[Any] = looked_at.group_by(*columns).having(func.count() > 1)
-    if tables.kind == User.kind:
-        found = looked_at.group_by(*columns).having(or_(func.count() > 1, func.max(source.c.aliases) != NO_ALIASES))
-        had = select(literal(1)).where(ACCESS_ALIAS.c.user_id.in_(select(tables.touched.c.user_id)))
-        return union_all(found, had).subquery().select().limit(1)
-    return found.limit(1)
-
-
-_FILLS = SOURCE_TABLES[Fill.kind]
-
-
-def _left_out_now(tables: ModelTables, _scope: Scope) -> Select[tuple[int, int, int]]:
-    left_out = tables.left_out
-    return select(left_out.c.source_id, left_out.c.cause, func.count().label("records")).group_by(
-        left_out.c.source_id, left_out.c.cause
-    )
+_FILLS = next(tables for tables in SCRATCH_TABLES if tables.kind == Fill.kind)
 
 
 def _comes_or_goes(tables: ModelTables, _scope: Scope) -> Select[tuple[int]]:

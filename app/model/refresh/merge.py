@@ -24,10 +24,10 @@ from app.model.refresh.scope import Scope
 from app.model.refresh.scratch import (
     REACHED_FOLDER,
     SCRATCH_TABLES,
-    USER_ALIAS,
     LeftOutCause,
     ModelTables,
     RowChange,
+    ScratchTables,
     same,
 )
 from app.model.refresh.staging import SOURCE
@@ -78,7 +78,7 @@ def dangling_by_source(connection: Connection) -> dict[int, int]:
     return found
 
 
-def clear(tables: ModelTables) -> list[Delete]:
+def clear(tables: ScratchTables) -> list[Delete]:
     """Empties what merging fills."""
     return [delete_from(tables.left_out), delete_from(tables.delta)]
 
@@ -87,7 +87,8 @@ def clear(tables: ModelTables) -> list[Delete]:
 
 
 def _leave_out_owned_elsewhere(tables: ModelTables, scope: Scope) -> Insert:
-    given, other = tables.given, tables.given.alias("other")
+    given = scope.given(tables)
+    other = given.alias("other")
     mine, theirs = SOURCE.alias("mine"), SOURCE.alias("theirs")
     owned_elsewhere = exists(
         select(other.c.source_id)
@@ -103,7 +104,7 @@ def _leave_out_owned_elsewhere(tables: ModelTables, scope: Scope) -> Insert:
 
 
 def _leave_out_dangling(tables: ModelTables, scope: Scope, reference: Reference) -> Insert:
-    given = tables.given
+    given = scope.given(tables)
     dangling = select(*(given.c[name] for name in tables.given_keys), literal(int(LeftOutCause.DANGLING))).where(
         scope.within(tables, given),
         given.c[reference.columns[-1]] != "",
@@ -114,8 +115,8 @@ def _leave_out_dangling(tables: ModelTables, scope: Scope, reference: Reference)
 
 
 def _leave_out_unresolved(tables: ModelTables, scope: Scope) -> Insert:
-    given = tables.given
-    is_known = exists().where(USER_ALIAS.c.alias == given.c.user_alias)
+    given = scope.given(tables)
+    is_known = exists().where(scope.holders.c.alias == given.c.user_alias)
     cause = case((is_known, int(LeftOutCause.AMBIGUOUS)), else_=int(LeftOutCause.DANGLING))
     unresolved = select(*(given.c[name] for name in tables.given_keys), cause).where(
         scope.within(tables, given), given.c.user_alias != NOBODY, scope.counts(tables)
@@ -124,7 +125,7 @@ def _leave_out_unresolved(tables: ModelTables, scope: Scope) -> Insert:
 
 
 def _reach_folders(tables: ModelTables, scope: Scope) -> Insert:
-    given = tables.given
+    given = scope.given(tables)
     looked_at = and_(scope.within(tables, given), scope.counts(tables))
     organization = tables.kind_table.references[0]
     at_the_top = or_(
@@ -150,7 +151,7 @@ def _reach_folders(tables: ModelTables, scope: Scope) -> Insert:
 
 
 def _leave_out_unreached_folders(tables: ModelTables, scope: Scope) -> Insert:
-    given = tables.given
+    given = scope.given(tables)
     unreachable = select(*(given.c[name] for name in tables.given_keys), literal(int(LeftOutCause.UNREACHABLE))).where(
         scope.within(tables, given), scope.counts(tables), ~exists().where(same(REACHED_FOLDER, given, _FOLDER_KEY))
     )
@@ -158,7 +159,7 @@ def _leave_out_unreached_folders(tables: ModelTables, scope: Scope) -> Insert:
 
 
 def _differing(tables: ModelTables, scope: Scope) -> Insert:
-    given, access = tables.given, tables.access
+    given, access = scope.given(tables), tables.access
     missing = access.c[tables.keys[0]].is_(None)
     changed = (
         select(
@@ -176,7 +177,7 @@ def _differing(tables: ModelTables, scope: Scope) -> Insert:
 
 
 def _gone(tables: ModelTables, scope: Scope) -> Insert:
-    given, access = tables.given, tables.access
+    given, access = scope.given(tables), tables.access
     gone = select(*(access.c[name] for name in tables.keys), literal(0), literal(int(RowChange.REMOVE))).where(
         scope.within(tables, access),
         ~exists().where(and_(same(given, access, tables.keys), scope.counts(tables))),

@@ -47,7 +47,6 @@ from app.model.refresh.staging import (
     carry_out_kept,
     compute_source_changes,
 )
-from app.model.touched import note_touched, touched_in_deltas
 from app.store.record_tables import VALUES_FROM_RECORD
 
 _KEY_PLACES = {
@@ -166,23 +165,21 @@ class _Applying:
         self._answer: dict[str, Any] | None = None
 
     def apply(self) -> dict[str, Any]:
-        with Refresh(self._engine, clock=self._clock, problems=ProblemList(), is_small=True) as refreshing:
+        with Refresh(
+            self._engine, clock=self._clock, problems=ProblemList(), note_touched=True, is_small=True
+        ) as refreshing:
             refreshing.open_source(self._source_id)
             for index, record in self._upserts.values():
                 refreshing.add(record, self._place(index))
             applied = refreshing.apply_changes(self._compare, self._keep)
         if applied is None:
             return self._answer or {}
-        if not applied.is_keyed:
-            # The merge came after what was kept: a run that was queued in between does not know of it.
-            with writing(self._engine) as connection:
-                note_touched(connection, *applied.kept.touched, epoch_ms(self._clock()))
         places = {self._place(index): index for index, _ in self._upserts.values()}
         reasons = self._replaced | {places[one.place]: one.reason for one in applied.left_out if one.place in places}
         answer = {
             "revision": applied.replaced.revision,
             "sequence": self._pushed.sequence,
-            "counts": applied.kept.counts,
+            "counts": applied.kept,
             "leftOut": [{"index": index, "reason": reason} for index, reason in sorted(reasons.items())],
         }
         with writing(self._engine) as connection:
@@ -245,10 +242,9 @@ class _Applying:
             which=which,
         ).rowcount
 
-    def _keep(self, connection: Connection, away: "_Away") -> "_Kept":
+    def _keep(self, connection: Connection, away: "_Away") -> dict[str, int]:
         """Carries the deltas out, and writes down how far the source's pushes have come."""
         pushed, now = self._pushed, epoch_ms(self._clock())
-        touched = touched_in_deltas(connection, self._kinds)
         changes = []
         for tables in self._kinds:
             changes.append(total(counted(connection, tables).values()))
@@ -263,14 +259,13 @@ class _Applying:
             "absent": len(self._removed) - away.removed,
         }
         mark(connection, self._source_id, {*self._upserts, *self._removed})
-        note_touched(connection, *touched, now)
         values: dict[str, Any] = {"records": SOURCE.c.records + counts["added"] - counts["removed"]}
         if self._only_pushed:
             values |= {"last_verdict": COMPLETE, "last_reason": ""}
             values |= dict.fromkeys(("last_read_at", "last_good_at", "last_complete_at"), now)
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == self._source_id).values(values))
         _note_push(connection, self._source_id, sequence=pushed.sequence, answer="", by=pushed.by, now_ms=now)
-        return _Kept(counts, touched)
+        return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,15 +275,6 @@ class _Away:
     replaced: int
     """Those that a read made, and that were pushed now."""
     removed: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What became of the source's kept records."""
-
-    counts: dict[str, int]
-    touched: tuple[list[str], list[str]]
-    """The organizations and users that changed."""
 
 
 def _last_of_each(

@@ -10,13 +10,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Row, and_, case, exists, func, literal, select
 
+from app.database.statements import run
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
 from app.model.refresh.scope import Scope
 from app.model.refresh.scratch import (
-    RESOLVED_ALIAS,
     SCRATCH_TABLES,
     TABLES_OF_KIND,
-    USER_ALIAS,
     LeftOutCause,
     ModelTables,
     ScratchTables,
@@ -57,7 +56,7 @@ def report_left_out(
         ).all():
             sample = [
                 _problem(connection, scope, tables, row, names)
-                for row in connection.execute(_sampled(tables, cause, problems.room)).all()
+                for row in connection.execute(_sampled(tables, scope, cause, problems.room)).all()
             ]
             in_cycles = sum(problem.sort == ProblemSort.FOLDER_CYCLE for problem in sample)
             # The sort of a folder is only known for the sample; the others count as dangling.
@@ -65,18 +64,25 @@ def report_left_out(
             problems.add_counted(_SORTS[LeftOutCause(cause)], count - in_cycles, sample)
 
 
-def staged_left_out(connection: Connection, scope: Scope, names: Mapping[int, str]) -> list[Problem]:
+def staged_left_out(
+    connection: Connection,
+    scope: Scope,
+    names: Mapping[int, str],
+    kinds: Iterable[ScratchTables] = SCRATCH_TABLES,
+) -> list[Problem]:
     """What was staged and does not count, each at the place where it was staged."""
     found = []
-    for tables in SCRATCH_TABLES:
-        given, staged, left_out = tables.given, tables.staged, tables.left_out
+    for tables in kinds:
+        given, staged, left_out = scope.given(tables), tables.staged, tables.left_out
         meant: dict[str, ColumnElement[Any]] = {name: staged.c[name] for name in tables.given_keys}
         written: FromClause = staged
         # Fills are given as they are.
         if isinstance(tables, ModelTables) and tables.record_kind.names_user:
             # By the id of the user whose alias it is, as it is given.
-            user_id = RESOLVED_ALIAS.c.user_id
-            written = staged.outerjoin(RESOLVED_ALIAS, RESOLVED_ALIAS.c.alias == staged.c.user_alias)
+            holders, others = scope.holders, scope.holders.alias("others")
+            is_shared = exists().where(others.c.alias == holders.c.alias, others.c.user_id != holders.c.user_id)
+            user_id = holders.c.user_id
+            written = staged.outerjoin(holders, and_(holders.c.alias == staged.c.user_alias, ~is_shared))
             meant["user_id"] = func.coalesce(user_id, staged.c.user_id)
             meant["user_alias"] = case((user_id.is_(None), staged.c.user_alias), else_="")
         is_left_out = and_(*(left_out.c[name] == value for name, value in meant.items()))
@@ -91,8 +97,8 @@ def staged_left_out(connection: Connection, scope: Scope, names: Mapping[int, st
     return found
 
 
-def _sampled(tables: ScratchTables, cause: int, limit: int) -> Any:
-    left_out, given = tables.left_out, tables.given
+def _sampled(tables: ScratchTables, scope: Scope, cause: int, limit: int) -> Any:
+    left_out, given = tables.left_out, scope.given(tables)
     return (
         select(given, left_out.c.cause)
         .select_from(left_out.join(given, same(left_out, given, tables.given_keys)))
@@ -109,10 +115,10 @@ def _problem(
     cause = LeftOutCause(row.cause)
     sort = _SORTS[cause]
     if cause == LeftOutCause.OWNED_ELSEWHERE:
-        reason = _owner(connection, tables, row, names)
+        reason = _owner(connection, scope, tables, row, names)
     elif cause == LeftOutCause.AMBIGUOUS:
-        reason = _several(connection, row.user_alias)
-    elif cause == LeftOutCause.UNREACHABLE and _is_in_cycle(connection, tables, row):
+        reason = _several(connection, scope, row.user_alias)
+    elif cause == LeftOutCause.UNREACHABLE and _is_in_cycle(connection, row):
         sort = ProblemSort.FOLDER_CYCLE
         reason = "is in a cycle of folders"
     else:
@@ -121,8 +127,8 @@ def _problem(
     return Problem(sort, names.get(row.source_id, ""), place, f"{described(tables, row)} {reason}")
 
 
-def _owner(connection: Connection, tables: ScratchTables, row: Row[Any], names: Mapping[int, str]) -> str:
-    given = tables.given
+def _owner(connection: Connection, scope: Scope, tables: ScratchTables, row: Row[Any], names: Mapping[int, str]) -> str:
+    given = scope.given(tables)
     owner = connection.execute(
         select(given)
         .select_from(given.join(SOURCE, SOURCE.c.source_id == given.c.source_id))
@@ -134,9 +140,10 @@ def _owner(connection: Connection, tables: ScratchTables, row: Row[Any], names: 
     return f"belongs to the source {quoted(names.get(owner.source_id, ''))}, which gives it at {place}"
 
 
-def _several(connection: Connection, alias: str) -> str:
+def _several(connection: Connection, scope: Scope, alias: str) -> str:
+    holders = scope.holders.c
     users = connection.execute(
-        select(USER_ALIAS.c.user_id).where(USER_ALIAS.c.alias == alias).order_by(USER_ALIAS.c.user_id).limit(3)
+        select(holders.user_id).where(holders.alias == alias).order_by(holders.user_id).limit(3)
     ).scalars()
     return f"refers to the user {quoted(alias)} (userAlias), an alias of several: {', '.join(map(quoted, users))}"
 
@@ -159,7 +166,7 @@ def _missing(connection: Connection, scope: Scope, tables: ScratchTables, row: R
 
 def _is_given(connection: Connection, reference: Reference, values: list[str]) -> bool:
     target = TABLES_OF_KIND[reference.kind]
-    given = exists().where(*(target.given.c[name] == value for name, value in zip(target.keys, values, strict=True)))
+    given = exists().where(*(target.source.c[name] == value for name, value in zip(target.keys, values, strict=True)))
     return _is_true(connection, given)
 
 
@@ -167,20 +174,24 @@ def _is_true(connection: Connection, condition: Any) -> bool:
     return bool(connection.execute(select(condition)).scalar())
 
 
-def _is_in_cycle(connection: Connection, tables: ScratchTables, row: Row[Any]) -> bool:
+def _is_in_cycle(connection: Connection, row: Row[Any]) -> bool:
     """Whether the way up from a folder leads back to it; ``UNION`` ends the walk where it repeats itself."""
-    given = tables.given
-    above = select(
-        literal(row.organization_id).label("organization_id"), literal(row.parent_folder_id).label("folder_id")
-    ).cte("above", recursive=True)
-    above = above.union(
-        select(given.c.organization_id, given.c.parent_folder_id).where(
-            given.c.organization_id == above.c.organization_id,
-            given.c.folder_id == above.c.folder_id,
-            ~exists().where(
-                same(tables.left_out, given, tables.given_keys),
-                tables.left_out.c.cause == LeftOutCause.OWNED_ELSEWHERE,
-            ),
-        )
-    )
-    return _is_true(connection, exists(select(above.c.folder_id).where(above.c.folder_id == row.folder_id)))
+    ids = {name: getattr(row, name) for name in ("organization_id", "folder_id", "parent_folder_id")}
+    return run(connection, _ABOVE, ids).first() is not None
+
+
+# Of the records of one folder the one counts that stands first.
+_ABOVE = """
+WITH RECURSIVE above (organization_id, folder_id) AS (
+  SELECT CAST(:organization_id AS TEXT), CAST(:parent_folder_id AS TEXT)
+  UNION
+  SELECT s.organization_id, s.parent_folder_id
+  FROM above a CROSS JOIN source_folder s JOIN directory_source d ON d.source_id = s.source_id
+  WHERE s.organization_id = a.organization_id AND s.folder_id = a.folder_id AND NOT EXISTS (
+    SELECT 1 FROM source_folder o JOIN directory_source e ON e.source_id = o.source_id
+    WHERE o.organization_id = s.organization_id AND o.folder_id = s.folder_id
+    AND (e.position, o.origin @bytes, LENGTH(o.rule), o.rule @bytes)
+      < (d.position, s.origin @bytes, LENGTH(s.rule), s.rule @bytes))
+)
+SELECT 1 FROM above WHERE folder_id = :folder_id
+"""

@@ -63,7 +63,7 @@ from app.model.refresh.staging import (
     tell_objects,
     unconfigured_sources,
 )
-from app.model.touched import note_touched, touched_in_deltas
+from app.model.touched import Followed, note_touched, touched_in_deltas
 from app.store.record_tables import VALUES_FROM_RECORD, Values
 
 _BATCH_ROWS = 5_000
@@ -162,14 +162,15 @@ class Refresh:
         problems: ProblemList,
         on_candidate: bool = False,
         note_touched: bool = False,
+        followed: Followed | None = None,
         is_small: bool = False,
     ) -> None:
         """``on_candidate``: the engine is a candidate's (``app.model.candidate``).
 
         ``is_small``: no more than a few thousand records will be added.
 
-        ``note_touched``: no run of everything follows; what changes is noted for a run about it
-        (``app.model.touched``).
+        ``note_touched``: no run of everything follows; what changes is noted for a run about it, but for what is
+        ``followed`` (``app.model.touched``).
         """
         self._clock = clock
         self._problems = problems
@@ -190,6 +191,7 @@ class Refresh:
         self._guards: dict[int, Guard] = {}
         self._abouts: dict[int, About] = {}
         self._note_touched = note_touched
+        self._followed = followed
         self._positions: dict[int, int] = {}
         """Source → its place in the configuration, read or not."""
 
@@ -443,6 +445,7 @@ class Refresh:
             connection.execute(update(STATE).values(generation=STATE.c.generation + 1))
         if merge is None or moved or not merge.compute():
             return kept, False
+        self._note(connection)
         self._shadow_access(connection)
         return kept, True
 
@@ -465,8 +468,6 @@ class Refresh:
         self, connection: Connection, work: tuple[list[StagedRead], list[int]]
     ) -> tuple[list[StagedRead], tuple[str, ...]]:
         reads, forgotten = work
-        if self._note_touched and not self._on_candidate:
-            note_touched(connection, *touched_in_deltas(connection), epoch_ms(self._clock()))
         self._shadow(connection, {tables.kind: tables.source for tables in SCRATCH_TABLES})
         carry_out_source_changes(connection, reads, forgotten, self._positions, epoch_ms(self._clock()))
         sizes = delta_sizes(self._session)
@@ -499,16 +500,23 @@ class Refresh:
                     .where(SOURCE.c.source_id == row.source_id)
                     .values(dangling=dangling.get(row.source_id, 0))
                 )
+        self._note(connection)
         self._shadow_access(connection)
         if self._on_candidate and aliases_change(connection):
             shadow(connection, ACCESS_ALIAS)
         carry_out_aliases(connection)
-        changes = carry_out_access_changes(connection)
+        changes = carry_out_access_changes(connection, Everything(connection))
         replaced = close_revision(connection, changes, found.total, epoch_ms(self._clock()))
         for tables in MODEL_TABLES:
             if replaced.changes[tables.kind].total > _ROWS_WORTH_ANALYZING:
                 self._session.analyze(tables.access)
         return replaced
+
+    def _note(self, connection: Connection) -> None:
+        """Takes down what the deltas, which are those of the access model, are about, in the transaction that carries
+        them out."""
+        if self._note_touched and not self._on_candidate:
+            note_touched(connection, *touched_in_deltas(connection, self._followed), epoch_ms(self._clock()))
 
     def _settle(self, work: Callable[[Connection], Work], carry_out: Callable[[Connection, Work], Outcome]) -> Outcome:
         """Works something out in a snapshot and carries it out, if the world has not moved on in between."""

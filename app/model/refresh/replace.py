@@ -21,7 +21,7 @@ from app.model.refresh.given import give, report_repeated
 from app.model.refresh.merge import clear, compare_kind, merge_kind, several_sources
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.reasons import report_left_out
-from app.model.refresh.scope import Everything
+from app.model.refresh.scope import Everything, Scope
 from app.model.refresh.scratch import FILLED_USER, MODEL_TABLES, RESOLVED_ALIAS, ModelTables
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import SOURCE
@@ -82,16 +82,19 @@ def compute_access_changes(
 
 
 def carry_out_access_changes(
-    connection: Connection, kinds: Iterable[ModelTables] = MODEL_TABLES
+    connection: Connection, scope: Scope, kinds: Iterable[ModelTables] = MODEL_TABLES
 ) -> dict[str, ChangeCounts]:
-    """Does what the deltas of these kinds say, in the transaction of the connection; kind → counts, for every kind."""
+    """Does what the deltas of these kinds say, in the transaction of the connection; kind → counts, for every kind.
+
+    ``scope``: that of the merge that has filled them."""
     changes = {tables.kind: NOTHING for tables in MODEL_TABLES}
     for tables in kinds:
         counts = changes[tables.kind] = total(counted(connection, tables).values())
+        given = scope.given(tables)
         if counts.updated or counts.removed:
-            keep_former(connection, tables)
+            keep_former(connection, tables, given)
         if counts.any:
-            carry_out(connection, tables, tables.access, tables.keys, tables.given, by=tables.given_keys, counts=counts)
+            carry_out(connection, tables, tables.access, tables.keys, given, by=tables.given_keys, counts=counts)
     return changes
 
 

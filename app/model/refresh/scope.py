@@ -1,12 +1,13 @@
 """Which keys a merge looks at: all of them, or those that a change touches.
 
-The rules of merging (``merge.py``) are statements over the sources' records. Each of them asks its scope three things:
-which rows it is about, whether a row counts so far, and whether what it refers to stands. So the same rules serve both
-merges:
+The rules of merging (``merge.py``) are statements over what the sources give. Each of them asks its scope where that
+stands and which rows it is about, whether a row counts so far, and whether what it refers to stands. So the same rules
+serve both merges:
 
 * ``Everything`` looks at all rows; a thing stands when a source gives it and it was not left out.
-* ``Touched`` looks at the keys in the ``touched`` tables. Whatever else there is stays as it is in the access model, so
-  a thing stands when the access model has it and will keep it, or is about to get it.
+* ``Touched`` looks at the keys in the ``touched`` tables; what is given under them stands in ``combined``. Whatever
+  else there is stays as it is in the access model, so a thing stands when the access model has it and will keep it, or
+  is about to get it. Whose an alias is, the access model says already.
 """
 
 from collections.abc import Callable
@@ -30,8 +31,17 @@ from sqlalchemy import (
 )
 
 from app.access.records import Folder
-from app.model.refresh.scratch import DIALECTS, TABLES_OF_KIND, ModelTables, RowChange, same
-from app.store.record_tables import Reference
+from app.model.refresh.scratch import (
+    DIALECTS,
+    TABLES_OF_KIND,
+    USER_ALIAS,
+    ModelTables,
+    RowChange,
+    ScratchTables,
+    same,
+)
+from app.store.access_tables import UserAliasRow
+from app.store.record_tables import Reference, core_table
 
 Columns = tuple[ColumnElement[str], ...]
 
@@ -41,6 +51,15 @@ Rule = Callable[..., Executable]
 
 class Scope(Protocol):
     """What the rules of merging ask."""
+
+    @property
+    def holders(self) -> Table:
+        """Who has which alias, of the users that count: ``alias`` and ``user_id``."""
+        ...
+
+    def given(self, tables: ScratchTables) -> Table:
+        """Where that which the sources give stands; it has at least the rows that are looked at."""
+        ...
 
     def within(self, tables: ModelTables, table: Table) -> ColumnElement[bool]:
         """The condition that a row of ``table``, which has the kind's key columns, is looked at."""
@@ -66,8 +85,14 @@ class Scope(Protocol):
 class Everything:
     """All rows of all sources, in the transaction of a connection."""
 
+    holders = USER_ALIAS
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+
+    def given(self, tables: ScratchTables) -> Table:
+        """A view of all of it."""
+        return tables.given
 
     def within(self, _tables: ModelTables, _table: Table) -> ColumnElement[bool]:
         """Every row is."""
@@ -77,7 +102,7 @@ class Everything:
         """Asked for where nothing is left out any more, it costs nothing."""
         if self._connection.execute(select(tables.left_out.c.source_id).limit(1)).first() is None:
             return literal(True)
-        return _is_not_left_out(tables)
+        return _is_not_left_out(tables, tables.given)
 
     def stands(self, reference: Reference, columns: Columns) -> ColumnElement[bool]:
         """A source gives it, and it is not left out."""
@@ -97,13 +122,19 @@ class Touched:
     """The keys in the ``touched`` tables. Kinds are merged in their order: the ``delta`` tables of those that a record
     refers to are filled when its own kind is looked at."""
 
+    holders = core_table(UserAliasRow)
+
+    def given(self, tables: ScratchTables) -> Table:
+        """What is given under the touched keys, and nothing else; fills as they are."""
+        return tables.combined if isinstance(tables, ModelTables) else tables.given
+
     def within(self, tables: ModelTables, table: Table) -> ColumnElement[bool]:
         """Its key is among those that are touched."""
-        return has_key_in(tables, table, tables.touched)
+        return true() if table is tables.combined else _has_key_in(tables, table, tables.touched)
 
     def counts(self, tables: ModelTables) -> ColumnElement[bool]:
         """It is not left out."""
-        return _is_not_left_out(tables)
+        return _is_not_left_out(tables, tables.combined)
 
     def stands(self, reference: Reference, columns: Columns) -> ColumnElement[bool]:
         """The access model is about to get it, or has it and does not lose it."""
@@ -133,7 +164,7 @@ class Touched:
 TOUCHED = Touched()
 
 
-def has_key_in(tables: ModelTables, table: Any, keys: Any) -> ColumnElement[bool]:
+def _has_key_in(tables: ModelTables, table: Any, keys: Any) -> ColumnElement[bool]:
     """The condition that a row has one of the keys in the other table; told so that both databases look rows up by key,
     one by one."""
     columns = [table.c[name] for name in tables.keys]
@@ -145,8 +176,8 @@ def _has_key(tables: ModelTables, table: Any, columns: Columns) -> ColumnElement
     return and_(*(table.c[name] == column for name, column in zip(tables.keys, columns, strict=True)))
 
 
-def _is_not_left_out(tables: ModelTables) -> ColumnElement[bool]:
-    return ~exists().where(same(tables.left_out, tables.given, tables.given_keys))
+def _is_not_left_out(tables: ModelTables, given: Table) -> ColumnElement[bool]:
+    return ~exists().where(same(tables.left_out, given, tables.given_keys))
 
 
 @lru_cache(maxsize=1024)

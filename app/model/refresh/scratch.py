@@ -1,14 +1,13 @@
 """The temporary tables with which a refresh of the access model works.
 
 They belong to one connection and go away with it: nothing is left behind by a crash, two refreshes do not see each
-other's, and filling them takes no lock on anything that others use. For each kind of record there are six:
+other's, and filling them takes no lock on anything that others use. For each kind of record there are five:
 
 * ``staged``: what was read just now, in the order of reading;
 * ``left_out``: which of the sources' records do not count, and why;
 * ``delta``: which rows of the target (the sources' records first, the access model later) are added, updated, removed;
 * ``combined``: what the sources say of the kind, where their records cannot be taken as they are;
-* ``changed``: what a change did to the sources' records, for as long as it is merged by key;
-* ``touched``: the keys that it may have touched.
+* ``touched``: the keys that a change may touch, which is merged by key.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,8 +47,6 @@ from app.text import quoted
 class RowChange(IntEnum):
     """What happens to a row of the target."""
 
-    NONE = 0
-    """Nothing: somebody asks what has become of it."""
     ADD = 1
     UPDATE = 2
     REMOVE = 3
@@ -80,6 +77,7 @@ class ScratchTables:
     left_out: Table
     given: Table
     """What the merge goes by: each thing that a source says once, and users by their ids (``given.py``)."""
+    touched: Table
 
     @property
     def kind(self) -> str:
@@ -126,8 +124,6 @@ class ModelTables(ScratchTables):
     """The same for a kind of record that the access model has."""
 
     kind_table: KindTable
-    changed: Table
-    touched: Table
     combined: Table
     """What is given where that is not the sources' records as they are."""
 
@@ -217,11 +213,6 @@ def _tables_of(kind: RecordKind) -> ScratchTables:
             sqlite_with_rowid=not key,
         )
 
-    def rows(purpose: str, noted: str) -> Table:
-        return table(
-            purpose, *copies(source_keys(kind)), Column(noted, SmallInteger, nullable=False), key=source_keys(kind)
-        )
-
     staged = table(
         "staged",
         Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
@@ -230,11 +221,15 @@ def _tables_of(kind: RecordKind) -> ScratchTables:
     # Made after the table is filled, which takes a fraction of the time; so it is no part of the table's own indexes.
     index = Index(f"ix_refresh_staged_{suffix}", *(staged.c[name] for name in (*source_keys(kind), "seq")))
     staged.indexes.discard(index)
-    delta = rows("delta", "change")
+    keys = source_keys(kind)
+    delta = table("delta", *copies(keys), Column("change", SmallInteger, nullable=False), key=keys)
     keys = given_keys(kind)
     left_out = table("left_out", *copies(keys), Column("cause", SmallInteger, nullable=False), key=keys)
+    # Late are those of which is known only after the sources' records have changed that they are touched.
+    late: Column[Any] = Column("late", SmallInteger, nullable=False, server_default="0")
+    touched = table("touched", *copies(keys[:-1]), late, key=keys[:-1])
     if kind.name not in _KIND_TABLES:
-        return ScratchTables(kind, source, staged, index, delta, left_out, source)
+        return ScratchTables(kind, source, staged, index, delta, left_out, source, touched)
     names = [column.name for column in source.columns if column.name not in {"origin", "rule"}]
     return ModelTables(
         kind,
@@ -244,9 +239,8 @@ def _tables_of(kind: RecordKind) -> ScratchTables:
         delta,
         left_out,
         Table(f"refresh_given_{suffix}", MetaData(), *copies(names)),
+        touched,
         kind_table=_KIND_TABLES[kind.name],
-        changed=rows("changed", "change"),
-        touched=table("touched", *copies(access_keys(kind)), key=access_keys(kind)),
         combined=table("combined", *copies(names), key=keys),
     )
 
@@ -325,6 +319,16 @@ ALIAS_CHANGE = Table(
     sqlite_with_rowid=False,
 )
 """Which aliases are added to the access model's, and removed from them."""
+
+FORMER_ALIAS = Table(
+    "refresh_former_alias",
+    TEMPORARY,
+    Column("alias", Text, primary_key=True),
+    Column("user_id", Text),
+    prefixes=["TEMPORARY"],
+    sqlite_with_rowid=False,
+)
+"""Whose an alias was that a change gives or takes; null: nobody's, or that of several."""
 
 FILLED_USER = Table(
     "refresh_filled_user",

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, Table, text
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from app.database.engine import WRITE, is_sqlite
-from app.model.refresh.scratch import DIALECTS, MODEL_TABLES, SCRATCH_TABLES, TEMPORARY, shown
+from app.model.refresh.scratch import DIALECTS, MODEL_TABLES, SCRATCH_TABLES, TEMPORARY
 from app.store.record_tables import Values
 
 _FAILED = 3
@@ -71,7 +71,6 @@ class RefreshSession:
                     self._take_over()
                 else:
                     self._make()
-                self.run_all(shown(tables, tables.source.name)[1] for tables in MODEL_TABLES)
         except BaseException:
             self._close()
             raise
