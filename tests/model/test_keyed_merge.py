@@ -190,8 +190,9 @@ def engines(database_url: str, tmp_path: Path) -> Iterator[tuple[Engine, Engine]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @settings(
-    max_examples=10,
+    max_examples=8,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
