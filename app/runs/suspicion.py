@@ -39,7 +39,8 @@ def of_read(name: str, kinds: Mapping[str, int], kept: Mapping[str, SourceState]
     in_force = sum(one.records for one in kept.values())
     accept = f"if that is meant: usher directory refresh --accept-empty {quote(name)}"
     if not records and before:
-        return Suspicion(name, f"is empty, but gave {before:,} records before", accept, is_refused=True)
+        advice = f"see whether its reader may still see what is in it; {accept}"
+        return Suspicion(name, f"is empty, but gave {before:,} records before", advice, is_refused=True)
     if not records and in_force and (state is None or state.last_good_at is None):
         says = f"is read for the first time and is empty, while {in_force:,} records of other sources are in force"
         return Suspicion(name, says, f"{_WHY_EMPTY}; {accept}", is_refused=True)
