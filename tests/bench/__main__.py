@@ -52,7 +52,7 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
     "sources": (
         "Directories that are read where they are, and what is pushed",
         lambda folder, options: {
-            **bench_sources(folder, scale=options.scale, rounds=min(options.rounds, 5)),
+            **bench_sources(folder, scale=options.scale, rounds=min(options.rounds, 5), postgres=options.postgres),
             **bench_pushes(folder / "pushes", scale=options.scale),
             **(
                 bench_pushes(folder / "pushes", scale=options.scale, postgres=options.postgres)
@@ -76,7 +76,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each side of a comparison")
     parser.add_argument("--seconds", type=float, default=4.0, help="how long a round takes")
     parser.add_argument(
-        "--postgres", metavar="URL", help="measure provider, sync, planning and features on this server, not on SQLite"
+        "--postgres",
+        metavar="URL",
+        help="measure provider, sync, planning, features and sources on this server, not on SQLite",
     )
     parser.add_argument("--json", type=Path, help="write the figures into this file, too")
     options = parser.parse_args()

@@ -1,10 +1,6 @@
 """The measurements of directories that are read where they are: one function for each sort of source."""
 
-import gc
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +13,8 @@ from app.directory.source import End, Found, Verdict
 from app.runs.reading import refresh
 from app.store.schema import METADATA
 from tests.bench.mapping import bench_mapping
+from tests.bench.rows import bench_rows
+from tests.bench.stopwatch import Stopwatch, peak_of, ratio
 from tests.ldap import slapd
 
 LDAP_RULES: Sequence[Mapping[str, object]] = (
@@ -40,10 +38,12 @@ LDAP_RULES: Sequence[Mapping[str, object]] = (
 )
 
 
-def bench_sources(folder: Path, *, scale: float, rounds: int) -> dict[str, object]:
+def bench_sources(folder: Path, *, scale: float, rounds: int, postgres: str | None) -> dict[str, object]:
     """All of them, each in a folder of its own."""
-    return bench_mapping(folder / "mapping", scale=scale, rounds=rounds) | bench_ldap(
-        folder / "ldap", scale=scale, rounds=rounds
+    return (
+        bench_mapping(folder / "mapping", scale=scale, rounds=rounds)
+        | bench_ldap(folder / "ldap", scale=scale, rounds=rounds)
+        | bench_rows(folder / "rows", scale=scale, rounds=rounds, postgres=postgres)
     )
 
 
@@ -88,21 +88,21 @@ def _full_reads(server: slapd.Slapd, rounds: int) -> dict[str, object]:
     entries = records = 0
     bare, objects, whole = [], [], []
     for _ in range(rounds):
-        began = _Stopwatch()
+        began = Stopwatch()
         entries = bare_paged_read(server)
         bare.append(began.read())
-        began = _Stopwatch()
+        began = Stopwatch()
         for _ in connector.read(wanted):
             pass
         objects.append(began.read())
-        began = _Stopwatch()
+        began = Stopwatch()
         records = 0
         for step in source.read():
             records += isinstance(step, Found)
             assert not isinstance(step, End) or step.verdict is Verdict.COMPLETE, step
         whole.append(began.read())
-    wall, cpu = _ratio(bare, whole)
-    wall_objects, cpu_objects = _ratio(bare, objects)
+    wall, cpu = ratio(bare, whole)
+    wall_objects, cpu_objects = ratio(bare, objects)
     took = statistics.median(seconds for seconds, _ in whole)
     return {
         "LDAP: entries, records": f"{entries:,}; {records:,}",
@@ -155,21 +155,12 @@ def _changes(folder: Path, server: slapd.Slapd, number: int) -> dict[str, object
         for person in range(number):
             name = f"Renamed {round_}".encode()
             connection.modify_s(slapd.person_dn(person), [(ldap.MOD_REPLACE, "displayName", [name])])
-        began = _Stopwatch()
+        began = Stopwatch()
         report = refresh(engine, sources, clock=utc_now)
         took.append(began.read()[0])
         assert (report.sources[0].answered, report.changed) == ("changes", True), report.sources[0]
     engine.dispose()
     return {f"LDAP: {number} changes until the answers follow, s": f"{statistics.median(took):.2f}"}
-
-
-_MEASURED = """
-import sys
-from tests.bench.sources import read_whole
-read_whole(int(sys.argv[1]))
-# ru_maxrss would be the parent's at least.
-print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
-"""
 
 
 def read_whole(port: int) -> None:
@@ -182,25 +173,4 @@ def read_whole(port: int) -> None:
 
 
 def _peak_memory(server: slapd.Slapd) -> float:
-    done = subprocess.run(
-        [sys.executable, "-c", _MEASURED, str(server.port)], capture_output=True, text=True, check=True
-    )
-    return int(done.stdout) * 1024.0
-
-
-class _Stopwatch:
-    def __init__(self) -> None:
-        gc.collect()
-        self._began = time.perf_counter(), time.process_time()
-
-    def read(self) -> tuple[float, float]:
-        """Seconds by the clock, and of CPU."""
-        return time.perf_counter() - self._began[0], time.process_time() - self._began[1]
-
-
-def _ratio(one: Sequence[tuple[float, float]], other: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """How much of the speed of one the other reaches, in the median of its rounds."""
-    return (
-        statistics.median(a[0] / b[0] for a, b in zip(one, other, strict=True)),
-        statistics.median(a[1] / b[1] for a, b in zip(one, other, strict=True)),
-    )
+    return peak_of(f"from tests.bench.sources import read_whole; read_whole({server.port})")
