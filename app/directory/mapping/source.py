@@ -242,10 +242,13 @@ class _Mapping:
                 for step in self._plain(thing):
                     silent = False
                     yield step
+            if end.answered is None:
+                yield from self._each(spool, held, thing)
+                continue
             for found in self._each(spool, held, thing):
                 silent = False
                 yield found
-            if silent and end.answered is not None and not self._made_anything(thing):
+            if silent and not self._made_anything(thing):
                 yield Gone(held.id)
         if end.answered is None:
             yield from self._nowhere(spool)

@@ -68,11 +68,13 @@ _NESTED = """
 CREATE TEMP TABLE nested AS
 SELECT DISTINCT member.object AS outer_object, inner_object.number AS inner_object
 FROM object AS inner_object
-JOIN name ON name.object = inner_object.number
-JOIN member ON member.name = name.name
+CROSS JOIN name ON name.object = inner_object.number
+CROSS JOIN member ON member.name = name.name
 WHERE inner_object.holds;
 CREATE INDEX temp.nested_outer ON nested (outer_object, inner_object);
 """
+
+# In this order: few objects hold members, and many names are members.
 
 _MEMBERS = """
 WITH RECURSIVE inside (object) AS (
@@ -96,7 +98,10 @@ WITH RECURSIVE above (object) AS (
 INSERT OR IGNORE INTO pending SELECT object FROM above
 """
 
-_NOWHERE = "SELECT count(*), min(name) FROM member WHERE NOT EXISTS (SELECT 1 FROM name WHERE name.name = member.name)"
+_NOWHERE = """
+SELECT coalesce(sum(times), 0), min(name) FROM (SELECT name, count(*) AS times FROM member GROUP BY name) AS named
+WHERE NOT EXISTS (SELECT 1 FROM name WHERE name.name = named.name)
+"""
 
 _BATCH = 1_000
 """Rows that are written together."""
@@ -134,12 +139,7 @@ class Member(NamedTuple):
     @property
     def value(self) -> Mapping[str, object]:
         """What ``member`` is in expressions."""
-        return unpacked(self.packed)
-
-
-def unpacked(packed: bytes | None) -> Mapping[str, object]:
-    """What ``member`` is in expressions, as it was put down; nothing, of whom nothing was."""
-    return orjson.loads(packed) if packed is not None else {}
+        return orjson.loads(self.packed) if self.packed is not None else {}
 
 
 _COLUMNS = "number, set_name, id, place, member"
@@ -382,7 +382,9 @@ class Spool:
         """The same, many at a time: their numbers, and what ``member`` is in expressions."""
         with closing(self._connection.execute(_MEMBERS.format("number, member"), {"object": held})) as rows:
             while some := rows.fetchmany(_MEMBERS_TOGETHER):
-                yield [number for number, _ in some], [unpacked(packed) for _, packed in some]
+                # All at once: to begin takes as long as to unpack a few of them.
+                packed = b",".join([one[1] or b"{}" for one in some])
+                yield [one[0] for one in some], orjson.loads(b"[" + packed + b"]")
 
     def member(self, number: int) -> Member:
         """One of them."""
