@@ -147,7 +147,7 @@ class SourceContract:
 
     people = 300
     """How many people the directory has where the number does not matter."""
-    many = 20_000
+    many = 10_000
     """How many people the directory has where it has to be large."""
     cuts: Iterable[float] = (0.0, 0.02, 0.3, 0.6, 0.9, 0.99)
     """Where reads are cut."""

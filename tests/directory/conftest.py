@@ -1,12 +1,14 @@
 """What the tests of directory sources share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from app.directory.file import FileSource
 from app.directory.source import End, Found, Gone, Malformed, Remark
+from tests.directory.databases import Database, opened
 
 Step = Found | Gone | Malformed | Remark | End
 ReadFile = Callable[[str, bytes | str], list[Step]]
@@ -27,3 +29,17 @@ def read_file(tmp_path: Path) -> ReadFile:
         ]
 
     return read
+
+
+@pytest.fixture(scope="session")
+def standing_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Database]]:
+    """A database of a sort; on a server it is one for all tests of the process: to make it takes longer than they."""
+    made: dict[str, Database] = {}
+    with ExitStack() as stack:
+
+        def one(sort: str) -> Database:
+            if sort not in made or sort == "sqlite":
+                made[sort] = stack.enter_context(opened(sort, tmp_path_factory.mktemp("app")))
+            return made[sort]
+
+        yield one

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from app.access.kinds import KINDS
 from app.access.records import AccessRole, Document, Grant
 from app.directory.casting import plural, record_from_object
 from app.directory.connector import DirectoryObject, ObjectGone, ObjectsEnd, Wanted
+from app.directory.connectors.sql import snapshot
 from app.directory.connectors.sql.columns import missing_fields
 from app.directory.connectors.sql.query import Query, id_of, parts_of
 from app.directory.connectors.sql.reading import SqlDatabase
@@ -33,7 +34,7 @@ from app.directory.source import (
     ReadRequest,
     Verdict,
 )
-from tests.directory.databases import SORTS, Database, opened
+from tests.directory.databases import SORTS, Database
 
 pytestmark = [pytest.mark.process]
 
@@ -42,11 +43,11 @@ DOCUMENTS = 'SELECT tenant AS "organizationId", id AS "documentId", title AS "do
 
 
 @pytest.fixture(scope="module", params=SORTS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with opened(request.param, tmp_path_factory.mktemp("app")) as database:
-        database.run("CREATE TABLE doc (tenant VARCHAR(100), id BIGINT, title TEXT, changed BIGINT, gone INTEGER)")
-        database.run("CREATE TABLE doc_deleted (tenant VARCHAR(100), id BIGINT, changed BIGINT)")
-        yield database
+def database(request: pytest.FixtureRequest, standing_database: Callable[[str], Database]) -> Database:
+    database = standing_database(request.param)
+    database.run("CREATE TABLE doc (tenant VARCHAR(100), id BIGINT, title TEXT, changed BIGINT, gone INTEGER)")
+    database.run("CREATE TABLE doc_deleted (tenant VARCHAR(100), id BIGINT, changed BIGINT)")
+    return database
 
 
 @pytest.fixture
@@ -458,7 +459,10 @@ def test_a_server_that_ends_the_connection_in_mid_read_is_a_failed_read(docs: Da
 
 
 @pytest.mark.parametrize("after", [0, 400])
-def test_a_peer_that_says_nothing_any_more_is_given_up(docs: Database, after: int) -> None:
+def test_a_peer_that_says_nothing_any_more_is_given_up(
+    docs: Database, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "_GRACE", 0.2)
     if docs.wire is None:
         pytest.skip("there is no wire")
     docs.wire.swallow_after = after
@@ -471,7 +475,9 @@ def test_a_peer_that_says_nothing_any_more_is_given_up(docs: Database, after: in
     assert "\n" not in reason
 
 
-def test_a_query_that_takes_too_long_is_given_up(docs: Database) -> None:
+def test_a_query_that_takes_too_long_is_given_up(docs: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    if docs.sort == "sqlite":
+        monkeypatch.setattr(snapshot, "_GRACE", 0.2)
     slow = {
         "postgresql": "SELECT pg_sleep(20)::text",
         "sqlite": "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT max(n)",
@@ -479,7 +485,7 @@ def test_a_query_that_takes_too_long_is_given_up(docs: Database) -> None:
     rest = " FROM c" if docs.sort == "sqlite" else ""
     query = f'{slow} AS "userId", \'N\' AS "name", \'\' AS "email"{rest}'
     began = time.monotonic()
-    [end] = read(docs.source({"users": query}, answer_timeout=1))
+    [end] = read(docs.source({"users": query}, answer_timeout=0.3))
     assert isinstance(end, End)
     assert "answer_timeout" in end.reason or "server" in end.reason
     assert time.monotonic() - began < 8
