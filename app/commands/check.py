@@ -96,13 +96,15 @@ def check(  # noqa: PLR0917 - click passes them by name
         raise click.UsageError("--context belongs to TYPE context")
     if len(dict(context_)) < len(context_):
         raise click.UsageError("--context names a field twice; ask about one value at a time")
+    organization = id_ if organization is None else organization
+    _refuse_unasked(user, type_, id_, organization, dict(context_))
     settings = invocation.settings()
     with application(settings) as parts:
         question = Check(
             user_id=user,
             type=type_,  # type: ignore[arg-type] # click lets only these through
             resource_id=id_,
-            organization_id=organization if organization is not None else id_,
+            organization_id=organization,
             context=dict(context_) or None,
         )
         policy = settings.provider.policy
@@ -116,6 +118,16 @@ def check(  # noqa: PLR0917 - click passes them by name
     else:
         _show(found, origins if explained else None)
     context.exit(0 if found.decision.has_access else EXIT_DENIED)
+
+
+def _refuse_unasked(user: str, type_: str, id_: str, organization: str, context: Mapping[str, str]) -> None:
+    """Raises ``CommandError`` for what nobody can ask: ids that are empty, too long, or no text."""
+    from app.contract.permission_call import QuestionError, parse_question
+
+    resource = {"type": type_, "id": id_, "organizationId": organization, "context": {"access": context}}
+    asked = parse_question({"userId": user, "resource": resource})
+    if isinstance(asked, QuestionError):
+        raise CommandError(asked.error)
 
 
 def to_wire(question: Check, found: Explanation, origins: Origins | None) -> dict[str, object]:

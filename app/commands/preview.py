@@ -11,7 +11,7 @@ import orjson
 from app.clock import utc_now
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
 from app.screen import coloured, note, on_terminal, progress, say, show_json, show_table
-from app.text import named, printable, quoted
+from app.text import printable, quoted
 
 if TYPE_CHECKING:
     from app.directory.guarded import GuardedSource
@@ -83,10 +83,9 @@ def preview(  # noqa: PLR0917 - click passes them by name
             clock=utc_now,
             progress=bar,
         )
-    if id_ and not previewed.shown and report.verdict is not Verdict.FAILED:
-        raise CommandError(
-            f"{name} has nothing with the id {quoted(id_)}{f' in {named(set_, limit=60)}' if set_ else ''}"
-        )
+    if (id_ or set_) and not previewed.shown and report.verdict is not Verdict.FAILED:
+        with_id, in_set = f" with the id {quoted(id_)}" if id_ else "", f" in the set {quoted(set_)}" if set_ else ""
+        raise CommandError(f"{name} has nothing{with_id}{in_set}")
     if as_json:
         show_json(_to_json(name, previewed, report))
     else:

@@ -118,8 +118,8 @@ def _apply(ingest: Ingest, target: Target) -> dict[str, Any]:
 
 
 def _apply_everything(ingest: Ingest, target: Target) -> dict[str, object]:
-    if set(request.args) - {"acceptShrink"} or request.args.get("acceptShrink", "true") not in {"true", "false"}:
-        raise InvalidArgument("acceptShrink: true or false; there is no other parameter")
+    if list(request.args.items(multi=True)) not in ([], [("acceptShrink", "true")], [("acceptShrink", "false")]):
+        raise InvalidArgument("acceptShrink: true or false, once; there is no other parameter")
     check_type(request, LINES_TYPES)
     length = request.content_length
     if length is None:

@@ -5,7 +5,7 @@ there were, nothing is applied.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -13,12 +13,14 @@ from sqlalchemy import Engine
 
 from app.clock import Clock
 from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionDenied
+from app.database.engine import reading
 from app.directory.casting import record_from_object
 from app.directory.fields import MAX_INTEGER, MalformedRecordError
 from app.directory.jsonl import MAX_LINE_BYTES, object_from_line
 from app.directory.pushes import Allowed, ItemProblem
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Remark, Verdict
 from app.ingest.targets import Target, Targets
+from app.model.contents import source_states
 from app.model.refresh.guard import Guard
 from app.model.refresh.marks import About
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
@@ -28,6 +30,11 @@ from app.text import named
 
 PROBLEMS_TOLD = 100
 """Of more wrong lines the first are told."""
+
+_LINE = "line "
+"""How the place of a record begins."""
+
+_USED_AS_IT_STANDS = frozenset({ProblemSort.REMARK, ProblemSort.GROUP_CYCLE})
 
 _END_FIELDS = {"end", "records", "sequence"}
 
@@ -64,6 +71,10 @@ def apply_everything(
         )
     if said.sequence is not None:
         go_on_from(engine, target.name, said.sequence, by=by, clock=clock)
+    with reading(engine) as connection:
+        dangling = sum(state.dangling for state in source_states(connection) if state.name == target.name)
+    # What is wrong with other sources is no business of who pushes to this one.
+    own = [one for one in problems.kept if one.source == target.name and one.place.startswith(_LINE)]
     return {
         "revision": outcome.replaced.revision,
         "records": said.records,
@@ -72,13 +83,16 @@ def apply_everything(
             for kind, one in outcome.replaced.changes.items()
             if one.any
         },
-        "problemCount": problems.total,
-        "problemCounts": dict(problems.counts),
-        "problems": [
-            {"sort": one.sort.value, "source": one.source, "place": one.place, "reason": one.reason}
-            for one in problems.kept
-        ],
+        "dangling": dangling,
+        "leftOut": _by_line([one for one in own if one.sort not in _USED_AS_IT_STANDS]),
+        "remarks": _by_line([one for one in own if one.sort in _USED_AS_IT_STANDS]),
     }
+
+
+def _by_line(problems: Sequence[Problem]) -> list[dict[str, object]]:
+    """What is said of which line."""
+    found = sorted((int(one.place.removeprefix(_LINE)), one.reason) for one in problems)
+    return [{"index": number, "reason": reason} for number, reason in found]
 
 
 def _refuse(said: "Everything") -> None:
@@ -154,9 +168,9 @@ class Everything:
                 self._tell(number, objection)
             elif not self.problems:
                 # Where something is wrong already the rest is only looked at.
-                yield Found(record, f"line {number}")
+                yield Found(record, f"{_LINE}{number}")
                 for remark in remarks:
-                    yield Remark(f"line {number}", remark)
+                    yield Remark(f"{_LINE}{number}", remark)
 
     def _end(self, value: dict[str, object], number: int) -> None:
         self._ended = True

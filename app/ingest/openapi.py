@@ -62,6 +62,22 @@ def push_schemas() -> Json:
                 },
             },
         },
+        "SourceAnswer": {
+            "type": "object",
+            "required": ["revision", "records", "changes", "dangling", "leftOut", "remarks"],
+            "properties": {
+                "revision": number,
+                "records": number,
+                "changes": {"type": "object", "description": "Kind → records added, updated and removed."},
+                "dangling": number | {"description": "How many records are kept that refer to what is nowhere."},
+                "leftOut": {
+                    "type": "array",
+                    "items": left_out,
+                    "description": "The first lines, counted from 1, whose records do not count.",
+                },
+                "remarks": {"type": "array", "items": left_out, "description": "What is odd of which line, but used."},
+            },
+        },
         "SourceState": {
             "type": "object",
             "required": ["source", "sequence", "records", "dangling", "pushed", "read", "ageSeconds"],
@@ -83,7 +99,7 @@ def push_paths() -> Json:
     return {
         "/directory/{name}": {
             "get": _described("getSource", "How far a source has come.", "SourceState", ()),
-            "put": _described("putSource", "All that a source says.", None, (400, 409, 411, 413, 415))
+            "put": _described("putSource", "All that a source says.", "SourceAnswer", (400, 409, 411, 413, 415))
             | {
                 "parameters": [_NAME, _SHRINK],
                 "requestBody": {

@@ -29,6 +29,17 @@ USER = "userId: it.id, name: it.name, email: it.mail"
         ("{from: users, user: {userId: it.id, n: [1]}}", "user.n", "should be an expression"),
         ("{from: users, user: {userId: it.id, n: .nan}}", "user.n", "should be an expression"),
         ("{from: users, user: {}}", "user", "at least 1 item"),
+        (
+            "{from: users, user: {userId: it.id}}",
+            "",
+            "user: name and email are missing, which every record of it needs",
+        ),
+        ("{from: users, user: {userId: it.id, name: it.id}}", "", "user: email is missing, which every record of it"),
+        (
+            f"{{from: users, user: {{{USER}, kind: it.k}}}}",
+            "",
+            "user.kind: is no field; the rule makes records of the kind",
+        ),
         ("{from: users, user: {userId: it.id, name: it.n}}", "", "user: email is missing"),
         (f"{{from: users, user: {{{USER}, emial: it.a}}}}", "", ""),
         ("{from: users, user: {userId: it.id, name: it.n, emial: it.a}}", "", "user.emial: .* did you mean email"),

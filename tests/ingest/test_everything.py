@@ -51,6 +51,20 @@ def test_what_is_not_in_it_is_gone(service: Service) -> None:
     assert there(service) == ["d2", "d3"]
 
 
+def test_what_does_not_count_is_told_by_line_and_nothing_of_other_sources(service: Service) -> None:
+    service.pushed(1, upsert=[organization(), user("ann"), grant("secret", "somebody")], source="hr", token=HR)
+    records = [document("d1"), user("ann"), grant("nowhere", "ann"), document("d1"), grant("d1", "who")]
+    answer = put(service, lines(records)).get_json()
+    assert {one["index"]: one["reason"].partition("' ")[2] for one in answer["leftOut"]} == {
+        1: "stands again at line 4, which replaces this record",
+        2: "belongs to the source 'hr', which gives it at push 1, upsert[1]",
+        3: "refers to the document 'nowhere' (documentId), which is nowhere in the directory",
+        5: "refers to the user 'who' (userId), which is nowhere in the directory",
+    }
+    assert (answer["dangling"], answer["remarks"]) == (2, [])
+    assert "secret" not in json.dumps(answer)
+
+
 def test_pushes_go_on_from_the_number_that_it_tells(service: Service) -> None:
     """An application that was set up anew counts from the beginning."""
     service.pushed(5_000, upsert=PEOPLE)
@@ -169,6 +183,9 @@ def test_what_changed_waits_for_a_sync(service: Service) -> None:
     ("query", "headers", "code"),
     [
         ("?acceptShrink=yes", {}, 400),
+        ("?acceptShrink=true&acceptShrink=false", {}, 400),
+        ("?acceptShrink=", {}, 400),
+        ("?acceptShrink=%FF", {}, 400),
         ("?accept=true", {}, 400),
         ("", {"Content-Type": "application/json"}, 415),
         ("", {"Content-Encoding": "gzip"}, 415),

@@ -112,6 +112,8 @@ class RuleSettings(BaseModel):
     def _check_fields(self) -> None:
         """Raises ``ValueError`` for a field that the kind does not have, or needs and is not given."""
         kind, fields = KINDS[self.kind], self.fields
+        if "kind" in fields:
+            raise ValueError(f"{kind.name}.kind: is no field; the rule makes records of the kind {kind.name} alone")
         for name in fields.keys() - set(kind.field_names):
             near = None if name.startswith(_NOTE) else meant(name, kind.field_names)
             if near is not None and near not in fields:
@@ -125,7 +127,8 @@ class RuleSettings(BaseModel):
             if not fields.keys() & set(names := [field.name for field in one])
         ]
         if missing:
-            raise ValueError(f"{kind.name}: {' and '.join(missing)} is missing, which every record of it needs")
+            are = "is" if len(missing) == 1 else "are"
+            raise ValueError(f"{kind.name}: {' and '.join(missing)} {are} missing, which every record of it needs")
 
     @property
     def kind(self) -> str:

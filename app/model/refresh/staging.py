@@ -49,6 +49,7 @@ from app.model.refresh.scratch import (
 from app.model.refresh.session import RefreshSession
 from app.store.directory_tables import DirectorySourceRow
 from app.store.record_tables import core_table
+from app.text import quoted
 
 COMPLETE, PARTIAL, FAILED = "complete", "partial", "failed"
 """Verdicts, as ``directory`` names them."""
@@ -337,9 +338,8 @@ def retained_source(connection: Connection, name: str) -> int:
         retained = connection.execute(
             select(SOURCE.c.name).where(SOURCE.c.position >= UNCONFIGURED_POSITION).order_by(SOURCE.c.name)
         ).scalars()
-        raise SourceError(
-            f"nothing is in force of a source called {name!r}; no longer configured: {', '.join(retained) or 'none'}"
-        )
+        others = ", ".join(retained) or "none"
+        raise SourceError(f"nothing is in force of a source called {quoted(name)}; no longer configured: {others}")
     return int(row.source_id)
 
 

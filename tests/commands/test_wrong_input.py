@@ -1,0 +1,75 @@
+"""What nobody can have meant, or somebody means ill: one clear line, whatever the command."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import Usher
+
+LONG = "x" * 1_000_000
+SHORTENED = f"'{'x' * 59}…"
+HALF = "\udc80"
+ID = "must be valid text without NUL of at most 512 bytes"
+ASKED = ("document", "handbook", "--organization", "acme")
+CONTEXT = ("ada", "context", "handbook", "--organization", "acme", "--context")
+NOTHING = "directory.yaml has nothing"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["directory", "preview", LONG], 1, f"error: no source is called {SHORTENED}; there are: directory.yaml"),
+        (["directory", "preview", HALF], 1, r"error: no source is called '\udc80'; there are: directory.yaml"),
+        (["directory", "preview", ""], 1, "error: no source is called ''; there are: directory.yaml"),
+        (["directory", "preview", "directory.yaml", "--id", LONG], 1, f"error: {NOTHING} with the id {SHORTENED}"),
+        (["directory", "preview", "directory.yaml", "--id", HALF], 1, rf"error: {NOTHING} with the id '\udc80'"),
+        (["directory", "preview", "directory.yaml", "--set", "users"], 1, f"error: {NOTHING} in the set 'users'"),
+        (
+            ["directory", "preview", "directory.yaml", "--set", "\n", "--id", "\x1b"],
+            1,
+            rf"error: {NOTHING} with the id '\x1b' in the set '\n'",
+        ),
+        (
+            ["directory", "preview", "directory.yaml", "--limit", "-1"],
+            2,
+            "Error: Invalid value for '--limit': -1 is not in the range 1<=x<=1000.",
+        ),
+        (
+            ["directory", "forget", LONG],
+            1,
+            f"error: nothing is in force of a source called {SHORTENED}; no longer configured: none",
+        ),
+        (["check", LONG, *ASKED, "--explain"], 1, f"error: userId: {ID}"),
+        (["check", HALF, *ASKED, "--explain", "--json"], 1, f"error: userId: {ID}"),
+        (["check", "", *ASKED], 1, "error: userId: must not be empty"),
+        (["check", "ada", "document", LONG, "--organization", "acme"], 1, f"error: resource.id: {ID}"),
+        (
+            ["check", "ada", "document", "x", "--organization", HALF, "--json"],
+            1,
+            f"error: resource.organizationId: {ID}",
+        ),
+        (
+            ["check", *CONTEXT, f"f={HALF}"],
+            1,
+            "error: resource.context.access: holds text that is empty, too long or not valid",
+        ),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_it_ends_in_one_line(usher_read: Usher, arguments: list[str], code: int, says: str) -> None:
+    result = usher_read(*arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    told = [line for line in result.stderr.splitlines() if line != "reading"]
+    assert told[-1] == says
+    # Wrong usage comes with how it is used.
+    assert code == 2 or len(told) == 1
+
+
+def test_a_source_that_cannot_be_read_is_one_line_in_each_command(usher_read: Usher, folder: Path) -> None:
+    (folder / "directory.yaml").unlink()
+    (folder / "directory.yaml").mkdir()
+    for command in (["directory", "preview", "directory.yaml"], ["directory", "refresh", "--full"]):
+        result = usher_read(*command)
+        assert result.exit_code == 1
+        assert "Traceback" not in result.output
+        assert "directory.yaml: is a folder" in result.output
