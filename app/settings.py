@@ -12,6 +12,7 @@ from app.admin.settings import AdminSettings, MetricsSettings
 from app.backend.settings import SelfHostedBackendSettings
 from app.client.settings import BackendSettings
 from app.configuration.loading import Configuration, load
+from app.console.settings import ConsoleSettings
 from app.database.engine import parse_url, usable_url
 from app.directory.settings import DirectorySettings
 from app.logs import LogSettings
@@ -74,6 +75,7 @@ class Settings(BaseSettings):
     notifications: NotificationSettings = NotificationSettings()
     admin: AdminSettings = AdminSettings()
     metrics: MetricsSettings = MetricsSettings()
+    console: ConsoleSettings = ConsoleSettings()
     log: LogSettings = LogSettings()
     self_hosted_backend: SelfHostedBackendSettings = SelfHostedBackendSettings()
 

@@ -14,7 +14,10 @@ from app import __version__
 from app.admin.health import Check, NotReadyError, health_blueprint, metrics_blueprint
 from app.admin.openapi import openapi_blueprint
 from app.admin.resync import resync_blueprint
+from app.audit import Audit
 from app.clock import Clock
+from app.console.blueprint import console_blueprint
+from app.console.console import ConsoleParts
 from app.counters import counters_are_shared
 from app.database.engine import reading
 from app.database.migrations import SchemaNewerError
@@ -59,6 +62,8 @@ class ServiceParts:
     admin_tokens: TokenSet
     metrics: Metrics
     numbers: DatabaseNumbers
+    console: ConsoleParts | None
+    """None: it is switched off."""
 
 
 def create_app(settings: Settings, parts: ServiceParts) -> Flask:
@@ -88,7 +93,7 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
             sign=parts.sign,
         )
     )
-    app.register_blueprint(resync_blueprint(parts.runs, admin_tokens))
+    app.register_blueprint(resync_blueprint(parts.runs, admin_tokens, Audit(parts.clock)))
     install_ingest(app, parts.ingest)
     app.register_blueprint(health_blueprint(readiness_checks(parts, max_age=settings.directory.max_age)))
     app.register_blueprint(
@@ -105,6 +110,8 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
             max_requests=settings.provider.max_requests,
         )
     )
+    if parts.console is not None:
+        app.register_blueprint(console_blueprint(parts.console))
     app.register_blueprint(landing_blueprint(settings))
     if settings.server.trusted_proxies:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.server.trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
@@ -210,6 +217,7 @@ def landing_blueprint(settings: Settings) -> Blueprint:
         "permissions": settings.provider.path,
         "explain": EXPLAIN_PATH,
         "resync": "/resync",
+        **({"console": "/console/"} if settings.console.enabled else {}),
         "health": "/healthz",
         "readiness": "/readyz",
         "metrics": "/metrics",

@@ -20,7 +20,9 @@ from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.apply.progress import Progress
+from app.audit import Audit
 from app.clock import Clock
+from app.database.engine import writing
 from app.database.trouble import database_problem, log_fields
 from app.runs.lifecycle import Run, RunError, RunRequest, Runs
 from app.runs.lock import SyncLock
@@ -164,6 +166,7 @@ class Timetable:
     timezone: str
     jitter: float
     keep_runs: timedelta
+    keep_audit: timedelta
 
 
 def scheduler_for(
@@ -199,7 +202,10 @@ def scheduler_for(
             },
         )
     scheduler.add_job(
-        forget_old_runs, IntervalTrigger(days=1), id="prune", kwargs={"runs": runs, "older_than": timetable.keep_runs}
+        forget_what_is_old,
+        IntervalTrigger(days=1),
+        id="prune",
+        kwargs={"runs": runs, "older_than": timetable.keep_runs, "keep_audit": timetable.keep_audit},
     )
     return scheduler
 
@@ -223,13 +229,17 @@ def scheduled_run(
     return run
 
 
-def forget_old_runs(*, runs: Runs, older_than: timedelta) -> None:
+def forget_what_is_old(*, runs: Runs, older_than: timedelta, keep_audit: timedelta) -> None:
     """Drops what nobody will ask for any more."""
     log = structlog.stdlib.get_logger(__name__)
     try:
         forgotten = runs.prune(older_than)
+        with writing(runs.engine) as connection:
+            rows = Audit(runs.clock).prune(connection, keep_audit)
     except Exception as error:  # noqa: BLE001 - log_fields tells all of it
         log.warning("prune_failed", **log_fields(error))
         return
     if forgotten:
         log.info("runs_forgotten", runs=forgotten)
+    if rows:
+        log.info("audit_forgotten", rows=rows)

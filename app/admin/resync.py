@@ -16,6 +16,7 @@ from flask import Blueprint, Response, request
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 from werkzeug.wrappers import Response as BaseResponse
 
+from app.audit import Actor, Audit
 from app.clock import utc_text
 from app.contract.base import Id, Request
 from app.contract.complaint import first_error
@@ -23,10 +24,12 @@ from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound
 from app.edge.body import read_json
 from app.edge.errors import answer_error
 from app.edge.json import json_response
+from app.edge.request_id import current_request_id
 from app.edge.throttle import TooManyRequests
 from app.edge.tokens import TokenSet, require_bearer, shown_fingerprint
 from app.plan.listing import FieldChange, PlannedChange
 from app.plan.rules import Action
+from app.runs.auditing import audited
 from app.runs.lifecycle import QueueFullError, Run, RunConflictError, RunNotFoundError, RunRequest, Runs
 from app.text import named
 
@@ -103,8 +106,8 @@ class DecisionRequest(Request):
     reason: Annotated[str, Field(max_length=MAX_REASON)] | None = None
 
 
-def resync_blueprint(runs: Runs, tokens: TokenSet) -> Blueprint:
-    """``/resync`` and what hangs below it; every call shows an admin token."""
+def resync_blueprint(runs: Runs, tokens: TokenSet, audit: Audit) -> Blueprint:
+    """``/resync`` and what hangs below it; every call shows an admin token. ``audit`` keeps what was done."""
     blueprint = Blueprint("resync", __name__)
 
     @blueprint.before_request
@@ -117,7 +120,7 @@ def resync_blueprint(runs: Runs, tokens: TokenSet) -> Blueprint:
 
     @blueprint.post("/resync")
     def start() -> Response:
-        run = _enqueue(runs, _read_request(), _idempotency_key())
+        run = _enqueue(runs, _read_request(), _idempotency_key(), audit)
         # The line that ties the caller's request id, which every line of this request has, to the run.
         structlog.stdlib.get_logger(__name__).info("run_asked_for", run_id=run.run_id, status=run.status.value)
         where = f"/resync/{quote(run.run_id, safe='')}"
@@ -136,7 +139,9 @@ def resync_blueprint(runs: Runs, tokens: TokenSet) -> Blueprint:
         _found(runs, run_id)
         reason = _read_reason()
         try:
-            run = runs.approve(run_id, by=_asking(), reason=reason)
+            run = runs.approve(
+                run_id, by=_asking(), reason=reason, witness=audited(audit, _actor(), "approved", reason)
+            )
         except RunConflictError as error:
             raise FailedPrecondition(str(error)) from error
         return json_response(run_to_wire(run), 202)
@@ -146,7 +151,9 @@ def resync_blueprint(runs: Runs, tokens: TokenSet) -> Blueprint:
         _found(runs, run_id)
         reason = _read_reason()
         try:
-            run = runs.cancel(run_id, by=_asking(), reason=reason)
+            run = runs.cancel(
+                run_id, by=_asking(), reason=reason, witness=audited(audit, _actor(), "cancelled", reason)
+            )
         except RunConflictError as error:
             raise FailedPrecondition(str(error)) from error
         return json_response(run_to_wire(run), 202)
@@ -160,6 +167,8 @@ def run_to_wire(run: Run) -> dict[str, object]:
         "runId": run.run_id,
         "status": run.status.value,
         "trigger": run.trigger,
+        "askedBy": run.asked_by,
+        "askedReason": run.asked_reason,
         "dryRun": run.dry_run,
         "verify": run.verify,
         "allowDeletes": run.allow_deletes,
@@ -237,6 +246,16 @@ def _asking() -> str:
     return f"admin token {shown_fingerprint(request)}"
 
 
+def _actor() -> Actor:
+    return Actor(
+        name=_asking(),
+        role="admin",
+        way="api",
+        address=request.remote_addr or "",
+        request_id=current_request_id() or "",
+    )
+
+
 def _read(shape: type[_Body]) -> _Body:
     if request.content_length in {0, None} and "Transfer-Encoding" not in request.headers:
         return shape()
@@ -260,7 +279,7 @@ def _idempotency_key() -> str | None:
     return key
 
 
-def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None) -> Run:
+def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None, audit: Audit) -> Run:
     try:
         run, _ = runs.enqueue(
             RunRequest(
@@ -273,7 +292,9 @@ def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None) -> 
                 retry=bool(wanted.retry),
                 kinds=tuple(wanted.kinds or ()),
                 idempotency_key=idempotency_key,
-            )
+                asked_by=_asking(),
+            ),
+            witness=audited(audit, _actor(), "preview asked for" if wanted.dry_run else "sync asked for"),
         )
     except RunConflictError as error:
         raise FailedPrecondition(f"Idempotency-Key: {error}") from error

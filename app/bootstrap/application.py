@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, text
 
+from app.audit import Audit
 from app.bootstrap.databases import open_store
 from app.bootstrap.outside import backend_client, configured_sources, notification_channels
 from app.bootstrap.requirements import require_backend, require_sources
@@ -47,6 +48,11 @@ class Application:
     def runs(self) -> Runs:
         """The runs in the database."""
         return Runs(self.engine, self.clock, self.random)
+
+    @property
+    def audit(self) -> Audit:
+        """What was done, and by whom."""
+        return Audit(self.clock)
 
     def sync_lock(self) -> SyncLock:
         """The lock under which one process synchronizes; not yet taken."""

@@ -4,6 +4,7 @@ It is made in each process after the fork, so that no database connection is sha
 """
 
 from collections.abc import Callable
+from functools import partial
 from random import Random, SystemRandom
 from threading import Event, Thread
 from time import sleep
@@ -15,12 +16,15 @@ from app.bootstrap.application import Application, expectations_of, look_for_con
 from app.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service
 from app.bootstrap.outside import impatient_client
 from app.clock import Clock, utc_now
+from app.configuration.showing import listed
+from app.console.console import ConsoleParts
 from app.database.migrations import pending
 from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet
 from app.ingest.blueprint import Ingest
 from app.ingest.targets import targets_from_settings
 from app.metrics import Metrics
+from app.model.origins import load_origins
 from app.numbers import DatabaseNumbers
 from app.provider.signing import BackendSigner, Sign
 from app.settings import Settings
@@ -67,7 +71,32 @@ def service_app(settings: Settings, engine: Engine, *, clock: Clock, new_id: Cal
                 due_after=expected.due_after,
                 worker_after=expected.worker_after.total_seconds() or DatabaseNumbers.WORKER_AFTER,
             ),
+            console=_console(parts, failures) if settings.console.enabled else None,
         ),
+    )
+
+
+def _console(parts: Application, failures: FailedCredentials) -> ConsoleParts:
+    settings = parts.settings
+    return ConsoleParts(
+        engine=parts.engine,
+        clock=parts.clock,
+        random=parts.random,
+        settings=settings.console,
+        admin_tokens=settings.admin.tokens,
+        failed=failures.failed,
+        runs=parts.runs,
+        load_view=parts.view_loader(names=True),
+        load_origins=partial(load_origins, parts.engine),
+        plan_problem=parts.plan_problem,
+        policy=settings.provider.policy,
+        provider_path=settings.provider.path,
+        concerns=look_for_concerns(settings),
+        due_after=expectations_of(settings).due_after,
+        settings_rows=lambda: [(key, value) for key, value, _ in listed(settings, {})],
+        keep_runs=settings.worker.keep_runs,
+        # The provider goes first.
+        places=settings.server.threads // 2,
     )
 
 

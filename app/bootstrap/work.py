@@ -40,6 +40,7 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
         timezone=settings.sync.timezone,
         jitter=settings.sync.jitter,
         keep_runs=timedelta(days=settings.worker.keep_runs),
+        keep_audit=timedelta(days=settings.console.keep_audit_days),
     )
     lock = parts.sync_lock()
     return WorkerParts(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -87,13 +85,17 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     from app.admin.resync import run_to_wire
     from app.bootstrap.application import application
     from app.bootstrap.requirements import has_credentials
+    from app.commands.operator import operator
     from app.commands.sync import EXIT_IN_PART, resume, show_summary
+    from app.runs.auditing import audited
     from app.runs.lifecycle import RunStatus
 
     settings = invocation.settings()
     with application(settings) as parts:
         run_id = parts.runs.named(run_id)
-        held = parts.runs.approve(run_id, by=_user(), reason=_told(reason)).total("held")
+        why, who = _told(reason), operator()
+        witness = audited(parts.audit, who, "approved", why)
+        held = parts.runs.approve(run_id, by=who.name, reason=why, witness=witness).total("held")
         if not has_credentials(settings) or not settings.directory.sources:
             if as_json:
                 show_json(run_to_wire(parts.runs.get(run_id)))
@@ -123,9 +125,13 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
     """
     from app.admin.resync import run_to_wire
     from app.bootstrap.application import application
+    from app.commands.operator import operator
+    from app.runs.auditing import audited
 
     with application(invocation.settings()) as parts:
-        run = parts.runs.discard(parts.runs.named(run_id), by=_user(), reason=_told(reason))
+        why, who = _told(reason), operator()
+        witness = audited(parts.audit, who, "discarded", why)
+        run = parts.runs.discard(parts.runs.named(run_id), by=who.name, reason=why, witness=witness)
         dropped = run.total("discarded")
         if as_json:
             show_json(run_to_wire(run))
@@ -138,15 +144,6 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
 
 def _told(reason: str | None) -> str | None:
     return None if reason is None else printable(reason, limit=1000)
-
-
-def _user() -> str:
-    """Who runs this command."""
-    try:
-        return f"{getpass.getuser()} (command line)"
-    except (KeyError, OSError):
-        # In a container a number may be all that there is.
-        return f"user {os.getuid()} (command line)"
 
 
 def _short(ids: Sequence[str]) -> list[str]:

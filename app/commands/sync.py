@@ -256,8 +256,15 @@ def _is_queued(parts: Application, run_id: str) -> bool:
 
 
 def _run_under_lock(parts: Application, request: RunRequest, lock: SyncLock, replaced: ReplacedSources | None) -> Run:
+    from dataclasses import replace
+
+    from app.commands.operator import operator
+    from app.runs.auditing import audited
+
     parts.runs.orphaned()
-    run, _ = parts.runs.enqueue(request)
+    who = operator()
+    asked = "preview asked for" if request.dry_run else "plan applied" if request.plan_id else "sync asked for"
+    run, _ = parts.runs.enqueue(replace(request, asked_by=who.name), witness=audited(parts.audit, who, asked))
     return _execute(parts, run.run_id, lock, replaced)
 
 

@@ -194,5 +194,6 @@ def _invite(demo: DemoEnvironment, console: Console) -> None:
     )
     for line in lines:
         console.print(Text(f"  {line}"), soft_wrap=True)
-    console.print(f"\nHealth {demo.service_url}/readyz, numbers {demo.service_url}/metrics,")
+    console.print(f"\nConsole {demo.service_url}/console/, signed in with the token in {demo.token_file}")
+    console.print(f"Health {demo.service_url}/readyz, numbers {demo.service_url}/metrics,")
     console.print(Text(f"logs {demo.folder}/*.log. Ctrl-C stops everything."), soft_wrap=True)

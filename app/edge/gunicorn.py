@@ -63,7 +63,7 @@ class ServerOptions:
     memory_bytes: int = 128 * 1024 * 1024
     """What one worker holds of requests that arrive and answers that are not taken; beyond it, the largest go."""
     backlog: int = 1024
-    limit_request_line: int = 4096
+    limit_request_line: int = 8190
     """Bytes."""
     limit_request_fields: int = 64
     limit_request_field_size: int = 8190

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from sqlalchemy import Connection, Engine, select, text
+from sqlalchemy import Connection, Engine, literal, select, text, tuple_
 
 from app.database.engine import reading
 from app.database.statements import json_list, run
@@ -101,6 +101,29 @@ def most_stubborn(connection: Connection, ledger_id: int, *, parked: bool) -> Fa
     )
     row = connection.execute(query).first()
     return None if row is None else Failure(**row._asdict())
+
+
+def failures_page(
+    connection: Connection,
+    ledger_id: int,
+    *,
+    parked: bool,
+    kind: str | None = None,
+    after: tuple[str, str, str, str, bool] | None = None,
+    limit: int = 50,
+) -> list[Failure]:
+    """What is parked, or rests between tries, in the order of its keys (kind, organization, container, item, whether it
+    is deleted); ``after``: a key, only those behind it."""
+    query = select(*[_FAILURE.c[name] for name in Failure.__dataclass_fields__]).where(
+        _FAILURE.c.ledger_id == ledger_id, _FAILURE.c.parked == parked
+    )
+    if kind is not None:
+        query = query.where(_FAILURE.c.kind == kind)
+    key = [_FAILURE.c[name] for name in ("kind", "organization_id", "container_id", "item_id", "deleting")]
+    if after is not None:
+        shown = [literal(value, column.type) for value, column in zip(after, key, strict=True)]
+        query = query.where(tuple_(*key) > tuple_(*shown))
+    return [Failure(**row._asdict()) for row in connection.execute(query.order_by(*key).limit(limit))]
 
 
 def forget_settled(connection: Connection, ledger_id: int, plan_id: str) -> int:

@@ -207,3 +207,48 @@ def _changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
 def _same(one: object, other: object) -> bool:
     """As JSON: true is not 1."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PastChange:
+    """What a run had planned for an item, and what became of it. ``requested_at`` is epoch milliseconds."""
+
+    run_id: str
+    requested_at: int
+    ordinal: int
+    action: str
+    operation: str
+    status: str
+    message: str
+
+
+# From the runs, which are few, to an index of their items: the order of the join is fixed on SQLite by CROSS JOIN.
+_HISTORY = """
+SELECT r.run_id, r.requested_at, p.ordinal, p.action, p.operation, p.status, p.message
+FROM run r CROSS JOIN plan_item p
+WHERE r.plan_id IS NOT NULL AND p.plan_id = r.plan_id AND p.kind = :kind AND p.organization_id = :organization_id
+  AND p.container_id = :container_id AND p.item_id = :item_id
+ORDER BY r.run_id DESC, p.ordinal LIMIT :limit
+"""
+
+
+def item_history(connection: Connection, change: PlannedChange, *, limit: int) -> list[PastChange]:
+    """What runs had planned for this very item, the newest first."""
+    identity = {
+        "kind": change.kind,
+        "organization_id": change.organization_id,
+        "container_id": change.container_id,
+        "item_id": change.item_id,
+    }
+    return [PastChange(*row) for row in run(connection, _HISTORY, {**identity, "limit": limit})]
+
+
+def item_payload(connection: Connection, plan_id: str, ordinal: int) -> Mapping[str, Any]:
+    """The descriptive fields that an item travels with; empty where its operation needs none."""
+    found = run(
+        connection,
+        "SELECT payload FROM plan_item WHERE plan_id = :plan_id AND ordinal = :ordinal",
+        {"plan_id": plan_id, "ordinal": ordinal},
+    ).scalar()
+    payload: Mapping[str, Any] = json.loads(found) if found else {}
+    return payload

@@ -148,6 +148,9 @@ class RunRequest:
     """Tries now what waits for its next try or is parked."""
     kinds: tuple[str, ...] = ()
     """Of which kinds; empty: all. Only with ``retry``."""
+    asked_by: str | None = None
+    """Who asks for it, as far as it is known; None: it comes by itself."""
+    asked_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +159,9 @@ class Run:
 
     run_id: str
     trigger: str
+    asked_by: str | None
+    """Who asked for it; None: it came by itself, or nobody knows any more."""
+    asked_reason: str | None
     status: RunStatus
     dry_run: bool
     verify: bool
@@ -231,6 +237,10 @@ class Run:
         return {action: number for action, number in numbers.items() if number}
 
 
+Witness = Callable[[Connection, Run], None]
+"""Writes down, in the transaction of a move, what somebody did and to which run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Runs:
     """The runs in one database."""
@@ -239,7 +249,7 @@ class Runs:
     clock: Clock
     random: Random
 
-    def enqueue(self, request: RunRequest) -> tuple[Run, bool]:
+    def enqueue(self, request: RunRequest, *, witness: Witness | None = None) -> tuple[Run, bool]:
         """The run that answers the request, and whether it was created for it.
 
         The same idempotency key gives the same run; an identical run that is still queued is given instead of a second
@@ -247,7 +257,9 @@ class Runs:
         """
         with writing(self.engine) as connection:
             _one_at_a_time(connection)
-            return self._enqueue(connection, request)
+            run, created = self._enqueue(connection, request)
+            _tell(witness, connection, run)
+            return run, created
 
     def enqueue_changes(self, delay: timedelta) -> list[Run]:
         """Queues runs about what changed between two syncs, once the first of it is ``delay`` old; those runs.
@@ -295,6 +307,8 @@ class Runs:
                     counts="{}",
                     calls=0,
                     report="{}",
+                    asked_by=request.asked_by,
+                    asked_reason=request.asked_reason,
                     **content,
                 )
             )
@@ -331,11 +345,23 @@ class Runs:
             raise RunNotFoundError(f"there is no {what} yet" if shown == LATEST else f"there is no {what} {shown}")
         return str(found[0])
 
-    def recent(self, limit: int = 50, before: str | None = None) -> list[Run]:
-        """The latest runs, newest first; ``before``: a run id, only those requested earlier than it."""
+    def recent(
+        self,
+        limit: int = 50,
+        before: str | None = None,
+        *,
+        statuses: Sequence[str] = (),
+        trigger: str | None = None,
+    ) -> list[Run]:
+        """The latest runs, newest first; ``before``: a run id, only those requested earlier than it. ``statuses``,
+        ``trigger``: of these alone."""
         query = select(_RUN).order_by(_RUN.c.run_id.desc()).limit(limit)
         if before is not None:
             query = query.where(_RUN.c.run_id < before)
+        if statuses:
+            query = query.where(_RUN.c.status.in_(statuses))
+        if trigger is not None:
+            query = query.where(_RUN.c.trigger == trigger)
         with reading(self.engine) as connection:
             return [_run(row) for row in connection.execute(query)]
 
@@ -384,7 +410,9 @@ class Runs:
                 raise RunConflictError(f"the run is {run.status}, not {expected}")
             _set(connection, run, **values)
 
-    def approve(self, run_id: str, *, by: str | None = None, reason: str | None = None) -> Run:
+    def approve(
+        self, run_id: str, *, by: str | None = None, reason: str | None = None, witness: Witness | None = None
+    ) -> Run:
         """Lets the held deletes go: the run is queued again for exactly those. ``by`` and ``reason`` are kept with it.
 
         Raises ``RunConflictError`` unless the run is held and its time is not over.
@@ -400,9 +428,12 @@ class Runs:
                     "a new run holds them again if they are still due"
                 )
             word = _word("approved", now, by, reason)
+            _tell(witness, connection, run)
             return _move(connection, run, RunStatus.QUEUED, approved_at=now, finished_at=None, held_until=None, **word)
 
-    def discard(self, run_id: str, *, by: str | None = None, reason: str | None = None) -> Run:
+    def discard(
+        self, run_id: str, *, by: str | None = None, reason: str | None = None, witness: Witness | None = None
+    ) -> Run:
         """Drops the held deletes of a run; later runs leave them alone until what they would delete changes.
 
         Raises ``RunConflictError`` unless the run is held.
@@ -411,9 +442,12 @@ class Runs:
             run = _claim(connection, run_id)
             if run.status is not RunStatus.HELD:
                 raise RunConflictError(f"only a held run can be discarded; {_run_status(run)}")
+            _tell(witness, connection, run)
             return _discard(connection, run, _word("discarded", self.clock(), by, reason))
 
-    def cancel(self, run_id: str, *, by: str | None = None, reason: str | None = None) -> Run:
+    def cancel(
+        self, run_id: str, *, by: str | None = None, reason: str | None = None, witness: Witness | None = None
+    ) -> Run:
         """Ends a queued run at once; asks a running one to end before its next call; drops the deletes of a held one.
 
         Raises ``RunConflictError`` when the run has ended.
@@ -421,6 +455,8 @@ class Runs:
         with writing(self.engine) as connection:
             run = _claim(connection, run_id)
             now = self.clock()
+            if not run.is_final:
+                _tell(witness, connection, run)
             if run.status is RunStatus.HELD:
                 return _discard(connection, run, _word("discarded", now, by, reason))
             # An approval is not overwritten: who let the deletes go stays known.
@@ -550,6 +586,11 @@ class Runs:
 def ended_runs(connection: Connection) -> dict[str, int]:
     """Status → how many runs ever ended so; one that was held and went on ended twice."""
     return {row.status: row.runs for row in connection.execute(text("SELECT status, runs FROM run_tally"))}
+
+
+def _tell(witness: Witness | None, connection: Connection, run: Run) -> None:
+    if witness is not None:
+        witness(connection, run)
 
 
 def _one_at_a_time(connection: Connection) -> None:

@@ -238,7 +238,11 @@ class RunRow(StoreTable, table=True):
 
     run_id: str = Field(primary_key=True)
     trigger: str
-    """schedule, verify_schedule, resync (HTTP), command."""
+    """schedule, verify_schedule, resync (HTTP), console, command."""
+    asked_by: str | None = None
+    """Who asked for it, as far as it is known; None: it came by itself, or before that was written down."""
+    asked_reason: str | None = None
+    """Why, in their words."""
     status: str
     """queued, reading, planning, applying, done, partial, held, failed, cancelled."""
     dry_run: bool = False

@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 
 from app.admin.health import NotReadyError, health_blueprint, metrics_blueprint
 from app.admin.resync import resync_blueprint
+from app.audit import Audit
 from app.database.engine import open_engine
 from app.edge.errors import install_error_handlers
 from app.edge.request_id import install_request_ids
@@ -54,7 +55,7 @@ def admin(database_url: str, tmp_path: Path) -> Iterator[Admin]:
     install_request_ids(app, lambda: "id")
     install_error_handlers(app)
     tokens = TokenSet([TOKEN, "another"])
-    app.register_blueprint(resync_blueprint(runs, tokens))
+    app.register_blueprint(resync_blueprint(runs, tokens, Audit(runs.clock)))
     app.register_blueprint(health_blueprint({"first": _check("first", broken), "second": _check("second", broken)}))
     app.register_blueprint(metrics_blueprint(lambda _accept: (b"up 1\n", "text/plain"), tokens))
     yield Admin(app, engine, runs, broken)

@@ -16,7 +16,7 @@ from app.database.engine import open_engine
 from app.runs.lifecycle import Run, RunRequest, Runs, RunStatus
 from app.runs.lock import SyncLock, sync_lock
 from app.runs.schedule import trigger_of
-from app.worker import MAX_CONTINUATIONS, Timetable, Worker, forget_old_runs, scheduled_run, scheduler_for
+from app.worker import MAX_CONTINUATIONS, Timetable, Worker, forget_what_is_old, scheduled_run, scheduler_for
 from tests.worlds.clock import SimulatedTime
 
 Execute = Callable[[str, SyncLock, Progress, Event], Run]
@@ -234,7 +234,12 @@ def test_scheduled_run_is_dropped_when_told_to_stop_during_its_delay(runs: Runs,
 
 def test_scheduler_puts_due_runs_into_the_queue(runs: Runs, time: SimulatedTime) -> None:
     timetable = Timetable(
-        schedule="every 1s", verify_schedule="", timezone="UTC", jitter=0, keep_runs=timedelta(days=30)
+        schedule="every 1s",
+        verify_schedule="",
+        timezone="UTC",
+        jitter=0,
+        keep_runs=timedelta(days=30),
+        keep_audit=timedelta(days=400),
     )
     scheduler = scheduler_for(timetable, runs, clock=time, random=Random(1), stop=Event())
     assert {job.id for job in scheduler.get_jobs()} == {"schedule", "prune"}
@@ -249,14 +254,14 @@ def test_scheduler_puts_due_runs_into_the_queue(runs: Runs, time: SimulatedTime)
     assert [run.trigger for run in runs.recent()] == ["schedule"]
 
 
-def test_forget_old_runs_keeps_the_young_ones(runs: Runs, worker: Worker, time: SimulatedTime) -> None:
+def test_forget_what_is_old_keeps_the_young_ones(runs: Runs, worker: Worker, time: SimulatedTime) -> None:
     runs.enqueue(RunRequest(trigger="resync"))
     worker.tick()
     time.move_on(days=20)
     runs.enqueue(RunRequest(trigger="resync", verify=True))
     worker.tick()
     time.move_on(days=15)
-    forget_old_runs(runs=runs, older_than=timedelta(days=30))
+    forget_what_is_old(keep_audit=timedelta(days=400), runs=runs, older_than=timedelta(days=30))
     assert [run.verify for run in runs.recent()] == [True]
 
 

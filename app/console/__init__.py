@@ -1,0 +1,1 @@
+"""The console: the pages on which operators see, decide and understand."""

@@ -1,0 +1,129 @@
+"""The console as one blueprint: its pages, its assets, and what is shown when something goes wrong.
+
+Errors are pages here, each with a way on; elsewhere the envelope stays what it is.
+"""
+
+import structlog
+from flask import Blueprint, Response, make_response, request
+from werkzeug.exceptions import HTTPException, NotFound
+
+from app.console.console import PREFIX, Console, ConsoleParts, address, go_to
+from app.console.gate import RoleTooLow, SignInNeeded
+from app.console.pages import (
+    access,
+    held,
+    overview,
+    parked,
+    running,
+    runs,
+    signing_in,
+    system,
+)
+from app.console.reading import TooSlowError
+from app.contract.errors import ContractError
+from app.database.trouble import is_away, log_fields
+from app.edge.request_id import current_request_id
+from app.runs.lifecycle import RunNotFoundError
+
+_KEPT = "public, max-age=31536000, immutable"
+
+_TITLES = {
+    400: "This address does not fit",
+    403: "Not allowed",
+    404: "Nothing here",
+    405: "Not in this way",
+    413: "Too large",
+    415: "Not in this form",
+    429: "Too many",
+    503: "Not at the moment",
+}
+
+
+def console_blueprint(parts: ConsoleParts) -> Blueprint:
+    """``/console`` and everything below."""
+    console = Console(parts)
+    blueprint = Blueprint("console", __name__, url_prefix=PREFIX)
+    console.gate.install(blueprint)
+    _install_errors(blueprint, console)
+    for module in (signing_in, overview, runs, running, held, parked, access, system):
+        module.install(blueprint, console)
+
+    @blueprint.get("")
+    def to_the_overview() -> Response:
+        return go_to(address("overview"))
+
+    @blueprint.get("/assets/<name>")
+    def asset(name: str) -> Response:
+        found = console.assets.find(name)
+        if found is None:
+            raise NotFound
+        content, content_type = found
+        response = make_response(content)
+        response.headers["Content-Type"] = content_type
+        response.headers["Cache-Control"] = _KEPT
+        return response
+
+    @blueprint.route("/<path:_rest>", methods=["GET", "POST"])
+    def nothing(_rest: str) -> Response:
+        raise NotFound
+
+    return blueprint
+
+
+def _install_errors(blueprint: Blueprint, console: Console) -> None:
+    log = structlog.stdlib.get_logger(__name__)
+
+    def problem(status: int, says: str, advice: str = "", title: str | None = None) -> Response:
+        shown = title or _TITLES.get(status, "Something went wrong")
+        context = {"title": shown, "says": says, "advice": advice, "request_id": current_request_id() or ""}
+        try:
+            if console.gate.principal() is not None:
+                return console.show("problem.html", current="", status=status, **context)
+        except Exception as error:  # noqa: BLE001 - the page that tells of it needs no database
+            log.warning("page_without_frame", **log_fields(error))
+        return console.alone("problem_alone.html", status=status, **context)
+
+    @blueprint.errorhandler(SignInNeeded)
+    def _to_sign_in(_error: SignInNeeded) -> Response:
+        back = request.full_path.rstrip("?") if request.method == "GET" else ""
+        lost = "1" if console.gate.shown_session() else ""
+        return go_to(address("sign_in", to="" if back == address("overview") else back, lost=lost))
+
+    @blueprint.errorhandler(RunNotFoundError)
+    def _no_run(_error: RunNotFoundError) -> Response:
+        return problem(
+            404,
+            "There is no such run, or it is no longer kept.",
+            f"Runs are kept for {console.parts.keep_runs} days after they ended.",
+            "Unknown run",
+        )
+
+    @blueprint.errorhandler(TooSlowError)
+    def _too_slow(_error: TooSlowError) -> Response:
+        return problem(503, "This page took too long and was given up.", "Narrow it down, or try again in a while.")
+
+    @blueprint.errorhandler(ContractError)
+    def _refused(error: ContractError) -> Response:
+        return problem(error.http_code, error.message)
+
+    @blueprint.errorhandler(HTTPException)
+    def _http(error: HTTPException) -> Response:
+        code = error.code or 500
+        if code == 404:
+            return problem(404, "There is no page at this address.", "It may have been of another version.")
+        title = "Your role is too low" if isinstance(error, RoleTooLow) else None
+        return problem(code, _sentence(error), title=title)
+
+    @blueprint.errorhandler(Exception)
+    def _failed(error: Exception) -> Response:
+        if is_away(error):
+            log.error("unavailable", **log_fields(error))
+            return problem(503, "The database cannot be reached.", "Permission calls fail, too; /readyz tells more.")
+        log.error("request_failed", **log_fields(error))
+        return problem(500, "Something went wrong on this side.", "It is in the log.")
+
+
+def _sentence(error: HTTPException) -> str:
+    text = (error.description or error.name).strip()
+    # The first letter may be that of an id, which is shown exactly.
+    return text if text.endswith(".") else f"{text}."

@@ -1,0 +1,293 @@
+"""What all pages of the console have in common: the parts they read from, the menu, and how one is shown."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from typing import Protocol
+from urllib.parse import quote, urlencode
+
+from flask import Response, make_response, redirect, request
+from pydantic import SecretStr
+from sqlalchemy import Connection, Engine
+from werkzeug.exceptions import BadRequest
+
+from app.access.decide import DecisionPolicy, PermissionRequest
+from app.access.records import Record
+from app.access.view import AccessView
+from app.clock import Clock, epoch_ms, from_epoch_ms
+from app.console.credentials import Credentials
+from app.console.frame.assets import Assets
+from app.console.frame.rendering import make_environment
+from app.console.gate import Gate
+from app.console.principal import Principal
+from app.console.reading import page_reading
+from app.console.settings import ConsoleSettings, Role
+from app.ledger.failures import failing_now
+from app.ledger.ledger import ledger_in_use
+from app.model.contents import current_revision, oldest_good_read, source_states
+from app.model.origins import Origins
+from app.runs.lifecycle import Runs
+from app.runs.status import held_runs
+from app.text import named
+
+PREFIX = "/console"
+PAGE_ROWS = 50
+"""Rows of a list on one page."""
+
+_LOOKS: Mapping[str, tuple[str, ...]] = {
+    "theme": ("system", "light", "dark"),
+    "times": ("own", "utc"),
+    "keys": ("on", "off"),
+}
+_LOOK_COOKIE = "usher-look"
+_LOOK_SECONDS = 365 * 86_400
+
+
+class ConcernLike(Protocol):
+    """What needs somebody's attention; ``app.notify.concerns`` finds it."""
+
+    @property
+    def cause(self) -> str: ...
+    @property
+    def says(self) -> str: ...
+    @property
+    def advice(self) -> str: ...
+    @property
+    def since(self) -> datetime: ...
+    @property
+    def run_id(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleParts:
+    """What the console is put together from."""
+
+    engine: Engine
+    clock: Clock
+    random: Random
+    """Must not be foreseeable."""
+    settings: ConsoleSettings
+    admin_tokens: Sequence[SecretStr]
+    failed: Callable[[str], int]
+    """Counts a wrong token of an address; the seconds to wait when these were too many, else 0."""
+    runs: Runs
+    load_view: Callable[[Sequence[PermissionRequest]], AccessView]
+    """Loads what reasons need, names included."""
+    load_origins: Callable[[Iterable[Record]], Origins]
+    """Which rows of which sources say these records."""
+    plan_problem: Callable[[str], str | None]
+    """Why a stored plan cannot be applied; None: it may be."""
+    policy: DecisionPolicy
+    provider_path: str
+    concerns: Callable[[Connection, datetime], Sequence[ConcernLike]]
+    due_after: Callable[[datetime], datetime | None]
+    settings_rows: Callable[[], Sequence[tuple[str, str]]]
+    """Key and value of every setting, secrets masked."""
+    keep_runs: int
+    """Days for which runs are kept."""
+    places: int
+    """How many pages may be made at once in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How somebody wants pages to look; in a cookie, so that nothing flashes."""
+
+    theme: str = "system"
+    times: str = "own"
+    keys: str = "on"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One line of the menu."""
+
+    name: str
+    says: str
+    href: str
+    key: str = ""
+    count: int = 0
+    tone: str = ""
+    count_says: str = ""
+
+
+class Console:
+    """The parts, and how a page is shown."""
+
+    def __init__(self, parts: ConsoleParts) -> None:
+        self.parts = parts
+        self.assets = Assets()
+        self.gate = Gate(
+            parts.settings,
+            Credentials(parts.settings.tokens, parts.admin_tokens),
+            engine=parts.engine,
+            clock=parts.clock,
+            random=parts.random,
+            places=parts.places,
+        )
+        self._environment = make_environment(
+            Path(__file__).parent / "templates",
+            {
+                "asset": lambda file: f"{PREFIX}/assets/{self.assets.name(file)}",
+                "page": address,
+                "home": f"{PREFIX}/",
+                "brand_name": parts.settings.name,
+            },
+        )
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction for a page."""
+        with page_reading(self.parts.engine) as connection:
+            yield connection
+
+    def show(self, template: str, *, current: str, status: int = 200, **context: object) -> Response:
+        """A page in its frame; ``current``: its name in the menu."""
+        principal = self.gate.principal()
+        frame: dict[str, object] = {}
+        if principal is not None:
+            frame = self._frame(current)
+        return self.bare(template, status=status, **frame, **context)
+
+    def bare(self, template: str, *, status: int = 200, **context: object) -> Response:
+        """A page, or part of one, without its frame."""
+        return self._page(template, status, self.gate.principal(), context)
+
+    def alone(self, template: str, *, status: int, **context: object) -> Response:
+        """A page for nobody in particular, which asks no database."""
+        return self._page(template, status, None, context)
+
+    def _page(self, template: str, status: int, principal: Principal | None, context: Mapping[str, object]) -> Response:
+        text = self._environment.get_template(template).render(
+            {
+                "look": look_of_request(),
+                "principal": principal,
+                "token": "" if principal is None else principal.form_token,
+                "here": request.full_path.rstrip("?"),
+                "now": self.parts.clock(),
+                "may": _may(principal),
+                **context,
+            }
+        )
+        response = make_response(text, status)
+        response.headers["Content-Type"] = "text/html; charset=utf-8"
+        response.headers["Vary"] = "Cookie"
+        return response
+
+    def _frame(self, current: str) -> dict[str, object]:
+        with self.reading() as connection:
+            now = self.parts.clock()
+            held = sum(run.deletes for run in held_runs(connection, epoch_ms(now)))
+            ledger_id = ledger_in_use(connection)
+            failing = [] if ledger_id is None else failing_now(connection, ledger_id)
+            read_at = oldest_good_read([state for state in source_states(connection) if state.is_configured])
+            revision = current_revision(connection)
+        parked = sum(one.items for one in failing if one.parked)
+        return {
+            "current": current,
+            "menu": _menu(held, parked),
+            "standing": None if read_at is None else (from_epoch_ms(read_at), revision),
+        }
+
+
+def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
+    return (
+        ("", (Link("overview", "Overview", address("overview"), "o"),)),
+        (
+            "Synchronization",
+            (
+                Link("runs", "Runs", address("runs"), "r"),
+                Link("held", "Held deletes", address("held"), "h", held, "warn", "held"),
+                Link("parked", "Parked items", address("parked"), "p", parked, "bad", "parked"),
+            ),
+        ),
+        (
+            "Access",
+            (
+                Link("explain", "Explain", address("explain"), "e"),
+                Link("sources", "Sources", address("sources"), "s"),
+            ),
+        ),
+        (
+            "System",
+            (
+                Link("settings", "Settings", address("settings")),
+                Link("sessions", "Sessions", address("sessions")),
+                Link("audit", "Audit log", address("audit"), "a"),
+            ),
+        ),
+    )
+
+
+def _may(principal: Principal | None) -> Callable[[str], bool]:
+    return lambda role: principal is not None and principal.may(Role(role))
+
+
+_PATHS = {"overview": "/", "sign_in": "/sign-in", "sign_out": "/sign-out", "audit_lines": "/audit.jsonl"}
+
+
+def address(name: str, **query: object) -> str:
+    """Where a page is. Ids travel in the query: a path takes neither slashes nor dots."""
+    given = {key: value for key, value in query.items() if value not in {None, ""}}
+    path = PREFIX + _PATHS.get(name, f"/{name.replace('_', '-')}")
+    return f"{path}?{urlencode(given, quote_via=quote, errors='surrogatepass')}" if given else path
+
+
+def route_of(name: str) -> str:
+    """The route of a page, below the blueprint's prefix."""
+    return _PATHS.get(name, f"/{name.replace('_', '-')}")
+
+
+def look_of_request() -> Look:
+    """How the reader wants pages to look."""
+    given = request.cookies.get(_LOOK_COOKIE, "").split(".")
+    if len(given) != len(_LOOKS):
+        return Look()
+    fits = zip(given, _LOOKS.values(), strict=True)
+    return Look(*given) if all(value in known for value, known in fits) else Look()
+
+
+def set_look(response: Response, name: str, value: str, *, secure: bool) -> None:
+    """Remembers one choice; another one than those there are changes nothing."""
+    look = look_of_request()
+    chosen = {key: getattr(look, key) for key in _LOOKS}
+    if value in _LOOKS.get(name, ()):
+        chosen[name] = value
+    response.set_cookie(
+        _LOOK_COOKIE, ".".join(chosen.values()), max_age=_LOOK_SECONDS, secure=secure, httponly=True, samesite="Lax"
+    )
+
+
+def query(*known: str) -> dict[str, str]:
+    """The parameters of the address, empty where they are not given. Raises ``BadRequest`` for any other, and for one
+    that comes twice."""
+    for name in request.args:
+        if name not in known:
+            shown = ", ".join(known) or "none"
+            raise BadRequest(f"{named(name, limit=80)} is not a parameter of this page; it knows {shown}")
+        if len(request.args.getlist(name)) > 1:
+            raise BadRequest(f"{name} is given more than once")
+    return {name: request.args.get(name, "") for name in known}
+
+
+def one_of(value: str, known: Sequence[str], what: str) -> str:
+    """The value. Raises ``BadRequest`` unless it is empty or known."""
+    if value and value not in known:
+        raise BadRequest(f"{what} {named(value, limit=80)} is not known; use one of {', '.join(known)}")
+    return value
+
+
+def go_to(where: str) -> Response:
+    """On to another page, by GET."""
+    response = make_response(redirect(where, 303))
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def safe_back(where: str) -> str:
+    """The page to go back to, on this console only; another address becomes the overview."""
+    fits = where.startswith((f"{PREFIX}/", f"{PREFIX}?")) and "\\" not in where and where.isprintable()
+    return where if fits and not where.startswith(address("sign_in")) else address("overview")

@@ -1,0 +1,45 @@
+"""The rendering of templates: everything is escaped, and a name that is missing is an error."""
+
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
+
+from app.clock import from_epoch_ms
+from app.console.frame import words
+from app.console.frame.charts import bars, line
+
+_HERE = Path(str(files(__package__)))
+
+
+def make_environment(templates: Path, names: Mapping[str, object]) -> Environment:
+    """An environment for the templates in this folder, on top of the frame's own; ``names`` are known to all."""
+    environment = Environment(
+        loader=ChoiceLoader([FileSystemLoader(templates), FileSystemLoader(_HERE / "templates")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(
+        number=words.number,
+        duration=words.duration,
+        ago=words.time_tag,
+        when=words.time_tag,
+        id=words.id_tag,
+        name=words.name_tag,
+        state=words.state,
+        pill=words.pill,
+        visible=words.visible,
+        moment=from_epoch_ms,
+    )
+    environment.globals.update(counted=words.counted, percent=words.percent, line=line, bars=bars, pairs=_pairs)
+    environment.globals.update(names)
+    return environment
+
+
+def _pairs(values: Iterable[str]) -> list[tuple[str, str]]:
+    """The options of a choice whose values speak for themselves."""
+    return [(value, value) for value in values]

@@ -1,0 +1,96 @@
+// Live regions, times in the reader's own zone, keys, copying. Every page works without it.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const zone = root.dataset.times === "utc" ? "UTC" : undefined;
+
+  // Times
+  const shown = new Intl.DateTimeFormat("en-GB", {
+    day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZone: zone, hour12: false,
+  });
+  const passed = (moment) => {
+    const seconds = (Date.now() - moment) / 1000;
+    for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]]) {
+      const count = Math.floor(Math.abs(seconds) / size);
+      if (count) return seconds > 0 ? `${count} ${unit} ago` : `in ${count} ${unit}`;
+    }
+    return "now";
+  };
+  const tell = (within) => {
+    for (const time of within.querySelectorAll("time")) {
+      const moment = Date.parse(time.dateTime);
+      if (Number.isNaN(moment)) continue;
+      if ("ago" in time.dataset) time.textContent = passed(moment);
+      else if (!zone) time.textContent = shown.format(moment).replace(",", "");
+    }
+  };
+  tell(document);
+
+  // Live regions: the part is asked for again, each second at first, less often while it fails, and not in a hidden tab.
+  const follow = (region) => {
+    let wait = 1000;
+    let paused = false;
+    const button = region.querySelector("[data-pause]");
+    const next = () => window.setTimeout(ask, wait);
+    const ask = async () => {
+      if (paused || document.hidden) return next();
+      try {
+        const answer = await fetch(region.dataset.live, { headers: { "x-fragment": "1" }, redirect: "error" });
+        if (!answer.ok) throw new Error(String(answer.status));
+        const part = document.createElement("div");
+        part.innerHTML = await answer.text();
+        const focused = region.contains(document.activeElement);
+        for (const fresh of part.querySelectorAll("[data-part]")) {
+          const old = region.querySelector(`[data-part="${CSS.escape(fresh.dataset.part)}"]`);
+          // What has the focus is never replaced.
+          if (old && !(focused && old.contains(document.activeElement))) { tell(fresh); old.replaceWith(fresh); }
+        }
+        wait = 1000;
+        if (part.querySelector("[data-ended]")) { window.location.reload(); return undefined; }
+      } catch {
+        wait = Math.min(wait * 2, 30000);
+      }
+      return next();
+    };
+    if (button) {
+      button.hidden = false;
+      button.addEventListener("click", () => {
+        paused = !paused;
+        button.setAttribute("aria-pressed", String(paused));
+        button.textContent = paused ? "Go on" : "Pause";
+      });
+    }
+    next();
+  };
+  document.querySelectorAll("[data-live]").forEach(follow);
+
+  // Copying
+  for (const button of document.querySelectorAll("[data-copies]")) {
+    if (!navigator.clipboard) continue;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copies).textContent);
+      button.textContent = "Copied";
+    });
+  }
+
+  // Keys
+  const places = {};
+  for (const link of document.querySelectorAll("[data-key]")) places[link.dataset.key] = link.href;
+  let first = "";
+  document.addEventListener("keydown", (event) => {
+    if (root.dataset.keys === "off" || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, select, textarea, [contenteditable]")) return;
+    const go = first === "g" ? places[event.key] : undefined;
+    first = event.key === "g" ? "g" : "";
+    if (go) { event.preventDefault(); window.location.assign(go); }
+    if (event.key === "?" && places["?"]) { event.preventDefault(); window.location.assign(places["?"]); }
+    const search = document.querySelector("[data-search]");
+    if (event.key === "/" && search) { event.preventDefault(); search.focus(); }
+  });
+  document.addEventListener("click", (event) => {
+    const menu = document.querySelector("details.user[open]");
+    if (menu && !menu.contains(event.target)) menu.open = false;
+  });
+  document.querySelector("[aria-invalid='true']")?.focus();
+})();

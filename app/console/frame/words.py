@@ -1,0 +1,142 @@
+"""The words of pages: times, durations, numbers and ids as people read them.
+
+Ids are shown exactly: what could act in them, or cannot be seen, is made visible, and nothing is capitalized.
+"""
+
+import unicodedata
+from datetime import UTC, datetime
+
+from markupsafe import Markup, escape
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_SHORT = 64
+
+
+def number(value: float) -> str:
+    """``1,234``."""
+    return f"{value:,}"
+
+
+def counted(value: int, one: str, many: str | None = None) -> str:
+    """``1 delete``, ``141 deletes``."""
+    return f"{value:,} {one if value == 1 else many or one + 's'}"
+
+
+def percent(part: int, whole: int) -> str:
+    """``64 %``; of nothing ``–``."""
+    return "–" if not whole else f"{100 * part / whole:.0f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """``0.3 s``, ``3 min 1 s``, ``2 h 5 min``."""
+    if seconds is None:
+        return "–"
+    if seconds < _MINUTE:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE} s" if whole % _MINUTE else f"{whole // _MINUTE} min"
+    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    """``3 min ago``, ``in 11 min``."""
+    seconds = (now - moment).total_seconds()
+    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (1, "s")):
+        passed = int(abs(seconds) // size)
+        if passed:
+            return f"{passed} {unit} ago" if seconds > 0 else f"in {passed} {unit}"
+    return "now"
+
+
+def clock_time(moment: datetime, *, seconds: bool = True) -> str:
+    """``21 Nov 16:13:22``, in UTC."""
+    return f"{moment.astimezone(UTC):%-d %b %H:%M:%S}" if seconds else f"{moment.astimezone(UTC):%-d %b %H:%M}"
+
+
+def utc_title(moment: datetime) -> str:
+    """``2026-11-21 16:13:22 UTC``."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def time_tag(moment: datetime | None, now: datetime | None = None) -> Markup:
+    """A ``time`` element: when it was, or with ``now`` how long ago, with the moment in its title. The script shows
+    times in the reader's own zone."""
+    if moment is None:
+        return Markup("–")
+    shown = clock_time(moment) if now is None else ago(moment, now)
+    kind = "time" if now is None else "ago"
+    return Markup('<time datetime="{}" title="{}" data-{}>{}</time>').format(
+        moment.astimezone(UTC).isoformat(timespec="milliseconds"), utc_title(moment), kind, shown
+    )
+
+
+def visible(text: str) -> str:
+    """The text with what cannot be seen, or turns its surroundings round, as ``‹U+202E›``; never changed otherwise."""
+    return "".join(
+        f"‹U+{ord(character):04X}›"
+        if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"} and character != "\u200d"
+        else character
+        for character in text
+    )
+
+
+def id_tag(text: str, limit: int = _SHORT) -> Markup:
+    """An id in mono: cut where it is long, with the whole in the title."""
+    shown = visible(text)
+    if len(shown) <= limit:
+        return Markup('<code class="id">{}</code>').format(shown)
+    return Markup('<code class="id" title="{}">{}…</code>').format(shown, shown[: limit - 1])
+
+
+def name_tag(text: str | None, limit: int = _SHORT) -> Markup:
+    """A name: cut where it is long, with the whole in the title."""
+    shown = visible(text or "")
+    if len(shown) <= limit:
+        return escape(shown)
+    return Markup('<span title="{}">{}…</span>').format(shown, shown[: limit - 1])
+
+
+TONES = {
+    "done": "ok",
+    "complete": "ok",
+    "allowed": "ok",
+    "ok": "ok",
+    "approved": "ok",
+    "held": "warn",
+    "partial": "warn",
+    "waiting": "warn",
+    "warning": "warn",
+    "failed": "bad",
+    "parked": "bad",
+    "denied": "bad",
+    "problem": "bad",
+    "reading": "run",
+    "verifying": "run",
+    "planning": "run",
+    "applying": "run",
+}
+"""The tone of a word of state; of any other ``idle``."""
+
+_SHAPES = {
+    "ok": '<circle cx="5" cy="5" r="4.5"/>',
+    "warn": '<path d="M5 .8 9.6 9.2H.4z"/>',
+    "bad": '<rect x="1" y="1" width="8" height="8"/>',
+    "run": '<circle class="ring" cx="5" cy="5" r="4"/><path d="M5 1a4 4 0 0 0 0 8z"/>',
+    "idle": '<circle class="ring" cx="5" cy="5" r="4"/>',
+}
+
+
+def state(word: str, text: str | None = None) -> Markup:
+    """A state: its shape, then its word, in its tone. ``text`` is shown instead of the word, as ``34 held``."""
+    tone = TONES.get(word, "idle")
+    shape = Markup(_SHAPES[tone])  # noqa: S704 - of a constant
+    return Markup(
+        '<span class="state {}"><svg viewBox="0 0 10 10" width="10" height="10" aria-hidden="true" focusable="false">'
+        "{}</svg>{}</span>"
+    ).format(tone, shape, visible(word if text is None else text))
+
+
+def pill(word: str) -> Markup:
+    """A state beside a heading."""
+    return Markup('<span class="pill {}">{}</span>').format(TONES.get(word, "idle"), state(word))

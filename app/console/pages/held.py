@@ -1,0 +1,126 @@
+"""Held deletes: what waits for somebody's word, and the two pages on which that is given."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from flask import Blueprint, Response, request
+
+from app.clock import epoch_ms, from_epoch_ms
+from app.console.console import Console, address, go_to, query, route_of
+from app.console.pages.running import MAX_REASON
+from app.console.pages.runs import find_run
+from app.console.settings import Role
+from app.runs.lifecycle import Run, RunConflictError, RunStatus
+from app.runs.status import held_runs
+
+NUMBER_TYPED_ABOVE = 100
+"""More deletes than that are approved only by whoever types their number."""
+
+
+def install(blueprint: Blueprint, console: Console) -> None:
+    """``/held``, ``/approve`` and ``/discard``."""
+
+    @blueprint.get(route_of("held"))
+    @console.gate.page(Role.VIEWER)
+    def held() -> Response:
+        query()
+        now = console.parts.clock()
+        with console.reading() as connection:
+            found = held_runs(connection, epoch_ms(now))
+        rows = [
+            {
+                "run_id": run.run_id,
+                "at": from_epoch_ms(run.finished_at),
+                "until": None if run.held_until is None else from_epoch_ms(run.held_until),
+                "deletes": run.deletes,
+                "holds": run.holds,
+            }
+            for run in found
+        ]
+        return console.show("held.html", current="held", held=rows)
+
+    for word in ("approve", "discard"):
+        _install_word(blueprint, console, word)
+
+
+def _install_word(blueprint: Blueprint, console: Console, word: str) -> None:
+    def ask() -> Response:
+        console.gate.required(Role.APPROVER)
+        run = find_run(console, query("run")["run"])
+        if run.status is not RunStatus.HELD:
+            return _somebody_else(console, run)
+        return _page(console, run, word, {}, {})
+
+    def give() -> Response:
+        principal = console.gate.required(Role.APPROVER)
+        run = find_run(console, request.form.get("run", ""))
+        if run.status is not RunStatus.HELD:
+            return _somebody_else(console, run)
+        form = {name: request.form.get(name, "").strip() for name in ("reason", "number")}
+        wrong = _wrong(form, run.total("held"), word)
+        if wrong:
+            return _page(console, run, word, form, wrong, status=400)
+        done = "approved" if word == "approve" else "discarded"
+        move = console.parts.runs.approve if word == "approve" else console.parts.runs.discard
+        try:
+            move(
+                run.run_id,
+                by=principal.asked_by,
+                reason=form["reason"],
+                witness=console.gate.witness(principal.actor, done, form["reason"]),
+            )
+        except RunConflictError:
+            return _somebody_else(console, console.parts.runs.get(run.run_id))
+        return go_to(address("run", id=run.run_id))
+
+    blueprint.add_url_rule(route_of(word), f"ask_{word}", ask, methods=["GET"])
+    blueprint.add_url_rule(route_of(word), f"give_{word}", give, methods=["POST"])
+
+
+def _wrong(form: Mapping[str, str], deletes: int, word: str) -> dict[str, str]:
+    wrong = {}
+    if not form["reason"]:
+        wrong["reason"] = "Write why: it stands in the audit log."
+    elif len(form["reason"]) > MAX_REASON:
+        wrong["reason"] = f"Write at most {MAX_REASON:,} characters."
+    if word == "approve" and deletes > NUMBER_TYPED_ABOVE and form["number"].replace(",", "") != str(deletes):
+        wrong["number"] = f"Type {deletes} to confirm."
+    return wrong
+
+
+def _page(
+    console: Console, run: Run, word: str, form: Mapping[str, str], wrong: Mapping[str, str], *, status: int = 200
+) -> Response:
+    now = console.parts.clock()
+    with console.reading() as connection:
+        newer = [one.run_id for one in held_runs(connection, epoch_ms(now)) if one.run_id > run.run_id]
+    if _is_over(run, now):
+        return _somebody_else(console, run)
+    return console.show(
+        "word.html",
+        current="held",
+        run=run,
+        word=word,
+        deletes=run.total("held"),
+        rows=[row for row in run.report.get("held", []) if isinstance(row, dict)],
+        form={"reason": "", "number": "", **form},
+        wrong=wrong,
+        number_typed=word == "approve" and run.total("held") > NUMBER_TYPED_ABOVE,
+        newer=newer,
+        status=status,
+    )
+
+
+def _is_over(run: Run, now: datetime) -> bool:
+    return run.held_until is not None and run.held_until < now
+
+
+def _somebody_else(console: Console, run: Run) -> Response:
+    """What has become of a run that somebody wanted to decide about."""
+    if run.status is RunStatus.HELD:
+        says = "The time in which these deletes could be approved is over. A new run holds them again if they are due."
+    elif run.decided:
+        says = f"Somebody was faster: {run.decided}."
+    else:
+        says = f"This run holds nothing: it is {run.status}."
+    return console.show("moved_on.html", current="held", status=409, says=says, run_id=run.run_id)

@@ -1,0 +1,135 @@
+"""What makes runs and moves them: sync now, preview, apply a previewed plan, cancel, retry."""
+
+from flask import Blueprint, Response, request
+from werkzeug.exceptions import Forbidden
+
+from app.console.console import Console, address, go_to, query, route_of
+from app.console.pages.runs import KINDS, find_run
+from app.console.principal import Principal
+from app.console.settings import Role
+from app.runs.lifecycle import QueueFullError, RunConflictError, RunRequest, RunStatus
+
+MAX_REASON = 1000
+_MAX_IDS = 1000
+_LONGEST_ID = 512
+
+
+def install(blueprint: Blueprint, console: Console) -> None:
+    """``/sync``, ``/apply`` and ``/cancel``."""
+
+    @blueprint.get(route_of("sync"))
+    @console.gate.page(Role.APPROVER)
+    def sync() -> Response:
+        given = query("preview")
+        return _form(console, {"preview": given["preview"]}, {})
+
+    @blueprint.post(route_of("sync"))
+    def start() -> Response:
+        return _start(console)
+
+    @blueprint.post(route_of("apply"))
+    def apply() -> Response:
+        principal = console.gate.required(Role.APPROVER)
+        run = find_run(console, request.form.get("run", ""))
+        if not run.dry_run or run.status is not RunStatus.DONE or run.plan_id is None:
+            return _moved_on(console, "This run has no plan that could be applied.", run.run_id)
+        if (problem := console.parts.plan_problem(run.plan_id)) is not None:
+            return _moved_on(console, problem, run.run_id)
+        if run.allow_deletes and not principal.may(Role.ADMIN):
+            console.gate.refused(principal.actor, f"apply {run.run_id}", "its deletes need the role admin")
+            raise Forbidden("this plan was made without the limits of deletes: to apply it needs the role admin")
+        wanted = RunRequest(
+            trigger="console",
+            organization_ids=run.organization_ids,
+            user_ids=run.user_ids,
+            allow_deletes=run.allow_deletes,
+            plan_id=run.plan_id,
+            asked_by=principal.asked_by,
+            asked_reason=f"the plan of {run.run_id}",
+        )
+        return enqueue(console, principal, wanted, "plan applied")
+
+    @blueprint.post(route_of("cancel"))
+    def cancel() -> Response:
+        principal = console.gate.required(Role.APPROVER)
+        run = find_run(console, request.form.get("run", ""))
+        if run.status is RunStatus.HELD:
+            return go_to(address("discard", run=run.run_id))
+        try:
+            console.parts.runs.cancel(
+                run.run_id, by=principal.asked_by, witness=console.gate.witness(principal.actor, "cancelled")
+            )
+        except RunConflictError as error:
+            return _moved_on(console, str(error), run.run_id)
+        return go_to(address("run", id=run.run_id))
+
+
+_FIELDS = ("organizations", "users", "verify", "deletes", "preview", "reason")
+
+
+def _start(console: Console) -> Response:
+    principal = console.gate.required(Role.APPROVER)
+    form = {name: request.form.get(name, "") for name in _FIELDS}
+    wrong: dict[str, str] = {}
+    organizations = _ids(form["organizations"], "organizations", wrong)
+    users = _ids(form["users"], "users", wrong)
+    if form["deletes"] and not principal.may(Role.ADMIN):
+        console.gate.refused(principal.actor, "sync", "deletes beyond the limits need the role admin")
+        raise Forbidden("to lift the limits of deletes needs the role admin")
+    if len(form["reason"]) > MAX_REASON:
+        wrong["reason"] = f"Write at most {MAX_REASON:,} characters."
+    if form["deletes"] and not form["preview"] and not form["reason"].strip():
+        wrong["reason"] = "Write why the limits are lifted: it stands in the audit log."
+    if wrong:
+        return _form(console, form, wrong, status=400)
+    wanted = RunRequest(
+        trigger="console",
+        organization_ids=organizations,
+        user_ids=users,
+        dry_run=bool(form["preview"]),
+        verify=bool(form["verify"]),
+        allow_deletes=bool(form["deletes"]),
+        asked_by=principal.asked_by,
+        asked_reason=form["reason"].strip() or None,
+    )
+    return enqueue(console, principal, wanted, "preview asked for" if form["preview"] else "sync asked for")
+
+
+def _form(console: Console, form: dict[str, str], wrong: dict[str, str], *, status: int = 200) -> Response:
+    values = {name: form.get(name, "") for name in _FIELDS}
+    return console.show("sync.html", current="runs", form=values, wrong=wrong, status=status)
+
+
+def _ids(text: str, field: str, wrong: dict[str, str]) -> tuple[str, ...]:
+    """One id a line."""
+    ids = tuple(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
+    if len(ids) > _MAX_IDS:
+        wrong[field] = f"Write at most {_MAX_IDS:,}, or none for everything."
+    elif any("\0" in one or len(one.encode("utf-8", "replace")) > _LONGEST_ID for one in ids):
+        wrong[field] = f"Write one id a line, each of at most {_LONGEST_ID} bytes."
+    return ids
+
+
+def enqueue(console: Console, principal: Principal, wanted: RunRequest, action: str) -> Response:
+    """Puts a run into the queue, with a line in the audit log, and shows it."""
+    witness = console.gate.witness(principal.actor, action, wanted.asked_reason)
+    try:
+        run, _ = console.parts.runs.enqueue(wanted, witness=witness)
+    except (RunConflictError, QueueFullError) as error:
+        return _moved_on(console, str(error), "")
+    return go_to(address("run", id=run.run_id))
+
+
+def retry_request(principal: Principal, kinds: tuple[str, ...]) -> RunRequest:
+    """A run that tries again what is parked or waits, of these kinds or of all."""
+    return RunRequest(
+        trigger="console",
+        retry=True,
+        kinds=tuple(kind for kind in KINDS if kind in kinds),
+        asked_by=principal.asked_by,
+        asked_reason="retry",
+    )
+
+
+def _moved_on(console: Console, says: str, run_id: str) -> Response:
+    return console.show("moved_on.html", current="runs", status=409, says=says, run_id=run_id)

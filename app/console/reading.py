@@ -1,0 +1,48 @@
+"""Reads for pages: transactions in which no statement takes longer than a reader would wait."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from app.database.engine import is_sqlite, reading
+
+LONGEST = 2.0
+"""Seconds."""
+
+_STEPS = 20_000
+"""Virtual machine instructions of SQLite between two looks at the clock; some milliseconds."""
+
+
+class TooSlowError(Exception):
+    """A statement was ended because it took too long."""
+
+
+@contextmanager
+def page_reading(engine: Engine, longest: float = LONGEST) -> Iterator[Connection]:
+    """Like ``reading``; raises ``TooSlowError`` where the statements together (SQLite), or one of them (PostgreSQL),
+    take longer than that many seconds."""
+    with reading(engine) as connection:
+        if not is_sqlite(engine):
+            connection.execute(text(f"SET LOCAL statement_timeout = {round(longest * 1000)}"))
+            try:
+                yield connection
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", "") == "57014":
+                    raise TooSlowError from error
+                raise
+            return
+        driver = connection.connection.driver_connection
+        assert driver is not None  # noqa: S101 - it is connected
+        ends = monotonic() + longest
+        driver.set_progress_handler(lambda: monotonic() > ends, _STEPS)
+        try:
+            yield connection
+        except DBAPIError as error:
+            if "interrupted" in str(error.orig):
+                raise TooSlowError from error
+            raise
+        finally:
+            driver.set_progress_handler(None, 0)

@@ -1,0 +1,55 @@
+"""Who is signed in at the console, and what anybody did by whichever way. Times are epoch milliseconds, UTC."""
+
+from sqlalchemy import BigInteger, Index
+from sqlmodel import Field
+
+from app.store.base import StoreTable
+
+
+class ConsoleSessionRow(StoreTable, table=True):
+    """Somebody who is signed in at the console."""
+
+    __tablename__ = "console_session"
+
+    session_digest: str = Field(primary_key=True)
+    """SHA-256 of the id that the browser shows: whoever reads this table cannot show it."""
+    name: str
+    role: str
+    """viewer, approver or admin; that of the credential now is what counts."""
+    credential: str
+    """SHA-256 of the token that was shown: a session ends with it."""
+    address: str
+    browser: str
+    """What it calls itself."""
+    created_at: int = Field(sa_type=BigInteger)
+    seen_at: int = Field(sa_type=BigInteger)
+    """Its last request, to within a minute."""
+
+
+class AuditRow(StoreTable, table=True):
+    """One thing that somebody did, or was refused. Nothing updates a row; rows that are too old are deleted."""
+
+    __tablename__ = "audit"
+    __table_args__ = (
+        Index(None, "actor", "audit_id"),
+        Index(None, "action", "audit_id"),
+        Index(None, "at"),
+    )
+
+    audit_id: int | None = Field(default=None, primary_key=True)
+    at: int = Field(sa_type=BigInteger)
+    actor: str
+    """Their name, as far as it is known: that of a token, of an account, of the user of the command line."""
+    role: str
+    """viewer, approver or admin; empty where somebody was refused."""
+    way: str
+    """console, api or command."""
+    address: str
+    """Where they called from; empty: on the machine itself."""
+    action: str
+    subject: str
+    """What it was done to: a run's id, a session's owner, …"""
+    reason: str
+    outcome: str
+    """``done``, or why not."""
+    request_id: str

@@ -1,0 +1,252 @@
+"""Every page, for every role, empty and full, and with text that would like to act."""
+
+import re
+
+import pytest
+from sqlalchemy import insert
+
+from app.audit import Actor, Audit
+from app.console.console import address
+from app.console.settings import Role
+from app.database.engine import writing
+from app.ledger.ledger import open_ledger
+from app.runs.lifecycle import RunRequest, RunStatus
+from app.store.sync_tables import ItemFailureRow, PlanItemRow, PlanRow
+from tests.console.conftest import Office
+
+HOSTILE = "<script>alert(1)</script>\"'\u202e\u0001&amp;"
+PAGES = {
+    "overview": "Overview",
+    "runs": "Runs",
+    "held": "Held deletes",
+    "parked": "Parked items",
+    "explain": "Explain",
+    "sources": "Sources",
+    "settings": "Settings",
+    "sessions": "Sessions",
+    "audit": "Audit log",
+    "keys": "Keys",
+}
+FOR_APPROVERS = {"sync": "Sync"}
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_everybody_sees_every_page_that_changes_nothing(office: Office, role: Role) -> None:
+    browser = office.browser(role)
+    for name, heading in PAGES.items():
+        html = browser.get(address(name))
+        assert browser.status == 200, name
+        assert re.search(rf"<h1>{heading}</h1>", html), name
+        assert html.count("<h1") == 1, name
+
+
+@pytest.mark.parametrize(("role", "status"), [(Role.VIEWER, 403), (Role.APPROVER, 200), (Role.ADMIN, 200)])
+def test_pages_that_begin_something_are_for_approvers(office: Office, role: Role, status: int) -> None:
+    browser = office.browser(role)
+    for name in FOR_APPROVERS:
+        browser.get(address(name))
+        assert browser.status == status
+
+
+def test_no_page_is_without_its_protection(office: Office) -> None:
+    browser = office.browser(Role.ADMIN)
+    for path in [*map(address, PAGES), "/console/nowhere", "/console/sign-in"]:
+        browser.get(path)
+        assert browser.answer is not None
+        headers = browser.answer.headers
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert headers["Cache-Control"] == "no-store"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "same-origin"
+        html = browser.answer.get_data(as_text=True)
+        assert not re.search(r"<(script|style)>|\son\w+=|\sstyle=|javascript:", html), path
+
+
+def test_assets_are_kept_and_others_are_not_found(office: Office) -> None:
+    browser = office.browser()
+    html = browser.get("/console/sign-in")
+    for path in re.findall(r'(?:href|src)="(/console/assets/[^"]+)"', html):
+        browser.get(path)
+        assert browser.status == 200
+        assert browser.answer is not None
+        assert "immutable" in browser.answer.headers["Cache-Control"]
+    browser.get("/console/assets/console-000000000000.css")
+    assert browser.status == 404
+
+
+def test_a_run_is_shown_with_its_items_and_each_of_them(office: Office) -> None:
+    run = planned_run(office, item_id="handbook")
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("run", id=run))
+    assert "user handbook is gone" in html
+    assert "1 delete" not in html  # a viewer may not approve
+    html = browser.get(address("item", run=run, ordinal=1))
+    assert "delete document" in html
+    assert "this one" in html
+
+
+def test_hostile_names_are_text(office: Office) -> None:
+    run = planned_run(office, item_id=HOSTILE, message=HOSTILE)
+    with writing(office.engine) as connection:
+        actor = Actor(name=HOSTILE, way="api", address=HOSTILE)
+        Audit(office.time).note(connection, actor, "approved", subject=HOSTILE, reason=HOSTILE)
+    browser = office.browser(Role.ADMIN)
+    for path in (
+        address("run", id=run),
+        address("item", run=run, ordinal=1),
+        address("audit"),
+        address("parked"),
+        address("explain", user=HOSTILE, resource=HOSTILE, organization=HOSTILE),
+        address("runs"),
+        address("sync"),
+    ):
+        html = browser.get(path)
+        assert browser.status in {200, 400}, path
+        assert "<script>alert" not in html, path
+        # A field holds what was typed, which is for its writer to see.
+        assert "\u202e" not in re.sub(r'value="[^"]*"', "", html), path
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/console/run?id=nobody", 404),
+        ("/console/run?id=%00", 404),
+        ("/console/run?id=" + "x" * 600, 404),
+        ("/console/run", 404),
+        ("/console/item?run=x&ordinal=1", 404),
+        ("/console/runs?status=odd", 400),
+        ("/console/runs?before=%ff%fe", 200),
+        ("/console/runs?unknown=1", 400),
+        ("/console/runs?status=done&status=held", 400),
+        ("/console/parked?after=%5B1%5D", 400),
+        ("/console/parked?after=" + "[" * 3000, 400),
+        ("/console/parked?after=%5B%22a%22%2C%22b%5Cu0000%22%2C%22%22%2C%22%22%2Ctrue%5D", 400),
+        ("/console/parked?after=%5B%22a%22%2C%22%5Cud800%22%2C%22%22%2C%22%22%2Ctrue%5D", 400),
+        ("/console/audit?before=-1", 404),
+        ("/console/audit?before=999999999999999999", 200),
+        ("/console/audit?actor=%00", 200),
+        ("/console/approve?run=nobody", 404),
+        ("/console/explain?user=%00&resource=x&organization=acme", 400),
+        ("/console/explain?user=ada&resource=handbook&organization=acme&at=never", 400),
+        ("/console/explain?user=ada&resource=handbook&organization=acme&at=9999-99-99", 400),
+        ("/console/explain?user=ada&type=context&resource=handbook&organization=acme&context=%5B", 400),
+        ("/console/explain?user=ada&resource=handbook&organization=acme&type=planet", 400),
+        ("/console/explain?user=nobody&resource=nothing&organization=nowhere", 200),
+        ("/console/nowhere", 404),
+        ("/console/../metrics", 404),
+    ],
+)
+def test_what_does_not_fit_ends_in_a_page_with_a_way_on(office: Office, path: str, status: int) -> None:
+    browser = office.browser(Role.ADMIN)
+    html = browser.get(path)
+    assert browser.status == status
+    assert "Traceback" not in html
+    assert 'href="/console/' in html
+
+
+def test_more_than_a_page_is_a_page_and_a_way_on(office: Office) -> None:
+    for _ in range(53):
+        office.held_run()
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("runs"))
+    link = re.search(r'href="([^"]*before=[^"]*)">Next 50', html)
+    assert link is not None
+    assert html.count("/console/run?id=") == 50
+    assert browser.get(link[1].replace("&amp;", "&")).count("/console/run?id=") == 3
+
+
+def test_parked_items_are_told_page_by_page(office: Office) -> None:
+    ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
+    with writing(office.engine) as connection:
+        connection.execute(
+            insert(ItemFailureRow.__table__),
+            [
+                {
+                    "ledger_id": ledger.ledger_id,
+                    "kind": "document" if number % 2 else "folder",
+                    "organization_id": "acme",
+                    "container_id": "",
+                    "item_id": f"d{number:03}",
+                    "deleting": bool(number % 3),
+                    "fingerprint": "",
+                    "failures": 10,
+                    "retry_at": 0,
+                    "parked": True,
+                    "message": HOSTILE,
+                }
+                for number in range(60)
+            ],
+        )
+    browser = office.browser(Role.VIEWER)
+    seen: list[str] = []
+    path: str | None = address("parked")
+    while path is not None:
+        html = browser.get(path)
+        seen += re.findall(r'class="id">(d\d{3})<', html)
+        link = re.search(r'href="([^"]*after=[^"]*)">Next 50', html)
+        path = link[1].replace("&amp;", "&") if link else None
+    assert sorted(seen) == [f"d{number:03}" for number in range(60)]
+    assert "Retry all" not in browser.get(address("parked"))
+    assert "Retry every folder now" in office.browser(Role.APPROVER).get(address("parked", kind="folder"))
+
+
+def test_explain_answers_as_the_provider_does(office: Office) -> None:
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("explain", user="ada", resource="handbook", organization="acme"))
+    assert "Allowed as editor" in html
+    assert "memberships[0]" in html  # the line that says so
+    assert html.count('class="level') == 2
+    html = browser.get(address("explain", user="ada", resource="roadmap", organization="acme"))
+    assert "Denied" in html
+    assert "restricted decides" in html
+    ended = address("explain", user="cleo", resource="roadmap", organization="acme", at="2031-01-01")
+    assert "Denied" in browser.get(ended)
+    assert "grant ended" in browser.get(ended)
+
+
+def test_a_live_run_is_told_in_parts(office: Office) -> None:
+    run, _ = office.runs.enqueue(RunRequest(trigger="schedule"))
+    browser = office.browser(Role.VIEWER)
+    assert "data-live" in browser.get(address("run", id=run.run_id))
+    part = browser.get(address("run", id=run.run_id), **{"x-fragment": "1"})
+    assert "<html" not in part
+    assert 'data-part="stages"' in part
+    assert "data-ended" not in part
+    office.runs.cancel(run.run_id)
+    assert "data-ended" in browser.get(address("run", id=run.run_id), **{"x-fragment": "1"})
+
+
+def planned_run(office: Office, *, item_id: str, message: str = "") -> str:
+    """A held run with a plan of one item."""
+    run, _ = office.runs.enqueue(RunRequest(trigger="schedule"))
+    with writing(office.engine) as connection:
+        connection.execute(
+            insert(PlanRow.__table__).values(
+                plan_id="plan", ledger_id=1, revision=1, ledger_revision=1, plan_hash="", created_at=0
+            )
+        )
+        connection.execute(
+            insert(PlanItemRow.__table__).values(
+                plan_id="plan",
+                ordinal=1,
+                phase=10,
+                action="delete",
+                kind="document",
+                organization_id="acme",
+                container_id="",
+                item_id=item_id,
+                operation="delete_documents",
+                scope="[]",
+                reason="user handbook is gone",
+                status="held",
+                message=message,
+            )
+        )
+    office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=office.time())
+    counts = {"document": {"delete": {"planned": 1, "held": 1}}}
+    office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, plan_id="plan", revision=1)
+    office.runs.move(
+        run.run_id, RunStatus.PLANNING, RunStatus.HELD, finished_at=office.time(), counts=counts, report={"held": []}
+    )
+    return run.run_id
