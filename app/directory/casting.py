@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from app.access.kinds import KINDS, RecordKind, compiled
-from app.access.records import Carrier, Record, Sort
+from app.access.records import Carrier, Fill, Record, Sort, User
 from app.clock import utc_text
 from app.directory.fields import (
     Fields,
@@ -119,6 +119,9 @@ _SETTLED_WHEN_GIVEN = {
 }
 """Of the kinds with further fields, those that decide nothing and cannot have been misspelt where they are given."""
 
+NEVER_SENT = tuple(field.name for field in KINDS[User.kind].fields if field.sort is Sort.ALIASES)
+"""What a user's record says to Usher alone."""
+
 _DECIDING = ("accessType", "accessRole", "expiresAt", "disabled")
 """Fields that somebody may take to decide about access where they do not."""
 
@@ -141,6 +144,8 @@ def are_plain_names(kind: str, names: Sequence[str]) -> bool:
     unknown = [name for name in names if name not in _KNOWN[kind]]
     if "kind" in names or any(_misspelt(kind, name) or "\0" in name or _is_cut(name) for name in unknown):
         return False
+    if any(is_for_users_alone(kind, name) for name in unknown):
+        return False
     carries = KINDS[kind].carries
     return all(_remark(kind, name) is None if carries else name.startswith(_NOTE) for name in unknown)
 
@@ -158,6 +163,8 @@ def check_field_names(kind: str, names: Sequence[str]) -> None:
 def _refuse_misspelt(kind: str, unknown: list[str], fields: Fields) -> None:
     """Raises ``MalformedRecordError`` for a field that may have been meant to be one of the kind's own."""
     for name in unknown:
+        if isinstance(name, str) and is_for_users_alone(kind, name):
+            raise MalformedRecordError(f"{quoted(name)}: {ONLY_BY_USERS}")
         near = _misspelt(kind, name) if isinstance(name, str) else None
         if near is not None and not _stands_beside(kind, name, near, fields):
             raise MalformedRecordError(f"{quoted(name)}: is no field of {_a(kind)}; did you mean {near}?")
@@ -176,6 +183,15 @@ def _stands_beside(kind: str, name: str, near: str, fields: Fields) -> bool:
 @lru_cache(maxsize=4096)
 def _misspelt(kind: str, name: str) -> str | None:
     return None if name.startswith(_NOTE) else meant(name, KINDS[kind].field_names)
+
+
+def is_for_users_alone(kind: str, name: str) -> bool:
+    """Whether a fill would make a field that travels on of what a user's own record gives Usher alone."""
+    return kind == Fill.kind and meant(name, NEVER_SENT) is not None
+
+
+ONLY_BY_USERS = "is given by the user's own record alone, and nobody is sent it"
+"""What is wrong with such a field."""
 
 
 def _remarks(kind: str, unknown: list[str]) -> tuple[str, ...]:

@@ -365,6 +365,8 @@ def test_users_are_named_by_aliases_in_any_case() -> None:
         ("user", {**LEAST["user"], "aliases": list(map(str, range(101)))}, "aliases: are 101; 100 are the most"),
         ("fill", {"userId": "u", "disabled": "yes"}, "disabled: must be true or false, but is text"),
         ("fill", {"userId": "u", "Disabled": True}, "'Disabled': is no field of a fill; did you mean disabled?"),
+        ("fill", {"userId": "u", "aliases": ["a@b.example"]}, "'aliases': is given by the user's own record alone"),
+        ("fill", {"userId": "u", "Aliases": None}, "'Aliases': is given by the user's own record alone"),
     ],
 )
 def test_aliases_and_fills_are_read_as_strictly(kind: str, fields: dict[str, object], reason: str) -> None:

@@ -53,6 +53,8 @@ USER = "userId: it.id, name: it.name, email: it.mail"
         ("{from: g, fill: mail, user: {a: 1}}", "fill", "there is no name mail"),
         ("{from: g, fill: {userId: mail}}", "fill", "userId: there is no name mail"),
         ("{from: g, fill: {disabled: true}}", "", "fill: userId or userAlias is missing"),
+        ("{from: g, fill: it.a, user: {aliases: it.b}}", "", "fill.aliases: is given by the user's own record alone"),
+        ("{from: g, fill: it.a, aliases: [it.b], user: {n: it.b}}", "", "aliases are given where a user is made"),
         ("{from: g, fill: 3}", "fill", "an expression, which gives an alias"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 import app.model.refresh.refresh
-from app.access.records import User
+from app.access.records import Fill, User
 from app.database.engine import is_sqlite, open_engine, reading, writing
 from app.model.contents import current_revision, export_records, source_states
 from app.model.refresh.problems import ProblemList
@@ -152,3 +152,17 @@ def test_a_read_of_some_sources_leaves_the_others_as_they_are(engine: Engine) ->
         after = {state.name: state for state in source_states(connection)}
     assert {name for name in before if after[name] != before[name]} == {"second"}
     assert all(state.is_configured for state in after.values())
+
+
+def test_aliases_that_a_fill_has_are_nobody_s_fields(engine: Engine) -> None:
+    """None is taken any more, but it may be kept from before."""
+    with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
+        refreshing.begin(["people"])
+        refreshing.add(User(user_id="ann", name="Ann", email="", aliases=("a@b.example",)), "people:1")
+        refreshing.add(Fill(user_id="ann", further={"aliases": ["x@b.example"], "site": 4}), "people:2")
+        refreshing.end(records=2, verdict="complete", reason="")
+        refreshing.finish()
+    with reading(engine) as connection:
+        [ann] = export_records(connection)
+    assert isinstance(ann, User)
+    assert (ann.aliases, ann.further) == (("a@b.example",), {"site": 4})

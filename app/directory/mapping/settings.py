@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from app.access.kinds import KINDS
 from app.access.records import Fill, User
+from app.directory.casting import ONLY_BY_USERS, is_for_users_alone
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, LibraryMissingError, language
 from app.directory.spelling import meant
 
@@ -115,6 +116,8 @@ class RuleSettings(BaseModel):
         if "kind" in fields:
             raise ValueError(f"{kind.name}.kind: is no field; the rule makes records of the kind {kind.name} alone")
         for name in fields.keys() - set(kind.field_names):
+            if is_for_users_alone(kind.name, name):
+                raise ValueError(f"{kind.name}.{name}: {ONLY_BY_USERS}")
             near = None if name.startswith(_NOTE) else meant(name, kind.field_names)
             if near is not None and near not in fields:
                 raise ValueError(f"{kind.name}.{name}: is no field of this kind; did you mean {near}?")

@@ -12,7 +12,8 @@ import orjson
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from sqlalchemy import delete as delete_from
 
-from app.access.records import Fill, User
+from app.access.kinds import KINDS
+from app.access.records import Fill, Sort, User
 from app.database.statements import run, statement
 from app.model.refresh.aliases import holder
 from app.model.refresh.given import origin_of_users, show_filled
@@ -20,6 +21,8 @@ from app.model.refresh.scratch import FILLED_USER, SCRATCH_TABLES, TABLES_OF_KIN
 from app.store.record_tables import payload_and_digest
 
 _ROWS_AT_A_TIME = 1_000
+
+_ALIASES = next(field.name for field in KINDS[User.kind].fields if field.sort is Sort.ALIASES)
 
 _LEAVE_OUT = """
 INSERT INTO {left_out} (user_id, user_alias, source_id, cause)
@@ -223,7 +226,8 @@ def add_fill(fields: dict[str, object], payload: str) -> list[str]:
     added = []
     for name, value in orjson.loads(payload).items():
         there = fields.get(name)
-        if value is not None and (there is None or there == ""):
+        # Fills that were kept before these were refused may have aliases, which nobody is sent.
+        if value is not None and name != _ALIASES and (there is None or there == ""):
             fields[name] = value
             added.append(name)
     return added
