@@ -72,6 +72,9 @@ class Wanted:
     """The sets whose members are wanted (rules with ``each: members``)."""
     user_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """set → the attribute that is the ``userId`` of its users, where a rule says so plainly (``userId: it.uid``)."""
+    user_aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """set → the attribute by which records of its objects name a user, where rules say so plainly (``fill: it.mail``).
+    """
     member_sets: frozenset[str] = NO_NAMES
     """The sets in which members are looked for."""
 

@@ -115,6 +115,8 @@ class Part:
     user_ids: tuple[str, ...] = ()
     objects: tuple[ObjectId, ...] = ()
     """The objects that gave the records of those organizations and users when they were read last."""
+    aliases: tuple[str, ...] = ()
+    """What else those users are called, case-folded: a source may know them by that alone."""
 
 
 @dataclass(frozen=True, slots=True)

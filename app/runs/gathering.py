@@ -130,7 +130,8 @@ class Gathering:
             objects = self._refreshing.objects_of(position, organization_ids, user_ids)
             if objects is not None:
                 known = tuple(ObjectId(*one) for one in objects)
-                return _Stage.PART, ReadRequest(part=Part(organization_ids, user_ids, known))
+                aliases = tuple(self._refreshing.aliases_of(user_ids)) if user_ids else ()
+                return _Stage.PART, ReadRequest(part=Part(organization_ids, user_ids, known, aliases))
         now = epoch_ms(self._clock())
         if (
             source.name not in self._anew

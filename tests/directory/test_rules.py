@@ -144,3 +144,11 @@ def test_the_attribute_that_is_the_users_id_is_known_where_it_is_plain() -> None
     assert rules_of("[{from: users, user: {userId: lower(it.id), name: it.a, email: it.b}}]").wanted.user_ids == {}
     two = f"[{{from: users, user: {{{USER}}}}}, {{from: users, user: {{userId: it.other, name: it.a, email: it.b}}}}]"
     assert rules_of(two).wanted.user_ids == {}
+
+
+def test_by_what_users_are_named_is_told_where_rules_say_it_plainly() -> None:
+    named = "{from: rows, grant: {organizationId: it.o, documentId: it.d, userAlias: it.mail}}"
+    assert rules_of(f"[{named}, {{from: rows, fill: it.mail, user: {{n: it.n}}}}]").wanted.user_aliases == {
+        "rows": "mail"
+    }
+    assert rules_of(f"[{named}, {{from: rows, fill: lower(it.mail), user: {{n: it.n}}}}]").wanted.user_aliases == {}

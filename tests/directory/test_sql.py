@@ -383,6 +383,14 @@ def test_a_part_is_looked_up_and_what_is_not_there_is_gone(docs: Database) -> No
     assert the_end(steps).answered is Answered.PART
 
 
+def test_a_part_has_the_rows_that_name_its_users_by_an_alias(docs: Database) -> None:
+    docs.run("UPDATE doc SET title = 'D2@Acme.Example' WHERE id = 2")
+    source = docs.source({"grants": DOCUMENTS.replace('"documentName"', '"userAlias"')})
+    steps = read(source, ReadRequest(part=Part(user_ids=("two",), aliases=("d2@acme.example", "two"))))
+    assert the_end(steps) == End(Verdict.COMPLETE, answered=Answered.PART)
+    assert [record.user_alias for record in records(steps)] == ["d2@acme.example"]
+
+
 def test_keys_that_cannot_be_looked_up_lead_to_everything(docs: Database) -> None:
     """A row that is not found counts as gone: where it might be missed, all is read."""
     source = docs.source({"documents": DOCUMENTS})

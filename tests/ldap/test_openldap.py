@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -355,6 +356,9 @@ def test_a_part_is_read_by_ids_and_by_an_attribute(own_slapd: Slapd) -> None:
     writer.add_person(301, mail="a)(uid=*")
     wanted = Wanted(WANTED_ATTRIBUTES, members=frozenset({"groups"}), user_ids={"users": "mail"})
     part = Part(user_ids=("*", "a)(uid=*", "u5@acme.example", "nobody"), objects=(*known, group))
+    by_alias = replace(wanted, user_ids={}, user_aliases={"users": "mail"})
+    answer = ask(connector, ReadRequest(part=Part(user_ids=("5",), aliases=("U5@acme.example",))), by_alias)
+    assert set(answer.objects["users"]) == {person_dn(5)}
     answer = ask(connector, ReadRequest(part=part), wanted)
     assert answer.verdict == "complete"
     assert answer.end is not None

@@ -7,11 +7,12 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 import app.model.refresh.refresh
-from app.access.records import Fill, User
+from app.access.records import Fill, Membership, User
 from app.database.engine import is_sqlite, open_engine, reading, writing
 from app.model.contents import current_revision, export_records, source_states
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Refresh
+from app.store.directory_tables import origin_text
 from app.store.schema import METADATA
 from tests.tables import make_tables
 
@@ -166,3 +167,18 @@ def test_aliases_that_a_fill_has_are_nobody_s_fields(engine: Engine) -> None:
         [ann] = export_records(connection)
     assert isinstance(ann, User)
     assert (ann.aliases, ann.further) == (("a@b.example",), {"site": 4})
+
+
+def test_the_objects_of_a_user_are_those_that_name_them_by_an_alias_too(engine: Engine) -> None:
+    with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
+        refreshing.begin(["people"])
+        refreshing.add(
+            User(user_id="ann", name="Ann", email="", aliases=("a", "b")), "1", origin=origin_text("users", "1")
+        )
+        for number, alias in enumerate(("a", "c")):
+            origin = origin_text("rows", str(number))
+            refreshing.add(Membership(organization_id="o", user_alias=alias), "2", origin=origin)
+        refreshing.end(records=3, verdict="complete", reason="")
+        refreshing.finish()
+        assert refreshing.aliases_of(["ann"]) == ["a", "b"]
+        assert refreshing.objects_of(0, [], ["ann"]) == [("rows", "0"), ("users", "1")]

@@ -93,6 +93,8 @@ class Rule:
         self._when_of_member = self._when is not None and MEMBER in self._when.names
         self.user_id = next((one.attribute for name, one in self._fields if name == "userId"), "")
         """The attribute that is the ``userId``; empty: it is none by itself."""
+        self.user_alias = next((one.attribute for name, one in self._fields if name == "userAlias"), "")
+        """The same of ``userAlias``."""
         self.makes = frozenset(self._constants) | {name for name, _ in self._fields}
         """The names of the fields that its records may have."""
 
@@ -306,6 +308,14 @@ class Rules:
                 found.setdefault(rule.set, set()).add(rule.user_id)
         return {name: one for name, attributes in found.items() if len(attributes) == 1 and (one := min(attributes))}
 
+    def _user_aliases(self) -> Mapping[str, str]:
+        """Set → the attribute by which all its rules that name users by an alias do so."""
+        found: dict[str, set[str]] = {}
+        for rule in self.all:
+            if not rule.each and "userAlias" in rule.makes:
+                found.setdefault(rule.set, set()).add(rule.user_alias)
+        return {name: one for name, attributes in found.items() if len(attributes) == 1 and (one := min(attributes))}
+
     def _wanted(self) -> Wanted:
         attributes: dict[str, frozenset[str]] = {}
         for rule in self.all:
@@ -320,6 +330,7 @@ class Rules:
             attributes=attributes,
             members=frozenset(self.each),
             user_ids=self._user_ids(),
+            user_aliases=self._user_aliases(),
             member_sets=frozenset(attributes) if self.each else frozenset(),
         )
 

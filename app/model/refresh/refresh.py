@@ -27,7 +27,7 @@ from app.model.refresh.guard import Guard, refuse_shrunk
 from app.model.refresh.keyed import KeyedMerge, is_merged
 from app.model.refresh.marks import About, drop_marks, spare_pushed, spare_the_rest
 from app.model.refresh.merge import dangling_by_source
-from app.model.refresh.parts import objects_of
+from app.model.refresh.parts import aliases_of, objects_of
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.reasons import staged_left_out
 from app.model.refresh.replace import (
@@ -251,6 +251,11 @@ class Refresh:
         """The objects of the source at that position that gave records of these; None: they cannot be told."""
         with self._session.snapshot() as connection:
             return objects_of(connection, self._begun[position].source_id, organization_ids, user_ids)
+
+    def aliases_of(self, user_ids: Collection[str]) -> Sequence[str]:
+        """What else these users are called, by the access model."""
+        with self._session.snapshot() as connection:
+            return aliases_of(connection, user_ids)
 
     def open_source(self, source_id: int) -> None:
         """What is added from here on is staged for this source; no read begins. For ``apply_changes``."""

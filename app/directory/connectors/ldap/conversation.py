@@ -87,11 +87,17 @@ def _part(reader: Reader, wanted: Wanted, part: Part) -> Told:
             else:
                 all_understood = False
             yield thing
-        attribute = wanted.user_ids.get(one.name)
-        if attribute is not None:
-            for some in batches(part.user_ids):
+        for attributes, texts in ((wanted.user_ids, part.user_ids), (wanted.user_aliases, part.aliases)):
+            attribute = attributes.get(one.name)
+            if attribute is None:
+                continue
+            for some in batches(texts):
                 for thing in reader.objects(one, one.value_filter(attribute, some)):
-                    if not isinstance(thing, DirectoryObject) or thing.id.id not in given:
+                    if not isinstance(thing, DirectoryObject):
+                        yield thing
+                    elif thing.id.id not in given:
+                        given.add(thing.id.id)
+                        left.pop(thing.id.id, None)
                         yield thing
         if all_understood:
             yield from (ObjectGone(ObjectId(one.name, id_)) for id_ in left)

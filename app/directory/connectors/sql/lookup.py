@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, bindparam, or_
+from sqlalchemy import ColumnElement, String, and_, bindparam, cast, func, or_
 from sqlalchemy.types import NullType
 
 from app.directory.connectors.sql.query import parts_of
@@ -35,19 +35,28 @@ class Lookup:
     def part(self, rows: Rows, part: Part) -> Iterator[Taken]:
         """The rows of a part; the ``Rows`` are ones that ``is_possible`` was true of."""
         name, seen = rows.query.name, set[str]()
-        for column, ids in (("organizationId", part.organization_ids), ("userId", part.user_ids)):
-            for some in _some(ids):
-                where = self._is_one_of(rows, column, some) if column in rows.columns else None
-                if where is None:
-                    continue
-                for row in rows.taken(self._snapshot.stream(name, rows.query.text, where)):
-                    if isinstance(row, Malformed):
-                        yield row
-                    elif row.id not in seen:
-                        seen.add(row.id)
-                        yield row
+        for where in self._of_part(rows, part):
+            for row in rows.taken(self._snapshot.stream(name, rows.query.text, where)):
+                if isinstance(row, Malformed):
+                    yield row
+                elif row.id not in seen:
+                    seen.add(row.id)
+                    yield row
         wanted = [one.id for one in part.objects if one.set == name and one.id not in seen]
         yield from self.by_id(rows, wanted)
+
+    def _of_part(self, rows: Rows, part: Part) -> Iterator[ColumnElement[bool]]:
+        """The conditions of the rows of these organizations and users."""
+        for name, ids in (("organizationId", part.organization_ids), ("userId", part.user_ids)):
+            for some in _some(ids):
+                where = self._is_one_of(rows, name, some) if name in rows.columns else None
+                if where is not None:
+                    yield where
+        if "userAlias" in rows.columns:
+            # They are written in any case. What the database folds in another way is found by its key, if it was there.
+            folded = func.lower(cast(named_column("userAlias"), String))
+            for some in _some(part.aliases):
+                yield folded.in_([given(alias) for alias in some])
 
     def is_possible(self, rows: Rows, part: Part) -> bool:
         """Whether the rows of a part can be asked for: by keys that the database compares as they were told."""
