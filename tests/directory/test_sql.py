@@ -23,6 +23,7 @@ from app.directory.connectors.sql.source import SqlConnector, SqlSource
 from app.directory.connectors.sql.trouble import trouble_of
 from app.directory.contract_suite import read
 from app.directory.fields import MalformedRecordError
+from app.directory.guarded import GuardedSource
 from app.directory.source import (
     Answered,
     End,
@@ -481,6 +482,18 @@ def test_a_peer_that_says_nothing_any_more_is_given_up(
         docs.wire.swallow_after = None
     assert time.monotonic() - began < 8
     assert "\n" not in reason
+
+
+def test_what_comes_late_is_waited_for_until_the_time_of_the_source_is_over(docs: Database) -> None:
+    if docs.wire is None:
+        pytest.skip("there is no wire")
+    docs.wire.delay = 0.05
+    try:
+        given_up = read(GuardedSource(docs.source({"documents": DOCUMENTS}), timeout=0.1))
+        assert (the_end(given_up).verdict, records(given_up)) == (Verdict.FAILED, [])
+        assert len(records(read(docs.source({"documents": DOCUMENTS})))) == 3
+    finally:
+        docs.wire.delay = 0.0
 
 
 def test_a_query_that_takes_too_long_is_given_up(docs: Database, monkeypatch: pytest.MonkeyPatch) -> None:

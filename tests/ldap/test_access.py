@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,6 +144,17 @@ def test_after_a_faulty_read_nobody_gained_or_lost_anything(company: Company, fu
     after = company.model()
     assert not any(f'"u{number}"' in record for record in after for number in (1, 2, 3, 30))
     assert any("Somebody Else" in record for record in after)
+
+
+def test_who_is_slow_is_waited_for_until_the_time_of_the_source_is_over(company: Company) -> None:
+    company.refresh()
+    company.delete(person_dn(9))
+    before = company.model()
+    company.between.delay = lambda: time.sleep(0.02)
+    report = company.refresh(full_every=0, timeout=0.1)
+    assert (report.sources[0].verdict, company.model()) == (Verdict.FAILED, before)
+    assert company.refresh(full_every=0).sources[0].verdict is Verdict.COMPLETE
+    assert not any('"u9"' in record for record in company.model())
 
 
 def test_who_is_killed_takes_nobody_along(company: Company) -> None:
