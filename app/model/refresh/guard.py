@@ -9,9 +9,10 @@ failed until somebody says that it is meant. Judged is what the deltas hold, bef
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from shlex import quote
 
-from sqlalchemy import Connection, exists, func, select
+from sqlalchemy import Connection, Select, exists, func, select
 from sqlalchemy import delete as delete_from
 
 from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, ScratchTables, same
@@ -103,25 +104,34 @@ def how_to_accept(name: str) -> str:
 def _gone(connection: Connection) -> dict[int, dict[str, int]]:
     """Source → kind → how many of its keys the deltas remove. What another object or rule gives as well is not gone."""
     found: dict[int, dict[str, int]] = {}
-    for tables in SCRATCH_TABLES:
-        delta, source = tables.delta, tables.source
-        other, kept = delta.alias("other"), delta.alias("kept")
-        removed = int(RowChange.REMOVE)
-        comes = exists().where(same(other, delta, tables.given_keys), other.c.change != removed)
-        stays = exists().where(
-            same(source, delta, tables.given_keys),
-            ~exists().where(same(kept, source, tables.source_keys), kept.c.change == removed),
-        )
-        keys = (
-            select(*(delta.c[name] for name in tables.given_keys))
-            .where(delta.c.change == removed, ~comes, ~stays)
-            .distinct()
-            .subquery()
-        )
-        counts = select(keys.c.source_id, func.count().label("gone")).group_by(keys.c.source_id)
+    for kind, counts in _gone_queries():
         for row in connection.execute(counts):
-            found.setdefault(row.source_id, {})[tables.kind] = row.gone
+            found.setdefault(row.source_id, {})[kind] = row.gone
     return found
+
+
+@cache
+def _gone_queries() -> tuple[tuple[str, Select[tuple[int, int]]], ...]:
+    """Of each kind what counts its removed keys. To build them takes longer than to run them after few changes."""
+    return tuple((tables.kind, _gone_query(tables)) for tables in SCRATCH_TABLES)
+
+
+def _gone_query(tables: ScratchTables) -> Select[tuple[int, int]]:
+    delta, source = tables.delta, tables.source
+    other, kept = delta.alias("other"), delta.alias("kept")
+    removed = int(RowChange.REMOVE)
+    comes = exists().where(same(other, delta, tables.given_keys), other.c.change != removed)
+    stays = exists().where(
+        same(source, delta, tables.given_keys),
+        ~exists().where(same(kept, source, tables.source_keys), kept.c.change == removed),
+    )
+    keys = (
+        select(*(delta.c[name] for name in tables.given_keys))
+        .where(delta.c.change == removed, ~comes, ~stays)
+        .distinct()
+        .subquery()
+    )
+    return select(keys.c.source_id, func.count().label("gone")).group_by(keys.c.source_id)
 
 
 def _of_how_many(connection: Connection, gone: Mapping[str, int], source_ids: Sequence[int], from_on: int) -> Losses:
