@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 SUFFIX = "dc=acme,dc=example"
 ADMIN = f"cn=admin,{SUFFIX}"
@@ -88,9 +89,22 @@ class Slapd:
     def url(self) -> str:
         return f"ldap://127.0.0.1:{self.port}"
 
+    @property
+    def socket_url(self) -> str:
+        """The same for who is on this machine."""
+        return f"ldapi://{quote(str(self.folder / 'socket'), safe='')}"
+
     def start(self) -> None:
         self._process = subprocess.Popen(
-            [str(_program("slapd")), "-d", "0", "-f", self.folder / "slapd.conf", "-h", f"{self.url}/"],
+            [
+                str(_program("slapd")),
+                "-d",
+                "0",
+                "-f",
+                self.folder / "slapd.conf",
+                "-h",
+                f"{self.url}/ {self.socket_url}/",
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

@@ -1,4 +1,4 @@
-"""TLS to a directory: taken up with whom the reader trusts, and with nobody else."""
+"""TLS to a directory, taken up with whom the reader trusts and with nobody else; and binds without a password."""
 
 from pathlib import Path
 
@@ -27,3 +27,12 @@ def test_starttls_is_taken_up_with_whom_the_reader_trusts(library: None, tmp_pat
         assert "ca_file: the TLS certificate of 127.0.0.1" in untrusted.reason
         unnamed = ask(of_slapd(server.port, starttls=True))
         assert (unnamed.verdict, unnamed.objects) == ("failed", {})
+
+
+def test_who_one_is_on_this_machine_needs_no_password(library: None, standing_slapd: slapd.Slapd) -> None:
+    external = {"url": standing_slapd.socket_url, "sasl": "external", "bind_dn": "", "bind_password": ""}
+    answer = ask(of_slapd(standing_slapd.port, base=f"ou=groups,{slapd.SUFFIX}", **external))
+    assert (answer.verdict, len(answer.objects["groups"])) == ("complete", 41)
+    elsewhere = ask(of_slapd(standing_slapd.port, **(external | {"url": standing_slapd.url})))
+    assert elsewhere.verdict == "failed"
+    assert elsewhere.reason.startswith("sasl: external did not work")
