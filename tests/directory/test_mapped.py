@@ -592,3 +592,4 @@ def test_without_a_spool_it_is_read_as_a_whole_each_time(directory: ObjectDirect
 
 def test_sqlite_is_new_enough_for_what_the_spool_asks() -> None:
     assert sqlite3.sqlite_version_info >= (3, 8, 3), "recursive statements"
+    assert sqlite3.connect(":memory:").execute("SELECT value FROM json_each('[7]')").fetchone() == (7,)

@@ -49,12 +49,16 @@ CREATE TABLE belongs (
 # ``member`` is. round: the read in which it was seen last.
 
 _INDEXES = """
-CREATE INDEX object_id ON object (set_name, id);
-CREATE INDEX name_name ON name (name, object);
-CREATE INDEX name_object ON name (object);
-CREATE INDEX member_object ON member (object, name);
-CREATE INDEX member_name ON member (name, object);
+CREATE INDEX IF NOT EXISTS object_id ON object (set_name, id);
+CREATE INDEX IF NOT EXISTS name_name ON name (name, object);
 """
+
+_INDEXES_OF_CHANGES = """
+CREATE INDEX IF NOT EXISTS name_object ON name (object);
+CREATE INDEX IF NOT EXISTS member_object ON member (object, name);
+CREATE INDEX IF NOT EXISTS member_name ON member (name, object);
+"""
+"""What only changes ask for, which may never come: made when they first do."""
 
 _ANY_TWICE = "SELECT 1 FROM object GROUP BY set_name, id HAVING count(*) > 1 LIMIT 1"
 _TWICE = """
@@ -64,16 +68,27 @@ DELETE FROM {} WHERE {} IN (
 """
 """Of an object that was told twice in one read, the last counts."""
 
+_EDGES = """
+CREATE TEMP {} edge AS
+SELECT
+    member.object AS outer_object, name.object AS inner_object,
+    CASE WHEN name.object IS NULL THEN member.name END AS lost
+FROM member LEFT JOIN name ON name.name = member.name
+"""
+"""Who names whom. After a full read it is worked out for all at once; of changes, only for those who are looked at."""
+
 _NESTED = """
+CREATE TEMP TABLE nested AS
+SELECT DISTINCT outer_object, inner_object FROM edge WHERE inner_object IN (SELECT number FROM object WHERE holds)
+"""
+_NESTED_OF_CHANGES = """
 CREATE TEMP TABLE nested AS
 SELECT DISTINCT member.object AS outer_object, inner_object.number AS inner_object
 FROM object AS inner_object
 CROSS JOIN name ON name.object = inner_object.number
 CROSS JOIN member ON member.name = name.name
-WHERE inner_object.holds;
-CREATE INDEX temp.nested_outer ON nested (outer_object, inner_object);
+WHERE inner_object.holds
 """
-
 # In this order: few objects hold members, and many names are members.
 
 _MEMBERS = """
@@ -83,9 +98,7 @@ WITH RECURSIVE inside (object) AS (
     SELECT nested.inner_object FROM inside JOIN nested ON nested.outer_object = inside.object
 )
 SELECT {} FROM object WHERE NOT holds AND number IN (
-    SELECT name.object FROM inside
-    JOIN member ON member.object = inside.object
-    JOIN name ON name.name = member.name
+    SELECT edge.inner_object FROM inside JOIN edge ON edge.outer_object = inside.object
 ) ORDER BY number
 """
 
@@ -98,10 +111,7 @@ WITH RECURSIVE above (object) AS (
 INSERT OR IGNORE INTO pending SELECT object FROM above
 """
 
-_NOWHERE = """
-SELECT coalesce(sum(times), 0), min(name) FROM (SELECT name, count(*) AS times FROM member GROUP BY name) AS named
-WHERE NOT EXISTS (SELECT 1 FROM name WHERE name.name = named.name)
-"""
+_NOWHERE = "SELECT count(lost), min(lost) FROM edge"
 
 _BATCH = 1_000
 """Rows that are written together."""
@@ -272,8 +282,7 @@ class Spool:
             # Nothing of it counts before it is whole, so it need not survive anything.
             self._connection.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=FILE;")
             self._connection.execute("BEGIN")
-            for statement in _TABLES.split(";"):
-                self._connection.execute(statement)
+            self._run(_TABLES)
 
     def begin_changes(self, cursor: str, digest: str) -> bool:
         """Whether it belongs to this cursor, or did before its last changes; "": whether it is one at all."""
@@ -285,7 +294,7 @@ class Spool:
             self._connection.execute("DELETE FROM pending")
         self._cursor_before = cursor
         self._round = belongs[3] + 1
-        self._connection.execute("CREATE TEMP TABLE touched (name TEXT PRIMARY KEY)")
+        self._run(_INDEXES_OF_CHANGES, "CREATE TEMP TABLE touched (name TEXT PRIMARY KEY)")
         return True
 
     # What a read tells.
@@ -346,15 +355,16 @@ class Spool:
         """All has been told: from here on it can be asked."""
         if self._fresh:
             self._write()
-            for statement in _INDEXES.split(";"):
-                self._connection.execute(statement)
+            self._run(_INDEXES)
             if self._connection.execute(_ANY_TWICE).fetchone() is not None:
                 for table, column in (("name", "object"), ("member", "object"), ("object", "number")):
                     self._connection.execute(_TWICE.format(table, column))
+            self._run(
+                _EDGES.format("TABLE"), "CREATE INDEX temp.edge_outer ON edge (outer_object, inner_object)", _NESTED
+            )
         else:
-            self._connection.execute(_TOUCHED)
-        for statement in _NESTED.split(";"):
-            self._connection.execute(statement)
+            self._run(_TOUCHED, _EDGES.format("VIEW"), _NESTED_OF_CHANGES)
+        self._run("CREATE INDEX temp.nested_outer ON nested (outer_object, inner_object)")
 
     # What it is asked.
 
@@ -452,6 +462,12 @@ class Spool:
 
     # Rows.
 
+    def _run(self, *scripts: str) -> None:
+        """The statements, within the transaction (which ``executescript`` would end)."""
+        for script in scripts:
+            for statement in script.split(";"):
+                self._connection.execute(statement)
+
     def _write(self) -> None:
         self._connection.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._objects)
         self._connection.executemany("INSERT INTO name VALUES (?, ?)", self._names)
@@ -508,14 +524,8 @@ class Spool:
         self._connection.executemany("INSERT OR IGNORE INTO touched VALUES (?)", [(name,) for name in names])
 
     def _holds_directly(self, outer: int, member: int) -> bool:
-        return (
-            self._connection.execute(
-                "SELECT 1 FROM name JOIN member ON member.name = name.name AND member.object = ?"
-                " WHERE name.object = ? LIMIT 1",
-                (outer, member),
-            ).fetchone()
-            is not None
-        )
+        statement = "SELECT 1 FROM edge WHERE outer_object = ? AND inner_object = ? LIMIT 1"
+        return self._connection.execute(statement, (outer, member)).fetchone() is not None
 
     def _place(self, number: int) -> str:
         place: str = self._connection.execute("SELECT place FROM object WHERE number = ?", (number,)).fetchone()[0]
