@@ -84,7 +84,8 @@ class Poll:
 
     def _claimed(self) -> bool:
         now = epoch_ms(self.clock())
-        before = now - round(self.seconds * 1000)
+        # What is not due now would be late at the next look.
+        before = now - round(max(self.seconds - self.look, self.seconds / 2) * 1000)
         # What was never read is read by the first sync.
         due = (
             (_SOURCE.c.name == self.name)

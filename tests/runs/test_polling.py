@@ -92,8 +92,9 @@ def test_a_source_is_asked_for_changes_when_that_is_due_and_a_narrowed_run_follo
     people.put("bob", *person("bob", disabled=True))
     others.put("eve", User(user_id="eve", name="Evelyn", email=""))
     asked_of_others = len(others.asked)
-    time.move_on(seconds=59)
+    time.move_on(seconds=58)
     assert poll.tick() is None
+    # The next look would come when the minute is over.
     time.move_on(seconds=1)
     report = poll.tick()
     assert report is not None
