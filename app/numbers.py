@@ -30,7 +30,8 @@ from app.model.touched import touched_since
 from app.notify.concerns import Cause, Concern, DueAfter
 from app.notify.outbox import message_counts
 from app.notify.watch import Look
-from app.runs.lifecycle import ENDS, RunStatus, ended_runs
+from app.runs.lifecycle import ended_runs
+from app.runs.run import ENDS, RunStatus
 from app.runs.status import held_runs
 from app.runs.workers import WorkerState, workers
 from app.store.sync_tables import ITEM_KINDS

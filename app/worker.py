@@ -24,8 +24,9 @@ from app.audit import Audit
 from app.clock import Clock
 from app.database.engine import writing
 from app.database.trouble import database_problem, log_fields
-from app.runs.lifecycle import Run, RunError, RunRequest, Runs
+from app.runs.lifecycle import Runs
 from app.runs.lock import SyncLock
+from app.runs.run import Run, RunError, RunRequest
 from app.runs.schedule import interval_seconds, latest_moment, trigger_of
 
 Execute = Callable[[str, SyncLock, Progress, Event], Run]

@@ -11,8 +11,8 @@ import pytest
 import app
 from app.admin.resync import ITEM_STATUSES
 from app.apply.applier import _DATABASE_PATIENCE
+from app.apply.gate import PATIENCE
 from app.apply.outcome import Fate
-from app.apply.sender import PATIENCE
 from app.client.retry import RetryPolicy
 from app.client.settings import BackendSettings
 from app.ledger.failures import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, PARKED_AFTER
@@ -21,7 +21,8 @@ from app.model.refresh.problems import PROBLEMS_KEPT, ProblemSort
 from app.model.view.cache import KEEP
 from app.plan.rules import RULES, Aspect, Kind
 from app.plan.settings import LimitSettings
-from app.runs.lifecycle import HELD_FOR, MAX_QUEUED, MOVES
+from app.runs.queue import MAX_QUEUED
+from app.runs.run import HELD_FOR, MOVES
 from app.worker import MAX_CONTINUATIONS
 
 APP = Path(app.__file__).parent

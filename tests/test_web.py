@@ -24,8 +24,9 @@ from app.edge.throttle import FAILURES
 from app.ledger.ledger import note_findings, open_ledger
 from app.numbers import source_labels
 from app.provider.settings import ProviderSettings
-from app.runs.lifecycle import RunRequest, Runs, RunStatus
+from app.runs.lifecycle import Runs
 from app.runs.reading import refresh
+from app.runs.run import RunRequest, RunStatus
 from app.runs.workers import WorkerState, beat
 from app.settings import ServerSettings, Settings
 from app.store.sync_tables import ItemFailureRow, LedgerItemRow

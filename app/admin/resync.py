@@ -30,7 +30,8 @@ from app.edge.tokens import TokenSet, require_bearer, shown_fingerprint
 from app.plan.listing import FieldChange, PlannedChange
 from app.plan.rules import Action
 from app.runs.auditing import audited
-from app.runs.lifecycle import QueueFullError, Run, RunConflictError, RunNotFoundError, RunRequest, Runs
+from app.runs.lifecycle import Runs
+from app.runs.run import QueueFullError, Run, RunConflictError, RunNotFoundError, RunRequest
 from app.text import named
 
 MAX_BODY_BYTES = 1024 * 1024

@@ -12,11 +12,10 @@ their places, which go one after the other within an organization: a later one m
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
 from dataclasses import dataclass, field
-from itertools import groupby, islice
+from itertools import groupby
 from queue import Empty, SimpleQueue
 from random import Random
 
@@ -24,15 +23,14 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.apply.contents import take_out_contents
-from app.apply.outcome import Fate, ItemOutcome
+from app.apply.batch import Batch, BatchOutcome, in_calls
+from app.apply.gate import BROKEN, LOCK_LOST, Ending, Gate
 from app.apply.progress import Progress
-from app.apply.requests import batch_limit
-from app.apply.sender import BROKEN, LOCK_LOST, Batch, BatchOutcome, Ending, Gate, Sender
+from app.apply.sender import Sender
+from app.apply.turn import TakingIn, Turn
 from app.clock import Clock, Sleep, epoch_ms
 from app.contract import operations as contract
 from app.database.engine import reading, writing
-from app.database.statements import json_list, run
 from app.database.trouble import cause_of, is_away
 from app.ledger.journal import JournalledCall, journal_calls, last_call_id, settle_calls
 from app.ledger.outcomes import (
@@ -45,9 +43,8 @@ from app.ledger.outcomes import (
     settle,
     store_counts,
 )
-from app.plan.covered import covered_items
-from app.plan.preconditions import any_broken, uncover, without_what_they_need, would_take_others
-from app.plan.rules import SETTLES, Kind, Phase
+from app.plan.preconditions import any_broken, without_what_they_need, would_take_others
+from app.plan.rules import SETTLES, Phase
 from app.plan.stored import PlanItem, read_items
 
 AHEAD = 3
@@ -132,7 +129,7 @@ class Applier:
         self._clock = clock
         self._sleep = sleep
         self._random = random
-        self._state = _Turn(before, calls, last_call_id=0, broken=False)
+        self._state = Turn(before, calls, last_call_id=0, broken=False)
         self._answers: SimpleQueue[_Answered] = SimpleQueue()
         self._log = structlog.stdlib.get_logger(__name__).bind(run_id=target.run_id)
 
@@ -165,7 +162,7 @@ class Applier:
         """The plan in calls: neighbours that share phase, operation, kind and scope, as many as fit."""
         items = self._items()
         for _, together in groupby(items, key=lambda item: (item.phase, item.operation, item.kind, item.scope)):
-            yield from _in_calls(together, self._batch_size)
+            yield from in_calls(together, self._batch_size)
 
     def _items(self) -> Iterator[PlanItem]:
         after = 0
@@ -270,15 +267,21 @@ class Applier:
         return calls
 
     def _turn(
-        self, connection: Connection, turn: "_Turn", answered: list[_Answered], fresh: list[Batch]
+        self, connection: Connection, turn: Turn, answered: list[_Answered], fresh: list[Batch]
     ) -> tuple[list[_Call], list[Batch]]:
         if not is_still_applying(connection, self._target.run_id):
             turn.taken_over = True
             return [], []
         now_ms = epoch_ms(self._clock())
         outcomes = Outcomes(ledger_id=self._target.ledger_id, plan_id=self._target.plan_id, tells=SETTLES)
+        taking_in = TakingIn(
+            connection=connection,
+            turn=turn,
+            outcomes=outcomes,
+            tells_without_roles=self._sender.tells_without_roles,
+        )
         for one in self._still_ours(connection, answered, now_ms):
-            self._take_in(connection, turn, outcomes, one.outcome)
+            taking_in.take_in(one.outcome)
         settle(connection, outcomes, now_ms=now_ms, random=self._random)
         calls, left_out = self._write_down(connection, turn, fresh, now_ms)
         turn.cancel_requested = store_counts(connection, self._target.run_id, turn.counts, turn.calls)
@@ -293,90 +296,8 @@ class Applier:
         ours = settle_calls(connection, [one.call.call_id for one in answered], now_ms=now_ms)
         return [one for one in answered if one.call.call_id in ours]
 
-    def _take_in(self, connection: Connection, turn: "_Turn", outcomes: Outcomes, outcome: BatchOutcome) -> None:
-        by_ordinal = {item.ordinal: item for item in outcome.batch.items}
-        deletes = outcome.batch.items[0].action == "delete"
-        if deletes:
-            self._take_contents_in(connection, turn, outcomes, outcome)
-        done: list[int] = []
-        for operation, ordinals in outcome.done.items():
-            done.extend(ordinals)
-            if deletes:
-                outcomes.deleted.extend(ordinals)
-            else:
-                outcomes.done[operation].extend(ordinals)
-        if deletes and outcome.batch.items[0].kind == Kind.ORGANIZATION_USER:
-            outcomes.removed_members.extend(done)
-        outcomes.added_again.extend(outcome.added_again)
-        self._note_unsupported(outcomes, outcome)
-        for ordinal, fate in outcome.others.items():
-            _sort_in(outcomes, by_ordinal[ordinal], ordinal, fate)
-        left_behind = [ordinal for ordinal, fate in outcome.others.items() if fate.fate is Fate.LEFT_BEHIND]
-        if left_behind:
-            uncover(connection, plan_id=self._target.plan_id, ordinals=left_behind)
-            turn.uncovered = True
-        turn.calls += outcome.calls
-        turn.broken |= any(
-            by_ordinal[ordinal].action == "add" for ordinal, fate in outcome.others.items() if fate.fate in _BREAKS
-        )
-        statuses = dict.fromkeys(done, "done")
-        statuses |= {ordinal: _STATUS[fate.fate] for ordinal, fate in outcome.others.items() if fate.fate in _STATUS}
-        for ordinal, status in statuses.items():
-            turn.count(by_ordinal[ordinal], status)
-        if deletes:
-            for status in ("done", "failed", "skipped"):
-                of_status = [ordinal for ordinal, given in statuses.items() if given == status]
-                turn.count_covered(connection, self._target.plan_id, of_status, status)
-
-    def _take_contents_in(
-        self, connection: Connection, turn: "_Turn", outcomes: Outcomes, outcome: BatchOutcome
-    ) -> None:
-        """What was to go along and is told apart has a fate of its own; before the deletes themselves are settled."""
-        ordinals = [ordinal for some in outcome.done.values() for ordinal in some]
-        contents = take_out_contents(connection, self._target.plan_id, outcome, ordinals)
-        for ordinal, fate in contents.fates.items():
-            item = contents.items[ordinal]
-            if fate.fate is Fate.DONE:
-                outcomes.deleted.append(ordinal)
-            elif fate.fate is Fate.UNKNOWN:
-                outcomes.unknown[ordinal] = fate.message
-            else:
-                outcomes.failed[ordinal] = fate.message
-            turn.count_one(item.kind, "delete", "done" if fate.fate is Fate.DONE else "failed")
-        self._look_into_absent(connection, turn, outcomes, outcome)
-        if contents.unmentioned:
-            outcomes.unconfirmed.extend(contents.unmentioned)
-            turn.uncovered = True
-        if contents.unknown_names:
-            # Somebody who is not ours could not be removed: the group is not empty, and is emptied again next time.
-            told = "; ".join(f"{name}: {message}" for name, message in list(contents.unknown_names.items())[:3])
-            outcome.done.clear()
-            outcome.others |= {ordinal: ItemOutcome(Fate.FAILED, told) for ordinal in ordinals}
-
-    def _look_into_absent(
-        self, connection: Connection, turn: "_Turn", outcomes: Outcomes, outcome: BatchOutcome
-    ) -> None:
-        """A folder that is not there any more may have gone without all that was in it: that is deleted by name."""
-        if not outcome.absent:
-            return
-        covered = covered_items(connection, plan_id=self._target.plan_id, ordinals=outcome.absent)
-        unconfirmed = [item.ordinal for item in covered if item.kind != Kind.FOLDER]
-        if unconfirmed:
-            uncover(connection, plan_id=self._target.plan_id, ordinals=list(outcome.absent))
-            outcomes.unconfirmed.extend(unconfirmed)
-            turn.uncovered = True
-
-    def _note_unsupported(self, outcomes: Outcomes, outcome: BatchOutcome) -> None:
-        """Keeps in mind what is to be told when the backend turns out to have the operation after all, also where the
-        settings say that it has none of them: settings change."""
-        for operation, ordinals in outcome.done.items():
-            if self._sender.tells_without_roles(operation):
-                outcomes.without_roles[operation].extend(ordinals)
-        for operation, ordinals in outcome.unsupported.items():
-            outcomes.owed[operation].extend(ordinals)
-
     def _write_down(
-        self, connection: Connection, turn: "_Turn", fresh: list[Batch], now_ms: int
+        self, connection: Connection, turn: Turn, fresh: list[Batch], now_ms: int
     ) -> tuple[list[_Call], list[Batch]]:
         """The calls that go out now, and the batches of which nothing is left to send."""
         going: list[Batch] = []
@@ -412,7 +333,7 @@ class Applier:
         )
         return calls, left_out
 
-    def _reasons_against(self, connection: Connection, turn: "_Turn", batch: Batch) -> dict[int, str]:
+    def _reasons_against(self, connection: Connection, turn: Turn, batch: Batch) -> dict[int, str]:
         """Items of the batch that must not be sent, with the reasons."""
         if batch.items[0].action == "delete":
             return would_take_others(connection, ledger_id=self._target.ledger_id, items=batch.items)
@@ -424,98 +345,6 @@ class Applier:
             plan_id=self._target.plan_id,
             ordinals=[item.ordinal for item in batch.items],
         )
-
-
-_STATUS = {
-    Fate.FAILED: "failed",
-    Fate.UNKNOWN: "failed",
-    Fate.LOST: "failed",
-    Fate.UNSUPPORTED: "skipped",
-    Fate.LEFT_BEHIND: "skipped",
-    Fate.SKIPPED: "skipped",
-}
-_BREAKS = frozenset({Fate.FAILED, Fate.UNKNOWN, Fate.SKIPPED})
-"""After an add with one of these fates, what needs the thing must not be tried."""
-
-
-@dataclass(slots=True)
-class _Turn:
-    """What we know of the run in memory. A transaction works on a copy, which counts once it is committed."""
-
-    counts: Counts
-    calls: int
-    """Write calls sent."""
-    last_call_id: int
-    broken: bool
-    """Whether there are adds that came to nothing, so that what needs them has to be looked for."""
-    uncovered: bool = False
-    """Whether items came up that have to be sent by themselves after all."""
-    settled: int = 0
-    """Items that this transaction settled."""
-    cancel_requested: bool = False
-    taken_over: bool = False
-    """Whether another process has ended this run: the lock was lost."""
-
-    def next(self) -> "_Turn":
-        return _Turn(deepcopy(self.counts), self.calls, self.last_call_id, self.broken, self.uncovered)
-
-    def next_call_id(self) -> int:
-        self.last_call_id += 1
-        return self.last_call_id
-
-    def count(self, item: PlanItem, status: str) -> None:
-        self.count_one(item.kind, item.action, status)
-
-    def count_one(self, kind: str, action: str, status: str) -> None:
-        self._count(kind, action, status, 1)
-
-    def count_covered(self, connection: Connection, plan_id: str, ordinals: list[int], status: str) -> None:
-        """What these deletes cover shares their fate; to be asked before they are settled."""
-        if not ordinals:
-            return
-        rows = run(
-            connection,
-            """
-            SELECT kind, action, count(*) AS number FROM plan_item
-            WHERE plan_id = :plan_id AND status = 'planned' AND covered_by IN (@numbers(ordinals))
-            GROUP BY kind, action
-            """,
-            {"plan_id": plan_id, "ordinals": json_list(ordinals)},
-        ).all()
-        for row in rows:
-            self._count(row.kind, row.action, "done" if status == "done" else "skipped", row.number)
-
-    def _count(self, kind: str, action: str, status: str, number: int) -> None:
-        numbers = self.counts.setdefault(kind, {}).setdefault(action, {"planned": 0})
-        numbers[status] = numbers.get(status, 0) + number
-        self.settled += number
-
-
-def _sort_in(outcomes: Outcomes, item: PlanItem, ordinal: int, fate: ItemOutcome) -> None:
-    match fate.fate:
-        case Fate.FAILED:
-            outcomes.failed[ordinal] = fate.message
-        case Fate.UNKNOWN:
-            outcomes.unknown[ordinal] = fate.message
-        case Fate.LOST:
-            outcomes.lost[ordinal] = fate.message
-        case Fate.SKIPPED:
-            outcomes.skipped[ordinal] = fate.message
-        case Fate.UNSUPPORTED:
-            outcomes.unsupported[item.operation].append(ordinal)
-        case Fate.LEFT_BEHIND:
-            outcomes.left_behind.append(ordinal)
-        case _:
-            # Not sent: it stays planned, and is cancelled with the rest when the run ends.
-            pass
-
-
-def _in_calls(items: Iterable[PlanItem], batch_size: int) -> Iterator[Batch]:
-    """Items of one scope, as many to a call as it may carry."""
-    rest = iter(items)
-    while first := next(rest, None):
-        limit = batch_limit(first.operation, batch_size)
-        yield Batch(first.operation, (first, *islice(rest, limit - 1)))
 
 
 def _phase_name(phase: int) -> str:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
+from app.apply.batch import BatchOutcome
 from app.apply.outcome import DONE, Fate, ItemOutcome
 from app.apply.requests import takes_all_members
-from app.apply.sender import BatchOutcome
 from app.plan.covered import CoveredItem, covered_items, detach
 
 _UNCONFIRMED = ItemOutcome(

@@ -5,17 +5,17 @@ fault stands alone), when an add meets what is there already (an update) or an u
 module sends and judges; it writes nothing down. Everything in it runs in the threads that send calls side by side.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from threading import Event, Lock
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from pydantic import ValidationError
 
+from app.apply.batch import Batch, BatchOutcome, in_calls_by_scope
+from app.apply.gate import Ending, Gate
 from app.apply.outcome import Fate, ItemOutcome, judge_item
 from app.apply.port import BackendPort
-from app.apply.requests import Form, NotExpressibleError, batch_limit, request_of, takes_all_members
+from app.apply.requests import Form, NotExpressibleError, request_of, takes_all_members
 from app.client.capabilities import Capabilities
 from app.client.errors import (
     BackendRefused,
@@ -35,101 +35,6 @@ from app.contract.errors import Status
 from app.contract.operation import Tier, Verb
 from app.plan.rules import Kind
 from app.plan.stored import PlanItem
-
-PATIENCE = 3
-"""After so many calls in a row whose outcome stayed unknown, through all of the client's own repeats, the run ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Why a run ends before its plan does."""
-
-    cancelled: bool
-    """Someone wanted it to; otherwise it failed."""
-    message: str
-    interrupted: bool = False
-    """It had nothing to do with the run: another try goes on from there."""
-
-
-LOCK_LOST = "the lock was lost: another process may synchronize now"
-BROKEN = Ending(cancelled=False, message="the run failed")
-"""Keeps other threads from sending on while what went wrong is on its way to whoever can say it."""
-
-
-class Gate:
-    """Whether another call may be sent. Safe to share between threads; the first reason to end stands."""
-
-    def __init__(
-        self, *, held: Callable[[], bool], stop: Event, why_lost: Callable[[], str] = lambda: LOCK_LOST
-    ) -> None:
-        self._held = held
-        self._why_lost = why_lost
-        self._stop = stop
-        self._lock = Lock()
-        self._ending: Ending | None = None
-        self._unanswered = 0
-
-    @property
-    def ending(self) -> Ending | None:
-        return self._ending
-
-    def end(self, ending: Ending) -> None:
-        """No call is sent from now on."""
-        with self._lock:
-            self._ending = self._ending or ending
-
-    def is_open(self) -> bool:
-        """Asked before every call."""
-        if self._ending is None:
-            if self._stop.is_set():
-                self.end(Ending(cancelled=True, message="stopped: the process was asked to end"))
-            elif not self._held():
-                self.end(Ending(cancelled=False, message=self._why_lost(), interrupted=True))
-        return self._ending is None
-
-    def answered(self) -> None:
-        """The backend is there."""
-        self._unanswered = 0
-
-    def unanswered(self, reason: str) -> None:
-        """A call was given up without an answer."""
-        with self._lock:
-            self._unanswered += 1
-            over = self._unanswered >= PATIENCE
-        if over:
-            message = f"the backend does not answer: {self._unanswered} calls in a row were given up; {reason}"
-            self.end(Ending(cancelled=False, message=message))
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Items of a plan that travel in one call."""
-
-    operation: str
-    items: tuple[PlanItem, ...]
-
-
-@dataclass(slots=True)
-class BatchOutcome:
-    """What became of a batch."""
-
-    batch: Batch
-    done: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By the operations that succeeded for them, the ordinals of items that are done."""
-    unsupported: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By the operations that the backend lacks for them, the ordinals of items that were to be told or deleted by it;
-    their own operation, or one that was to be sent instead of it or after it."""
-    others: dict[int, ItemOutcome] = field(default_factory=dict)
-    """By ordinal, the items with another fate than done."""
-    added_again: list[int] = field(default_factory=list)
-    contents: dict[str, ItemOutcome] = field(default_factory=dict)
-    """Of deletes: what their answers say, by id, of items that were not asked for: of what was to go along."""
-    absent: set[int] = field(default_factory=set)
-    """Of folders to be deleted: those that are not there, says the backend, and nothing about what was in them."""
-    calls: int = 0
-    error: BaseException | None = None
-    """A programming error; the run fails with it."""
-
 
 _FURTHER: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -191,7 +96,7 @@ class Sender:
         """What was met by an add and is not known at all: an update says nothing of its place, access or state."""
         for further in _FURTHER.get(operation, ()):
             items = [told for item in existing if item.in_force and (told := _further_item(further, item)) is not None]
-            for together in _in_calls(further, items, self._batch_size):
+            for together in in_calls_by_scope(further, items, self._batch_size):
                 fates = self._attempt(further, together, outcome)
                 self._note_unsupported(further, fates, outcome)
                 for ordinal, fate in fates.items():
@@ -207,7 +112,7 @@ class Sender:
     ) -> list[int]:
         """Sends another operation for the items than their own, which was refused; those for which it succeeded."""
         done: list[int] = []
-        for together in _in_calls(operation, items, self._batch_size):
+        for together in in_calls_by_scope(operation, items, self._batch_size):
             attempted = self._attempt(operation, together, outcome)
             self._note_unsupported(operation, attempted, outcome)
             for ordinal, tried in attempted.items():
@@ -442,17 +347,6 @@ def _unconfirmed(fates: Mapping[int, ItemOutcome]) -> dict[int, ItemOutcome]:
     }
 
 
-def _in_calls(operation: str, items: Sequence[PlanItem], batch_size: int) -> Iterator[list[PlanItem]]:
-    """The items by what the call carries beside them, in calls as large as they may be."""
-    scopes: dict[object, list[PlanItem]] = defaultdict(list)
-    for item in items:
-        scopes[_call_scope(operation, item)].append(item)
-    size = batch_limit(operation, batch_size)
-    for together in scopes.values():
-        for start in range(0, len(together), size):
-            yield together[start : start + size]
-
-
 def _further_item(operation: str, item: PlanItem) -> PlanItem | None:
     """The item as the operation tells it; None where the plan has an item of its own for that."""
     if operation == "disable_organizations":
@@ -461,20 +355,6 @@ def _further_item(operation: str, item: PlanItem) -> PlanItem | None:
         # It may have a type of its own, which nothing takes away again: it is given the one that it would inherit.
         return None if item.access_type else replace(item, access_type=item.in_force)
     return item
-
-
-def _call_scope(operation: str, item: PlanItem) -> object:
-    if operation == "disable_organizations":
-        return item.disabled
-    if operation == "move_documents":
-        return item.organization_id, item.parent_id
-    if operation in {"update_folder_access", "update_document_access"}:
-        return item.organization_id, item.access_type
-    if operation == "add_documents":
-        return item.organization_id, item.parent_id
-    if operation in {"add_users", "update_users"}:
-        return item.organization_id, item.kind, item.container_id
-    return None if operation.endswith("_organizations") else item.organization_id
 
 
 def _nothing_there(error: ClientError) -> bool:

@@ -23,8 +23,8 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine
 
 from app.apply import observing
+from app.apply.gate import Gate
 from app.apply.progress import Progress
-from app.apply.sender import Gate
 from app.client.capabilities import Capabilities
 from app.client.client import BackendClient
 from app.client.errors import BackendRefused, OperationMissing

@@ -8,8 +8,8 @@ from app.database.lineage import SchemaError
 from app.database.programs import ForeignDatabaseError
 from app.edge.gunicorn import BindError
 from app.registration import RegistrationError
-from app.runs.lifecycle import RunError
 from app.runs.reading import UnknownSourceError
+from app.runs.run import RunError
 from app.runs.schedule import ScheduleError
 from app.workspace import WorkspaceError
 

@@ -13,7 +13,7 @@ from app.screen import note, on_terminal, say, show_json, show_json_list, show_t
 from app.text import printable
 
 if TYPE_CHECKING:
-    from app.runs.lifecycle import Run
+    from app.runs.run import Run
 
 
 _why = click.option("--reason", metavar="TEXT", help="Why, for whoever looks at the run later.")
@@ -38,7 +38,7 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
     from app.admin.resync import change_to_wire, run_to_wire
     from app.bootstrap.application import application
     from app.commands.changes import show_changes, show_sums
-    from app.commands.sync import changes_of, report_lines, show_summary
+    from app.commands.run_report import changes_of, report_lines, show_summary
 
     with application(invocation.settings()) as parts:
         if run_id is None:
@@ -86,9 +86,10 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     from app.bootstrap.application import application
     from app.bootstrap.requirements import has_credentials
     from app.commands.operator import operator
-    from app.commands.sync import EXIT_IN_PART, resume, show_summary
+    from app.commands.run_report import show_summary
+    from app.commands.sync import EXIT_IN_PART, resume
     from app.runs.auditing import audited
-    from app.runs.lifecycle import RunStatus
+    from app.runs.run import RunStatus
 
     settings = invocation.settings()
     with application(settings) as parts:
@@ -156,8 +157,8 @@ def _short(ids: Sequence[str]) -> list[str]:
 
 
 def _row(run: Run) -> tuple[str, ...]:
-    from app.commands.sync import planned_in_words
-    from app.runs.lifecycle import RunStatus
+    from app.commands.run_report import planned_in_words
+    from app.runs.run import RunStatus
 
     outcomes = ("done", "failed", "held", "discarded", "parked", "waiting")
     numbers = [f"{run.total(outcome)} {outcome}" for outcome in outcomes if run.total(outcome)]

@@ -300,7 +300,7 @@ def run_at_first(parts: Application) -> None:
     """
     from app.database.engine import reading
     from app.model.contents import current_revision
-    from app.runs.lifecycle import RunRequest
+    from app.runs.run import RunRequest
 
     with reading(parts.engine) as connection:
         never_read = current_revision(connection) == 0

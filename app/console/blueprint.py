@@ -23,7 +23,7 @@ from app.console.reading import TooSlowError
 from app.contract.errors import ContractError
 from app.database.trouble import is_away, log_fields
 from app.edge.request_id import current_request_id
-from app.runs.lifecycle import RunNotFoundError
+from app.runs.run import RunNotFoundError
 
 _KEPT = "public, max-age=31536000, immutable"
 

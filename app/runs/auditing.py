@@ -3,7 +3,8 @@
 from sqlalchemy import Connection
 
 from app.audit import Actor, Audit
-from app.runs.lifecycle import Run, Witness
+from app.runs.lifecycle import Witness
+from app.runs.run import Run
 
 
 def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) -> Witness:

@@ -12,19 +12,20 @@ The rules: ``app/runs/README.md``, "Ends".
 import logging
 import os
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from threading import Event
 
 import structlog
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 
 from app.apply.applier import Applier, Target
+from app.apply.gate import BROKEN, Ending, Gate
 from app.apply.port import ClientPort
 from app.apply.progress import Progress
-from app.apply.sender import BROKEN, Ending, Gate, Sender
+from app.apply.sender import Sender
 from app.apply.verify import Verify, VerifyStoppedError
 from app.client.capabilities import Capabilities
 from app.client.client import BackendClient
@@ -39,23 +40,25 @@ from app.directory.source import Source, Verdict
 from app.ledger.failures import forget_settled, take_up_again
 from app.ledger.journal import recover
 from app.ledger.ledger import Ledger, note_findings, open_ledger
-from app.ledger.outcomes import LEFT_BEHIND, UNSUPPORTED, Counts, add_counts, cancel_unsent, read_counts
+from app.ledger.outcomes import add_counts, read_counts
 from app.ledger.unsupported import tell_again, unsupported_operations
 from app.model.candidate import candidate_of, shadow_ledger, world
 from app.model.refresh.replace import revision_in_force
-from app.plan.differences import PlanningError, is_still_due, make_plan
+from app.plan.making import PlanningError, is_still_due, make_plan
 from app.plan.selection import Selection
 from app.plan.stored import Plan, load_plan, plan_allows_deletes, stale_sentence
 from app.plan.unknown import unknown_ids
 from app.plan.unsupported import mark_unsupported, plan_unsupported_again
-from app.runs.lifecycle import CHANGES, HELD_FOR, Run, RunConflictError, Runs, RunStatus
+from app.runs.course import Course, directory_report, outcome_of, without_held
+from app.runs.lifecycle import Runs
 from app.runs.lock import SyncLock
-from app.runs.reading import RefreshReport, losses_sentences, refresh, source_sentence
+from app.runs.queue import CHANGES
+from app.runs.reading import losses_sentences, refresh, source_sentence
+from app.runs.run import Run, RunConflictError, RunStatus
 from app.runs.settings import SyncSettings
 from app.runs.suspicion import retained_sentence
 from app.runs.what_if import WhatIf
 
-_PROBLEMS_SHOWN = 20
 _LEVELS = {
     RunStatus.FAILED: logging.ERROR,
     RunStatus.PARTIAL: logging.WARNING,
@@ -71,22 +74,6 @@ class _EndedError(Exception):
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.message)
         self.ending = ending
-
-
-@dataclass(slots=True)
-class _Course:
-    """One run while it is under way."""
-
-    run: Run
-    gate: Gate
-    progress: Progress
-    capabilities: Capabilities
-    engine: Engine
-    """What it reads into and plans from: the database, or for a dry run a candidate of it."""
-    report: dict[str, object] = field(default_factory=dict)
-    plan_id: str | None = None
-    before: Counts = field(default_factory=dict)
-    """What the run had settled before its held deletes were approved."""
 
 
 @dataclass(kw_only=True)
@@ -118,7 +105,7 @@ class SyncEngine:
         # A run whose held deletes were approved began long ago.
         began = "started_at" if runs.get(run_id).approved_at is None else "resumed_at"
         run = runs.move(run_id, RunStatus.QUEUED, RunStatus.READING, worker=worker, error=None, **{began: self.clock()})
-        course = _Course(
+        course = Course(
             run=run,
             gate=Gate(held=lock.held, stop=stop, why_lost=lock.why_lost),
             progress=progress,
@@ -160,7 +147,7 @@ class SyncEngine:
             return self._end(runs, course, _reason(course.gate, failed))
         return self._end(runs, course, course.gate.ending)
 
-    def _go_on_candidate(self, runs: Runs, course: _Course) -> None:
+    def _go_on_candidate(self, runs: Runs, course: Course) -> None:
         """The same for a dry run: nobody is answered from what it reads, and nothing becomes ours because of it."""
         with reading(self.engine) as connection:
             before = world(connection)
@@ -174,7 +161,7 @@ class SyncEngine:
             if world(connection) != before:
                 raise PlanningError("another process has read the directory while the plan was made; make it again")
 
-    def _go(self, runs: Runs, course: _Course) -> None:
+    def _go(self, runs: Runs, course: Course) -> None:
         revision = self._read(course)
         ledger = open_ledger(
             self.engine, self.backend_settings.base_url, self.backend_settings.api_key.get_secret_value(), self.clock
@@ -215,7 +202,7 @@ class SyncEngine:
         _go_on(course, runs.move(run.run_id, RunStatus.PLANNING, RunStatus.APPLYING))
         self._apply(course, ledger)
 
-    def _read(self, course: _Course) -> int:
+    def _read(self, course: Course) -> int:
         run = course.run
         if run.trigger == CHANGES and (run.organization_ids or run.user_ids):
             # What changed is in force already: that is why this run was made.
@@ -236,7 +223,7 @@ class SyncEngine:
             progress=course.progress,
             on_candidate=course.run.dry_run,
         )
-        course.report |= _directory_report(report)
+        course.report |= directory_report(report)
         if self.what_if is not None:
             course.report["whatIf"] = list(self.what_if.files)
         for source in report.sources:
@@ -250,7 +237,7 @@ class SyncEngine:
             # A candidate's own revision means nothing to anybody.
             return revision_in_force(connection) if course.run.dry_run else report.revision
 
-    def _verify(self, runs: Runs, course: _Course, ledger: Ledger) -> None:
+    def _verify(self, runs: Runs, course: Course, ledger: Ledger) -> None:
         """Reads the backend back where that is due. A stored plan and approved deletes are taken as they are, but a
         stored plan may be the first that is applied at all: what it was made from had been read back, too."""
         run = course.run
@@ -283,7 +270,7 @@ class SyncEngine:
             note_findings(connection, ledger.ledger_id, report.numbers(), self.clock())
         _go_on(course, runs.move(run.run_id, RunStatus.VERIFYING, RunStatus.PLANNING))
 
-    def _look_for_unsupported(self, course: _Course, ledger: Ledger) -> None:
+    def _look_for_unsupported(self, course: Course, ledger: Ledger) -> None:
         """Does the backend still lack what it lacked before?
 
         One question in a run is enough while it does; a verifying run asks for all. What it has after all makes
@@ -320,7 +307,7 @@ class SyncEngine:
             elif not course.run.verify:
                 return
 
-    def _look_for_unknown(self, course: _Course, ledger: Ledger) -> None:
+    def _look_for_unknown(self, course: Course, ledger: Ledger) -> None:
         """Has the run been asked for ids that nobody knows? It goes on with the others, and its report says so."""
         run = course.run
         if run.plan_is_settled:
@@ -332,12 +319,12 @@ class SyncEngine:
             log = structlog.stdlib.get_logger(__name__)
             log.info("run_names_unknown_ids", run_id=run.run_id, unknown=course.report["unknown"])
 
-    def _plan(self, course: _Course, ledger: Ledger) -> Plan:
+    def _plan(self, course: Course, ledger: Ledger) -> Plan:
         run = course.run
         if run.approved_at is None and run.requested_plan_id is not None:
             return self._stored_plan(run.requested_plan_id, ledger)
         if run.approved_at is not None:
-            course.before = _without_held(run.counts)
+            course.before = without_held(run.counts)
         plan = make_plan(
             course.engine,
             ledger_id=ledger.ledger_id,
@@ -355,7 +342,7 @@ class SyncEngine:
             self._tell_retried(course, plan)
         return plan
 
-    def _tell_retried(self, course: _Course, plan: Plan) -> None:
+    def _tell_retried(self, course: Course, plan: Plan) -> None:
         """Says how much that failed before is tried now, and counts its failures anew."""
         with writing(course.engine) as connection:
             waiting, parked = take_up_again(
@@ -387,7 +374,7 @@ class SyncEngine:
             raise _EndedError(Ending(cancelled=True, message=stale_sentence(plan_id)))
         return plan
 
-    def _apply(self, course: _Course, ledger: Ledger) -> None:
+    def _apply(self, course: Course, ledger: Ledger) -> None:
         if course.plan_id is None:
             return
         sender = Sender(
@@ -408,12 +395,12 @@ class SyncEngine:
             calls=course.run.calls,
         ).apply()
 
-    def _end(self, runs: Runs, course: _Course, ending: Ending | None) -> Run:
+    def _end(self, runs: Runs, course: Course, ending: Ending | None) -> Run:
         """Gives the run the status that its plan's items, or the reason why it ended early, call for."""
         course.report |= course.capabilities.report()
         log = structlog.stdlib.get_logger(__name__)
         try:
-            run = runs.end(course.run.run_id, lambda connection: self._outcome(connection, course, ending))
+            run = runs.end(course.run.run_id, lambda connection: outcome_of(connection, course, ending, self.clock()))
         except RunConflictError:
             run = runs.get(course.run.run_id)
             if not run.is_final:
@@ -433,105 +420,13 @@ class SyncEngine:
         )
         return run
 
-    def _outcome(
-        self, connection: Connection, course: _Course, ending: Ending | None
-    ) -> tuple[RunStatus, Mapping[str, object]]:
-        """How the run ends, and the columns that say so; what was not sent is cancelled when it ends early."""
-        values: dict[str, object] = {
-            "finished_at": self.clock(),
-            "error": ending.message if ending else None,
-            "interrupted": ending is not None and ending.interrupted,
-        }
-        unsettled = False
-        if course.plan_id is not None:
-            if ending is not None:
-                cancel_unsent(connection, course.plan_id, ending.message)
-            counts = add_counts(course.before, read_counts(connection, course.plan_id))
-            left_behind, unsettled = _what_remains(connection, course.plan_id)
-            if left_behind:
-                course.report["leftBehind"] = left_behind
-            values["counts"] = counts
-        values["report"] = course.report
-        if ending is not None:
-            return (RunStatus.CANCELLED if ending.cancelled else RunStatus.FAILED), values
-        if not course.run.dry_run and _total(values.get("counts"), "held"):
-            now = self.clock()
-            return RunStatus.HELD, values | {"held_at": now, "held_until": now + HELD_FOR}
-        if unsettled and not course.run.dry_run:
-            return RunStatus.PARTIAL, values
-        return RunStatus.DONE, values
 
-
-def _go_on(course: _Course, run: Run) -> None:
+def _go_on(course: Course, run: Run) -> None:
     """Raises ``_EndedError`` when the run is to end."""
     if run.cancel_requested:
         course.gate.end(Ending(cancelled=True, message="cancelled on request"))
     if not course.gate.is_open() and course.gate.ending is not None:
         raise _EndedError(course.gate.ending)
-
-
-def _directory_report(report: RefreshReport) -> dict[str, object]:
-    """What about the directory an operator should know; empty when all is well."""
-    told: dict[str, object] = {}
-    sources = [
-        {"name": source.name, "verdict": source.verdict.value, "reason": source.reason, "malformed": source.malformed}
-        for source in report.sources
-        if source.verdict is not Verdict.COMPLETE
-    ]
-    if sources:
-        told["sources"] = sources
-    if losses := losses_sentences(report.sources):
-        told["losses"] = losses
-    if report.retained_sources:
-        told["retainedSources"] = list(report.retained_sources)
-    if report.problem_count:
-        told["problemCounts"] = {str(sort): number for sort, number in report.problem_counts.items()}
-        told["problems"] = [str(problem) for problem in report.problems[:_PROBLEMS_SHOWN]]
-    return told
-
-
-def _without_held(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Counts:
-    """What was settled before the held deletes were approved; those are planned anew."""
-    settled: Counts = {
-        kind: {action: dict(numbers) for action, numbers in actions.items()} for kind, actions in counts.items()
-    }
-    for actions in settled.values():
-        for numbers in actions.values():
-            numbers["planned"] = numbers.get("planned", 0) - numbers.pop("held", 0)
-    return settled
-
-
-def _what_remains(connection: Connection, plan_id: str) -> tuple[dict[str, int], bool]:
-    """What was left behind in the backend, by kind; and whether anything is not as it should be."""
-    rows = connection.execute(
-        text(
-            """
-            SELECT kind, count(*) AS number FROM plan_item
-            WHERE plan_id = :plan_id AND status = 'skipped' AND message = :left_behind GROUP BY kind
-            """
-        ),
-        {"plan_id": plan_id, "left_behind": LEFT_BEHIND},
-    )
-    left_behind = {row.kind: row.number for row in rows}
-    unsettled = connection.execute(
-        text(
-            """
-            SELECT 1 FROM plan_item WHERE plan_id = :plan_id AND (
-                status IN ('failed', 'parked')
-                OR (status = 'skipped' AND message NOT IN (:left_behind, :unsupported))
-                OR (status = 'waiting' AND action <> 'delete')
-            ) LIMIT 1
-            """
-        ),
-        {"plan_id": plan_id, "left_behind": LEFT_BEHIND, "unsupported": UNSUPPORTED},
-    ).first()
-    return left_behind, unsettled is not None
-
-
-def _total(counts: object, status: str) -> int:
-    if not isinstance(counts, Mapping):
-        return 0
-    return sum(numbers.get(status, 0) for actions in counts.values() for numbers in actions.values())
 
 
 def _reason(gate: Gate, raised: Ending) -> Ending:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from app.apply.sender import LOCK_LOST
+from app.apply.gate import LOCK_LOST
 from app.clock import Sleep
 from app.database.engine import is_sqlite
 

@@ -9,7 +9,8 @@ from sqlalchemy import insert
 
 from app.admin.openapi import document
 from app.logs import LogSettings, configure_logs
-from app.runs.lifecycle import MAX_QUEUED, RunRequest, RunStatus
+from app.runs.queue import MAX_QUEUED
+from app.runs.run import RunRequest, RunStatus
 from app.store.sync_tables import PlanItemRow, PlanRow
 from tests.admin.conftest import Admin
 

@@ -8,7 +8,7 @@ from app.admin.resync import change_to_wire
 from app.database.engine import reading, writing
 from app.model.former import FORMER_PAYLOAD, forget_former
 from app.plan.listing import PlannedChange
-from app.runs.lifecycle import Run
+from app.runs.run import Run
 from tests.worlds.directory import small_company
 from tests.worlds.syncing import SyncedWorld
 

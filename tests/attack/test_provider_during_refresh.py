@@ -22,7 +22,8 @@ from app.model.refresh.refresh import Refresh
 from app.model.view.loader import AccessViewLoader
 from app.model.view.sql_view import SqlAccessView
 from app.provider.answer import PermissionAnswer, answer_questions
-from app.runs.lifecycle import RunRequest, Runs
+from app.runs.lifecycle import Runs
+from app.runs.run import RunRequest
 from app.store.schema import METADATA
 from tests.access.test_decide_against_rules import NOW, Company, Rulebook
 from tests.tables import make_tables

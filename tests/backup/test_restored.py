@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import text
 
 from app.database.engine import reading
-from app.runs.lifecycle import RunRequest, RunStatus
 from app.runs.lock import sync_lock
 from app.runs.reading import refresh
+from app.runs.run import RunRequest, RunStatus
 from app.worker import Worker
 from tests.backup.conftest import Backup
 from tests.sources.conftest import FileWorld, People, ended, run_of

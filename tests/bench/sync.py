@@ -29,7 +29,7 @@ from app.clock import utc_now
 from app.contract.operations import OPERATIONS
 from app.database.engine import open_engine, reading
 from app.runs.engine import SyncEngine
-from app.runs.lifecycle import Run, RunRequest
+from app.runs.run import Run, RunRequest
 from app.settings import Settings, load_settings
 from tests.bench.company import Company
 from tests.bench.databases import databases

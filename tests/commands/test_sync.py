@@ -16,7 +16,7 @@ from click.testing import Result
 from sqlalchemy import text
 
 from app.apply.applier import Applier
-from app.commands.sync import report_lines
+from app.commands.run_report import report_lines
 from app.database.engine import open_engine
 from tests.commands.conftest import DIRECTORY, Usher
 

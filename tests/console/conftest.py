@@ -22,8 +22,9 @@ from app.database.engine import open_engine
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
 from app.provider.settings import ProviderSettings
-from app.runs.lifecycle import Run, RunRequest, Runs, RunStatus
+from app.runs.lifecycle import Runs
 from app.runs.reading import refresh
+from app.runs.run import Run, RunRequest, RunStatus
 from app.settings import Settings
 from app.store.schema import METADATA
 from tests.commands.conftest import DIRECTORY

@@ -6,7 +6,7 @@ from app.audit import AuditEntry, audit_page
 from app.console.console import address
 from app.console.settings import Role
 from app.database.engine import reading
-from app.runs.lifecycle import RunStatus
+from app.runs.run import RunStatus
 from tests.console.conftest import Office
 
 

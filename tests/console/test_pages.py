@@ -10,7 +10,7 @@ from app.console.console import address
 from app.console.settings import Role
 from app.database.engine import writing
 from app.ledger.ledger import open_ledger
-from app.runs.lifecycle import RunRequest, RunStatus
+from app.runs.run import RunRequest, RunStatus
 from app.store.sync_tables import ItemFailureRow, PlanItemRow, PlanRow
 from tests.console.conftest import Office
 

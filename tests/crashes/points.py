@@ -24,8 +24,8 @@ from typing import Any
 from sqlalchemy import Engine, text
 
 from app.database.engine import reading
-from app.runs.lifecycle import RunStatus
 from app.runs.lock import sync_lock
+from app.runs.run import RunStatus
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.world import FaultyWorld
 from tests.soak.faults import quiet

@@ -21,7 +21,7 @@ from sqlalchemy import event
 from app.bootstrap.databases import STORE_MIGRATIONS
 from app.database.engine import open_engine
 from app.database.migrations import upgrade
-from app.runs.lifecycle import RunStatus
+from app.runs.run import RunStatus
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.live import LiveWorld, until
 from tests.faults.world import FaultyWorld

@@ -29,8 +29,9 @@ from app.database.migrations import upgrade
 from app.directory.configured import sources_from_settings
 from app.doctor.checks import run_checks
 from app.doctor.finding import Finding
-from app.runs.lifecycle import RunRequest, Runs, RunStatus
+from app.runs.lifecycle import Runs
 from app.runs.reading import refresh
+from app.runs.run import RunRequest, RunStatus
 from app.settings import Settings, load_settings
 from tests.wsgi import WsgiAdapter
 

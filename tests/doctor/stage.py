@@ -35,8 +35,9 @@ from app.contract.operations import by_name
 from app.database.engine import open_engine
 from app.database.migrations import upgrade
 from app.directory.configured import sources_from_settings
-from app.runs.lifecycle import RunRequest, Runs, RunStatus
+from app.runs.lifecycle import Runs
 from app.runs.reading import refresh
+from app.runs.run import RunRequest, RunStatus
 from app.settings import load_settings
 from tests.outbound.servers import Answering, Authority, web_server
 

@@ -13,7 +13,8 @@ from app.database.engine import writing
 from app.doctor.backend import look_at_backend
 from app.doctor.checks import run_checks
 from app.doctor.finding import State
-from app.runs.lifecycle import RunRequest, Runs, RunStatus
+from app.runs.lifecycle import Runs
+from app.runs.run import RunRequest, RunStatus
 from tests.doctor.conftest import Installation
 
 

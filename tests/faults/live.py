@@ -31,7 +31,7 @@ from app.contract.operations import by_path
 from app.database.engine import open_engine, reading
 from app.database.migrations import upgrade
 from app.directory.casting import object_from_record
-from app.runs.lifecycle import Run, RunRequest
+from app.runs.run import Run, RunRequest
 from tests.faults.layer import Fault, _item_names
 from tests.faults.world import FaultyWorld
 from tests.worlds.clock import NOON

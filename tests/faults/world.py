@@ -20,7 +20,7 @@ from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.contract.operations import by_name
 from app.database.engine import open_engine, reading
 from app.database.migrations import upgrade
-from app.runs.lifecycle import Run
+from app.runs.run import Run
 from app.store.sync_tables import LedgerItemRow
 from tests.faults.layer import FaultLayer
 from tests.worlds.company import HOME, Company, Held

@@ -7,8 +7,10 @@ from threading import Event
 import pytest
 
 from app.apply.progress import Progress
-from app.runs.lifecycle import CHANGES, MOST_TOUCHED, Run, RunRequest, Runs, RunStatus
+from app.runs.lifecycle import Runs
 from app.runs.lock import SyncLock, sync_lock
+from app.runs.queue import CHANGES, MOST_TOUCHED
+from app.runs.run import Run, RunRequest, RunStatus
 from app.worker import Worker
 from tests.ingest.conftest import Service, document, grant, membership, organization, user
 
@@ -105,7 +107,7 @@ def test_nothing_is_forgotten_when_the_queue_cannot_take_it(
     """A process that dies in the middle leaves the same behind as one whose transaction fails."""
     service.pushed(1, upsert=[organization()])
     with monkeypatch.context() as patched:
-        patched.setattr(Runs, "_enqueue", lambda *_: (_ for _ in ()).throw(RuntimeError("died")))
+        patched.setattr("app.runs.lifecycle.enqueue", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("died")))
         with pytest.raises(RuntimeError):
             runs.enqueue_changes(timedelta())
     assert queued(runs) == []

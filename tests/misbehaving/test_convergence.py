@@ -17,7 +17,7 @@ from app.database.engine import open_engine
 from app.database.migrations import upgrade
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
-from app.runs.lifecycle import Run, RunStatus
+from app.runs.run import Run, RunStatus
 from tests.misbehaving.company import FOREIGN, Directory, held
 from tests.soak.faults import quiet
 from tests.worlds.backend import EXTENDED, TROUBLES, Backend, serving

@@ -24,7 +24,8 @@ from sqlalchemy import Engine, text
 
 from app.database.engine import open_engine, writing
 from app.ledger.ledger import open_ledger
-from app.runs.lifecycle import Run, RunRequest, Runs, RunStatus
+from app.runs.lifecycle import Runs
+from app.runs.run import Run, RunRequest, RunStatus
 from app.store.schema import METADATA
 from tests.tables import make_tables
 from tests.worlds.clock import SimulatedTime

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app.database.engine import reading
-from app.runs.lifecycle import RunRequest, RunStatus
+from app.runs.run import RunRequest, RunStatus
 from app.runs.schedule import first_due_after
 from app.runs.status import failed_run, held_runs, last_began
 from tests.notify.conftest import Past

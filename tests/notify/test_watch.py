@@ -24,8 +24,8 @@ from app.notify.message import Message
 from app.notify.settings import NotificationSettings
 from app.notify.watch import Watch
 from app.runs.heartbeat import Heartbeat
-from app.runs.lifecycle import RunRequest, RunStatus
 from app.runs.reading import forget, refresh
+from app.runs.run import RunRequest, RunStatus
 from app.settings import Settings
 from tests.notify.conftest import Past, Receiver
 from tests.worlds.changing import ChangingSource

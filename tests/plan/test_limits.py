@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.plan.differences import make_plan
+from app.plan.making import make_plan
 from app.plan.selection import Selection
 from app.plan.settings import LimitSettings
 

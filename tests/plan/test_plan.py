@@ -12,7 +12,7 @@ from sqlalchemy import delete, event, func, insert, select, text, update
 from app.contract import operations
 from app.database.engine import is_sqlite, open_engine, reading, writing
 from app.ledger.ledger import fingerprint, open_ledger
-from app.plan.differences import PlanningError
+from app.plan.making import PlanningError
 from app.plan.rules import RULES, SETTLES
 from app.plan.selection import Selection
 from app.store.sync_tables import ItemFailureRow, LedgerItemRow, LedgerRow, PlanRow

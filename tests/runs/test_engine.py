@@ -14,8 +14,9 @@ from app.database.engine import is_sqlite
 from app.directory.source import EVERYTHING, Part, ReadRequest, Verdict
 from app.plan.settings import LimitSettings
 from app.plan.unknown import unknown_sentence
-from app.runs.lifecycle import CHANGES, RunRequest
 from app.runs.lock import sync_lock
+from app.runs.queue import CHANGES
+from app.runs.run import RunRequest
 from tests.progress import QuietProgress
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import insert
 
 from app.database.engine import open_engine, writing
-from app.runs.lifecycle import FINAL, HELD_FOR, MOVES, RunConflictError, RunNotFoundError, RunRequest, Runs, RunStatus
+from app.runs.lifecycle import Runs
+from app.runs.run import FINAL, HELD_FOR, MOVES, RunConflictError, RunNotFoundError, RunRequest, RunStatus
 from app.store.schema import METADATA
 from app.store.sync_tables import CallRow, PlanItemRow, PlanRow
 from tests.tables import make_tables

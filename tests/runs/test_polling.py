@@ -15,8 +15,9 @@ from app.directory.policy import Policy
 from app.directory.settings import GuardSettings
 from app.directory.source import EVERYTHING, Reading, ReadRequest, Source, Verdict
 from app.model.contents import SourceState, export_records, source_states
-from app.runs.lifecycle import CHANGES, Runs
+from app.runs.lifecycle import Runs
 from app.runs.polling import Poll, polls_of
+from app.runs.queue import CHANGES
 from app.runs.reading import refresh
 from app.store.schema import METADATA
 from tests.tables import make_tables

@@ -15,7 +15,8 @@ from sqlalchemy import Connection, delete, event, insert, select
 
 from app.database.engine import is_sqlite, open_engine, writing
 from app.ledger.outcomes import cancel_unsent, is_still_applying
-from app.runs.lifecycle import HELD_FOR, RunConflictError, RunNotFoundError, Runs, RunStatus
+from app.runs.lifecycle import Runs
+from app.runs.run import HELD_FOR, RunConflictError, RunNotFoundError, RunStatus
 from app.store.schema import METADATA
 from app.store.sync_tables import PlanItemRow, PlanRow, RunRow
 from tests.tables import make_tables

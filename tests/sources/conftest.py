@@ -20,7 +20,7 @@ from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
 from app.plan.settings import LimitSettings
 from app.provider.settings import ProviderSettings
-from app.runs.lifecycle import Run
+from app.runs.run import Run
 from app.settings import Settings
 from tests.faults.world import FaultyWorld, memory_folder
 from tests.worlds.company import Company

@@ -12,9 +12,10 @@ from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Verdict
 from app.plan.settings import LimitSettings
-from app.runs.lifecycle import RunRequest, Runs
+from app.runs.lifecycle import Runs
 from app.runs.lock import sync_lock
 from app.runs.reading import refresh
+from app.runs.run import RunRequest
 from tests.progress import QuietProgress
 from tests.sources.conftest import FileWorld, People, ended, run_of
 

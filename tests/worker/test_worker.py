@@ -13,8 +13,9 @@ from sqlalchemy.exc import DBAPIError
 
 from app.apply.progress import Progress
 from app.database.engine import open_engine
-from app.runs.lifecycle import Run, RunRequest, Runs, RunStatus
+from app.runs.lifecycle import Runs
 from app.runs.lock import SyncLock, sync_lock
+from app.runs.run import Run, RunRequest, RunStatus
 from app.runs.schedule import trigger_of
 from app.worker import MAX_CONTINUATIONS, Timetable, Worker, forget_what_is_old, scheduled_run, scheduler_for
 from tests.worlds.clock import SimulatedTime

@@ -17,8 +17,9 @@ from pydantic import SecretStr
 from sqlalchemy import Engine, Table, delete, insert, select, update
 
 from app.apply.applier import Applier, Target
+from app.apply.gate import Gate
 from app.apply.port import ClientPort
-from app.apply.sender import Gate, Sender
+from app.apply.sender import Sender
 from app.client.capabilities import Capabilities
 from app.client.client import BackendClient
 from app.client.errors import BackendRefused
@@ -31,7 +32,7 @@ from app.contract.errors import Status
 from app.database.engine import open_engine, reading, writing
 from app.ledger.ledger import open_ledger
 from app.ledger.outcomes import cancel_unsent
-from app.plan.differences import make_plan
+from app.plan.making import make_plan
 from app.plan.selection import EVERYTHING, Selection
 from app.plan.settings import LimitSettings
 from app.plan.stored import Plan, PlanItem, read_items

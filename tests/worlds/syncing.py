@@ -25,7 +25,7 @@ from app.backend.settings import SelfHostedBackendSettings
 from app.contract.operation import Tier
 from app.contract.operations import by_name, by_path
 from app.database.engine import open_engine, reading
-from app.runs.lifecycle import Run
+from app.runs.run import Run
 from app.store.schema import METADATA
 from app.store.sync_tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow, PlanItemRow
 from tests.tables import make_tables

@@ -17,8 +17,9 @@ from app.directory.settings import DirectorySettings
 from app.directory.source import Source
 from app.plan.settings import LimitSettings
 from app.runs.engine import SyncEngine
-from app.runs.lifecycle import Run, RunRequest, Runs
+from app.runs.lifecycle import Runs
 from app.runs.lock import sync_lock
+from app.runs.run import Run, RunRequest
 from app.runs.settings import SyncSettings
 from tests.progress import QuietProgress
 from tests.worlds.clock import SimulatedTime

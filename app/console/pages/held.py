@@ -10,7 +10,7 @@ from app.console.console import Console, address, go_to, query, route_of
 from app.console.pages.running import MAX_REASON
 from app.console.pages.runs import find_run
 from app.console.settings import Role
-from app.runs.lifecycle import Run, RunConflictError, RunStatus
+from app.runs.run import Run, RunConflictError, RunStatus
 from app.runs.status import held_runs
 
 NUMBER_TYPED_ABOVE = 100

@@ -16,7 +16,8 @@ from app.console.settings import Role
 from app.ledger.ledger import last_verify, ledger_in_use
 from app.model.contents import SourceState, current_revision, oldest_good_read, source_states
 from app.model.outline import OrganizationSize, organization_sizes
-from app.runs.lifecycle import CHANGES, Run
+from app.runs.queue import CHANGES
+from app.runs.run import Run
 from app.runs.workers import workers
 
 _BARS = 96

@@ -7,7 +7,7 @@ from app.console.console import Console, address, go_to, query, route_of
 from app.console.pages.runs import KINDS, find_run
 from app.console.principal import Principal
 from app.console.settings import Role
-from app.runs.lifecycle import QueueFullError, RunConflictError, RunRequest, RunStatus
+from app.runs.run import QueueFullError, RunConflictError, RunRequest, RunStatus
 
 MAX_REASON = 1000
 _MAX_IDS = 1000

@@ -12,7 +12,7 @@ from werkzeug.exceptions import NotFound
 from app.console.console import PAGE_ROWS, Console, one_of, query, route_of
 from app.console.settings import Role
 from app.plan.listing import PlannedChange, item_history, item_payload
-from app.runs.lifecycle import RUNNING, Run, RunNotFoundError, RunStatus
+from app.runs.run import RUNNING, Run, RunNotFoundError, RunStatus
 
 STATUSES = tuple(status.value for status in RunStatus)
 TRIGGERS = ("schedule", "verify_schedule", "resync", "console", "command", "continuation", "changes")

@@ -1,0 +1,269 @@
+"""The making of a plan: what has to be done so that the backend holds what the directory says.
+
+The rules: ``app/plan/README.md``, "Differences".
+
+``make_plan`` compares the desired state (``desired``) with the ledger and writes what differs to ``plan_item``
+(``differences``), in one transaction in which it sees one revision of the access model and one of the ledger. Memory
+does not grow with the number of items.
+
+What whoever applies a plan has to keep to:
+
+1. Items are sent in the order of ``ordinal``, those with ``covered_by`` not at all (``read_items`` leaves them out).
+   Neighbours with the same phase, operation, kind and scope share calls. A phase begins when the one before is settled.
+   Calls of an operation that is ordered, with the same scope go one after the other.
+2. After adds of containers failed: ``app.plan.stored.skip_dependents``, before the next phase.
+3. Before each delete of an organization, folder, document or group: ``app.plan.stored.still_needed_below``. If it
+   answers, the item is skipped with that text, and ``follow_coverers`` takes along what it covers.
+4. An operation that succeeded writes the columns that ``SETTLES`` names from the plan item to the ledger. A row becomes
+   ``certain`` when all of its thing's items in the plan are done: an unconfirmed thing is sent again with all that it
+   has (a document: add, move, access type), because an "already exists" says nothing about the rest. An organization,
+   folder or document that the ledger did not know and that "already exists" is told all of it at once: ``in_force``
+   marks such adds.
+5. A delete that succeeded removes the item and what it covers from the ledger. When a user was deleted from an
+   organization, their rows of folderUser, documentUser and groupMember in that organization that remain become
+   unconfirmed in the same transaction: the backend has taken them away. The plan adds them again at its end
+   (``RESTORE_...``).
+6. ``parent_id`` is empty at the top of the tree, where the backend says ``root``; an empty ``access_type`` of a folder
+   is ``inheritFromParent``.
+
+A group has no update operation. A changed name is therefore not a difference: adding the group again would be answered
+"already exists" and change nothing, at the price of a call.
+
+What failed before is tried again when its pause is over, at once when something else would be tried, and never while it
+is parked (``item_failure``, written by apply).
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from hashlib import sha256
+from random import Random
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine, insert
+from sqlalchemy.exc import DBAPIError
+
+from app.clock import epoch_ms
+from app.database.engine import WRITE, is_sqlite
+from app.database.statements import run, statement
+from app.database.trouble import came_in_between
+from app.ledger.ledger import read_ledger
+from app.plan.desired import compute
+from app.plan.differences import fill_steps, write_items
+from app.plan.rules import Kind
+from app.plan.selection import EVERYTHING, Selection
+from app.plan.settings import LimitSettings
+from app.plan.stored import Plan, load_plan, skip_dependents
+from app.store.sync_tables import PlanRow
+
+_PLAN = PlanRow.__table__
+
+ResultT = TypeVar("ResultT")
+
+_ROWS_AT_A_TIME = 5_000
+_ATTEMPTS = 5
+"""How often planning begins anew when another transaction came in between."""
+
+
+class PlanningError(Exception):
+    """A plan cannot be made; the text is for whoever asked for it."""
+
+
+_NOTHING_TO_STAND_ON = """
+UPDATE plan_item SET status = 'skipped',
+  message = 'what it belongs to is not in the backend yet: a run that is not narrowed to users brings it there'
+WHERE plan_id = :plan_id AND status = 'planned' AND action <> 'delete' AND NOT EXISTS (
+  SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind = CASE plan_item.kind
+      WHEN 'folderUser' THEN 'folder' WHEN 'documentUser' THEN 'document' WHEN 'groupMember' THEN 'group'
+      ELSE 'organization' END
+    AND l.organization_id = plan_item.organization_id AND l.container_id = ''
+    AND l.item_id = CASE plan_item.kind WHEN 'organizationUser' THEN plan_item.organization_id
+      ELSE plan_item.container_id END AND l.certain)
+"""
+
+_HASHED = """
+SELECT operation || '|' || kind || '|' || scope || '|' || @json(organization_id) || @json(container_id) ||
+  @json(item_id) || '|' || digest || '|' || access_type || '|' || access_role || '|' ||
+  CASE WHEN disabled THEN '1' ELSE '0' END || '|' || @json(parent_id) || '|' || status || '|' ||
+  COALESCE(CAST(covered_by AS TEXT), '')
+FROM plan_item WHERE plan_id = :plan_id ORDER BY ordinal
+"""
+
+_TEMPORARY = ("desired", "step", "rule", "tally", "covered_pair")
+
+
+def make_plan(
+    engine: Engine,
+    *,
+    ledger_id: int,
+    now: datetime,
+    limits: LimitSettings,
+    grace: timedelta = timedelta(0),
+    selection: Selection = EVERYTHING,
+    allow_deletes: bool = False,
+    approving: str | None = None,
+    random: Random | None = None,
+    only_to_look: bool = False,
+    retry: Sequence[str] | None = None,
+) -> Plan:
+    """Plans what brings the backend of this ledger in step with the directory at ``now``, and stores it.
+
+    ``allow_deletes`` lifts the limits for this plan; what was discarded goes, too. ``approving`` is the id of a plan:
+    this one then consists of the deletes that were held there and are still due, without limits, and of what they make
+    necessary. ``only_to_look``: the plan alone is written; nothing is remembered because of it, no grace period begins.
+    ``retry`` names the kinds of which it also holds what waits after a failure or is parked; empty: all.
+
+    Raises ``PlanningError`` when the directory was never read (an empty access model would mean to delete everything),
+    and when there is no such ledger or plan to approve.
+    """
+    identity = _new_id(now, random)
+    return _undisturbed(
+        engine,
+        lambda connection: _plan(
+            connection,
+            plan_id=identity,
+            ledger_id=ledger_id,
+            now=now,
+            limits=None if allow_deletes or approving else limits,
+            grace=grace,
+            selection=selection,
+            approving=approving,
+            notes_gone=not only_to_look,
+            retry=retry,
+        ),
+    )
+
+
+def is_still_due(
+    engine: Engine, plan: Plan, *, limits: LimitSettings, grace: timedelta = timedelta(0), allow_deletes: bool = False
+) -> bool:
+    """Whether planning now, for the moment for which the plan was made, comes to the very same plan; stores nothing.
+
+    A plan may have been made from a candidate, of which nothing is left: only this tells whether the directory has
+    become what the candidate was, and the ledger is what it was then.
+    """
+
+    def same_again(connection: Connection) -> bool:
+        again = _plan(
+            connection,
+            plan_id=f"{plan.plan_id} again",
+            ledger_id=plan.ledger_id,
+            now=plan.created_at,
+            limits=None if allow_deletes else limits,
+            grace=grace,
+            selection=Selection.of(plan.organization_ids, plan.user_ids),
+            approving=None,
+            notes_gone=False,
+            retry=None,
+        )
+        connection.rollback()
+        return again.plan_hash == plan.plan_hash
+
+    return _undisturbed(engine, same_again)
+
+
+def _undisturbed(engine: Engine, work: Callable[[Connection], ResultT]) -> ResultT:
+    """What the work gives in a snapshot; begun anew when another transaction came in between."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            with _snapshot(engine, lock_at_once=attempt > 0) as connection:
+                return work(connection)
+        except DBAPIError as error:
+            if not came_in_between(error) or attempt + 1 == _ATTEMPTS:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+@contextmanager
+def _snapshot(engine: Engine, *, lock_at_once: bool) -> Iterator[Connection]:
+    """A write transaction that sees one state of the whole database.
+
+    On SQLite the first attempt takes the write lock only when it comes to writing: most plans hold little or nothing,
+    and nobody has to wait while they are computed.
+    """
+    options: dict[str, object] = {WRITE: lock_at_once} if is_sqlite(engine) else {"isolation_level": "REPEATABLE READ"}
+    with engine.connect().execution_options(**options) as connection, connection.begin():
+        yield connection
+
+
+def _new_id(now: datetime, random: Random | None) -> str:
+    return f"plan-{now:%Y%m%d-%H%M%S}-{(random or Random()).getrandbits(40):010x}"  # noqa: S311 - a name, no secret
+
+
+def _plan(
+    connection: Connection,
+    *,
+    plan_id: str,
+    ledger_id: int,
+    now: datetime,
+    limits: LimitSettings | None,
+    grace: timedelta,
+    selection: Selection,
+    approving: str | None,
+    notes_gone: bool,
+    retry: Sequence[str] | None,
+) -> Plan:
+    revision, ledger_revision = _starting_point(connection, ledger_id, approving)
+    parameters: dict[str, object] = {
+        "plan_id": plan_id,
+        "ledger_id": ledger_id,
+        "now": epoch_ms(now),
+        "grace_since": epoch_ms(now - grace),
+        "organization_ids": selection.organizations_json,
+        "user_ids": selection.users_json,
+        "approving": approving,
+        "retry_kinds": json.dumps(list(retry or Kind)) if retry is not None else "[]",
+    }
+    compute(connection, ledger_id=ledger_id, now=now, selection=selection)
+    holds = fill_steps(connection, parameters, selection, limits, notes_gone=notes_gone)
+    write_items(connection, parameters)
+    skip_dependents(connection, ledger_id, plan_id)
+    if selection.user_ids:
+        run(connection, _NOTHING_TO_STAND_ON, parameters)
+    for table in _TEMPORARY:
+        run(connection, f"DROP TABLE IF EXISTS {table}")
+    connection.execute(
+        insert(_PLAN).values(
+            plan_id=plan_id,
+            ledger_id=ledger_id,
+            revision=revision,
+            ledger_revision=ledger_revision,
+            plan_hash=_hash(connection, plan_id, ledger_id),
+            created_at=epoch_ms(now),
+            organization_ids=selection.organizations_json,
+            user_ids=selection.users_json,
+            limits=json.dumps([hold.to_wire() for hold in holds], ensure_ascii=False),
+        )
+    )
+    plan = load_plan(connection, plan_id)
+    assert plan is not None  # noqa: S101 - it was written by the statement above
+    return plan
+
+
+def _starting_point(connection: Connection, ledger_id: int, approving: str | None) -> tuple[int, int]:
+    """The revisions of the access model and of the ledger that a plan is made from."""
+    try:
+        ledger = read_ledger(connection, ledger_id)
+    except LookupError as error:
+        raise PlanningError(str(error)) from error
+    revision: int | None = connection.scalar(statement(connection, "SELECT MAX(revision) FROM access_revision"))
+    if revision is None:
+        raise PlanningError("the directory has not been read yet; run: usher directory refresh")
+    if approving is not None:
+        held = load_plan(connection, approving)
+        if held is None or held.ledger_id != ledger_id:
+            raise PlanningError(f"there is no plan {approving} of this backend")
+    return revision, ledger.ledger_revision
+
+
+def _hash(connection: Connection, plan_id: str, ledger_id: int) -> str:
+    """A hash over the items in their order, read as a stream: what they were made from may have other revisions by the
+    time it is looked at again."""
+    hashed = sha256(f"{ledger_id}\n".encode())
+    streaming = {"stream_results": True, "max_row_buffer": _ROWS_AT_A_TIME}
+    rows = connection.execute(statement(connection, _HASHED), {"plan_id": plan_id}, execution_options=streaming)
+    # Of a text, SQLAlchemy takes no yield_per.
+    for partition in rows.partitions(_ROWS_AT_A_TIME):
+        hashed.update("\n".join(row[0] for row in partition).encode() + b"\n")
+    return hashed.hexdigest()

@@ -1,0 +1,96 @@
+"""The rows of runs: read, claimed, and moved from one status to another.
+
+Whoever moves a run says in which status they found it. The row is claimed, compared and moved in one transaction,
+before anything that hangs on it (a plan's items): of several processes that want different things of one run, one has
+its way, and the others are told what has become of it.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+
+from sqlalchemy import Connection, Row, select, text, update
+
+from app.clock import epoch_ms, from_epoch_ms
+from app.runs.run import ENDS, MOVES, Run, RunConflictError, RunNotFoundError, RunStatus
+from app.store.sync_tables import RunRow
+
+RUN = RunRow.__table__
+
+_MOMENTS = (
+    "requested_at",
+    "started_at",
+    "finished_at",
+    "held_until",
+    "approved_at",
+    "held_at",
+    "resumed_at",
+    "decided_at",
+)
+
+_COUNT_END = """
+INSERT INTO run_tally (status, runs) VALUES (:status, 1)
+ON CONFLICT (status) DO UPDATE SET runs = run_tally.runs + 1
+"""
+
+
+def row_of(connection: Connection, run_id: str, *, claimed: bool = False) -> Row[tuple[object, ...]]:
+    """The row of a run; ``claimed``: nobody else moves it before this (writing) transaction ends.
+
+    Raises ``RunNotFoundError``.
+    """
+    query = select(RUN).where(RUN.c.run_id == run_id)
+    row = connection.execute(query.with_for_update() if claimed else query).first()
+    if row is None:
+        raise RunNotFoundError(f"there is no run {run_id}")
+    return row
+
+
+def claim(connection: Connection, run_id: str) -> Run:
+    """The run as it stands now, which nobody else moves before this (writing) transaction ends."""
+    return run_from(row_of(connection, run_id, claimed=True))
+
+
+def move(connection: Connection, run: Run, to: RunStatus, **values: object) -> Run:
+    """Moves a claimed run on from the status in which it was found. Raises ``RunConflictError`` for no such move."""
+    if to not in MOVES[run.status]:
+        raise RunConflictError(f"the run is {run.status} and cannot become {to}")
+    moved = change(connection, run, status=to.value, **values)
+    if to in ENDS:
+        connection.execute(text(_COUNT_END), {"status": to.value})
+    return moved
+
+
+def change(connection: Connection, run: Run, **values: object) -> Run:
+    """Writes down columns of a claimed run; times as ``datetime``, mappings as such. Raises ``RunConflictError`` when
+    it is not in the status any more in which it was found."""
+    changed = connection.execute(
+        update(RUN)
+        .where(RUN.c.run_id == run.run_id, RUN.c.status == run.status)
+        .values(**{name: _stored(value) for name, value in values.items()})
+    ).rowcount
+    row = row_of(connection, run.run_id)
+    if not changed:
+        raise RunConflictError(f"the run was {run.status} and is {row.status} now")
+    return run_from(row)
+
+
+def run_from(row: Row[tuple[object, ...]]) -> Run:
+    """The run that a row holds."""
+    values = row._asdict()
+    values["status"] = RunStatus(values["status"])
+    for name in ("organization_ids", "user_ids", "kinds"):
+        values[name] = tuple(json.loads(values[name]))
+    for name in ("counts", "report"):
+        values[name] = json.loads(values[name])
+    for name in _MOMENTS:
+        values[name] = None if values[name] is None else from_epoch_ms(values[name])
+    return Run(**values)
+
+
+def _stored(value: object) -> object:
+    if isinstance(value, datetime):
+        return epoch_ms(value)
+    if isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False)
+    return value
