@@ -90,8 +90,8 @@ def test_failure_of_what_is_not_wanted_any_more_is_forgotten_by_a_run_of_everyth
     on(company, "add_documents", lambda *_: success({"new": {"success": False, "message": "no room"}}))
     company.sync()
     first = company.failures()["document", "", "new"].failing_since
-    assert first == round(company.clock.now.timestamp() * 1000)
-    company.clock.move_on(hours=7)
+    assert first == round(company.time.now.timestamp() * 1000)
+    company.time.move_on(hours=7)
     company.sync()
     row = company.failures()["document", "", "new"]
     assert (row.failures, row.failing_since) == (2, first)
@@ -111,19 +111,19 @@ def test_failures_rest_longer_each_time_and_are_parked_in_the_end(company: Any) 
         run = company.sync()
         assert run.counts["document"]["add"] == {"planned": 1, "failed": 1}, number
         row = company.failures()["document", "", "new"]
-        now = round(company.clock.now.timestamp() * 1000)
+        now = round(company.time.now.timestamp() * 1000)
         pauses.append(row.retry_at - now)
         assert (row.failures, row.parked) == (number, number == PARKED_AFTER)
         assert company.sync().counts["document"]["add"] in (
             {"planned": 1, "waiting": 1},
             {"planned": 1, "parked": 1},
         )
-        company.clock.move_on(seconds=pauses[-1] / 1000 + 1)
+        company.time.move_on(seconds=pauses[-1] / 1000 + 1)
     for number, pause in enumerate(pauses):
         full = min(FIRST_PAUSE_MS * 2**number, LONGEST_PAUSE_MS)
         assert 0.8 * full <= pause <= 1.2 * full
     company.wire.forget()
-    company.clock.move_on(days=30)
+    company.time.move_on(days=30)
     assert company.sync().status == "partial"
     assert company.wire.writes == []
     # A change of what it should be is a reason to try again.
@@ -256,7 +256,7 @@ def test_what_others_made_and_cannot_be_moved_is_tried_again(company: Any) -> No
         ("m1", "FAILED_PRECONDITION: not now")
     ]
     assert not company.ledger()["document", "", "m1"].certain
-    company.clock.move_on(minutes=2)
+    company.time.move_on(minutes=2)
     assert company.sync().status == "done"
     assert company.held()["documents"]["m1"] == ("M1", "drafts", "restricted")
 
@@ -357,7 +357,7 @@ def test_unknown_outcome_makes_the_batch_fail_and_its_items_uncertain(company: A
     # It did go through. If the directory wants it no more, it is ours to delete.
     company.directory.remove("document", "acme", "new0")
     company.directory.remove("grant", "acme", "", "new0")
-    company.clock.move_on(hours=1)
+    company.time.move_on(hours=1)
     run = company.sync()
     assert run.status == "done", company.items(run)
     held = company.held()["documents"]
@@ -513,7 +513,7 @@ def test_unanswered_item_is_unknown(company: Any) -> None:
     run = company.sync()
     assert run.counts["document"]["add"] == {"planned": 2, "done": 1, "failed": 1}
     assert not company.ledger()["document", "", "new1"].certain
-    company.clock.move_on(hours=1)
+    company.time.move_on(hours=1)
     assert company.sync().status == "done"
     assert company.ledger()["document", "", "new1"].certain
 
@@ -648,7 +648,7 @@ def test_ledger_holds_what_each_operation_told(company: Any) -> None:
     assert after.digest != before.digest
     assert after.parent_id == "drafts"
     assert company.failures()["document", "", "roadmap"].failures == 1
-    company.clock.move_on(minutes=2)
+    company.time.move_on(minutes=2)
     run = company.sync()
     assert run.counts["document"]["update"] == {"planned": 1, "failed": 1}
 
@@ -656,7 +656,7 @@ def test_ledger_holds_what_each_operation_told(company: Any) -> None:
 def test_pruned_runs_take_their_plans_along(company: Any) -> None:
     company.directory.document("new", folder="archive")
     company.sync()
-    company.clock.move_on(days=40)
+    company.time.move_on(days=40)
     latest = company.sync()
     assert company.runs.prune(timedelta(days=30)) == 2
     assert [run.run_id for run in company.runs.recent()] == [latest.run_id]

@@ -74,7 +74,7 @@ def test_member_who_could_not_be_removed_with_all_the_others_is_removed_by_name(
     assert members(company, "eng") == ["bob"]
     assert ("groupMember", "eng", "bob") in company.ledger()
     assert ("groupMember", "eng", "dan") not in company.ledger()
-    company.clock.move_on(minutes=2)
+    company.time.move_on(minutes=2)
     company.wire.forget()
     assert company.sync().status == "done"
     assert [sent.data.get("userIds") for sent in company.wire.writes] == [["bob"]]
@@ -123,7 +123,7 @@ def test_group_is_emptied_again_when_somebody_else_s_member_stayed(company: Any)
     (failed,) = company.items(run, "failed")
     assert (failed.kind, failed.item_id) == ("group", "eng")
     assert "stranger: Temporarily unavailable." in failed.message
-    company.clock.move_on(minutes=2)
+    company.time.move_on(minutes=2)
     assert company.sync().status == "done"
     assert ("group", "", "eng") not in company.ledger()
 
@@ -146,7 +146,7 @@ def test_document_that_did_not_go_with_its_folder_is_deleted_by_name(company: An
     assert [item.item_id for item in company.items(run, "failed") if item.kind == "document"] == ["salaries"]
     assert ("document", "", "salaries") in company.ledger()
     assert ("document", "", "roadmap") not in company.ledger()
-    company.clock.move_on(minutes=2)
+    company.time.move_on(minutes=2)
     assert company.sync().status == "done"
     assert set(company.held()["folders"]) == {"archive"}
     assert set(company.held()["documents"]) == {"handbook", "pressrelease"}
@@ -160,7 +160,7 @@ def test_folder_that_the_answer_says_is_still_there_is_still_ours(company: Any, 
     once(company, "delete_folder", lambda data: failure(items) if in_details else success(items))
     assert company.sync().status == "partial"
     assert ("folder", "", "archive") in company.ledger()
-    company.clock.move_on(minutes=2)
+    company.time.move_on(minutes=2)
     assert company.sync().status == "done"
     assert "archive" not in company.held()["folders"]
 
@@ -179,7 +179,7 @@ def test_document_that_was_not_moved_with_the_others_is_moved_later(company: Any
     run = company.sync()
     assert run.status == "partial"
     assert [item.item_id for item in company.items(run, "failed")] == ["pressrelease"]
-    company.clock.move_on(minutes=2)
+    company.time.move_on(minutes=2)
     assert company.sync().status == "done"
     assert {name: company.held()["documents"][name][1] for name in ("handbook", "pressrelease")} == {
         "handbook": "archive",
@@ -200,7 +200,7 @@ def test_organization_that_was_not_disabled_is_disabled_later(company: Any) -> N
     once(company, "disable_organizations", lambda data: success(said(failed=("acme",))))
     assert company.sync().status == "partial"
     assert not company.ledger()["organization", "", "acme"].disabled
-    company.clock.move_on(minutes=2)
+    company.time.move_on(minutes=2)
     assert company.sync().status == "done"
     assert company.ask("get_organizations")[0]["disabled"] is True
 
@@ -223,9 +223,9 @@ def test_member_who_did_not_go_with_the_organization_is_removed_by_name(company:
     assert run.status == "partial"
     assert (Kind.ORGANIZATION_USER, "", "bob") in company.ledger()
     assert (Kind.ORGANIZATION, "", "acme") not in company.ledger()
-    company.clock.move_on(minutes=2)
+    company.time.move_on(minutes=2)
     company.sync(allow_deletes=True)
-    company.clock.move_on(minutes=5)
+    company.time.move_on(minutes=5)
     company.sync(allow_deletes=True)
     assert company.ask("get_users", organizationId="acme") == []
     assert {key[0] for key in company.ledger()} == {"organization"}

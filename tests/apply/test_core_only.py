@@ -54,7 +54,7 @@ def test_backend_that_lacked_something_for_a_moment_is_told_all_of_it(core: Any)
         core.directory.remove(*key)
     core.sync()
     core.wire.core_only = False
-    core.clock.move_on(hours=7)
+    core.time.move_on(hours=7)
     assert core.sync().status == "done"
     held = core.held()
     assert set(held["folders"]) == {"specs", "drafts"}
@@ -200,7 +200,7 @@ def test_settings_that_allow_the_rest_are_enough(core: Any) -> None:
     assert core.sync().report["leftBehind"] == {"folder": 1}
     core.wire.core_only = False
     core.operations = "auto"
-    core.clock.move_on(hours=7)
+    core.time.move_on(hours=7)
     assert core.sync().status == "done"
     held = core.held()
     assert set(held["folders"]) == {"specs", "drafts"}
@@ -265,7 +265,7 @@ def test_what_is_met_by_an_add_is_told_the_rest_when_the_backend_can_be_told(wor
     world.wire.hook = hook
     assert world.sync().status == "done"
     world.wire.hook = None
-    world.clock.move_on(hours=7)
+    world.time.move_on(hours=7)
     assert world.sync().status == "done"
     held = world.held()
     assert (held["folders"]["specs"][2], held["folders"]["drafts"][2]) == ("restricted", None)

@@ -251,7 +251,7 @@ def test_text_that_cannot_be_stored_is_refused_in_unknown_fields(data, place):
 
 
 def test_text_that_only_looks_like_an_escaped_nul_is_accepted():
-    parse_request(NoParameters, {"data": {"path": "C:\\u0000"}})
+    assert parse_request(NoParameters, {"data": {"path": "C:\\u0000"}}).unknown_fields() == {"path": "C:\\u0000"}
 
 
 def test_first_error_shortens_and_masks_the_callers_own_keys():

@@ -39,6 +39,7 @@ def test_bearer_token_reads_the_header(header: str, token: str | None) -> None:
 def test_bearer_token_is_utf8() -> None:
     environ = {"HTTP_AUTHORIZATION": "Bearer zwei-ü".encode().decode("latin-1")}
     with Flask("t").test_request_context(environ_overrides=environ):
+        assert bearer_token(request) == "zwei-ü"
         require_bearer(request, TokenSet(["zwei-ü"]))
 
 

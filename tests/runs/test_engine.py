@@ -60,7 +60,7 @@ def test_log_says_how_a_run_ended_with_its_counts_and_how_long_it_took(world: An
 
     def slowly(operation: str, _data: Any, backend: Any) -> Any:
         if operation == "add_groups":
-            world.clock.move_on(seconds=20)  # a call may take 30
+            world.time.move_on(seconds=20)  # a call may take 30
         return backend()
 
     with capture_logs() as lines:
@@ -193,7 +193,7 @@ def test_folder_is_kept_when_moving_out_of_it_failed(company: Any) -> None:
     assert "roadmap" in kept["folder", "drafts"]
     assert "roadmap" in company.held()["documents"]
     company.wire.hook = None
-    company.clock.move_on(hours=1)
+    company.time.move_on(hours=1)
     assert company.sync().status == "done"
     assert "drafts" not in company.held()["folders"]
 
@@ -258,7 +258,7 @@ def test_grace_keeps_what_is_gone_for_a_while(company: Any) -> None:
     company.directory.remove("document", "acme", "handbook")
     run = company.sync()
     assert (run.status, run.counts["document"]["delete"]) == ("done", {"planned": 1, "waiting": 1})
-    company.clock.move_on(hours=2)
+    company.time.move_on(hours=2)
     assert company.sync().counts["document"]["delete"] == {"planned": 1, "done": 1}
 
 
@@ -425,7 +425,7 @@ def test_lost_lock_ends_a_run_before_its_next_call(company: Any) -> None:
         return backend()
 
     company.wire.hook = loses
-    company.clock.move_on(seconds=1)
+    company.time.move_on(seconds=1)
     run, _ = company.runs.enqueue(RunRequest(trigger="command"))
     run = company.sync_engine().execute(run.run_id, lock=lock, progress=QuietProgress(), stop=company.stop)
     assert run.status == "failed"
