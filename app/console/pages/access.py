@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from flask import Blueprint, Response
+from flask import Blueprint, Response, request
 
 from app.access.explain import explain
 from app.clock import epoch_ms, from_epoch_ms
@@ -34,8 +34,8 @@ def install(blueprint: Blueprint, console: Console) -> None:
         wrong: dict[str, str] = {}
         now = console.parts.clock()
         at = _moment(given["at"], now, wrong)
-        request = _request(given, wrong)
-        question = parse_question(request)
+        entry = _request(given, wrong)
+        question = parse_question(entry)
         if isinstance(question, QuestionError):
             wrong.setdefault(_field_of(question.error), f"{question.error[0].upper()}{question.error[1:]}.")
         if wrong:
@@ -48,7 +48,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             current="explain",
             form=given,
             wrong={},
-            found=_explained(console, question, request, at, now),
+            found=_explained(console, question, entry, at, now),
             types=_TYPES,
         )
 
@@ -64,7 +64,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
 
 
 def _explained(
-    console: Console, question: Question, request: Mapping[str, Any], at: datetime, now: datetime
+    console: Console, question: Question, entry: Mapping[str, Any], at: datetime, now: datetime
 ) -> dict[str, object]:
     policy = console.parts.policy
     view = console.parts.load_view([question])
@@ -76,7 +76,7 @@ def _explained(
     result = answer.add(question, explanation.decision)
     ladder = make_ladder(view, question, explanation.decision, explanation.reason, at)
     _, _, reason = explanation.reason.partition(": ")
-    asked = {"data": {"requests": [request]}}
+    asked = {"data": {"requests": [entry]}}
     return {
         "never_read": False,
         "decision": explanation.decision,
@@ -154,7 +154,7 @@ def _moment(text: str, now: datetime, wrong: dict[str, str]) -> datetime:
 
 def _curl(console: Console, asked: Mapping[str, object]) -> str:
     body = _shown(asked).replace("'", "'\\''")
-    base = console.parts.settings.public_url or "http://127.0.0.1:8080"
+    base = console.parts.settings.public_url or request.host_url.rstrip("/")
     return (
         f"curl {base}{console.parts.provider_path} -H 'Content-Type: application/json'"
         f" -H \"Authorization: Bearer $TOKEN\" -d '{body}'"
