@@ -8,14 +8,17 @@ nowhere else, they stand in front of them. Everything that reads and plans works
 database itself, and all of it ends with the connection. What has no temporary table is the database's own, so that a
 plan that is made from a candidate is stored like any other.
 
-Only tables that would change are copied, each at the moment at which its first row would be written.
+Only tables that would change are copied, each at the moment at which its first row would be written. While the sources
+are read others may change the database: what was read is compared with what is there when that is over, in one
+snapshot. Where the access model has changed in the last minutes it may do so again while a plan is made: then all of it
+is copied in that snapshot, and what comes later makes no difference.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, event, select, text
+from sqlalchemy import Connection, Engine, Table, delete, event, insert, select, text, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -31,6 +34,16 @@ _LEDGER_TABLES: Sequence[Table] = [
 
 World = tuple[int, int]
 """The generation of the sources' records, and the revision of the access model."""
+
+_OF_REFRESHES: Sequence[Table] = (SOURCE, STATE, REVISION)
+"""What every refresh writes."""
+
+_STIRRED_MS = 10 * 60 * 1000
+"""So long ago the access model may have changed for the last time where it counts as changing all the time."""
+
+
+class CandidateLostError(Exception):
+    """Another source has become known meanwhile, under the number of one that only the candidate knows."""
 
 
 @contextmanager
@@ -57,7 +70,7 @@ def candidate_of(engine: Engine) -> Iterator[Engine]:
 
     try:
         with transaction(single) as connection:
-            for table in (SOURCE, STATE, REVISION):
+            for table in _OF_REFRESHES:
                 shadow(connection, table)
         yield single
     finally:
@@ -98,10 +111,70 @@ def shadow(connection: Connection, table: Table) -> None:
         connection.exec_driver_sql(f"ANALYZE {table.name}")
 
 
+def catch_up(connection: Connection) -> None:
+    """Brings what every refresh writes in line with the database, in the transaction that goes on from there.
+
+    Raises ``CandidateLostError``.
+    """
+    lasting = {table.name: f"{_lasting_home(connection, table)}.{table.name}" for table in _OF_REFRESHES}
+    if _world(connection, lasting) == world(connection):
+        return
+    for table in (STATE, REVISION):
+        names = ", ".join(column.name for column in table.columns)
+        connection.execute(delete(table))
+        connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {lasting[table.name]}")  # noqa: S608 - names of our own tables
+    known = {row.source_id: row for row in connection.execute(select(SOURCE))}
+    for row in connection.execute(text(f"SELECT * FROM {lasting[SOURCE.name]}")).mappings().all():  # noqa: S608 - as above
+        mine = known.get(row["source_id"])
+        if mine is None:
+            connection.execute(insert(SOURCE).values(dict(row)))
+            continue
+        if mine.name != row["name"]:
+            raise CandidateLostError
+        values = {name: value for name, value in row.items() if name != "reads_begun"}
+        if mine.read_in_force < row["read_in_force"] and row["read_in_force"] >= mine.reads_begun:
+            # A read that began later than this one, which nobody else knows of, has been faster.
+            values["read_in_force"] = mine.reads_begun + 1
+        connection.execute(update(SOURCE).where(SOURCE.c.source_id == row["source_id"]).values(values))
+
+
+def lasting_world(connection: Connection) -> World:
+    """The world of the database behind the candidate."""
+    return _world(connection, {t.name: f"{_lasting_home(connection, t)}.{t.name}" for t in _OF_REFRESHES})
+
+
+def is_stirred(connection: Connection, now_ms: int) -> bool:
+    """Whether the database's access model changed a short while ago."""
+    table = f"{_lasting_home(connection, REVISION)}.{REVISION.name}"
+    last = connection.execute(text(f"SELECT MAX(created_at) FROM {table}")).scalar()  # noqa: S608 - as above
+    return last is not None and now_ms - last < _STIRRED_MS
+
+
 def world(connection: Connection) -> World:
     """What moves on when somebody reads the directory."""
     generation: int | None = connection.execute(select(STATE.c.generation)).scalar()
     return generation or 0, revision_in_force(connection)
+
+
+def _world(connection: Connection, tables: Mapping[str, str]) -> World:
+    generation = connection.execute(text(f"SELECT generation FROM {tables[STATE.name]}")).scalar()  # noqa: S608 - as above
+    revision = connection.execute(text(f"SELECT MAX(revision) FROM {tables[REVISION.name]}")).scalar()  # noqa: S608 - as above
+    return generation or 0, revision or 0
+
+
+def _lasting_home(connection: Connection, table: Table) -> str:
+    """The schema of the lasting table, whether or not a temporary one stands in front of it."""
+    if is_sqlite(connection):
+        return "main"
+    found = connection.execute(
+        text(
+            "SELECT quote_ident(n.nspname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE c.relname = :name AND c.relkind = 'r' AND c.relpersistence <> 't'"
+            " AND n.nspname = ANY (current_schemas(false))"
+        ),
+        {"name": table.name},
+    )
+    return str(found.scalar_one())
 
 
 def _home(connection: Connection, table: Table) -> str | None:

@@ -14,6 +14,7 @@ from app.apply.progress import Progress
 from app.client.capabilities import Capabilities
 from app.directory.source import Verdict
 from app.ledger.outcomes import LEFT_BEHIND, UNSUPPORTED, Counts, add_counts, cancel_unsent, read_counts
+from app.model.candidate import World
 from app.runs.reading import RefreshReport, losses_sentences
 from app.runs.run import HELD_FOR, Run, RunStatus
 
@@ -32,6 +33,8 @@ class Course:
     """What it reads into and plans from: the database, or for a dry run a candidate of it."""
     report: dict[str, object] = field(default_factory=dict)
     plan_id: str | None = None
+    rests_on: World | None = None
+    """Of a dry run: what the database must still be when its plan is made; None: whatever becomes of that."""
     before: Counts = field(default_factory=dict)
     """What the run had settled before its held deletes were approved."""
 

@@ -42,7 +42,7 @@ from app.ledger.journal import recover
 from app.ledger.ledger import Ledger, note_findings, open_ledger
 from app.ledger.outcomes import add_counts, read_counts
 from app.ledger.unsupported import tell_again, unsupported_operations
-from app.model.candidate import candidate_of, shadow_ledger, world
+from app.model.candidate import CandidateLostError, candidate_of, shadow_ledger, world
 from app.model.refresh.replace import revision_in_force
 from app.plan.making import PlanningError, is_still_due, make_plan
 from app.plan.selection import Selection
@@ -59,6 +59,7 @@ from app.runs.settings import SyncSettings
 from app.runs.suspicion import retained_sentence
 from app.runs.what_if import WhatIf
 
+_VOID = "the directory has changed while the plan was made; make it again"
 _LEVELS = {
     RunStatus.FAILED: logging.ERROR,
     RunStatus.PARTIAL: logging.WARNING,
@@ -149,17 +150,17 @@ class SyncEngine:
 
     def _go_on_candidate(self, runs: Runs, course: Course) -> None:
         """The same for a dry run: nobody is answered from what it reads, and nothing becomes ours because of it."""
-        with reading(self.engine) as connection:
-            before = world(connection)
         with candidate_of(self.engine) as candidate:
             course.engine = candidate
             try:
                 self._go(runs, course)
+            except CandidateLostError as error:
+                raise PlanningError(_VOID) from error
             finally:
                 course.engine = self.engine
         with reading(self.engine) as connection:
-            if world(connection) != before:
-                raise PlanningError("another process has read the directory while the plan was made; make it again")
+            if course.rests_on is not None and world(connection) != course.rests_on:
+                raise PlanningError(_VOID)
 
     def _go(self, runs: Runs, course: Course) -> None:
         revision = self._read(course)
@@ -222,7 +223,9 @@ class SyncEngine:
             asked=None if selection.is_everything else selection,
             progress=course.progress,
             on_candidate=course.run.dry_run,
+            is_planned_from=course.run.dry_run,
         )
+        course.rests_on = report.rests_on
         course.report |= directory_report(report)
         if self.what_if is not None:
             course.report["whatIf"] = list(self.what_if.files)

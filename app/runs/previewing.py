@@ -14,7 +14,7 @@ from app.directory.guarded import GuardedSource
 from app.directory.preview import PreviewedSource
 from app.directory.settings import GuardSettings
 from app.directory.source import End, Malformed, Remark, Source, Verdict
-from app.model.candidate import candidate_of
+from app.model.candidate import CandidateLostError, candidate_of
 from app.model.contents import current_revision
 from app.model.refresh.changes import ChangeCounts
 from app.model.refresh.guard import Guard
@@ -69,17 +69,21 @@ def preview(
         if end is None:
             return Preview(Verdict.FAILED, "it was given up", problems=problems.groups)
         return Preview(end.verdict, end.reason, odd=_odd(previewed, end), problems=problems.groups)
-    with candidate_of(engine) as candidate:
-        report = refresh(
-            candidate,
-            sources,
-            clock=clock,
-            guard=guard,
-            only=[previewed.name],
-            progress=progress,
-            on_candidate=True,
-            problems=problems,
-        )
+    try:
+        with candidate_of(engine) as candidate:
+            report = refresh(
+                candidate,
+                sources,
+                clock=clock,
+                guard=guard,
+                only=[previewed.name],
+                progress=progress,
+                on_candidate=True,
+                problems=problems,
+            )
+    except CandidateLostError:
+        reason = "another source has become known meanwhile; look again"
+        return Preview(Verdict.FAILED, reason, problems=problems.groups)
     (read,) = (source for source in report.sources if source.name == previewed.name)
     end = previewed.end
     failed = end is None or end.verdict is Verdict.FAILED

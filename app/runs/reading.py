@@ -16,6 +16,7 @@ from app.database.engine import open_engine, reading
 from app.directory.casting import object_from_record
 from app.directory.settings import GuardSettings
 from app.directory.source import Source, Verdict
+from app.model.candidate import World
 from app.model.contents import SourceState, export_records, model_counts, source_states
 from app.model.refresh.changes import ChangeCounts
 from app.model.refresh.guard import Guard, losses_in_words
@@ -122,6 +123,8 @@ class RefreshReport:
     problem_counts: Mapping[str, int]
     """Sort of problem → how many."""
     seconds: float
+    rests_on: World | None = None
+    """Of a candidate: what the database must still be for it to be whole; None: whatever becomes of that."""
 
     @property
     def all_failed(self) -> bool:
@@ -143,9 +146,11 @@ def refresh(
     note_touched: bool = False,
     progress: ReadingProgress | None = None,
     on_candidate: bool = False,
+    is_planned_from: bool = False,
     problems: ProblemList | None = None,
 ) -> RefreshReport:
-    """Reads every source into the access model, or ``on_candidate`` into that of a candidate (``app.model.candidate``).
+    """Reads every source into the access model, or ``on_candidate`` into that of a candidate (``app.model.candidate``),
+    from which a plan is made afterwards where it ``is_planned_from``.
 
     The sources are read side by side; one that hangs or fails does not stop the others, and its last good records stay
     in force. Those that hold what is pushed to them stay as they are, and are not in the report. ``guard`` says how
@@ -172,6 +177,7 @@ def refresh(
         clock=clock,
         problems=problems,
         on_candidate=on_candidate,
+        is_planned_from=is_planned_from,
         note_touched=note_touched or asked is not None,
         followed=None if asked is None else Followed(asked.organization_ids, asked.user_ids),
     ) as refreshing:
@@ -217,6 +223,7 @@ def refresh(
         problem_count=problems.total,
         problem_counts=problems.counts,
         seconds=(clock() - began).total_seconds(),
+        rests_on=outcome.rests_on,
     )
 
 

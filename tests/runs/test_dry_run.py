@@ -9,9 +9,14 @@ from sqlalchemy import text
 from app.access.decide import Check, DecisionPolicy, decide
 from app.access.records import Membership, User
 from app.database.engine import is_sqlite, open_engine, reading, writing
+from app.directory.guarded import GuardedSource
+from app.directory.policy import Policy
+from app.directory.pushed import PushedSource
 from app.directory.source import EVERYTHING, ReadRequest
 from app.model.candidate import candidate_of, shadow_ledger
+from app.model.refresh.pushes import Pushed, apply_push
 from app.model.view.loader import AccessViewLoader
+from app.plan.making import make_plan
 from app.runs.reading import refresh
 from app.store.schema import METADATA
 from tests.worlds.syncing import SyncedWorld
@@ -208,22 +213,88 @@ def test_a_candidate_that_is_lost_is_not_mistaken_for_the_database(company: Sync
             pass
 
 
-def test_a_directory_that_is_read_meanwhile_makes_the_plan_void(
+def test_what_comes_while_a_plan_is_made_makes_no_difference(
     company: SyncedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Something is pushed whenever the run does anything: while it reads, and while it plans."""
     change(company)
+    expected = items(company, company.sync(dry_run=True))
     other = open_engine(company.engine.url.render_as_string(hide_password=False))
+    pushes: list[int] = []
+
+    def push() -> None:
+        pushes.append(len(pushes) + 1)
+        person = User(user_id=f"pushed{pushes[-1]}", name="Pushed", email="")
+        member = Membership(organization_id="acme", user_id=person.user_id)
+        pushed = Pushed(
+            source="app",
+            sequence=pushes[-1],
+            previous_sequence=None,
+            upserts=[person, member],
+            removals=[],
+            by="",
+        )
+        apply_push(other, pushed, configured=[company.directory.name, "app"], only_pushed=True, clock=company.time)
+
+    push()
+    sources = [company.directory, GuardedSource(PushedSource("app"), timeout=0, policy=Policy(only_pushed=True))]
+    monkeypatch.setattr(company, "sources", sources)
     read = company.directory.read
+
+    def read_and_push(_request: ReadRequest = EVERYTHING) -> Any:
+        push()
+        yield from read()
+
+    def push_and_plan(*arguments: Any, **further: Any) -> Any:
+        push()
+        return make_plan(*arguments, **further)
+
+    monkeypatch.setattr(company.directory, "read", read_and_push)
+    monkeypatch.setattr("app.runs.engine.make_plan", push_and_plan)
+    run = company.sync(dry_run=True)
+    other.dispose()
+    assert (run.status, run.error) == ("done", None)
+    found = items(company, run)
+    assert {row[5] for row in found} - {row[5] for row in expected} == {"pushed1", "pushed2"}
+    assert len(pushes) == 3
+
+
+def test_a_directory_that_is_read_meanwhile_is_planned_from_as_it_is(
+    company: SyncedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The read that began later has been faster, and it says what holds."""
+    read = company.directory.read
+    other = open_engine(company.engine.url.render_as_string(hide_password=False))
     done: list[bool] = []
 
     def read_twice(_request: ReadRequest = EVERYTHING) -> Any:
+        first = list(read())
         if not done:
             done.append(True)
+            change(company)
             refresh(other, [company.directory], clock=company.time)
-        yield from read()
+        yield from first
 
     monkeypatch.setattr(company.directory, "read", read_twice)
-    run = company.sync(dry_run=True)
+    planned = company.sync(dry_run=True)
     other.dispose()
-    assert run.status == "failed"
-    assert run.error == "another process has read the directory while the plan was made; make it again"
+    assert (planned.status, planned.error) == ("done", None)
+    assert items(company, planned)
+    monkeypatch.setattr(company.directory, "read", read)
+    assert items(company, company.sync()) == items(company, planned)
+
+
+def test_what_changes_all_of_a_sudden_while_a_plan_is_made_makes_it_void(
+    company: SyncedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing has changed for long, the access model is not copied for a plan."""
+    company.time.move_on(hours=1)
+
+    def change_and_plan(*arguments: Any, **further: Any) -> Any:
+        with writing(company.engine) as connection:
+            connection.execute(text("UPDATE directory_state SET generation = generation + 1"))
+        return make_plan(*arguments, **further)
+
+    monkeypatch.setattr("app.runs.engine.make_plan", change_and_plan)
+    run = company.sync(dry_run=True)
+    assert (run.status, run.error) == ("failed", "the directory has changed while the plan was made; make it again")

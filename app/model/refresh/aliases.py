@@ -103,9 +103,9 @@ def aliases_change(connection: Connection) -> bool:
     return connection.execute(select(ALIAS_CHANGE.c.alias).limit(1)).first() is not None
 
 
-def carry_out_aliases(connection: Connection) -> None:
-    """Brings the access model's aliases in line."""
-    _replace(connection, RowChange.REMOVE, RowChange.ADD)
+def carry_out_aliases(connection: Connection) -> int:
+    """Brings the access model's aliases in line; how many are added."""
+    return _replace(connection, RowChange.REMOVE, RowChange.ADD)
 
 
 def undo_aliases(connection: Connection) -> None:
@@ -113,11 +113,11 @@ def undo_aliases(connection: Connection) -> None:
     _replace(connection, RowChange.ADD, RowChange.REMOVE)
 
 
-def _replace(connection: Connection, gone: RowChange, come: RowChange) -> None:
+def _replace(connection: Connection, gone: RowChange, come: RowChange) -> int:
     change = ALIAS_CHANGE.c
     removed = select(change.alias, change.user_id).where(change.change == int(gone))
     connection.execute(
         delete_from(ACCESS_ALIAS).where(tuple_(ACCESS_ALIAS.c.alias, ACCESS_ALIAS.c.user_id).in_(removed))
     )
     added = select(change.alias, change.user_id).where(change.change == int(come))
-    connection.execute(insert(ACCESS_ALIAS).from_select(["alias", "user_id"], added))
+    return connection.execute(insert(ACCESS_ALIAS).from_select(["alias", "user_id"], added)).rowcount

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, Table, insert, select, update
 
 from app.access.records import Record
 from app.clock import Clock, epoch_ms
-from app.model.candidate import shadow
+from app.model.candidate import World, catch_up, is_stirred, lasting_world, shadow
 from app.model.former import FORMER_PAYLOAD, may_keep_former
 from app.model.refresh.aliases import ACCESS_ALIAS, aliases_change, carry_out_aliases
 from app.model.refresh.changes import any_change, delta_sizes
@@ -128,6 +128,8 @@ class Refreshed:
     """The reads with the verdicts that counted in the end."""
     retained: tuple[str, ...]
     """Sources that are no longer configured, and whose records count until they are forgotten."""
+    rests_on: World | None = None
+    """Of a candidate: what the database must still be for it to be whole; None: whatever becomes of that."""
 
 
 class LeftOut(NamedTuple):
@@ -163,9 +165,11 @@ class Refresh:
         on_candidate: bool = False,
         note_touched: bool = False,
         followed: Followed | None = None,
+        is_planned_from: bool = False,
         is_small: bool = False,
     ) -> None:
-        """``on_candidate``: the engine is a candidate's (``app.model.candidate``).
+        """``on_candidate``: the engine is a candidate's (``app.model.candidate``). ``is_planned_from``: a plan is made
+        from it afterwards.
 
         ``is_small``: no more than a few thousand records will be added.
 
@@ -192,6 +196,8 @@ class Refresh:
         self._abouts: dict[int, About] = {}
         self._note_touched = note_touched
         self._followed = followed
+        self._is_planned_from = is_planned_from
+        self._rests_on: World | None = None
         self._positions: dict[int, int] = {}
         """Source → its place in the configuration, read or not."""
 
@@ -360,7 +366,7 @@ class Refresh:
         (reads, retained), replaced = self._bring_in_line(
             lambda connection: self._compare(connection, accept_empty, accept_shrink)
         )
-        return Refreshed(replaced=replaced, reads=tuple(reads), retained=retained)
+        return Refreshed(replaced=replaced, reads=tuple(reads), retained=retained, rests_on=self._rests_on)
 
     def forget(self, name: str) -> Replaced:
         """Takes away what a source gave that is read no more; nothing is read. Raises ``SourceError``."""
@@ -424,8 +430,26 @@ class Refresh:
             merge.report(self._problems)
             return kept, merge.carry_out(self._problems, epoch_ms(self._clock()))
 
+        if self._on_candidate:
+            return self._bring_candidate_in_line(lambda connection: carry_out(connection, compare(connection)))
         kept, replaced = self._settle(compare, carry_out)
         return kept, replaced or self._settle(self._merge, self._replace)
+
+    def _bring_candidate_in_line(
+        self, keep: Callable[[Connection], tuple[Kept, Replaced | None]]
+    ) -> tuple[Kept, Replaced]:
+        """All of it in one snapshot: there is nobody to keep waiting, and others go on."""
+        with self._session.snapshot() as connection:
+            catch_up(connection)
+            kept, replaced = keep(connection)
+            if replaced is None:
+                replaced = self._replace(connection, self._merge(connection))
+            if self._is_planned_from and is_stirred(connection, epoch_ms(self._clock())):
+                for table in (*(tables.access for tables in MODEL_TABLES), ACCESS_ALIAS, FORMER_PAYLOAD):
+                    shadow(connection, table)
+            else:
+                self._rests_on = lasting_world(connection)
+        return kept, replaced
 
     def _keyed_merge(self, connection: Connection, *, asked: bool) -> KeyedMerge | None:
         """The merge by key of what the deltas are about to change; None where it is not possible."""
@@ -509,7 +533,8 @@ class Refresh:
         self._shadow_access(connection)
         if self._on_candidate and aliases_change(connection):
             shadow(connection, ACCESS_ALIAS)
-        carry_out_aliases(connection)
+        if carry_out_aliases(connection) > _ROWS_WORTH_ANALYZING:
+            self._session.analyze(ACCESS_ALIAS)
         changes = carry_out_access_changes(connection, Everything(connection))
         replaced = close_revision(connection, changes, found.total, epoch_ms(self._clock()))
         for tables in MODEL_TABLES:
@@ -525,10 +550,6 @@ class Refresh:
 
     def _settle(self, work: Callable[[Connection], Work], carry_out: Callable[[Connection, Work], Outcome]) -> Outcome:
         """Works something out in a snapshot and carries it out, if the world has not moved on in between."""
-        if self._on_candidate:
-            # Both in one snapshot: there is nobody to keep waiting.
-            with self._session.snapshot() as connection:
-                return carry_out(connection, work(connection))
         for _ in range(_TRIES_IN_SNAPSHOT):
             with self._session.snapshot() as connection:
                 seen = _world(connection)
