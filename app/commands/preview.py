@@ -104,6 +104,11 @@ def _previewed(settings: Settings, name: str, choice: Choice) -> tuple[list[Guar
     for source in configured_sources(settings, spool=False):
         guarded = source if isinstance(source, GuardedSource) else GuardedSource(source, timeout=0)
         if source.name == name:
+            if guarded.policy.only_pushed:
+                raise CommandError(
+                    f"source {name} is not read: what was pushed to it stays in force;"
+                    " usher check --explain tells which push a record came with"
+                )
             found = PreviewedSource(guarded.source, choice)
             guarded = GuardedSource(found, timeout=guarded.timeout, stop=guarded.stop, policy=guarded.policy)
         sources.append(guarded)

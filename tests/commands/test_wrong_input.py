@@ -65,6 +65,17 @@ def test_it_ends_in_one_line(usher_read: Usher, arguments: list[str], code: int,
     assert code == 2 or len(told) == 1
 
 
+def test_what_is_only_pushed_cannot_be_previewed(usher_read: Usher, folder: Path) -> None:
+    with (folder / "usher.yaml").open("a") as settings:
+        settings.write("    - {type: push, name: app, changes: {tokens: [0123456789abcdef0123456789abcdef]}}\n")
+    result = usher_read("directory", "preview", "app")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "error: source app is not read: what was pushed to it stays in force;"
+        " usher check --explain tells which push a record came with\n"
+    )
+
+
 def test_a_source_that_cannot_be_read_is_one_line_in_each_command(usher_read: Usher, folder: Path) -> None:
     (folder / "directory.yaml").unlink()
     (folder / "directory.yaml").mkdir()
