@@ -5,6 +5,7 @@ SIGTERM, then, for those that do not go, with SIGKILL. Those that it keeps it st
 pauses that grow.
 """
 
+import gc
 import os
 import signal
 import subprocess
@@ -29,6 +30,15 @@ _STEADY_AFTER = 300.0
 """Seconds after which a process that is kept counts as well: the pauses begin anew."""
 _AT_THE_START = 60.0
 """Seconds within which an exit code of the very first start is taken for a mistake of the operator's."""
+
+
+def settle_garbage_collector() -> None:
+    """What was loaded stays for good, and is not looked through again. For processes that live long.
+
+    A worker that reads a directory spent up to a seventh of its time on that.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass(frozen=True, slots=True)

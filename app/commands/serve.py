@@ -18,7 +18,7 @@ import click
 from app import __version__
 from app.clock import utc_text
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.processes import ChildEndedError, Children, end_with, stop_signals
+from app.processes import ChildEndedError, Children, end_with, settle_garbage_collector, stop_signals
 from app.screen import note
 
 if TYPE_CHECKING:
@@ -268,6 +268,7 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
             verify_schedule=settings.sync.verify_schedule,
             next_run=None if working.next_run is None else utc_text(working.next_run),
         )
+        settle_garbage_collector()
         working.worker.run()
         working.scheduler.shutdown(wait=True)
         # After its last sign of life, lest that one follow the goodbye.

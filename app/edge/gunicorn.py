@@ -28,6 +28,7 @@ from gunicorn.http import errors as http_errors  # type: ignore[import-untyped] 
 
 from app.contract.errors import ContractError, Internal, InvalidArgument
 from app.edge.worker import Bounds, PatientWorker, raw_answer
+from app.processes import settle_garbage_collector
 from app.sessions import bare_session
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - gunicorn makes its own unlinked files there
@@ -177,7 +178,10 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
             # Whatever it is, the master must be told not to start the worker over and over.
             self.logger_of_start.critical("cannot start", exc_info=True)
         else:
-            _settle_garbage_collector()
+            settle_garbage_collector()
+            # What requests leave behind is not made of cycles: with Python's own thresholds a service that remembers
+            # much spends a third of its time looking through it.
+            gc.set_threshold(50_000, 20, 100)
             return app
         raise SystemExit(_COULD_NOT_LOAD)
 
@@ -235,16 +239,6 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
         if on_exit is not None:
             settings["child_exit"] = lambda server, worker: on_exit(worker.pid)  # noqa: ARG005 - as above
         return settings
-
-
-def _settle_garbage_collector() -> None:
-    """What was loaded stays for good, and what requests leave behind is not made of cycles: look at it seldom.
-
-    With Python's own thresholds a service that remembers much spends a third of its time looking through it.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
 
 
 class PropagatingLogger(Logger):  # type: ignore[misc] # untyped base

@@ -10,6 +10,7 @@ from app.database.engine import open_engine
 from app.directory.configured import source_from_settings, sources_from_settings
 from app.directory.settings import DirectorySettings, LdapSourceSettings
 from app.directory.source import End, Found, Verdict
+from app.processes import settle_garbage_collector
 from app.runs.reading import refresh
 from app.store.schema import METADATA
 from tests.bench.mapping import bench_mapping
@@ -39,7 +40,8 @@ LDAP_RULES: Sequence[Mapping[str, object]] = (
 
 
 def bench_sources(folder: Path, *, scale: float, rounds: int, postgres: str | None) -> dict[str, object]:
-    """All of them, each in a folder of its own."""
+    """All of them, each in a folder of its own, in a process that is as settled as a worker."""
+    settle_garbage_collector()
     return (
         bench_mapping(folder / "mapping", scale=scale, rounds=rounds)
         | bench_ldap(folder / "ldap", scale=scale, rounds=rounds)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
 from functools import partial
-from itertools import repeat, starmap
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from app.directory.casters import caster
@@ -73,7 +73,7 @@ class Rows:
         self._converting = [(name, self._converters[name], name in texts_too) for name in kept]
         self._flag = query.deleted if query.deleted and not query.deleted_is_query else ""
         self._zone = zone
-        self._kept = None if not self._dropped else [self.columns.index(name) for name in kept]
+        self._kept = [self.columns.index(name) for name in kept]
         self._cast = caster(kind, kept, record_converters(kind, kept, zone)) if kind is not None and self.key else None
 
     def found(self, partitions: Iterable[Sequence[Any]], seen: "Top | None" = None) -> Iterator[Step]:
@@ -99,32 +99,34 @@ class Rows:
         """The records of rows, and which rows have to be looked at by themselves. ``number``: of those before."""
         if self._cast is None:
             return [], range(len(rows))
-        kept = rows if self._kept is None else [[row[index] for index in self._kept] for row in rows]
-        records = list(starmap(self._cast, kept))
-        ids = self._ids_of(rows)
+        columns = list(zip(*rows, strict=True))
+        records = list(map(self._cast, *[columns[index] for index in self._kept]))
+        ids = self._ids_of(columns)
         name = self.query.name
         origins = map(_ORIGIN, zip(map(_OBJECT_ID, zip(repeat(name), ids)), repeat("")))
         places = [f"{name}, row {row}" for row in range(number + 1, number + len(rows) + 1)]
         found = list(map(_FOUND, zip(records, places, origins, strict=True)))
         if all(records) and all(ids) and not self._flag:
             return found, ()
-        flags = [row[self.columns.index(self._flag)] for row in rows] if self._flag else repeat(None)
+        flags = columns[self.columns.index(self._flag)] if self._flag else repeat(None)
         judged = enumerate(zip(records, ids, flags, strict=False))
         return found, {row for row, (record, id_, flag) in judged if record is None or not id_ or _is_set(flag)}
 
-    def _ids_of(self, rows: Sequence[Any]) -> Sequence[str]:
-        """The ids of rows; empty, where ``id_of_row`` has something to say."""
+    def _ids_of(self, columns: Sequence[Sequence[object]]) -> Sequence[str]:
+        """The ids of rows, by their columns; empty, where ``id_of_row`` has something to say."""
         try:
-            ids = ids_of([self._parts(self.columns.index(name), rows) for name in self.key])
+            ids = ids_of([self._parts(columns[self.columns.index(name)]) for name in self.key])
         except NotPlainError:
-            return [""] * len(rows)
+            return [""] * len(columns[0])
         nothing = "/" * (len(self.key) - 1)
         if nothing in ids or not _is_fit("".join(ids)):
             return [one if one != nothing and _is_fit(one) else "" for one in ids]
         return ids
 
-    def _parts(self, index: int, rows: Sequence[Any]) -> list[str]:
-        return [value if type(value) is str else self._part(value) for value in [row[index] for row in rows]]
+    def _parts(self, values: Sequence[Any]) -> Sequence[str]:
+        if set(map(type, values)) == {str}:
+            return values
+        return [value if type(value) is str else self._part(value) for value in values]
 
     def _part(self, value: object) -> str:
         """Of an id, what stands for a value that is no text."""
