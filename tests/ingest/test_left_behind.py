@@ -36,9 +36,10 @@ def made(service: Service) -> list[str]:
 
 
 def test_pushes_leave_their_tables_empty_for_the_next_one(service: Service) -> None:
-    service.pushed(1, upsert=[organization(), user("ann")])
+    service.pushed(1, upsert=[organization()])  # the first model: everything is merged
+    service.pushed(2, upsert=[user("ann")])
     makes = made(service)
-    service.pushed(2, upsert=[user("bob")], remove=[{"kind": "user", "userId": "ann"}])
+    service.pushed(3, upsert=[user("bob")], remove=[{"kind": "user", "userId": "ann"}])
     assert makes == []
     assert {one["userId"] for one in service.records() if one["kind"] == "user"} == {"bob"}
     with service.engine.connect() as connection:
@@ -49,15 +50,17 @@ def test_pushes_leave_their_tables_empty_for_the_next_one(service: Service) -> N
 
 def test_a_push_that_is_refused_hinders_no_other(service: Service) -> None:
     service.pushed(1, upsert=[organization()])
-    answer = service.push({"sequence": 9, "previousSequence": 7, "upsert": [user("ann")]})
+    service.pushed(2, upsert=[user("ann")])
+    answer = service.push({"sequence": 9, "previousSequence": 7, "upsert": [user("cid")]})
     assert answer.status_code == 409
-    assert service.pushed(2, upsert=[user("bob")])["counts"]["added"] == 1
-    assert {one["userId"] for one in service.records() if one["kind"] == "user"} == {"bob"}
+    assert service.pushed(3, upsert=[user("bob")])["counts"]["added"] == 1
+    assert {one["userId"] for one in service.records() if one["kind"] == "user"} == {"ann", "bob"}
 
 
 def test_a_read_and_pushes_take_turns_on_a_connection(service: Service) -> None:
     for turn in range(3):
-        service.pushed(turn + 1, upsert=[organization(), user(f"pushed-{turn}")])
+        service.pushed(2 * turn + 1, upsert=[organization()])
+        service.pushed(2 * turn + 2, upsert=[user(f"pushed-{turn}")])
         service.read("hr", [user(f"read-{turn}"), user("ann"), user("ann")])
         service.pushed(turn + 1, source="hr", token=HR, upsert=[user(f"told-{turn}")])
     assert {one["userId"] for one in service.records() if one["kind"] == "user"} == {
@@ -70,7 +73,8 @@ def test_a_read_and_pushes_take_turns_on_a_connection(service: Service) -> None:
 
 def test_tables_that_many_rows_went_through_are_made_anew(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app.model.refresh.session, "_MOST_ROWS_STAGED", 5)
+    service.pushed(1, upsert=[organization()])
     makes = made(service)
-    for sequence in range(1, 7):
+    for sequence in range(2, 8):
         service.pushed(sequence, upsert=[user(f"{sequence}-a"), user(f"{sequence}-b")])
     assert len(makes) == 2

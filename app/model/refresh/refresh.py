@@ -407,6 +407,8 @@ class Refresh:
                 replaced = merge.carry_out(self._problems, epoch_ms(self._clock()))
                 return Applied(kept=kept, replaced=replaced, left_out=left_out, is_keyed=True)
 
+        self._session.grow()
+
         def merge_everything(connection: Connection) -> tuple[Merged, tuple[LeftOut, ...]]:
             found = self._merge_everything(connection)
             told = staged_left_out(connection, Everything(connection), _names(connection))

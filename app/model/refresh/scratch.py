@@ -223,6 +223,8 @@ def _tables_of(kind: RecordKind) -> ScratchTables:
     staged.indexes.discard(index)
     keys = source_keys(kind)
     delta = table("delta", *copies(keys), Column("change", SmallInteger, nullable=False), key=keys)
+    # PostgreSQL takes longer for the index than for the rows. Sessions make it where rows are looked up there.
+    delta.primary_key.ddl_if(dialect="sqlite")
     keys = given_keys(kind)
     left_out = table("left_out", *copies(keys), Column("cause", SmallInteger, nullable=False), key=keys)
     # Late are those of which is known only after the sources' records have changed that they are touched.
@@ -278,6 +280,15 @@ TOLD_OBJECT = Table(
     sqlite_with_rowid=False,
 )
 """Of which objects a read of changes, or of a part, says all that there is to say of them."""
+
+REPLACED = Table(
+    "refresh_replaced",
+    TEMPORARY,
+    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("last_seq", BigInteger, nullable=False),
+    prefixes=["TEMPORARY"],
+)
+"""Which of the staged records of one kind another one replaces that stands further down, and which one that is."""
 
 REACHED_FOLDER = Table(
     "refresh_reached_folder",

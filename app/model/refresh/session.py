@@ -36,6 +36,10 @@ _STATEMENTS_PREPARED = 500
 """So many PostgreSQL remembers for one connection: more than one change takes."""
 
 
+_DELTA_INDEXES = {f"ix_{tables.delta.name}": (tables.delta.name, tables.source_keys) for tables in SCRATCH_TABLES}
+"""Name → table and columns of the indexes of deltas on PostgreSQL; on SQLite the tables are clustered by their keys."""
+
+
 @cache
 def _made_by(dialect: str) -> tuple[str, ...]:
     """The texts that make the temporary tables; to put them together anew takes longer than they do."""
@@ -56,6 +60,7 @@ class RefreshSession:
         self._is_small = is_small
         self._is_looking_up = False
         self._sqlite = is_sqlite(engine)
+        self._has_delta_indexes = self._sqlite
         self._inserts = {
             tables.kind: self._insert_text(tables.staged, tables.staged_columns) for tables in SCRATCH_TABLES
         }
@@ -84,13 +89,25 @@ class RefreshSession:
         self.run_all(_made_by(self._connection.dialect.name))
         if self._is_small:
             self.run_all(str(CreateIndex(tables.staged_index)) for tables in SCRATCH_TABLES)
+            self._index_deltas()
 
     def _take_over(self) -> None:
-        if not self._is_small:
+        if self._is_small:
+            self._has_delta_indexes = True
+        else:
             # A large session makes them when the tables are full, and its plans are others.
             self.run_all(f"DROP INDEX {tables.staged_index.name}" for tables in SCRATCH_TABLES)
             if not self._sqlite:
+                self.run_all(f"DROP INDEX {name}" for name in _DELTA_INDEXES)
                 self.run_all(["DISCARD PLANS"])
+
+    def _index_deltas(self) -> None:
+        if not self._has_delta_indexes:
+            self.run_all(
+                f"CREATE INDEX {name} ON {table} ({', '.join(columns)})"
+                for name, (table, columns) in _DELTA_INDEXES.items()
+            )
+            self._has_delta_indexes = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -103,8 +120,6 @@ class RefreshSession:
     def _leave_empty(self) -> None:
         try:
             with self.scratch() as connection:
-                # Nobody can change a table on which a view of another connection depends.
-                self.run_all(f"DROP VIEW IF EXISTS {tables.given.name}" for tables in MODEL_TABLES)
                 self.run_all(f"DELETE FROM {table.name}" for table in TEMPORARY.sorted_tables)  # noqa: S608 - our own tables
                 connection.info.setdefault(_ROWS_STAGED, 0)
         except BaseException:
@@ -127,6 +142,10 @@ class RefreshSession:
         # Closed for good instead of going back to the pool: the temporary tables must not outlive the refresh.
         self._connection.detach()
         self._connection.close()
+
+    def grow(self) -> None:
+        """Many rows will stand in the tables all the same."""
+        self._is_small = False
 
     @contextmanager
     def scratch(self) -> Iterator[Connection]:
@@ -195,6 +214,7 @@ class RefreshSession:
         if self._sqlite or self._is_looking_up:
             yield
             return
+        self._index_deltas()
         self.run_all(f"SET LOCAL {setting} = off" for setting in _PLANS_FOR_MANY)
         self._is_looking_up = True
         try:

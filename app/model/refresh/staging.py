@@ -35,9 +35,11 @@ from sqlalchemy import (
 )
 from sqlalchemy import delete as delete_from
 
+from app.database.engine import is_sqlite
 from app.model.refresh.changes import ChangeCounts, carry_out, counted, total
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
 from app.model.refresh.scratch import (
+    REPLACED,
     SCRATCH_TABLES,
     SCRATCH_TABLES_OF_KIND,
     TOLD_OBJECT,
@@ -138,30 +140,38 @@ def drop_duplicates(session: RefreshSession, names: Mapping[int, str], problems:
         for tables in SCRATCH_TABLES:
             tables.staged_index.create(connection)
             session.analyze(tables.staged)
-            if connection.execute(_repeated_keys(tables).limit(1)).first() is not None:
+            if connection.execute(_find_repeated(tables)).rowcount:
                 _drop_duplicates_of_kind(connection, tables, names, problems)
+                connection.execute(delete_from(REPLACED))
 
 
-def _repeated_keys(tables: ScratchTables) -> Select[tuple[object, ...]]:
-    columns = [tables.staged.c[name] for name in tables.source_keys]
-    return select(*columns).group_by(*columns).having(func.count() > 1)
+def _find_repeated(tables: ScratchTables) -> Insert:
+    """Notes the records that are replaced: the index is read once, and what was staged several times looked up."""
+    staged = tables.staged
+    columns = [staged.c[name] for name in tables.source_keys]
+    last = func.max(staged.c.seq).label("last_seq")
+    repeated = select(*columns, last).group_by(*columns).having(func.count() > 1).subquery()
+    replaced = (
+        select(staged.c.seq, repeated.c.last_seq)
+        .select_from(repeated.join(staged, same(staged, repeated, tables.source_keys)))
+        .where(staged.c.seq < repeated.c.last_seq)
+    )
+    return insert(REPLACED).from_select(["seq", "last_seq"], replaced)
 
 
 def _drop_duplicates_of_kind(
     connection: Connection, tables: ScratchTables, names: Mapping[int, str], problems: ProblemList
 ) -> None:
-    staged, later = tables.staged, tables.staged.alias("later")
-    replaced = exists().where(same(staged, later, tables.source_keys), later.c.seq > staged.c.seq)
-    last_place = (
-        select(later.c.place)
-        .where(same(staged, later, tables.source_keys))
-        .order_by(later.c.seq.desc())
-        .limit(1)
-        .scalar_subquery()
+    staged, last = tables.staged, tables.staged.alias("last")
+    sampled = (
+        select(staged, last.c.place.label("last_place"))
+        .select_from(
+            REPLACED.join(staged, staged.c.seq == REPLACED.c.seq).join(last, last.c.seq == REPLACED.c.last_seq)
+        )
+        # Which source's records come first when several are read side by side is chance.
+        .order_by(staged.c.source_id, staged.c.seq)
+        .limit(problems.room)
     )
-    sampled = select(staged, last_place.label("last_place")).where(replaced).limit(problems.room)
-    # Which source's records come first when several are read side by side is chance.
-    sampled = sampled.order_by(staged.c.source_id, staged.c.seq)
     sample = [
         Problem(
             ProblemSort.DUPLICATE,
@@ -171,8 +181,7 @@ def _drop_duplicates_of_kind(
         )
         for row in connection.execute(sampled)
     ]
-    numbers = select(staged.c.seq).where(replaced)
-    count = connection.execute(delete_from(staged).where(staged.c.seq.in_(numbers))).rowcount
+    count = connection.execute(delete_from(staged).where(staged.c.seq.in_(select(REPLACED.c.seq)))).rowcount
     problems.add_counted(ProblemSort.DUPLICATE, count, sample)
 
 
@@ -365,7 +374,7 @@ def compute_source_changes(
     for tables in of:
         connection.execute(delete_from(tables.delta))
         if usable:
-            connection.execute(_changed_rows(tables.kind), {"source_ids": usable})
+            connection.execute(_changed_rows(tables.kind, in_order=is_sqlite(connection)), {"source_ids": usable})
         if replaced:
             connection.execute(_rows_not_given(tables.kind), {"source_ids": replaced})
         if told_of:
@@ -378,7 +387,8 @@ _ASKED: BindParameter[int] = bindparam("source_ids", expanding=True)
 
 
 @cache
-def _changed_rows(kind: str) -> Insert:
+def _changed_rows(kind: str, *, in_order: bool) -> Insert:
+    """``in_order``: by their keys, in which both tables are read then, and the third is filled."""
     tables = SCRATCH_TABLES_OF_KIND[kind]
     staged, source = tables.staged, tables.source
     missing = source.c.source_id.is_(None)
@@ -391,6 +401,8 @@ def _changed_rows(kind: str) -> Insert:
         .select_from(staged.outerjoin(source, same(staged, source, tables.source_keys)))
         .where(staged.c.source_id.in_(_ASKED), differs)
     )
+    if in_order:
+        changed = changed.order_by(*(staged.c[name] for name in tables.source_keys))
     return insert(tables.delta).from_select([*tables.source_keys, "change"], changed)
 
 
