@@ -39,10 +39,16 @@ WHERE NOT EXISTS (SELECT 1 FROM {touched} t WHERE {same}) LIMIT {room}
 _GIVEN = """
 SELECT {others},
   COALESCE(holder, user_id) AS user_id, CASE WHEN holder IS NULL THEN user_alias ELSE '' END AS user_alias
-FROM (SELECT {read}, w.user_id, w.user_alias, {holder} AS holder FROM {written} w {which}) AS named
+FROM (SELECT {read}, w.user_id, w.user_alias, {holder} AS holder FROM {written}) AS named
 """
 
-_WRITTEN = "SELECT {keys} FROM {written} w {which}"
+_WRITTEN = "SELECT {keys} FROM {written}"
+
+# Of the few a temporary table has, PostgreSQL knows nothing: it might read all of the many for them.
+_LOOKED_UP = {
+    "sqlite": "{few} CROSS JOIN {many} w WHERE {condition}",
+    "postgresql": "{few} CROSS JOIN LATERAL (SELECT * FROM {many} w WHERE {condition} OFFSET 0) w",
+}
 
 # Cross joins keep SQLite from reading the source's table to look its rows up.
 _NAMED = """
@@ -63,13 +69,16 @@ def note_changed(session: RefreshSession, connection: Connection, room: int, *, 
         tables = next(one for one in SCRATCH_TABLES if one.kind == kind)
         written = [table.name for table, rows in ((tables.delta, deltas), (tables.staged, staged)) if rows]
         if written:
-            found[tables.kind] = _touch(connection, tables, [_keys(tables, one, "") for one in written], room, late=0)
+            found[tables.kind] = _touch(
+                connection, tables, [_keys(tables, f"{one} w") for one in written], room, late=0
+            )
     return found
 
 
 def touch_referring(connection: Connection, tables: ModelTables, references: Sequence[Reference], room: int) -> int:
     """Touches the records that refer to something that comes or goes; how many, at most ``room``."""
-    found = [_referring(tables, one) for one in references if one.kind != tables.kind]
+    looked_up = _LOOKED_UP[connection.dialect.name]
+    found = [_referring(tables, one, looked_up) for one in references if one.kind != tables.kind]
     return _touch(connection, tables, found, room) if found else 0
 
 
@@ -131,34 +140,33 @@ def _touch(connection: Connection, tables: ScratchTables, found: Collection[str]
     ).rowcount
 
 
-def _keys(tables: ScratchTables, written: str, which: str) -> str:
-    """A query for the keys of rows that are written as the sources' records are."""
+def _keys(tables: ScratchTables, written: str) -> str:
+    """A query for the keys of rows ``w`` that are written as the sources' records are."""
     if not isinstance(tables, ModelTables) or not tables.record_kind.names_user:
-        return _WRITTEN.format(keys=", ".join(f"w.{name}" for name in tables.owned_keys), written=written, which=which)
+        return _WRITTEN.format(keys=", ".join(f"w.{name}" for name in tables.owned_keys), written=written)
     others = [name for name in tables.owned_keys if name not in {"user_id", "user_alias"}]
     return _GIVEN.format(
         others=", ".join(others),
         read=", ".join(f"w.{name}" for name in others),
         holder=holder("w.user_alias"),
         written=written,
-        which=which,
     )
 
 
-def _referring(tables: ModelTables, reference: Reference) -> str:
+def _referring(tables: ModelTables, reference: Reference, looked_up: str) -> str:
     target = TABLES_OF_KIND[reference.kind]
-    columns = ", ".join(f"w.{name}" for name in reference.columns)
     # Where one of several fields is given, the others are empty, which may be the beginning of the key.
     empty = [
-        f"AND w.{other.attribute} = ''"
+        f"w.{other.attribute} = ''"
         for group in tables.record_kind.alternatives
         if reference.columns[-1] in {one.attribute for one in group}
         for other in group
         if other.attribute in tables.keys and other.attribute != reference.columns[-1]
     ]
-    flipped = f"SELECT {', '.join(target.keys)} FROM {target.delta.name} WHERE change <> {int(RowChange.UPDATE)}"  # noqa: S608 - our own names
-    which = f"WHERE ({columns}) IN ({flipped}) AND w.{reference.columns[-1]} <> '' {' '.join(empty)}"
-    return _keys(tables, tables.source.name, which)
+    same = [f"w.{own} = d.{key}" for own, key in zip(reference.columns, target.keys, strict=True)]
+    condition = " AND ".join([*same, *empty, f"w.{reference.columns[-1]} <> ''"])
+    few = f"(SELECT * FROM {target.delta.name} WHERE change <> {int(RowChange.UPDATE)}) d"  # noqa: S608 - our own names
+    return _keys(tables, looked_up.format(few=few, many=tables.source.name, condition=condition))
 
 
 def _how_many(tables: ModelTables, _scope: Scope) -> Select[int]:
