@@ -7,6 +7,7 @@ Nothing here waits for a worker.
 import base64
 import binascii
 import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from urllib.parse import quote
@@ -135,29 +136,22 @@ def resync_blueprint(runs: Runs, tokens: TokenSet, audit: Audit) -> Blueprint:
     def changes(run_id: str) -> Response:
         return _changes(runs, run_id)
 
-    @blueprint.post("/resync/<run_id>/approve")
-    def approve(run_id: str) -> Response:
+    def decided(run_id: str, decide: Callable[..., Run], word: str) -> Response:
         _found(runs, run_id)
         reason = _read_reason()
         try:
-            run = runs.approve(
-                run_id, by=_asking(), reason=reason, witness=audited(audit, _actor(), "approved", reason)
-            )
+            run = decide(run_id, by=_asking(), reason=reason, witness=audited(audit, _actor(), word, reason))
         except RunConflictError as error:
             raise FailedPrecondition(str(error)) from error
         return json_response(run_to_wire(run), 202)
 
+    @blueprint.post("/resync/<run_id>/approve")
+    def approve(run_id: str) -> Response:
+        return decided(run_id, runs.approve, "approved")
+
     @blueprint.post("/resync/<run_id>/cancel")
     def cancel(run_id: str) -> Response:
-        _found(runs, run_id)
-        reason = _read_reason()
-        try:
-            run = runs.cancel(
-                run_id, by=_asking(), reason=reason, witness=audited(audit, _actor(), "cancelled", reason)
-            )
-        except RunConflictError as error:
-            raise FailedPrecondition(str(error)) from error
-        return json_response(run_to_wire(run), 202)
+        return decided(run_id, runs.cancel, "cancelled")
 
     return blueprint
 

@@ -61,7 +61,7 @@ _DATABASE_PATIENCE = (1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ApplyTarget:
     """What is applied, for which run, to which backend."""
 
     run_id: str
@@ -105,7 +105,7 @@ class Applier:
     def __init__(
         self,
         engine: Engine,
-        target: Target,
+        target: ApplyTarget,
         *,
         sender: Sender,
         gate: Gate,

@@ -23,7 +23,7 @@ _UNCONFIRMED = ItemOutcome(
 
 
 @dataclass(slots=True)
-class Contents:
+class ContentsOutcome:
     """What is not to share the fate of the deletes that it was part of."""
 
     fates: dict[int, ItemOutcome] = field(default_factory=dict)
@@ -36,22 +36,24 @@ class Contents:
     """Who could not be deleted and is not ours, with the messages: the group is not empty."""
 
 
-def take_out_contents(connection: Connection, plan_id: str, outcome: BatchOutcome, done: Collection[int]) -> Contents:
+def take_out_contents(
+    connection: Connection, plan_id: str, outcome: BatchOutcome, done: Collection[int]
+) -> ContentsOutcome:
     """Takes out of the deletes that are ``done`` what their answers tell apart; afterwards nothing covers it."""
     if not done:
-        return Contents()
+        return ContentsOutcome()
     emptied = takes_all_members(outcome.batch.items[0])
     failed = {name for name, fate in outcome.contents.items() if fate.fate is not Fate.DONE}
     if not emptied and not failed:
-        return Contents()
+        return ContentsOutcome()
     covered = covered_items(connection, plan_id=plan_id, ordinals=done)
     contents = _of_group(covered, outcome) if emptied else _of_container(covered, outcome, failed)
     detach(connection, plan_id=plan_id, ordinals=[*contents.fates, *contents.unmentioned])
     return contents
 
 
-def _of_group(covered: Iterable[CoveredItem], outcome: BatchOutcome) -> Contents:
-    contents = Contents()
+def _of_group(covered: Iterable[CoveredItem], outcome: BatchOutcome) -> ContentsOutcome:
+    contents = ContentsOutcome()
     strangers = {name: fate.message for name, fate in outcome.contents.items() if fate.fate is not Fate.DONE}
     for item in covered:
         strangers.pop(item.item_id, None)
@@ -65,9 +67,9 @@ def _of_group(covered: Iterable[CoveredItem], outcome: BatchOutcome) -> Contents
     return contents
 
 
-def _of_container(covered: Iterable[CoveredItem], outcome: BatchOutcome, failed: set[str]) -> Contents:
+def _of_container(covered: Iterable[CoveredItem], outcome: BatchOutcome, failed: set[str]) -> ContentsOutcome:
     """Ids alone do not tell which kind is meant: whatever has the id is taken to be still there."""
-    contents = Contents()
+    contents = ContentsOutcome()
     all_covered = list(covered)
     in_part = {item.covered_by for item in all_covered if item.item_id in failed}
     for item in all_covered:

@@ -28,7 +28,7 @@ class NotExpressibleError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RequestForm:
     """How much a backend understands."""
 
     without_roles: bool = False
@@ -39,7 +39,7 @@ class Form:
     """Organizations come into being with what is put into them."""
 
 
-def request_of(operation: str, items: Items, form: Form = Form()) -> Request:
+def request_of(operation: str, items: Items, form: RequestForm = RequestForm()) -> Request:
     """The request that carries the items, all of one scope, by ``operation``.
 
     Usually the items' own operation; another one where an add has to become an update or the other way round. Raises
@@ -77,7 +77,7 @@ def _level(item: PlanItem) -> dict[str, object]:
     return level
 
 
-def _users(items: Items, form: Form) -> list[dict[str, object]]:
+def _users(items: Items, form: RequestForm) -> list[dict[str, object]]:
     people = []
     for item in items:
         fields = _fields(item)
@@ -90,7 +90,7 @@ def _users(items: Items, form: Form) -> list[dict[str, object]]:
     return people
 
 
-def _add_users(items: Items, form: Form) -> Request:
+def _add_users(items: Items, form: RequestForm) -> Request:
     data = _level(items[0]) | {"users": _users(items, form)}
     if form.make_documents and items[0].kind == Kind.DOCUMENT_USER:
         # Without Add Documents a document comes into being with its first user.
@@ -98,21 +98,21 @@ def _add_users(items: Items, form: Form) -> Request:
     return users.AddUsersRequest.from_wire(data)
 
 
-def _update_users(items: Items, form: Form) -> Request:
+def _update_users(items: Items, form: RequestForm) -> Request:
     return users.UpdateUsersRequest.from_wire(_level(items[0]) | {"users": _users(items, form)})
 
 
-def _delete_users(items: Items, form: Form) -> Request:
+def _delete_users(items: Items, form: RequestForm) -> Request:
     del form
     return users.DeleteUsersRequest.from_wire(_level(items[0]) | {"userIds": _ids(items)})
 
 
-def _add_users_to_groups(items: Items, form: Form) -> Request:
+def _add_users_to_groups(items: Items, form: RequestForm) -> Request:
     del form
     return groups.AddUsersToGroupsRequest.from_wire(_group(items[0]) | {"userIds": _ids(items)})
 
 
-def _delete_users_from_groups(items: Items, form: Form) -> Request:
+def _delete_users_from_groups(items: Items, form: RequestForm) -> Request:
     del form
     whom = {"deleteAll": True} if takes_all_members(items[0]) else {"userIds": _ids(items)}
     return groups.DeleteUsersFromGroupsRequest.from_wire(_group(items[0]) | whom)
@@ -123,7 +123,7 @@ def _group(item: PlanItem) -> dict[str, object]:
     return {"organizationId": item.organization_id, "organizationUserGroupId": group_id}
 
 
-def _add_groups(items: Items, form: Form) -> Request:
+def _add_groups(items: Items, form: RequestForm) -> Request:
     del form
     added = []
     for item in items:
@@ -136,12 +136,12 @@ def _add_groups(items: Items, form: Form) -> Request:
     )
 
 
-def _add_organizations(items: Items, form: Form) -> Request:
+def _add_organizations(items: Items, form: RequestForm) -> Request:
     del form
     return organizations.AddOrganizationsRequest.from_wire({"organizations": _organizations(items)})
 
 
-def _update_organizations(items: Items, form: Form) -> Request:
+def _update_organizations(items: Items, form: RequestForm) -> Request:
     del form
     return organizations.UpdateOrganizationsRequest.from_wire({"organizations": _organizations(items)})
 
@@ -150,19 +150,19 @@ def _organizations(items: Items) -> list[dict[str, object]]:
     return [_fields(item) | {"organizationId": item.item_id} for item in items]
 
 
-def _delete_organizations(items: Items, form: Form) -> Request:
+def _delete_organizations(items: Items, form: RequestForm) -> Request:
     del form
     return organizations.DeleteOrganizationsRequest.from_wire({"organizationIds": _ids(items)})
 
 
-def _disable_organizations(items: Items, form: Form) -> Request:
+def _disable_organizations(items: Items, form: RequestForm) -> Request:
     del form
     return organizations.DisableOrganizationsRequest.from_wire(
         {"organizationIds": _ids(items), "disabled": items[0].disabled}
     )
 
 
-def _add_folder(items: Items, form: Form) -> Request:
+def _add_folder(items: Items, form: RequestForm) -> Request:
     added = []
     for item in items:
         folder = _fields(item) | {"folderId": item.item_id}
@@ -177,7 +177,7 @@ def _add_folder(items: Items, form: Form) -> Request:
     return folders.AddFolderRequest.from_wire(data)
 
 
-def _update_folder(items: Items, form: Form) -> Request:
+def _update_folder(items: Items, form: RequestForm) -> Request:
     del form
     changed = [
         _fields(item) | {"folderId": item.item_id, "parentFolderId": item.parent_id or ROOT_FOLDER_ID} for item in items
@@ -185,18 +185,18 @@ def _update_folder(items: Items, form: Form) -> Request:
     return folders.UpdateFolderRequest.from_wire(_in_organization(items) | {"folders": changed})
 
 
-def _update_folder_access(items: Items, form: Form) -> Request:
+def _update_folder_access(items: Items, form: RequestForm) -> Request:
     del form
     access = {"accessType": items[0].access_type} if items[0].access_type else {"inheritFromParent": True}
     return folders.UpdateFolderAccessRequest.from_wire(_in_organization(items) | {"folderIds": _ids(items)} | access)
 
 
-def _delete_folder(items: Items, form: Form) -> Request:
+def _delete_folder(items: Items, form: RequestForm) -> Request:
     del form
     return folders.DeleteFolderRequest.from_wire(_in_organization(items) | {"folderId": items[0].item_id})
 
 
-def _add_documents(items: Items, form: Form) -> Request:
+def _add_documents(items: Items, form: RequestForm) -> Request:
     del form
     data = _in_organization(items) | {"documents": _documents(items)}
     if items[0].parent_id:
@@ -204,7 +204,7 @@ def _add_documents(items: Items, form: Form) -> Request:
     return documents.AddDocumentsRequest.from_wire(data)
 
 
-def _update_documents(items: Items, form: Form) -> Request:
+def _update_documents(items: Items, form: RequestForm) -> Request:
     del form
     return documents.UpdateDocumentsRequest.from_wire(_in_organization(items) | {"documents": _documents(items)})
 
@@ -213,14 +213,14 @@ def _documents(items: Items) -> list[dict[str, object]]:
     return [_fields(item) | {"documentId": item.item_id} for item in items]
 
 
-def _move_documents(items: Items, form: Form) -> Request:
+def _move_documents(items: Items, form: RequestForm) -> Request:
     del form
     folder_id = items[0].parent_id or ROOT_FOLDER_ID
     data = _in_organization(items) | {"documentIds": _ids(items), "folderId": folder_id}
     return documents.MoveDocumentsRequest.from_wire(data)
 
 
-def _update_document_access(items: Items, form: Form) -> Request:
+def _update_document_access(items: Items, form: RequestForm) -> Request:
     del form
     if not items[0].access_type:
         raise NotExpressibleError("the contract cannot take a document's own access type away again")
@@ -229,7 +229,7 @@ def _update_document_access(items: Items, form: Form) -> Request:
     )
 
 
-def _delete_documents(items: Items, form: Form) -> Request:
+def _delete_documents(items: Items, form: RequestForm) -> Request:
     del form
     return documents.DeleteDocumentsRequest.from_wire(_in_organization(items) | {"documentIds": _ids(items)})
 
@@ -242,7 +242,7 @@ def _ids(items: Items) -> list[str]:
     return [item.item_id for item in items]
 
 
-_REQUESTS: Mapping[str, Callable[[Items, Form], Request]] = MappingProxyType(
+_REQUESTS: Mapping[str, Callable[[Items, RequestForm], Request]] = MappingProxyType(
     {
         "add_organizations": _add_organizations,
         "update_organizations": _update_organizations,

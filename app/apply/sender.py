@@ -15,7 +15,7 @@ from app.apply.batch import Batch, BatchOutcome, in_calls_by_scope
 from app.apply.gate import Ending, Gate
 from app.apply.outcome import Fate, ItemOutcome, judge_item
 from app.apply.port import BackendPort
-from app.apply.requests import Form, NotExpressibleError, request_of, takes_all_members
+from app.apply.requests import NotExpressibleError, RequestForm, request_of, takes_all_members
 from app.client.capabilities import Capabilities
 from app.client.errors import (
     BackendRefused,
@@ -189,8 +189,8 @@ class Sender:
         self._capabilities.note_roles_unsupported(operation)
         return self._judge_results(operation, items, outcome, results)
 
-    def _form(self, *, without_roles: bool) -> Form:
-        return Form(
+    def _form(self, *, without_roles: bool) -> RequestForm:
+        return RequestForm(
             without_roles=without_roles,
             make_documents=self._capabilities.is_unsupported("add_documents"),
             make_organizations=self._capabilities.is_unsupported("add_organizations"),

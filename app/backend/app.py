@@ -23,7 +23,7 @@ from app.backend.http.page_tokens import PageTokens
 from app.backend.http.provider_gate import ProviderGate
 from app.backend.ids import new_id
 from app.backend.judgments.index import JudgmentIndexes
-from app.backend.judgments.search import JudgmentSearch
+from app.backend.judgments.search import JudgmentSearcher
 from app.backend.judgments.store import delete_judgments_of_documents, delete_judgments_of_organizations
 from app.backend.security.vault import open_vault
 from app.backend.settings import SelfHostedBackendSettings
@@ -101,7 +101,7 @@ def create_backend(
         contents=CONTENTS,
         embedder=embedder,
     )
-    registry = all_handlers(JudgmentSearch(embedder, JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)))
+    registry = all_handlers(JudgmentSearcher(embedder, JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)))
     app = Flask(__name__, static_folder=None)
     app.extensions[_EXTENSION] = backend
     # A path with two slashes is another path, which does not exist, and not one to redirect a POST from.

@@ -23,7 +23,7 @@ assigned, or the author of the comment."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EventKind:
     """One kind of event, and what comes of it."""
 
     type: str
@@ -41,64 +41,66 @@ class Kind:
 
 _WHO = "{{actionUser.name}}"
 
-PRODUCED: Mapping[str, Kind] = MappingProxyType(
+PRODUCED: Mapping[str, EventKind] = MappingProxyType(
     {
         kind.type: kind
         for kind in (
-            Kind("comment_annotation.add", ("add_comment_annotations",), f"{_WHO} began a comment thread.", "assignee"),
-            Kind(
+            EventKind(
+                "comment_annotation.add", ("add_comment_annotations",), f"{_WHO} began a comment thread.", "assignee"
+            ),
+            EventKind(
                 "comment.add",
                 ("add_comment_annotations", "add_comments"),
                 f"{_WHO} added a comment.",
                 "participants",
             ),
-            Kind("comment.update", ("update_comments",), f"{_WHO} changed a comment."),
-            Kind(
+            EventKind("comment.update", ("update_comments",), f"{_WHO} changed a comment."),
+            EventKind(
                 "comment.delete",
                 ("delete_comments", "delete_comment_annotations"),
                 f"{_WHO} deleted a comment.",
             ),
-            Kind(
+            EventKind(
                 "comment_annotation.status_change",
                 ("update_comment_annotations",),
                 f"{_WHO} changed the status.",
                 "participants",
             ),
-            Kind(
+            EventKind(
                 "comment_annotation.assign", ("update_comment_annotations",), f"{_WHO} assigned a thread.", "assignee"
             ),
-            Kind(
+            EventKind(
                 "comment_annotation.priority_change", ("update_comment_annotations",), f"{_WHO} changed the priority."
             ),
-            Kind(
+            EventKind(
                 "comment_annotation.suggestion_accept",
                 ("update_comment_annotations",),
                 f"{_WHO} accepted a suggestion.",
                 "participants",
                 decision="approve",
             ),
-            Kind(
+            EventKind(
                 "comment_annotation.suggestion_reject",
                 ("update_comment_annotations",),
                 f"{_WHO} rejected a suggestion.",
                 "participants",
                 decision="reject",
             ),
-            Kind(
+            EventKind(
                 "comment.reaction_add",
                 ("add_comment_annotations", "add_comments", "update_comments"),
                 f"{_WHO} reacted to a comment.",
                 "author",
                 feature_type="reaction",
             ),
-            Kind(
+            EventKind(
                 "comment.reaction_delete",
                 ("update_comments",),
                 f"{_WHO} took a reaction back.",
                 feature_type="reaction",
             ),
-            Kind("crdt.add", ("add_crdt_data",), f"{_WHO} began to write.", feature_type="crdt"),
-            Kind("crdt.update", ("update_crdt_data",), f"{_WHO} changed the text.", feature_type="crdt"),
+            EventKind("crdt.add", ("add_crdt_data",), f"{_WHO} began to write.", feature_type="crdt"),
+            EventKind("crdt.update", ("update_crdt_data",), f"{_WHO} changed the text.", feature_type="crdt"),
         )
     }
 )
@@ -126,7 +128,7 @@ class Event:
     """Changed field to ``{"from": …, "to": …}``."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> EventKind:
         """What comes of it."""
         return PRODUCED[self.type]
 

@@ -11,7 +11,7 @@ from app.backend.document_migrations import migration_handlers
 from app.backend.editor import crdt_handlers
 from app.backend.http.registry import Registry
 from app.backend.judgments import judgment_handlers
-from app.backend.judgments.search import JudgmentSearch
+from app.backend.judgments.search import JudgmentSearcher
 from app.backend.permissions import permission_handlers, provider_config
 from app.backend.resources import (
     document_handlers,
@@ -25,7 +25,7 @@ from app.backend.webhooks import advanced_webhook_handlers, basic_webhook_handle
 from app.backend.workspaces import domain_handlers, email_config_handlers, workspace_handlers
 
 
-def all_handlers(search: JudgmentSearch) -> Registry:
+def all_handlers(search: JudgmentSearcher) -> Registry:
     """A registry with every operation that is built; ``search`` answers those that look for judgments."""
     registry = Registry()
     workspace_handlers.register(registry)

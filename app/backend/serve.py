@@ -21,7 +21,7 @@ from app.backend.security.outgoing import open_session
 from app.backend.security.vault import SecretKeyError, check_secret_key, open_vault
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.storage.sqlite_statistics import ensure_statistics
-from app.backend.webhooks.delivery import Worker, run_workers
+from app.backend.webhooks.delivery import DeliveryWorker, run_workers
 from app.backend.webhooks.leader import Leader
 from app.backend.webhooks.sender import open_sender
 from app.clock import utc_now
@@ -88,7 +88,7 @@ def deliver_webhooks(settings: SelfHostedBackendSettings, threads: int, stop: Ev
     run_workers(webhook_workers(settings), threads, stop)
 
 
-def webhook_workers(settings: SelfHostedBackendSettings) -> Callable[[], Worker]:
+def webhook_workers(settings: SelfHostedBackendSettings) -> Callable[[], DeliveryWorker]:
     """Makes workers that send webhooks; to be called after the fork, because it opens the database.
 
     Raises one of ``STARTUP_ERRORS``.
@@ -98,8 +98,8 @@ def webhook_workers(settings: SelfHostedBackendSettings) -> Callable[[], Worker]
     _check_key(settings, engine, entropy)
     vault = open_vault(settings, entropy)
 
-    def make() -> Worker:
-        return Worker(
+    def make() -> DeliveryWorker:
+        return DeliveryWorker(
             engine=engine,
             vault=vault,
             clock=utc_now,

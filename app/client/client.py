@@ -140,11 +140,6 @@ class BackendClient(OperationMethods):
         """What it was made with."""
         return self._settings
 
-    @property
-    def allowed_in_flight(self) -> int:
-        """How many calls may be under way now: fewer than ``max_in_flight`` while the backend throttles."""
-        return self._limiter.allowed
-
     def call(
         self, operation: Operation[RequestT, ResultT], request: RequestT, *, twin: bool = False
     ) -> Answer[ResultT]:

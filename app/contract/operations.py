@@ -514,14 +514,8 @@ OPERATIONS: tuple[AnyOperation, ...] = tuple(
 """Every operation, in the order above."""
 
 _BY_NAME: Mapping[str, AnyOperation] = MappingProxyType({op.name: op for op in OPERATIONS})
-_BY_PATH: Mapping[str, AnyOperation] = MappingProxyType({path: op for op in OPERATIONS for path in op.paths})
 
 
 def by_name(name: str) -> AnyOperation:
     """The operation of that name. Raises ``KeyError``."""
     return _BY_NAME[name]
-
-
-def by_path(path: str) -> AnyOperation | None:
-    """The operation that a path serves, under either version; None for a path that is not in the contract."""
-    return _BY_PATH.get(path)

@@ -15,7 +15,7 @@ from app.sessions import bare_session
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredCase:
     """What came back: the backend's answer, and the service's reason."""
 
     case: Case
@@ -27,14 +27,14 @@ class Answered:
 
 def ask_all(
     cases: tuple[Case, ...], client: BackendClient, explain_url: str, headers: Mapping[str, str]
-) -> Iterator[Answered]:
+) -> Iterator[AnsweredCase]:
     """The answers, in the order of the cases. Raises ``ClientError`` and ``requests.RequestException``."""
     reasons = _reasons(cases, explain_url, headers)
     for case, reason in zip(cases, reasons, strict=True):
         permission = _ask_backend(case, client)
         allowed = permission.error_code is None and permission.error is None
         until = datetime.fromtimestamp(permission.expires_at, UTC) if allowed and permission.expires_at else None
-        yield Answered(case, allowed, permission.access_role or "" if allowed else "", until, reason)
+        yield AnsweredCase(case, allowed, permission.access_role or "" if allowed else "", until, reason)
 
 
 def _ask_backend(case: Case, client: BackendClient) -> Permission:

@@ -23,7 +23,7 @@ from app.sessions import bare_session
 from app.text import printable
 
 if TYPE_CHECKING:
-    from app.demo.questions import Answered
+    from app.demo.questions import AnsweredCase
 
 SYNC_WITHIN = 120.0
 
@@ -149,7 +149,7 @@ def _outcome(run: dict[str, Any]) -> str:
     return f"{run['status']} with {run['calls']} calls: {', '.join(kinds) or 'nothing to do'}"
 
 
-def _ask(demo: DemoEnvironment) -> "list[Answered]":
+def _ask(demo: DemoEnvironment) -> "list[AnsweredCase]":
     from app.bootstrap.outside import backend_client  # noqa: PLC0415 - it takes long to load; the servers start meanwhile
     from app.demo.questions import ask_all  # noqa: PLC0415 - as above
 
@@ -159,7 +159,7 @@ def _ask(demo: DemoEnvironment) -> "list[Answered]":
         return list(ask_all(CASES, client, f"{demo.service_url}/permissions/explain", headers))
 
 
-def _show_answers(answers: "list[Answered]") -> None:
+def _show_answers(answers: "list[AnsweredCase]") -> None:
     show_table(
         ("who", "what", "answer", "role", "until", "reason"),
         [

@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 from app.clock import Clock
 from app.notify.channel import NotDeliveredError
-from app.notify.message import Event, Message
+from app.notify.message import ConcernEvent, Message
 from app.notify.settings import EmailSettings
 from app.outbound.failure import CallFailure, failure_of
 from app.text import printable
@@ -54,7 +54,7 @@ class Mail:
         letter["Message-ID"] = f"<{message.message_id}@{self._settings.sender.rpartition('@')[2]}>"
         letter["Auto-Submitted"] = "auto-generated"
         lines = [data["summary"], ""]
-        if content["type"] != Event.OVER:
+        if content["type"] != ConcernEvent.OVER:
             lines += [f"What to do: {data['advice']}", ""]
         lines += [f"Since:  {data['since']}"]
         if "runId" in data:

@@ -10,7 +10,7 @@ import orjson
 from app.notify.concerns import Concern
 
 
-class Event(StrEnum):
+class ConcernEvent(StrEnum):
     """What has happened to a concern."""
 
     BEGAN = "attention.began"
@@ -35,11 +35,11 @@ class Message:
         return content
 
 
-def body_of(event: Event, concern: Concern, now: datetime) -> str:
+def body_of(event: ConcernEvent, concern: Concern, now: datetime) -> str:
     """The JSON text of a message, as Standard Webhooks lays it out. Times are ISO 8601 in UTC."""
     data: dict[str, object] = {
         "cause": concern.cause.value,
-        "summary": f"over: {concern.says}" if event is Event.OVER else concern.says,
+        "summary": f"over: {concern.says}" if event is ConcernEvent.OVER else concern.says,
         "since": iso(concern.since),
     }
     if concern.about:
@@ -48,7 +48,7 @@ def body_of(event: Event, concern: Concern, now: datetime) -> str:
         data["runId"] = concern.run_id
     if concern.size:
         data["count"] = concern.size
-    if event is not Event.OVER:
+    if event is not ConcernEvent.OVER:
         data["advice"] = concern.advice
     return orjson.dumps({"type": event.value, "timestamp": iso(now), "data": data}).decode()
 
@@ -61,7 +61,7 @@ def trial_body(now: datetime) -> str:
         "since": iso(now),
         "advice": "nothing; somebody asked for it with usher doctor --notify",
     }
-    return orjson.dumps({"type": Event.TEST.value, "timestamp": iso(now), "data": data}).decode()
+    return orjson.dumps({"type": ConcernEvent.TEST.value, "timestamp": iso(now), "data": data}).decode()
 
 
 def iso(moment: datetime) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
-from threading import Event as Flag
+from threading import Event
 
 import structlog
 from sqlalchemy import Connection, Engine
@@ -19,7 +19,7 @@ from app.database.engine import reading, writing
 from app.database.trouble import database_problem, is_away
 from app.notify.channel import Channel, NotDeliveredError
 from app.notify.concerns import Cause, Concern
-from app.notify.message import Event, Message, body_of, iso
+from app.notify.message import ConcernEvent, Message, body_of, iso
 from app.notify.outbox import (
     OpenConcern,
     Waiting,
@@ -52,7 +52,7 @@ _KEPT = timedelta(days=30)
 class Change:
     """What a look found that people do not know."""
 
-    event: Event
+    event: ConcernEvent
     concern: Concern
 
 
@@ -65,7 +65,7 @@ class Watch:
     channels: Sequence[Channel]
     clock: Clock
     random: Random
-    stop: Flag
+    stop: Event
     tries: int = 5
     every: float = EVERY
     _names: tuple[str, ...] = field(init=False)
@@ -119,7 +119,7 @@ class Watch:
             changes = self._changes(connection)
             for change in changes:
                 key = change.concern.key
-                if change.event is Event.OVER:
+                if change.event is ConcernEvent.OVER:
                     forget(connection, key)
                 else:
                     remember(connection, _opened(change.concern, now_ms))
@@ -134,10 +134,10 @@ class Watch:
         for concern in self.look(connection, self.clock()):
             before = told.pop(concern.key, None)
             if before is None:
-                changes.append(Change(Event.BEGAN, concern))
+                changes.append(Change(ConcernEvent.BEGAN, concern))
             elif before.fingerprint != concern.fingerprint or concern.size >= 2 * max(before.size, 1):
-                changes.append(Change(Event.CHANGED, concern))
-        return changes + [Change(Event.OVER, _closed(concern)) for concern in told.values()]
+                changes.append(Change(ConcernEvent.CHANGED, concern))
+        return changes + [Change(ConcernEvent.OVER, _closed(concern)) for concern in told.values()]
 
     def _deliver(self) -> None:
         if not self.channels:
@@ -181,7 +181,7 @@ def _log(change: Change) -> None:
     log = structlog.stdlib.get_logger(__name__).bind(
         cause=concern.cause.value, says=concern.says, since=iso(concern.since), run_id=concern.run_id
     )
-    if change.event is Event.OVER:
+    if change.event is ConcernEvent.OVER:
         log.info("attention_over")
     elif concern.cause in {Cause.FAILED, Cause.MISSED, Cause.WORKER}:
         log.error("attention_needed", advice=concern.advice)

@@ -21,7 +21,7 @@ from threading import Event
 import structlog
 from sqlalchemy import Engine, text
 
-from app.apply.applier import Applier, Target
+from app.apply.applier import Applier, ApplyTarget
 from app.apply.gate import BROKEN, Ending, Gate
 from app.apply.port import ClientPort
 from app.apply.progress import Progress
@@ -385,7 +385,7 @@ class SyncEngine:
         )
         Applier(
             self.engine,
-            Target(run_id=course.run.run_id, plan_id=course.plan_id, ledger_id=ledger.ledger_id),
+            ApplyTarget(run_id=course.run.run_id, plan_id=course.plan_id, ledger_id=ledger.ledger_id),
             sender=sender,
             gate=course.gate,
             max_in_flight=self.backend_settings.max_in_flight,

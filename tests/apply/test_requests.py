@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.apply.requests import Form, NotExpressibleError, batch_limit, request_of
+from app.apply.requests import NotExpressibleError, RequestForm, batch_limit, request_of
 from app.contract import operations as contract
 from app.contract.errors import Status
 from app.contract.operation import Tier
@@ -124,8 +124,8 @@ def test_item_becomes_the_contract_s_request(planned: PlanItem, data: dict[str, 
 
 
 @pytest.mark.parametrize("operation", ["add_users", "update_users"])
-@pytest.mark.parametrize("form", [Form(), Form(without_roles=True)])
-def test_a_field_of_a_users_passes_for_no_word_on_access(operation: str, form: Form) -> None:
+@pytest.mark.parametrize("form", [RequestForm(), RequestForm(without_roles=True)])
+def test_a_field_of_a_users_passes_for_no_word_on_access(operation: str, form: RequestForm) -> None:
     payload = json.dumps(json.loads(ADA) | {"accessRole": "admin", "expiresAt": "2030-01-01"})
     request = request_of(operation, [item("organizationUser", operation, "ada", payload=payload)], form)
     assert request.to_wire()["users"] == [json.loads(ADA)]
@@ -139,7 +139,7 @@ def test_every_operation_of_a_plan_has_a_request() -> None:
 
 
 def test_plain_form_leaves_out_what_the_first_version_does_not_know() -> None:
-    without_roles = Form(without_roles=True)
+    without_roles = RequestForm(without_roles=True)
     user = request_of(
         "add_users", [item("organizationUser", "add_users", "ada", payload=ADA, access_role="viewer")], without_roles
     )
@@ -151,7 +151,7 @@ def test_plain_form_leaves_out_what_the_first_version_does_not_know() -> None:
 
 
 def test_containers_are_asked_for_where_nothing_else_makes_them() -> None:
-    form = Form(without_roles=True, make_documents=True, make_organizations=True)
+    form = RequestForm(without_roles=True, make_documents=True, make_organizations=True)
     on_document = item("documentUser", "add_users", "ada", container_id="roadmap", payload=ADA)
     assert request_of("add_users", [on_document], form).to_wire()["createDocument"] is True
     on_folder = item("folderUser", "add_users", "ada", container_id="specs", payload=ADA)

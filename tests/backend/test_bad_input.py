@@ -15,7 +15,7 @@ from app.backend.handlers import all_handlers
 from app.backend.http.dispatch import install_operations
 from app.backend.http.registry import Registry
 from app.backend.judgments.index import JudgmentIndexes
-from app.backend.judgments.search import JudgmentSearch
+from app.backend.judgments.search import JudgmentSearcher
 from app.backend.schema import METADATA
 from app.contract.operation import AuthLevel
 from app.contract.operations import OPERATIONS, by_name
@@ -23,7 +23,7 @@ from app.edge.body import ANONYMOUS_BYTES
 
 from .conftest import Caller, World, error_of
 
-BUILT = sorted(all_handlers(JudgmentSearch(HashingEmbedder(), JudgmentIndexes(0))).names)
+BUILT = sorted(all_handlers(JudgmentSearcher(HashingEmbedder(), JudgmentIndexes(0))).names)
 WITH_FIELDS = [name for name in BUILT if by_name(name).request.model_fields and by_name(name).auth is AuthLevel.K]
 
 

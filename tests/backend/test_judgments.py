@@ -12,7 +12,7 @@ from app.backend.embedders.embedder import Embedder
 from app.backend.embedders.opening import open_embedder
 from app.backend.judgments.index import JudgmentIndexes
 from app.backend.judgments.record import parse_judgment
-from app.backend.judgments.search import JudgmentSearch, Question
+from app.backend.judgments.search import JudgmentQuery, JudgmentSearcher
 from app.backend.judgments.store import (
     delete_judgments_of_documents,
     delete_judgments_of_organizations,
@@ -118,13 +118,13 @@ def test_the_latency_is_the_time_that_the_search_took(
     world: World, tenant: Caller, add: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(judgment("r"))
-    nearest = JudgmentSearch.nearest
+    nearest = JudgmentSearcher.nearest
 
     def slowly(*arguments: Any) -> Any:
         world.clock.move_on(milliseconds=12.5)
         return nearest(*arguments)
 
-    monkeypatch.setattr(JudgmentSearch, "nearest", slowly)
+    monkeypatch.setattr(JudgmentSearcher, "nearest", slowly)
     assert search(tenant)["searchLatencyMs"] == 12.5
 
 
@@ -337,7 +337,7 @@ def test_a_judgment_that_lacks_something_is_refused(field: str) -> None:
 def test_what_is_remembered_is_what_is_stored(world: World) -> None:
     """Whatever is written, replaced, moved and deleted, searches find what a plain look at all records finds."""
     engine, embedder = world.engine, open_embedder("hashing")
-    searches = [JudgmentSearch(embedder, JudgmentIndexes(size)) for size in (0, 2**30)]
+    searches = [JudgmentSearcher(embedder, JudgmentIndexes(size)) for size in (0, 2**30)]
     draw = random.Random(7)
     records: dict[str, dict[str, dict[str, Any]]] = {"key1": {}, "key2": {}}
     words = ["price", "tone", "legal", "scope", "style", "risk"]
@@ -388,11 +388,15 @@ def _is_in(record: dict[str, Any], scope: Scope, document: str) -> bool:
 
 
 def _compare(
-    world: World, search: JudgmentSearch, embedder: Embedder, records: dict[str, dict[str, dict[str, Any]]], query: str
+    world: World,
+    search: JudgmentSearcher,
+    embedder: Embedder,
+    records: dict[str, dict[str, dict[str, Any]]],
+    query: str,
 ) -> None:
     (vector,) = embedder.embed([query])
     for key, held in records.items():
-        asked = Question(key, {"organization_id": "acme"}, {"decision": "reject"})
+        asked = JudgmentQuery(key, {"organization_id": "acme"}, {"decision": "reject"})
         in_scope = [one for one in held.values() if one["organizationId"] == "acme"]
         wanted = [one for one in in_scope if one["decision"] == "reject"]
         with reading(world.engine) as connection:
@@ -419,9 +423,9 @@ class Renamed:
 
 def test_vectors_of_two_embedders_are_not_compared(world: World, tenant: Caller, add: Callable[..., None]) -> None:
     add(*(judgment(f"r{number}", content="c" if number % 2 else None) for number in range(7)))
-    search_of_other = JudgmentSearch(Renamed(), JudgmentIndexes(2**30))
+    search_of_other = JudgmentSearcher(Renamed(), JudgmentIndexes(2**30))
     world.app = world.another_node()
-    asked = Question(tenant.ids["api_key"], {})
+    asked = JudgmentQuery(tenant.ids["api_key"], {})
 
     assert len(search(tenant)["results"]) == 7
     assert reembed_judgments(world.engine, Renamed()) == 7

@@ -464,12 +464,12 @@ def test_throttled_call_is_given_up_when_the_waiting_adds_up(
 
 def test_throttling_means_fewer_calls_side_by_side(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.says(429, raw=b"", Retry_After="1"), script.succeeds(DONE))
-    assert client.allowed_in_flight == 4
+    assert client._limiter.allowed == 4
     client.add_users(ADD)
-    assert client.allowed_in_flight == 2
+    assert client._limiter.allowed == 2
     for _ in range(30):
         client.add_users(ADD)
-    assert client.allowed_in_flight == 4
+    assert client._limiter.allowed == 4
 
 
 @pytest.mark.parametrize("headers", [{}, {"Retry_After": "3600"}])

@@ -9,7 +9,7 @@ from app.contract import operations
 from app.contract.base import Request
 from app.contract.errors import InvalidArgument, Status
 from app.contract.operation import AuthLevel, Tier, UnreadableAnswerError, Verb
-from app.contract.operations import OPERATIONS, by_name, by_path
+from app.contract.operations import OPERATIONS, by_name
 
 TABLE = yaml.safe_load((Path(__file__).parent / "data" / "operations.yaml").read_text(encoding="utf-8"))
 REQUESTS = yaml.safe_load((Path(__file__).parent / "data" / "requests.yaml").read_text(encoding="utf-8"))
@@ -31,7 +31,6 @@ def test_every_operation_has_its_own_name_constant_and_paths():
     for op in OPERATIONS:
         assert getattr(operations, op.name.upper()) is op
         assert by_name(op.name) is op
-        assert [by_path(path) for path in op.paths] == [op] * len(op.paths)
         assert issubclass(op.request, Request)
 
 
@@ -51,10 +50,6 @@ def test_every_operation_has_its_own_name_constant_and_paths():
 )
 def test_operation_twin_path(name, twin):
     assert by_name(name).twin_path == twin
-
-
-def test_by_path_of_an_unknown_path_is_none():
-    assert by_path("/v3/users/add") is None
 
 
 def test_items_field_is_a_field_of_the_request_and_max_items_its_limit():

@@ -26,8 +26,9 @@ from urllib3._collections import HTTPHeaderDict
 from urllib3.exceptions import IncompleteRead, MaxRetryError, NewConnectionError, ProtocolError, ReadTimeoutError
 
 from app.contract.operation import AnyOperation, Tier
-from app.contract.operations import ITEMS, by_name, by_path
+from app.contract.operations import ITEMS, by_name
 from tests.worlds.clock import SimulatedTime
+from tests.worlds.operations import by_path
 from tests.wsgi import WsgiAdapter
 
 

@@ -27,7 +27,6 @@ from werkzeug.serving import make_server
 from werkzeug.wrappers import Request, Response
 
 from app.bootstrap.databases import STORE_MIGRATIONS
-from app.contract.operations import by_path
 from app.database.engine import open_engine, reading
 from app.database.migrations import upgrade
 from app.directory.casting import object_from_record
@@ -36,6 +35,7 @@ from tests.faults.layer import Fault, _item_names
 from tests.faults.world import FaultyWorld
 from tests.worlds.clock import NOON
 from tests.worlds.company import Company
+from tests.worlds.operations import by_path
 
 REFUSALS = {Fault.THROTTLED_SECONDS: 429, Fault.BAD_GATEWAY: 502, Fault.UNAVAILABLE: 503, Fault.UNAUTHORIZED: 401}
 

@@ -15,7 +15,7 @@ from app.doctor.finding import State
 from app.notify.channel import Channel, NotDeliveredError
 from app.notify.concerns import Cause, Concern
 from app.notify.mail import Mail
-from app.notify.message import Event, Message, body_of
+from app.notify.message import ConcernEvent, Message, body_of
 from app.notify.settings import EmailSettings, WebhookSettings
 from app.notify.webhook import Webhook, signature
 from tests.notify.conftest import MailServer, Receiver
@@ -35,7 +35,7 @@ HELD = Concern(
 )
 
 
-def message(event: Event = Event.BEGAN) -> Message:
+def message(event: ConcernEvent = ConcernEvent.BEGAN) -> Message:
     return Message("msg_1", body_of(event, HELD, NOON))
 
 
@@ -128,7 +128,7 @@ def test_mail_goes_out_encrypted_and_signed_in(mail_server: MailServer, certific
 
 def test_mail_without_tls_is_sent_where_that_is_asked_for(mail_server: MailServer, certificate: Path) -> None:
     plain: dict[str, Any] = {"security": "none", "username": "", "password": ""}
-    mail(mail_server, certificate, **plain).send(message(Event.OVER))
+    mail(mail_server, certificate, **plain).send(message(ConcernEvent.OVER))
     [got] = mail_server.delivered
     assert not got.encrypted
     assert got.letter["Subject"].startswith("Usher: over: 36 deletes")

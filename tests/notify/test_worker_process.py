@@ -34,25 +34,7 @@ def test_service_tells_that_no_worker_lives(receiver: Receiver, tmp_path: Path, 
     with writing(engine) as connection:
         beat(connection, WorkerState(worker_id="1", name="node:1", started_at=0, seen_at=0, leads=True))
     engine.dispose()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
-    with (tmp_path / "log").open("wb") as log:
-        service = subprocess.Popen(
-            [sys.executable, "-m", "app", "serve", "--config", "usher.yaml"],
-            cwd=tmp_path,
-            env=environment | {"PYTHONPATH": str(Path(__file__).parents[2])},
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        deadline = time.monotonic() + 60
-        while not receiver.posted and time.monotonic() < deadline:
-            assert service.poll() is None, (tmp_path / "log").read_text()
-            time.sleep(0.1)
-        service.send_signal(signal.SIGTERM)
-        assert service.wait(40) == 0
-    finally:
-        service.kill()
-        service.wait()
+    _run_until_told("serve", receiver, tmp_path)
     told = Receiving(SECRET).verify(receiver.posted[0].body, receiver.posted[0].headers)
     assert told["data"]["cause"] == "worker"
     assert told["data"]["summary"].startswith("no worker lives: the last one, node:1, gave no sign of life since 1970")
@@ -67,25 +49,7 @@ def test_worker_tells_of_a_source_that_cannot_be_read(receiver: Receiver, tmp_pa
         f"notifications: {{webhook: {{url: '{receiver.url}', secret: '{SECRET}'}}}}\n"
         "log: {format: json}\n"
     )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
-    with (tmp_path / "log").open("wb") as log:
-        worker = subprocess.Popen(
-            [sys.executable, "-P", "-m", "app", "worker", "--config", "usher.yaml"],
-            cwd=tmp_path,
-            env=environment | {"PYTHONPATH": str(Path(__file__).parents[2])},
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        deadline = time.monotonic() + 60
-        while not receiver.posted and time.monotonic() < deadline:
-            assert worker.poll() is None, (tmp_path / "log").read_text()
-            time.sleep(0.1)
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(40) == 0
-    finally:
-        worker.kill()
-        worker.wait()
+    _run_until_told("worker", receiver, tmp_path)
     said = (tmp_path / "log").read_text()
     told = Receiving(SECRET).verify(receiver.posted[0].body, receiver.posted[0].headers)
     assert told["type"] == "attention.began"
@@ -96,3 +60,26 @@ def test_worker_tells_of_a_source_that_cannot_be_read(receiver: Receiver, tmp_pa
     assert needed["level"] == "warning"
     assert "TOPSECRET" not in said
     assert SECRET.removeprefix("whsec_") not in said
+
+
+def _run_until_told(command: str, receiver: Receiver, folder: Path) -> None:
+    """Runs a process of ours until the receiver was told something, and ends it with SIGTERM; it writes ``log``."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "app", command, "--config", "usher.yaml"],
+            cwd=folder,
+            env=environment | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while not receiver.posted and time.monotonic() < deadline:
+            assert process.poll() is None, (folder / "log").read_text()
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(40) == 0
+    finally:
+        process.kill()
+        process.wait()

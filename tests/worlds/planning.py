@@ -16,7 +16,7 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import Engine, Table, delete, insert, select, update
 
-from app.apply.applier import Applier, Target
+from app.apply.applier import Applier, ApplyTarget
 from app.apply.gate import Gate
 from app.apply.port import ClientPort
 from app.apply.sender import Sender
@@ -261,7 +261,7 @@ class PlanningWorld:
         ``refuses``: an operation that the backend refuses meanwhile.
         """
         self.runs += 1
-        target = Target(run_id=f"run-{self.runs}", plan_id=plan.plan_id, ledger_id=self.ledger_id)
+        target = ApplyTarget(run_id=f"run-{self.runs}", plan_id=plan.plan_id, ledger_id=self.ledger_id)
         with writing(self.engine) as connection:
             connection.execute(
                 insert(RUN).values(run_id=target.run_id, trigger="command", status="applying", requested_at=NOON_MS)

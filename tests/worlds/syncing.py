@@ -23,13 +23,14 @@ from app.backend.schema import METADATA as BACKEND_METADATA
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
 from app.contract.operation import Tier
-from app.contract.operations import by_name, by_path
+from app.contract.operations import by_name
 from app.database.engine import open_engine, reading
 from app.runs.run import Run
 from app.store.schema import METADATA
 from app.store.sync_tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow, PlanItemRow
 from tests.tables import make_tables
 from tests.worlds.directory import Directory, small_company
+from tests.worlds.operations import by_path
 from tests.worlds.world import World, new_workspace
 from tests.wsgi import WsgiAdapter
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import Connection
 
 from app.backend.collaboration import comments, decisions, threads
-from app.backend.collaboration.comments import Comment, Reaction
+from app.backend.collaboration.comments import Reaction, StoredComment
 from app.backend.collaboration.tables import COMMENT_ANNOTATION
 from app.backend.collaboration.thread_events import author_of, comment_event, reaction_events, user_of
 from app.backend.collaboration.threads import NO_ANNOTATION, Thread
@@ -98,7 +98,7 @@ def get_comment_annotations(call: Call[GetCommentAnnotationsRequest], connection
     found = connection.execute(page.of(query)).all()
     rows, more = page.cut(found, lambda row: int(row.comment_bytes) + len(row.payload))
     ids = [row.annotation_id for row in rows]
-    in_thread: dict[str, list[Comment]] = {}
+    in_thread: dict[str, list[StoredComment]] = {}
     for comment in comments.load_comments(connection, scope, ids):
         in_thread.setdefault(comment.annotation_id, []).append(comment)
     reactions = comments.load_reactions(connection, scope, ids)
@@ -182,7 +182,7 @@ def delete_comment_annotations(call: Call[DeleteCommentAnnotationsRequest], conn
 class NewThread:
     """A thread with its comments and the reactions to them, before it is written."""
 
-    def __init__(self, thread: Thread, in_it: Sequence[Comment], reactions: Sequence[Reaction]) -> None:
+    def __init__(self, thread: Thread, in_it: Sequence[StoredComment], reactions: Sequence[Reaction]) -> None:
         self.thread = thread
         self.comments = in_it
         self.reactions = reactions
@@ -207,12 +207,12 @@ def new_comments(
     annotation_id: str,
     given: Iterable[tuple[str, CommentInput]],
     first_number: int = 0,
-) -> tuple[list[Comment], list[Reaction]]:
+) -> tuple[list[StoredComment], list[Reaction]]:
     """Comments of one thread with their ids, and the reactions to them."""
-    made: list[Comment] = []
+    made: list[StoredComment] = []
     reactions: list[Reaction] = []
     for number, (comment_id, one) in enumerate(given, first_number):
-        comment = Comment(annotation_id, comment_id, number, created_at=call.now, updated_at=call.now)
+        comment = StoredComment(annotation_id, comment_id, number, created_at=call.now, updated_at=call.now)
         comment.take(one)
         made.append(comment)
         for reaction in one.reactions or ():
@@ -276,7 +276,7 @@ def _prepare(
 ) -> dict[str, PreparedJudgment]:
     if not decided:
         return {}
-    first: dict[str, Comment] = {}
+    first: dict[str, StoredComment] = {}
     for comment in comments.load_comments(connection, scope, [thread.annotation_id for thread in decided]):
         first.setdefault(comment.annotation_id, comment)
     event_type = decisions.outcome(call.request.updated_data.status)

@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 
 from app.backend.collaboration import comments, threads
 from app.backend.collaboration.comment_annotation_handlers import NO_ACCESS, authors_let_in, new_comments
-from app.backend.collaboration.comments import NO_COMMENT, Comment, Reaction
+from app.backend.collaboration.comments import NO_COMMENT, Reaction, StoredComment
 from app.backend.collaboration.tables import COMMENT
 from app.backend.collaboration.thread_events import author_of, comment_event, reaction_events, user_of
 from app.backend.collaboration.threads import NO_ANNOTATION, Thread
@@ -172,7 +172,7 @@ def _grow(
 
 
 def _react(
-    call: Call[UpdateCommentsRequest], connection: Connection, scope: Scope, thread: Thread, comment: Comment
+    call: Call[UpdateCommentsRequest], connection: Connection, scope: Scope, thread: Thread, comment: StoredComment
 ) -> list[Event]:
     """Makes the reactions to the comment those of the request, if it says which, and tells what happened."""
     given = call.request.updated_data.reactions

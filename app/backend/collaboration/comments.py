@@ -41,7 +41,7 @@ _REACTION_COLUMNS = (
 
 
 @dataclass(slots=True)
-class Comment:
+class StoredComment:
     """A comment. ``payload`` has the fields by their wire names, those included that nobody declared."""
 
     annotation_id: str
@@ -104,13 +104,13 @@ def stored(scope: Scope) -> Select[Any]:
     return select(*COLUMNS).where(within(COMMENT, scope))
 
 
-def from_row(row: Row[Any]) -> Comment:
-    return Comment(**{**row._mapping, "payload": json_sets.load_object(row.payload)})  # noqa: SLF001 - public, for all its underscore
+def from_row(row: Row[Any]) -> StoredComment:
+    return StoredComment(**{**row._mapping, "payload": json_sets.load_object(row.payload)})  # noqa: SLF001 - public, for all its underscore
 
 
 def load_comments(
     connection: Connection, scope: Scope, annotation_ids: Iterable[str], comment_ids: Iterable[str] | None = None
-) -> list[Comment]:
+) -> list[StoredComment]:
     """The comments of threads, or those of them that are named, in order."""
     query = stored(scope).where(among(connection, _TABLE.annotation_id, annotation_ids))
     if comment_ids is not None:
@@ -127,13 +127,13 @@ def next_number(connection: Connection, scope: Scope, annotation_id: str, now: i
     return 0 if last is None else int(last) + 1
 
 
-def insert_comments(connection: Connection, scope: Scope, comments: Iterable[Comment]) -> None:
+def insert_comments(connection: Connection, scope: Scope, comments: Iterable[StoredComment]) -> None:
     rows = [_row(scope, comment) for comment in comments]
     if rows:
         connection.execute(insert(COMMENT), rows)
 
 
-def save_comments(connection: Connection, scope: Scope, comments: Iterable[Comment]) -> None:
+def save_comments(connection: Connection, scope: Scope, comments: Iterable[StoredComment]) -> None:
     """Writes what may change in comments that are there."""
     rows = [
         {
@@ -164,7 +164,7 @@ def delete_comments(connection: Connection, scope: Scope, annotation_id: str, co
         )
 
 
-def reaction(given: ReactionInput, reaction_id: str, document_id: str, comment: Comment, now: int) -> Reaction:
+def reaction(given: ReactionInput, reaction_id: str, document_id: str, comment: StoredComment, now: int) -> Reaction:
     """A new reaction to this comment."""
     payload = given.unknown_fields() | {"icon": given.icon, "from": given.from_.to_wire()}
     return Reaction(
@@ -223,7 +223,7 @@ def reaction_row(scope: Scope, one: Reaction) -> Writable:
     }
 
 
-def _row(scope: Scope, comment: Comment) -> Writable:
+def _row(scope: Scope, comment: StoredComment) -> Writable:
     return {
         "api_key_id": scope.api_key_id,
         "organization_id": scope.organization_id,

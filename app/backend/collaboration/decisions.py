@@ -7,7 +7,7 @@ comment.
 
 from collections.abc import Mapping
 
-from app.backend.collaboration.comments import Comment
+from app.backend.collaboration.comments import StoredComment
 from app.backend.collaboration.threads import Thread
 from app.backend.events import PRODUCED
 from app.backend.http.call import Call
@@ -30,7 +30,11 @@ def outcome(status: object) -> str:
 
 
 def judgment(
-    call: Call[UpdateCommentAnnotationsRequest], scope: Scope, thread: Thread, first: Comment | None, event_type: str
+    call: Call[UpdateCommentAnnotationsRequest],
+    scope: Scope,
+    thread: Thread,
+    first: StoredComment | None,
+    event_type: str,
 ) -> JudgmentInput:
     """The record of a decision on a suggestion."""
     request = call.request

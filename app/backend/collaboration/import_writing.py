@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection, Table, bindparam, delete, func, insert, select, update
 
 from app.backend.collaboration import activities, comments, notifications, threads
-from app.backend.collaboration.comments import Comment, Reaction
+from app.backend.collaboration.comments import Reaction, StoredComment
 from app.backend.collaboration.import_records import (
     ActivityRecord,
     AnnotationRecord,
@@ -94,7 +94,7 @@ def _write_annotations(connection: Connection, scope: Scope, records: Sequence[P
 def _write_comments(connection: Connection, scope: Scope, records: Sequence[Placed], now: int) -> list[Refused]:
     there = threads.load_threads(connection, scope, {placed.record.annotation_id for placed in records})
     refused: list[Refused] = []
-    made: list[Comment] = []
+    made: list[StoredComment] = []
     new: dict[str, Thread] = {}
     for line, _, record in records:
         assert isinstance(record, CommentRecord)  # noqa: S101 - told by its kind
@@ -223,13 +223,13 @@ def _time(given: int | None, now: int) -> int:
     return now if given is None else given
 
 
-def _comment(line: int, record: CommentRecord, now: int) -> Comment:
+def _comment(line: int, record: CommentRecord, now: int) -> StoredComment:
     created_at = _time(record.created_at, now)
     payload = record.unknown_fields() | {"commentText": record.comment_text, "from": record.from_.to_wire()}
     for name, value in (("commentHtml", record.comment_html), ("agent", record.agent)):
         if value is not None:
             payload[name] = value
-    return Comment(
+    return StoredComment(
         record.annotation_id,
         record.comment_id,
         number=line,
@@ -240,7 +240,7 @@ def _comment(line: int, record: CommentRecord, now: int) -> Comment:
     )
 
 
-def _replace_comments(connection: Connection, scope: Scope, made: Sequence[Comment]) -> dict[str, int]:
+def _replace_comments(connection: Connection, scope: Scope, made: Sequence[StoredComment]) -> dict[str, int]:
     """Deletes the comments that others take the place of; how long they were together, by thread."""
     wanted = {(one.annotation_id, one.comment_id) for one in made}
     query = select(COMMENT.c.annotation_id, COMMENT.c.comment_id, func.length(COMMENT.c.payload).label("size")).where(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from app.backend.collaboration.comments import Comment, Reaction
+from app.backend.collaboration.comments import Reaction, StoredComment
 from app.backend.collaboration.threads import Thread
 from app.backend.events import Event
 from app.backend.scope import Scope
@@ -13,7 +13,7 @@ def comment_event(
     event_type: str,
     scope: Scope,
     thread: Thread,
-    comment: Comment | None,
+    comment: StoredComment | None,
     *,
     user: Mapping[str, object],
     reaction: Reaction | None = None,
@@ -35,7 +35,7 @@ def comment_event(
 
 
 def reaction_events(
-    event_type: str, scope: Scope, thread: Thread, in_it: Iterable[Comment], reactions: Iterable[Reaction]
+    event_type: str, scope: Scope, thread: Thread, in_it: Iterable[StoredComment], reactions: Iterable[Reaction]
 ) -> list[Event]:
     """An event for each reaction; it is the one who reacts, or did, who acts."""
     by_id = {comment.comment_id: comment for comment in in_it}

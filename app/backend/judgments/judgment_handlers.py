@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 
 from app.backend.http.call import Call, Reply
 from app.backend.http.registry import Registry
-from app.backend.judgments.search import Found, FoundRow, JudgmentSearch, Question, question
+from app.backend.judgments.search import FoundJudgment, FoundRow, JudgmentQuery, JudgmentSearcher, question
 from app.backend.storage import json_sets
 from app.contract import limits, operations
 from app.contract.judgments import QueryJudgmentsRequest, SearchJudgmentsRequest, SearchScope
@@ -21,12 +21,12 @@ _METADATA = {
 }
 
 
-def register(registry: Registry, search: JudgmentSearch) -> None:
+def register(registry: Registry, search: JudgmentSearcher) -> None:
     registry.add(operations.SEARCH_JUDGMENTS, partial(search_judgments, search))
     registry.add(operations.QUERY_JUDGMENTS, partial(query_judgments, search))
 
 
-def search_judgments(search: JudgmentSearch, call: Call[SearchJudgmentsRequest], connection: Connection) -> Reply:
+def search_judgments(search: JudgmentSearcher, call: Call[SearchJudgmentsRequest], connection: Connection) -> Reply:
     """A thread before recency before meaning: the narrowest of what was asked decides how the judgments are found."""
     request = call.request
     started = call.backend.clock()
@@ -50,7 +50,7 @@ def search_judgments(search: JudgmentSearch, call: Call[SearchJudgmentsRequest],
     )
 
 
-def query_judgments(search: JudgmentSearch, call: Call[QueryJudgmentsRequest], connection: Connection) -> Reply:
+def query_judgments(search: JudgmentSearcher, call: Call[QueryJudgmentsRequest], connection: Connection) -> Reply:
     asked, scope = _question(call, None)
     limit = call.request.limit or limits.JUDGMENT_QUERY_LIMIT_DEFAULT
     if asked.annotation_id is not None:
@@ -62,7 +62,7 @@ def query_judgments(search: JudgmentSearch, call: Call[QueryJudgmentsRequest], c
 
 def _question(
     call: Call[SearchJudgmentsRequest] | Call[QueryJudgmentsRequest], recency_days: int | None
-) -> tuple[Question, SearchScope]:
+) -> tuple[JudgmentQuery, SearchScope]:
     request = call.request
     scope = request.scope or _default_scope(request.organization_id, request.document_id)
     asked = question(
@@ -83,7 +83,7 @@ def _default_scope(organization_id: str | None, document_id: str | None) -> Sear
     return "apiKey" if organization_id is None else "organization"
 
 
-def _result(found: Found, scope: SearchScope) -> dict[str, object]:
+def _result(found: FoundJudgment, scope: SearchScope) -> dict[str, object]:
     row = found.row
     payload = json_sets.load_object(row.payload)
     return {

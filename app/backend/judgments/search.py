@@ -23,7 +23,7 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class JudgmentQuery:
     """Whose judgments, and which of them. Columns are compared with what they have to be."""
 
     api_key_id: str
@@ -37,7 +37,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundJudgment:
     """A judgment that was found."""
 
     row: FoundRow
@@ -53,7 +53,7 @@ def question(
     *,
     recency_days: int | None,
     now: int,
-) -> Question:
+) -> JudgmentQuery:
     """The question that a request asks. ``recency_days`` takes the place of the filters' range of dates."""
     within: dict[str, str] = {}
     if scope != "apiKey":
@@ -79,10 +79,10 @@ def question(
         start, end = filters.date_range.start, filters.date_range.end
         earliest = None if start is None else moment_ms(start)
         latest = None if end is None else moment_ms(end)
-    return Question(api_key_id, within, compared, earliest, latest, filters.annotation_id)
+    return JudgmentQuery(api_key_id, within, compared, earliest, latest, filters.annotation_id)
 
 
-class JudgmentSearch:
+class JudgmentSearcher:
     """Searching, with an embedder and what this process remembers."""
 
     def __init__(self, embedder: Embedder, indexes: JudgmentIndexes) -> None:
@@ -90,8 +90,8 @@ class JudgmentSearch:
         self.indexes = indexes
 
     def nearest(
-        self, connection: Connection, asked: Question, query: str, embedding_type: EmbeddingType, limit: int
-    ) -> tuple[list[Found], int]:
+        self, connection: Connection, asked: JudgmentQuery, query: str, embedding_type: EmbeddingType, limit: int
+    ) -> tuple[list[FoundJudgment], int]:
         """The judgments most similar to ``query``, and how many are in scope.
 
         Raises ``Unavailable`` while some of the key's judgments have no vectors of this embedder yet.
@@ -107,7 +107,7 @@ class JudgmentSearch:
         found = dict(zip(seqs.tolist(), similarities.tolist(), strict=True))
         return _loaded(connection, asked.api_key_id, found), int(np.count_nonzero(in_scope))
 
-    def newest(self, connection: Connection, asked: Question, limit: int) -> tuple[list[Found], int]:
+    def newest(self, connection: Connection, asked: JudgmentQuery, limit: int) -> tuple[list[FoundJudgment], int]:
         """The newest judgments, newest first, and how many are in scope."""
         snapshot = self.indexes.snapshot(connection, asked.api_key_id)
         in_scope = _matching(snapshot, asked.scope)
@@ -115,8 +115,8 @@ class JudgmentSearch:
         return _loaded(connection, asked.api_key_id, dict.fromkeys(seqs.tolist(), 1.0)), int(np.count_nonzero(in_scope))
 
     def thread(
-        self, connection: Connection, asked: Question, limit: int, *, newest_first: bool = False
-    ) -> tuple[list[Found], int]:
+        self, connection: Connection, asked: JudgmentQuery, limit: int, *, newest_first: bool = False
+    ) -> tuple[list[FoundJudgment], int]:
         """The judgments of one comment thread, oldest first unless told otherwise, and how many are in scope."""
         table = JUDGMENT.c
         query = select(JUDGMENT).where(
@@ -132,7 +132,7 @@ class JudgmentSearch:
         rows = connection.execute(query.order_by(*order).limit(limit)).all()
         snapshot = self.indexes.snapshot(connection, asked.api_key_id)
         in_scope = int(np.count_nonzero(_matching(snapshot, asked.scope)))
-        return [Found(row, 1.0) for row in rows], in_scope
+        return [FoundJudgment(row, 1.0) for row in rows], in_scope
 
 
 def _matching(snapshot: Snapshot, columns: Mapping[str, str]) -> Mask:
@@ -142,7 +142,7 @@ def _matching(snapshot: Snapshot, columns: Mapping[str, str]) -> Mask:
     return found
 
 
-def _filtered(snapshot: Snapshot, asked: Question) -> Mask:
+def _filtered(snapshot: Snapshot, asked: JudgmentQuery) -> Mask:
     found = _matching(snapshot, asked.filters)
     if asked.earliest is not None:
         found = found & (snapshot.created_at >= asked.earliest)
@@ -151,10 +151,10 @@ def _filtered(snapshot: Snapshot, asked: Question) -> Mask:
     return found
 
 
-def _loaded(connection: Connection, api_key_id: str, similarities: Mapping[int, float]) -> list[Found]:
+def _loaded(connection: Connection, api_key_id: str, similarities: Mapping[int, float]) -> list[FoundJudgment]:
     """The judgments with these numbers, in this order."""
     rows = _rows(connection, api_key_id, similarities)
-    return [Found(rows[seq], similarity) for seq, similarity in similarities.items() if seq in rows]
+    return [FoundJudgment(rows[seq], similarity) for seq, similarity in similarities.items() if seq in rows]
 
 
 def _rows(connection: Connection, api_key_id: str, seqs: Iterable[int]) -> dict[int, FoundRow]:

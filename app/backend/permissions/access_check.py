@@ -13,7 +13,7 @@ import structlog
 from app.access.decide import Check, Decision, DecisionPolicy, decide
 from app.backend.http.call import Backend
 from app.backend.permissions.own_data_view import OwnDataView
-from app.backend.permissions.provider_call import Provider, Verdict, ask
+from app.backend.permissions.provider_call import Provider, ProviderVerdict, ask
 from app.backend.permissions.provider_config import ProviderConfig, stored_config
 from app.backend.scope import Scope
 from app.contract.permission_call import Question
@@ -23,7 +23,7 @@ _POLICY = DecisionPolicy(decision_ttl=0)
 """The rules without a cap on answers: ``expiresAt`` tells when access itself ends."""
 
 Key = tuple[str, str, str]
-Judged = Mapping[Key, Verdict | None]
+Judged = Mapping[Key, ProviderVerdict | None]
 """By the key of the question: the verdict, None where the provider gave none. What is not known here is left out."""
 
 
@@ -46,7 +46,9 @@ def judge(backend: Backend, scope: Scope, questions: Sequence[Question], now: in
     organization = view.organization(scope.organization_id)
     known = [question for question in questions if _is_known(view, question)]
     closed = [question for question in known if _is_closed(view, question)]
-    judged: dict[Key, Verdict | None] = {key_of(question): Verdict(has_access=False) for question in closed}
+    judged: dict[Key, ProviderVerdict | None] = {
+        key_of(question): ProviderVerdict(has_access=False) for question in closed
+    }
     open_ = [question for question in known if key_of(question) not in judged]
     if config.in_use and organization is not None and not organization.disabled:
         judged |= _by_provider(backend, scope.api_key_id, config, open_)
@@ -112,14 +114,14 @@ def _by_provider(backend: Backend, api_key_id: str, config: ProviderConfig, ques
     return {key_of(question): _unless_over(verdict, now) for question, verdict in zip(questions, verdicts, strict=True)}
 
 
-def _unless_over(verdict: Verdict | None, now: float) -> Verdict | None:
+def _unless_over(verdict: ProviderVerdict | None, now: float) -> ProviderVerdict | None:
     """An allow that has ended by the time it arrives is none."""
     if verdict is not None and verdict.expires_at is not None and verdict.expires_at <= now:
-        return Verdict(has_access=False)
+        return ProviderVerdict(has_access=False)
     return verdict
 
 
-def _by_own_data(view: OwnDataView, question: Question, now: int) -> Verdict:
+def _by_own_data(view: OwnDataView, question: Question, now: int) -> ProviderVerdict:
     asked = Check(
         user_id=question.user_id,
         type=question.type,
@@ -127,7 +129,7 @@ def _by_own_data(view: OwnDataView, question: Question, now: int) -> Verdict:
         organization_id=question.organization_id,
     )
     decision: Decision = decide(view, asked, datetime.fromtimestamp(now / 1000, UTC), _POLICY)
-    return Verdict(
+    return ProviderVerdict(
         decision.has_access,
         None if decision.access_role is None else decision.access_role.value,
         None if decision.expires_at is None else int(decision.expires_at.timestamp() * 1000),

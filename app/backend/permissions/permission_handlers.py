@@ -13,7 +13,7 @@ from app.backend.http.call import Call, Reply
 from app.backend.http.registry import Registry
 from app.backend.permissions.access_check import Judged, judge, key_of
 from app.backend.permissions.own_data_view import OwnDataView
-from app.backend.permissions.provider_call import Verdict
+from app.backend.permissions.provider_call import ProviderVerdict
 from app.backend.resources import user_entries
 from app.backend.resources.containers import (
     NO_DOCUMENT,
@@ -138,7 +138,7 @@ def _to_wire(
     return data
 
 
-def _permission(question: Question, verdict: Verdict | None, view: OwnDataView) -> dict[str, object]:
+def _permission(question: Question, verdict: ProviderVerdict | None, view: OwnDataView) -> dict[str, object]:
     if verdict is None:
         return {"error": "The permission provider gave no answer.", "errorCode": "something_went_wrong"}
     if not verdict.has_access:

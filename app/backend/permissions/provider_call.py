@@ -28,7 +28,7 @@ SOURCE = "getPermissions"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProviderVerdict:
     """One answer. ``expires_at`` is epoch milliseconds."""
 
     has_access: bool
@@ -66,14 +66,14 @@ def ask(
     session: requests.Session,
     sleep: Sleep,
     on_silence: Callable[[], None] = lambda: None,
-) -> list[Verdict | None]:
+) -> list[ProviderVerdict | None]:
     """The verdict on each question, in order; None where there is none. ``on_silence`` is told when the last try
     brought no sign of life.
 
     Once a call has failed for good the remaining questions are not asked: a provider that is down would hold up the
     caller for every one.
     """
-    verdicts: list[Verdict | None] = []
+    verdicts: list[ProviderVerdict | None] = []
     ends = monotonic() + provider.deadline
     for start in range(0, len(questions), QUESTIONS_PER_CALL):
         part = questions[start : start + QUESTIONS_PER_CALL]
@@ -86,7 +86,9 @@ def ask(
     return [*verdicts, *([None] * (len(questions) - len(verdicts)))]
 
 
-def _patiently(provider: Provider, call: Callable[[float], list[Verdict]], sleep: Sleep, ends: float) -> list[Verdict]:
+def _patiently(
+    provider: Provider, call: Callable[[float], list[ProviderVerdict]], sleep: Sleep, ends: float
+) -> list[ProviderVerdict]:
     """What a call brings that is told how many seconds it has. Raises ``CallError``: the last one."""
     log = structlog.stdlib.get_logger(__name__)
     failure = CallError("no time is left")
@@ -107,7 +109,7 @@ def _patiently(provider: Provider, call: Callable[[float], list[Verdict]], sleep
 
 def _one_call(
     provider: Provider, questions: Sequence[Question], session: requests.Session, timeout: float
-) -> list[Verdict]:
+) -> list[ProviderVerdict]:
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     if provider.auth_token:
         headers["Authorization"] = f"Bearer {provider.auth_token}"
@@ -143,7 +145,7 @@ def _read(response: requests.Response, deadline: float) -> bytes:
     return bytes(raw)
 
 
-def _verdicts(raw: bytes, questions: Sequence[Question]) -> list[Verdict]:
+def _verdicts(raw: bytes, questions: Sequence[Question]) -> list[ProviderVerdict]:
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -156,19 +158,19 @@ def _verdicts(raw: bytes, questions: Sequence[Question]) -> list[Verdict]:
     return [_verdict(result, question) for result, question in zip(results, questions, strict=True)]
 
 
-def _verdict(result: object, question: Question) -> Verdict:
+def _verdict(result: object, question: Question) -> ProviderVerdict:
     if not isinstance(result, Mapping) or not _is_about(result, question):
         raise CallError("a result is not about the question in its place")
     has_access = result.get("hasAccess")
     if has_access is False:
-        return Verdict(has_access=False)
+        return ProviderVerdict(has_access=False)
     role = result.get("accessRole")
     expires_at = result.get("expiresAt")
     if has_access is not True or not (role is None or (isinstance(role, str) and role in {"viewer", "editor"})):
         raise CallError("a result has another shape than the contract's")
     if expires_at is not None and not _is_time(expires_at):
         raise CallError("a result's expiresAt is no time")
-    return Verdict(True, role or "editor", None if expires_at is None else int(expires_at))
+    return ProviderVerdict(True, role or "editor", None if expires_at is None else int(expires_at))
 
 
 def _is_time(value: object) -> TypeGuard[int | float]:

@@ -96,7 +96,7 @@ def open_session(*, allow_private: bool) -> requests.Session:
     return session
 
 
-class Watch:
+class ConnectionWatch:
     """The connections that were made or used within ``at_most``."""
 
     def __init__(self) -> None:
@@ -127,16 +127,16 @@ class Watch:
             self._held.clear()
 
 
-_WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
+_WATCH: ContextVar[ConnectionWatch | None] = ContextVar("watch", default=None)
 
 
 @contextmanager
-def at_most(seconds: float) -> Iterator[Watch]:
+def at_most(seconds: float) -> Iterator[ConnectionWatch]:
     """Connections that sessions of this module make or use within the block are cut when it lasts longer.
 
     Timeouts of sockets start anew with every byte; this one does not.
     """
-    watch = Watch()
+    watch = ConnectionWatch()
     timer = Timer(seconds, watch.cut)
     timer.daemon = True
     token = _WATCH.set(watch)
@@ -174,7 +174,7 @@ _MOST_ADDRESSES = 4
 
 
 class _Connection(HTTPConnection):
-    """Made to addresses that were looked at, and cut by a ``Watch``."""
+    """Made to addresses that were looked at, and cut by a ``ConnectionWatch``."""
 
     public_only: ClassVar[bool] = False
 

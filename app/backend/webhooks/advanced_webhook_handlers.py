@@ -13,7 +13,7 @@ from app.backend.webhooks.basic_webhook_handlers import check_public_key
 from app.backend.webhooks.config import AdvancedConfig, advanced_config, store_advanced_config
 from app.backend.webhooks.endpoints import (
     LIMIT,
-    Endpoint,
+    StoredEndpoint,
     count_endpoints,
     delete_endpoint,
     has_uid,
@@ -80,7 +80,7 @@ def create_endpoint(call: Call[CreateEndpointRequest], connection: Connection) -
         raise ResourceExhausted(f"an API key has at most {LIMIT} webhook endpoints")
     endpoint_id = f"ep_{new_id(backend.entropy)}"
     secret = seal_secret(backend.vault, api_key_id, endpoint_id, new_secret(backend.entropy))
-    endpoint = Endpoint(
+    endpoint = StoredEndpoint(
         endpoint_id=endpoint_id,
         secret_sealed=secret,
         created_at=call.now,
@@ -159,7 +159,7 @@ def _require_enabled(connection: Connection, api_key_id: str) -> None:
         raise FailedPrecondition(_DISABLED)
 
 
-def _existing(connection: Connection, api_key_id: str, endpoint_id: str) -> Endpoint:
+def _existing(connection: Connection, api_key_id: str, endpoint_id: str) -> StoredEndpoint:
     _require_enabled(connection, api_key_id)
     endpoint = load_endpoint(connection, api_key_id, endpoint_id)
     if endpoint is None:
@@ -176,7 +176,7 @@ def _given(request: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: getattr(request, name) for name in names if name in request.model_fields_set}
 
 
-def _iterator(direction: Literal["+", "-"], endpoint: Endpoint) -> str:
+def _iterator(direction: Literal["+", "-"], endpoint: StoredEndpoint) -> str:
     return f"{direction}{endpoint.created_at}.{endpoint.endpoint_id}"
 
 

@@ -59,7 +59,7 @@ class _Turn:
 
 
 @dataclass(kw_only=True)
-class Worker:
+class DeliveryWorker:
     """One worker, for one thread. ``send`` must be over well within a minute."""
 
     engine: Engine
@@ -247,7 +247,7 @@ class Worker:
         return int(self.clock().timestamp() * 1000)
 
 
-def run_workers(make: Callable[[], Worker], number: int, stop: Event) -> None:
+def run_workers(make: Callable[[], DeliveryWorker], number: int, stop: Event) -> None:
     """Runs so many workers, each in a thread, until ``stop`` is set and they are done."""
     threads = start_workers(make, number, stop)
     # In pieces, so that the signals that set `stop` are heard.
@@ -256,7 +256,7 @@ def run_workers(make: Callable[[], Worker], number: int, stop: Event) -> None:
     join(threads)
 
 
-def start_workers(make: Callable[[], Worker], number: int, stop: Event) -> list[Thread]:
+def start_workers(make: Callable[[], DeliveryWorker], number: int, stop: Event) -> list[Thread]:
     """The same, without waiting."""
     workers = [make() for _ in range(number)]
     turns = Turns(number)

@@ -22,7 +22,7 @@ _TABLE = WEBHOOK_ENDPOINT.c
 
 
 @dataclass(slots=True, kw_only=True)
-class Endpoint:
+class StoredEndpoint:
     """One endpoint. ``created_at`` and ``updated_at`` are epoch milliseconds."""
 
     endpoint_id: str
@@ -64,14 +64,14 @@ class Endpoint:
         return wire
 
 
-def load_endpoint(connection: Connection, api_key_id: str, endpoint_id: str) -> Endpoint | None:
+def load_endpoint(connection: Connection, api_key_id: str, endpoint_id: str) -> StoredEndpoint | None:
     row = connection.execute(
         select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id, _TABLE.endpoint_id == endpoint_id)
     ).one_or_none()
     return None if row is None else _from_row(row)
 
 
-def load_endpoints(connection: Connection, api_key_id: str) -> list[Endpoint]:
+def load_endpoints(connection: Connection, api_key_id: str) -> list[StoredEndpoint]:
     """All of an API key's, the oldest first."""
     query = select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id)
     return [_from_row(row) for row in connection.execute(query.order_by(_TABLE.created_at, _TABLE.endpoint_id))]
@@ -85,7 +85,7 @@ def count_endpoints(connection: Connection, api_key_id: str) -> int:
 
 def page_of_endpoints(
     connection: Connection, api_key_id: str, position: tuple[int, str] | None, size: int, *, backwards: bool
-) -> list[Endpoint]:
+) -> list[StoredEndpoint]:
     """Those after ``position`` (a time of creation and an id), or before it, counted from there."""
     order = tuple_(_TABLE.created_at, _TABLE.endpoint_id)
     query = select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id).limit(size)
@@ -102,7 +102,7 @@ def has_uid(connection: Connection, api_key_id: str, uid: str) -> str | None:
     return connection.scalar(query)
 
 
-def save_endpoint(connection: Connection, api_key_id: str, endpoint: Endpoint) -> None:
+def save_endpoint(connection: Connection, api_key_id: str, endpoint: StoredEndpoint) -> None:
     """Writes it, in the place of the one with its id if there is one."""
     values = {
         "url": endpoint.url,
@@ -135,12 +135,12 @@ def seal_secret(vault: Vault, api_key_id: str, endpoint_id: str, secret: str) ->
     return vault.stored.close(secret, _context(api_key_id, endpoint_id))
 
 
-def open_secret(vault: Vault, api_key_id: str, endpoint: Endpoint) -> str:
+def open_secret(vault: Vault, api_key_id: str, endpoint: StoredEndpoint) -> str:
     return vault.stored.open(endpoint.secret_sealed, _context(api_key_id, endpoint.endpoint_id))
 
 
-def _from_row(row: Row[Any]) -> Endpoint:
-    return Endpoint(
+def _from_row(row: Row[Any]) -> StoredEndpoint:
+    return StoredEndpoint(
         endpoint_id=row.endpoint_id,
         url=row.url,
         description=row.description,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import IO
 
-from app.backend.webhooks.delivery import Worker, join, start_workers
+from app.backend.webhooks.delivery import DeliveryWorker, join, start_workers
 
 _LOOK_S = 1.0
 
@@ -22,7 +22,7 @@ class Leader:
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - it is to live as long as the processes
 
-    def lead(self, make: Callable[[], Worker], threads: int) -> None:
+    def lead(self, make: Callable[[], DeliveryWorker], threads: int) -> None:
         """Sends webhooks from this process as soon as no other one of the server does, until the process ends."""
         stop = Event()
         waiting = Thread(target=self._lead_once_mine, args=(make, threads, stop), name="webhooks", daemon=True)
@@ -34,7 +34,7 @@ class Leader:
 
         atexit.register(end)
 
-    def _lead_once_mine(self, make: Callable[[], Worker], threads: int, stop: Event) -> None:
+    def _lead_once_mine(self, make: Callable[[], DeliveryWorker], threads: int, stop: Event) -> None:
         while not self._is_mine():
             if stop.wait(_LOOK_S):
                 return

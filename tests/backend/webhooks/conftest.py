@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from app.backend.schema import WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY
 from app.backend.security.vault import open_vault
-from app.backend.webhooks.delivery import Worker
+from app.backend.webhooks.delivery import DeliveryWorker
 from app.backend.webhooks.sender import open_sender
 from tests.backend.conftest import Caller, World, WorldMaker
 from tests.worlds.clock import SimulatedTime
@@ -116,7 +116,7 @@ class Post:
         self.tenant = world.tenant()
         self.naps: list[float] = []
 
-    def worker(self, **changes: Any) -> Worker:
+    def worker(self, **changes: Any) -> DeliveryWorker:
         parts: dict[str, Any] = {
             "engine": self.world.engine,
             "vault": open_vault(self.world.settings, random.SystemRandom()),
@@ -125,7 +125,7 @@ class Post:
             "entropy": random.SystemRandom(),
             "send": open_sender(allow_private=True, timeout=5),
         }
-        return Worker(**(parts | changes))
+        return DeliveryWorker(**(parts | changes))
 
     def _nap(self, seconds: float) -> None:
         self.naps.append(seconds)
