@@ -241,6 +241,38 @@ def test_merging_by_key_leaves_what_merging_everything_leaves(
         assert state_of(keyed) == state_of(everything)
 
 
+HELD: list[Record] = [
+    Organization(organization_id="o", organization_name="o"),
+    Document(organization_id="o", document_id="d", document_name=""),
+    User(user_id="u1", name="", email="", aliases=("a",)),
+    User(user_id="u2", name="", email=""),
+    Grant(organization_id="o", document_id="d", user_alias="a"),
+    Fill(user_alias="a", name="Filled"),
+    Fill(user_id="u3", disabled=True),
+]
+IN_TURN: list[tuple[str, list[Record], list[Record]]] = [
+    ("first", [User(user_id="u2", name="", email="", aliases=("a",))], []),  # nobody's, being of two
+    ("first", [User(user_id="u1", name="", email="")], []),  # the other one's
+    ("second", [Grant(organization_id="o", document_id="d", user_id="u2")], []),  # belongs to the first source
+    ("first", [], [User(user_id="u2", name="", email="")]),  # nobody's at all
+    ("second", [User(user_id="u3", name="", email="", aliases=("a",))], []),  # a new user's, whom two fills await
+    ("first", [], [Fill(user_alias="a")]),
+]
+
+
+def test_what_is_named_by_an_alias_goes_where_the_alias_goes(engines: tuple[Engine, Engine]) -> None:
+    keyed, everything = engines
+    for engine in engines:
+        run_refresh(engine, {"first": Read("complete", [(one, "") for one in HELD]), "second": Read("partial", [])})
+    for source, upserted, removed in IN_TURN:
+        assert push(keyed, source, upserted, removed).is_keyed
+        with merging_everything():
+            push(everything, source, upserted, removed)
+        assert state_of(keyed) == state_of(everything)
+    people = {one.key[1]: one for one in model_of(keyed).values() if isinstance(one, User)}
+    assert (people["u3"].name, people["u3"].disabled) == ("", True)
+
+
 MERGES = re.compile("refresh_(?:touched|combined|left_out|former|alias|user_alias)")
 READS_ALL = re.compile(r"SCAN (?:source|access)_|Seq Scan on (?:source|access)_")
 
