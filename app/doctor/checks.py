@@ -54,7 +54,7 @@ def run_checks(
         finally:
             engine.dispose()
     if settings.directory.sources:
-        yield from look_at_sources(configured_sources(settings, spool=False), kept, settings.directory.guard)
+        yield from look_at_sources(configured_sources(settings, spool=False), kept, settings.directory.guard, clock)
     else:
         wrong, _, advice = NO_SOURCES.partition(": ")
         yield problem("directory", f"{wrong}: nobody would be let in", advice)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from app.clock import Clock, epoch_ms
 from app.directory.guarded import SideBySide
 from app.directory.settings import GuardSettings
 from app.directory.source import End, Found, Source, Verdict
@@ -17,7 +18,9 @@ from app.text import printable
 _NO_END = End(Verdict.FAILED, "the source ended without a verdict")
 
 
-def look_at_sources(sources: Sequence[Source], kept: Mapping[str, SourceState], guard: GuardSettings) -> Findings:
+def look_at_sources(
+    sources: Sequence[Source], kept: Mapping[str, SourceState], guard: GuardSettings, clock: Clock
+) -> Findings:
     """Reads each to its end, side by side, into nothing; ``kept`` is what is in force of each, where that is known, and
     ``guard`` the guard of those that have none of their own."""
     guards = guards_of(sources, guard)
@@ -34,7 +37,7 @@ def look_at_sources(sources: Sequence[Source], kept: Mapping[str, SourceState], 
         if policy_of(source).only_pushed:
             yield _pushed(source.name, kept)
         else:
-            yield _judged(source.name, kinds, end, kept, guards[source.name])
+            yield _judged(source.name, kinds, end, kept, guards[source.name], clock)
     for odd in of_retained([source.name for source in sources], kept):
         yield warning("directory", f"{printable(odd.source, limit=80)}: {odd.says}", odd.advice)
 
@@ -48,7 +51,9 @@ def _pushed(source: str, kept: Mapping[str, SourceState]) -> Finding:
     return ok("directory", f"{name}: {state.records:,} records, pushed to it")
 
 
-def _judged(source: str, kinds: Mapping[str, int], end: End, kept: Mapping[str, SourceState], guard: Guard) -> Finding:
+def _judged(  # noqa: PLR0917 - what is known of one source
+    source: str, kinds: Mapping[str, int], end: End, kept: Mapping[str, SourceState], guard: Guard, clock: Clock
+) -> Finding:
     name = printable(source, limit=80)
     records = sum(kinds.values())
     # The reasons of files name them by themselves.
@@ -65,5 +70,5 @@ def _judged(source: str, kinds: Mapping[str, int], end: End, kept: Mapping[str, 
     if odd is not None:
         return (problem if odd.is_refused else warning)("directory", f"{name}: {odd.says}", odd.advice)
     state = kept.get(source)
-    changes = ", and what changed is asked for" if state is not None and state.tells_changes else ""
-    return ok("directory", f"{name}: {records:,} records{changes}")
+    known = "" if state is None else f"; {state.in_words(epoch_ms(clock()))}"
+    return ok("directory", f"{name}: {records:,} records{known}")

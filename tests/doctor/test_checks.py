@@ -1,5 +1,6 @@
 """What the doctor finds in an installation that is well, and in one that is not."""
 
+import re
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -33,6 +34,10 @@ def test_healthy_installation_has_nothing_to_do(installation: Installation) -> N
         "registration",
         "service",
     ]
+    [of_source] = [finding.says for finding in findings if finding.name == "directory"]
+    assert re.fullmatch(
+        r"people: 151 records; 151 records in force, last read \S+ \S+ ago \(everything, complete, \S+ s\)", of_source
+    )
 
 
 def test_no_finding_holds_a_secret(installation: Installation) -> None:

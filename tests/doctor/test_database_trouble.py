@@ -185,6 +185,7 @@ def test_role_that_may_only_read(database_url: str, request: pytest.FixtureReque
     assert "; let database_url name a role that may write to all tables" in told
     with writing(engine) as connection:
         connection.execute(text(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {name}"))
+        connection.execute(text(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {name}"))
         connection.execute(text(f"ALTER ROLE {name} SET default_transaction_read_only = on"))
     opened, found = open_database(url)
     assert found.says == f"can only be read as the role {name}: default_transaction_read_only is on"
