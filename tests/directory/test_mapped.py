@@ -455,6 +455,7 @@ _SEEDS = range(12)
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
+@pytest.mark.slow
 def test_changes_lead_where_a_full_read_leads(seed: int, tmp_path: Path) -> None:
     """For any people, groups in groups, renames, and reads whose changes were lost on their way."""
     chance = random.Random(seed)
