@@ -139,8 +139,8 @@ def _postgresql(connection: Connection) -> Finding | None:
         return problem(
             "database",
             f"the role {role} may not read and write all of its tables ({named})",
-            "let database_url name the role that ran usher db upgrade, or GRANT ALL ON ALL TABLES and ON ALL SEQUENCES to"
-            " this one",
+            "let database_url name the role that ran usher db upgrade, or GRANT ALL ON ALL TABLES and ON ALL"
+            " SEQUENCES to this one",
         )
     now = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
     off = abs((utc_now() - now).total_seconds())
