@@ -8,10 +8,10 @@ from werkzeug.exceptions import BadRequest
 from app.clock import from_epoch_ms
 from app.console.console import PAGE_ROWS, Console, one_of, query, route_of
 from app.console.pages.running import enqueue, retry_request
-from app.console.pages.runs import KINDS
 from app.console.settings import Role
 from app.ledger.failures import Failing, Failure, failing_now, failures_page
 from app.ledger.ledger import ledger_in_use
+from app.store.sync_tables import ITEM_KINDS
 
 _KEY_PARTS = 5
 
@@ -23,7 +23,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
     @console.gate.page(Role.VIEWER)
     def parked() -> Response:
         given = query("kind", "state", "after")
-        kind = one_of(given["kind"], KINDS, "kind")
+        kind = one_of(given["kind"], ITEM_KINDS, "kind")
         state = one_of(given["state"], ("parked", "waiting"), "state") or "parked"
         after = _key(given["after"])
         counted: list[Failing] = []
@@ -51,14 +51,14 @@ def install(blueprint: Blueprint, console: Console) -> None:
             next_after=_shown_key(found[PAGE_ROWS - 1]) if len(found) > PAGE_ROWS else "",
             filters={"kind": kind, "state": state},
             counted=[(one, None if one.since is None else from_epoch_ms(one.since)) for one in counted],
-            kinds=KINDS,
+            kinds=ITEM_KINDS,
             numbers=numbers,
         )
 
     @blueprint.post(route_of("retry"))
     def retry() -> Response:
         principal = console.gate.required(Role.APPROVER)
-        kind = one_of(request.form.get("kind", ""), KINDS, "kind")
+        kind = one_of(request.form.get("kind", ""), ITEM_KINDS, "kind")
         return enqueue(console, principal, retry_request(principal, (kind,) if kind else ()), "retry asked for")
 
 

@@ -4,10 +4,11 @@ from flask import Blueprint, Response, request
 from werkzeug.exceptions import Forbidden
 
 from app.console.console import Console, address, go_to, query, route_of
-from app.console.pages.runs import KINDS, find_run
+from app.console.pages.runs import find_run
 from app.console.principal import Principal
 from app.console.settings import Role
 from app.runs.run import QueueFullError, RunConflictError, RunRequest, RunStatus
+from app.store.sync_tables import ITEM_KINDS
 
 MAX_REASON = 1000
 _MAX_IDS = 1000
@@ -125,7 +126,7 @@ def retry_request(principal: Principal, kinds: tuple[str, ...]) -> RunRequest:
     return RunRequest(
         trigger="console",
         retry=True,
-        kinds=tuple(kind for kind in KINDS if kind in kinds),
+        kinds=tuple(kind for kind in ITEM_KINDS if kind in kinds),
         asked_by=principal.asked_by,
         asked_reason="retry",
     )

@@ -9,24 +9,15 @@ from typing import Any
 from flask import Blueprint, Response, request
 from werkzeug.exceptions import NotFound
 
+from app.admin.resync import ITEM_STATUSES
 from app.console.console import PAGE_ROWS, Console, one_of, query, route_of
 from app.console.settings import Role
 from app.plan.listing import PlannedChange, item_history, item_payload
 from app.runs.run import RUNNING, Run, RunNotFoundError, RunStatus
+from app.store.sync_tables import ITEM_KINDS
 
 STATUSES = tuple(status.value for status in RunStatus)
 TRIGGERS = ("schedule", "verify_schedule", "resync", "console", "command", "continuation", "changes")
-ITEM_STATUSES = ("planned", "done", "failed", "held", "discarded", "waiting", "parked", "skipped", "cancelled")
-KINDS = (
-    "organization",
-    "folder",
-    "document",
-    "group",
-    "organizationUser",
-    "folderUser",
-    "documentUser",
-    "groupMember",
-)
 _ACTIONS = ("add", "update", "delete")
 _RUN_ID = re.compile(r"[!-~]{1,200}")
 _ORDINAL = re.compile(r"[0-9]{1,18}")
@@ -65,7 +56,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         given = query("id", "status", "kind", "after")
         found = find_run(console, given["id"])
         status = one_of(given["status"], ITEM_STATUSES, "status")
-        kind = one_of(given["kind"], KINDS, "kind")
+        kind = one_of(given["kind"], ITEM_KINDS, "kind")
         after = ordinal_of(given["after"])
         items = console.parts.runs.changes(found.run_id, status or None, kind or None, after, PAGE_ROWS + 1)
         context: dict[str, Any] = {
@@ -84,7 +75,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             items=items[:PAGE_ROWS],
             next_after=items[PAGE_ROWS - 1].ordinal if len(items) > PAGE_ROWS else None,
             filters={"status": status, "kind": kind},
-            item_kinds=KINDS,
+            item_kinds=ITEM_KINDS,
             counts={name: found.total(name) for name in ITEM_STATUSES},
             total=found.total("planned"),
             problems=_problems(found),
@@ -196,7 +187,7 @@ class KindRow:
 def kind_rows(run: Run) -> list[KindRow]:
     """kind × action, and what became of it."""
     rows = []
-    for kind in KINDS:
+    for kind in ITEM_KINDS:
         actions = run.counts.get(kind)
         if not actions:
             continue
