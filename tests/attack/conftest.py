@@ -68,9 +68,11 @@ class Target:
         return {"Content-Type": "application/json", **self.headers}
 
     def memory(self) -> int:
-        """Bytes of all its processes."""
+        """Bytes of all its processes, without the pages of files that the system could take back: the database is
+        read by mapping it."""
         parent = psutil.Process(self.usher.process.pid)
-        return sum(one.memory_info().rss for one in [parent, *parent.children(recursive=True)])
+        found = [one.memory_info() for one in [parent, *parent.children(recursive=True)]]
+        return sum(info.rss - info.shared for info in found)
 
     def workers(self) -> set[int]:
         return {child.pid for child in psutil.Process(self.usher.process.pid).children(recursive=True)}

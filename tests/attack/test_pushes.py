@@ -102,15 +102,16 @@ def test_a_gigabyte_is_not_taken_in(pushed: Target) -> None:
 
 
 def test_everything_that_is_large_goes_through_a_file(pushed: Target) -> None:
-    body = b"".join(lines(80, 500_000))
-    assert len(body) > 38 * MB
+    body = b"".join(lines(2_400, 50_000))
+    assert len(body) > 114 * MB
     before = pushed.memory()
     answer = put(pushed, body)
     assert answer.status_code == 200, answer.text
-    assert answer.json()["records"] == 80
-    assert state(pushed)["records"] == 80
-    assert pushed.memory() - before < 60 * MB
-    assert put(pushed, b"".join(lines(80, 10))).status_code == 200
+    assert answer.json()["records"] == 2_400
+    assert state(pushed)["records"] == 2_400
+    # What a cold process needs for that, whatever comes: 58 to 70 MB, of 40 MB and of 114.
+    assert pushed.memory() - before < 90 * MB
+    assert put(pushed, b"".join(lines(2_400, 10))).status_code == 200
 
 
 @pytest.mark.parametrize("token", ["", "wrong", OTHER, ADMIN_TOKEN])
