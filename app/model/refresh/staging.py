@@ -140,13 +140,15 @@ def drop_duplicates(session: RefreshSession, names: Mapping[int, str], problems:
         for tables in SCRATCH_TABLES:
             tables.staged_index.create(connection)
             session.analyze(tables.staged)
-            if connection.execute(_find_repeated(tables)).rowcount:
+            if connection.execute(_find_repeated(tables.kind)).rowcount:
                 _drop_duplicates_of_kind(connection, tables, names, problems)
                 connection.execute(delete_from(REPLACED))
 
 
-def _find_repeated(tables: ScratchTables) -> Insert:
+@cache
+def _find_repeated(kind: str) -> Insert:
     """Notes the records that are replaced: the index is read once, and what was staged several times looked up."""
+    tables = SCRATCH_TABLES_OF_KIND[kind]
     staged = tables.staged
     columns = [staged.c[name] for name in tables.source_keys]
     last = func.max(staged.c.seq).label("last_seq")
