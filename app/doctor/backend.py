@@ -17,7 +17,7 @@ from app.contract.organizations import AddOrganizationsRequest, GetOrganizations
 from app.doctor.finding import Finding, Findings, State, ok, problem, warning
 from app.doctor.registration import look_at_registration
 from app.outbound.failure import advice
-from app.outbound.route import CheckingAdapter
+from app.outbound.session import CheckingAdapter
 from app.settings import Settings
 from app.text import printable
 

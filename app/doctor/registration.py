@@ -13,7 +13,8 @@ from app.contract.permissions import PermissionProviderConfig
 from app.doctor.finding import Finding, Findings, ok, problem, warning
 from app.outbound.failure import CallFailure, FailureKind
 from app.outbound.probe import examined_failure
-from app.outbound.route import Route, address_of, session_along
+from app.outbound.route import Route, address_of
+from app.outbound.session import session_along
 from app.provider.settings import ProviderSettings
 from app.registration import is_accepted
 from app.settings import Settings

@@ -17,7 +17,8 @@ from app.notify.message import Message
 from app.notify.settings import WebhookSettings, secret_bytes
 from app.outbound.failure import refused_by_proxy
 from app.outbound.probe import examined_failure
-from app.outbound.route import Route, session_along
+from app.outbound.route import Route
+from app.outbound.session import session_along
 
 _PROXY_AUTHENTICATION_REQUIRED = 407
 

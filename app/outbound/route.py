@@ -1,20 +1,17 @@
-"""The route of outgoing calls, and the certificates that they trust.
+"""The route of outgoing calls, as settings tell it.
 
 A ``Route`` comes from settings and from nothing else: proxies, certificates, passwords and cookies of the environment
-or of earlier answers have no say. Certificates are always checked, the proxy's included.
+or of earlier answers have no say. Who goes along it: ``app/outbound/session.py``, apart from this, because every
+command reads settings and few make calls.
 """
 
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
-import requests
 from pydantic import AfterValidator, SecretStr
-from requests.adapters import BaseAdapter, HTTPAdapter
-
-from app.sessions import bare_session
 
 
 def _usable_ca_file(text: str) -> str:
@@ -78,25 +75,3 @@ def address_of(url: str) -> str:
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-class CheckingAdapter(HTTPAdapter):
-    """The network. ``requests`` would check no certificate of a proxy on the way to an http address."""
-
-    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:  # noqa: ARG002 - the base class's
-        super().cert_verify(conn, "https://", verify, cert)  # type: ignore[no-untyped-call,unused-ignore]
-
-
-def session_along(route: Route, *, pool_size: int = 1, adapter: BaseAdapter | None = None) -> requests.Session:
-    """A session for calls along ``route``, of which ``pool_size`` connections are kept. Nothing is tried again.
-
-    ``adapter`` replaces the network.
-    """
-    session = bare_session()
-    session.verify = route.ca_file or True
-    proxy = route.proxy.get_secret_value()
-    session.proxies = {"http": proxy, "https": proxy} if proxy else {}
-    mounted = adapter or CheckingAdapter(pool_connections=1, pool_maxsize=pool_size, max_retries=0)
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, mounted)
-    return session

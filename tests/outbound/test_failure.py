@@ -9,7 +9,8 @@ import requests
 
 from app.outbound.failure import CallFailure, FailureKind, advice, failure_of
 from app.outbound.probe import examined_failure
-from app.outbound.route import Route, session_along
+from app.outbound.route import Route
+from app.outbound.session import session_along
 from tests.outbound.servers import Answering, Authority, raw_server, web_server
 
 
