@@ -12,6 +12,8 @@ from app.runs.run import Run
 from tests.worlds.directory import small_company
 from tests.worlds.syncing import SyncedWorld
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def company(world: SyncedWorld) -> SyncedWorld:

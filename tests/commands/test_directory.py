@@ -14,6 +14,8 @@ from app.directory.pushed import PushedSource
 from tests.commands.conftest import DIRECTORY, Usher
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def told_by_changes(monkeypatch: pytest.MonkeyPatch) -> list[ObjectDirectory]:

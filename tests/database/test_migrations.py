@@ -20,6 +20,8 @@ from app.database.programs import ForeignDatabaseError
 from app.store.directory_tables import SOURCE_TABLES
 from app.store.schema import METADATA as STORE
 
+pytestmark = pytest.mark.slow
+
 OWNERS = [
     pytest.param(STORE_MIGRATIONS, STORE, id="store"),
     pytest.param(BACKEND_MIGRATIONS, BACKEND, id="backend"),

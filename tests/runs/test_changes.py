@@ -21,6 +21,8 @@ from tests.tables import make_tables
 from tests.worlds.changing import ChangingSource, Fault
 from tests.worlds.references import references
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 ACME = Organization(organization_id="acme", organization_name="acme")
 

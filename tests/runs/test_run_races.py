@@ -21,6 +21,8 @@ from app.store.schema import METADATA
 from app.store.sync_tables import PlanItemRow, PlanRow, RunRow
 from tests.tables import make_tables
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ROUNDS = {"sqlite": 3, "postgresql": 8}
 """For each pair from each status. Where nothing compares, most rounds go wrong; SQLite has one writer at a time."""

@@ -27,6 +27,8 @@ from app.store.schema import METADATA
 from tests.tables import make_tables
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
 
+pytestmark = pytest.mark.slow
+
 COMPLETE = End(Verdict.COMPLETE)
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
