@@ -112,7 +112,7 @@ class Gate:
         origin = request.headers.get("Origin", "")
         if self.settings.public_url:
             return origin.lower() == self.settings.public_url
-        return urlsplit(origin).netloc.lower() == request.host.lower() != ""
+        return _netloc(origin) == request.host.lower() != ""
 
     def _protect(self, response: Response) -> Response:
         headers = response.headers
@@ -221,7 +221,15 @@ def _is_same(shown: str, wanted: str) -> bool:
     return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), wanted.encode())
 
 
+def _netloc(url: str) -> str:
+    """Host and port of an address that anybody may have made up; empty where there are none."""
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return ""
+
+
 def _is_loopback(url: str) -> bool:
-    netloc = urlsplit(url).netloc.lower()
+    netloc = _netloc(url)
     host = netloc if netloc.endswith("]") else netloc.rpartition(":")[0] or netloc
     return host in _LOOPBACK

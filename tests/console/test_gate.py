@@ -150,6 +150,7 @@ FROM_WHERE = [
     ({"Sec-Fetch-Site": "none"}, 403),
     ({"Origin": "http://evil.example"}, 403),
     ({"Origin": "null"}, 403),
+    ({"Origin": "http://[::1"}, 403),
     ({"Sec-Fetch-Site": "cross-site", "Origin": "http://localhost"}, 403),
     ({}, 403),
 ]

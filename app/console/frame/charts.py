@@ -18,19 +18,6 @@ class Bar:
     says: str
 
 
-def line(values: Sequence[float], says: str, *, below: Sequence[float] = ()) -> Markup:
-    """A line over its soft ground, from zero to the highest value; ``below``: a second one, in the tone of what is
-    bad. ``says``: lowest, highest and last, in a sentence."""
-    top = max([*values, 1e-9])
-    path = _path(values, top)
-    ground = f"{path}V{_HEIGHT}H0z" if path else ""
-    second = Markup('<path class="line bad" d="{}"/>').format(_path(below, top)) if below else Markup("")
-    return Markup(
-        '<svg class="chart" role="img" aria-label="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">'
-        '<path class="ground" d="{}"/><path class="line" d="{}"/>{}</svg>'
-    ).format(says, _WIDTH, _HEIGHT, ground, path, second)
-
-
 def bars(found: Sequence[Bar], says: str) -> Markup:
     """A bar for each, its height by the logarithm: a run of ten items is to be seen beside one of a million. Nothing is
     a stub."""
@@ -48,11 +35,3 @@ def bars(found: Sequence[Bar], says: str) -> Markup:
     return Markup(
         '<svg class="chart bars" role="img" aria-label="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>'
     ).format(says, _WIDTH, _HEIGHT, drawn)
-
-
-def _path(values: Sequence[float], top: float) -> str:
-    if not values:
-        return ""
-    step = _WIDTH / max(len(values) - 1, 1)
-    heights = (_HEIGHT - 1 - (_HEIGHT - 2) * value / top for value in values)
-    return "M" + "L".join(f"{number * step:.1f} {height:.1f}" for number, height in enumerate(heights))

@@ -8,7 +8,7 @@ from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
 
 from app.clock import from_epoch_ms
 from app.console.frame import words
-from app.console.frame.charts import bars, line
+from app.console.frame.charts import bars
 
 _HERE = Path(str(files(__package__)))
 
@@ -35,7 +35,7 @@ def make_environment(templates: Path, names: Mapping[str, object]) -> Environmen
         visible=words.visible,
         moment=from_epoch_ms,
     )
-    environment.globals.update(counted=words.counted, percent=words.percent, line=line, bars=bars, pairs=_pairs)
+    environment.globals.update(counted=words.counted, percent=words.percent, bars=bars, pairs=_pairs)
     environment.globals.update(names)
     return environment
 

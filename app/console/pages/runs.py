@@ -12,7 +12,7 @@ from werkzeug.exceptions import NotFound
 from app.admin.resync import ITEM_STATUSES
 from app.console.console import PAGE_ROWS, Console, one_of, query, route_of
 from app.console.settings import Role
-from app.plan.listing import PlannedChange, item_history, item_payload
+from app.plan.listing import PlannedChange, item_history, item_payload, list_changes
 from app.runs.run import RUNNING, Run, RunNotFoundError, RunStatus
 from app.store.sync_tables import ITEM_KINDS
 
@@ -58,7 +58,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         status = one_of(given["status"], ITEM_STATUSES, "status")
         kind = one_of(given["kind"], ITEM_KINDS, "kind")
         after = ordinal_of(given["after"])
-        items = console.parts.runs.changes(found.run_id, status or None, kind or None, after, PAGE_ROWS + 1)
+        items = _items(console, found, status=status or None, kind=kind or None, after=after, limit=PAGE_ROWS + 1)
         context: dict[str, Any] = {
             "run": found,
             "is_live": found.is_running or found.status is RunStatus.QUEUED,
@@ -88,7 +88,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         given = query("run", "ordinal")
         found = find_run(console, given["run"])
         ordinal = ordinal_of(given["ordinal"])
-        page = [] if ordinal is None else console.parts.runs.changes(found.run_id, after=ordinal - 1, limit=1)
+        page = [] if ordinal is None else _items(console, found, after=ordinal - 1, limit=1)
         if not page or page[0].ordinal != ordinal or found.plan_id is None:
             raise NotFound
         change = page[0]
@@ -104,6 +104,21 @@ def install(blueprint: Blueprint, console: Console) -> None:
             payload=payload,
             where=where_of(change),
         )
+
+
+def _items(
+    console: Console,
+    run: Run,
+    *,
+    status: str | None = None,
+    kind: str | None = None,
+    after: int | None = None,
+    limit: int,
+) -> list[PlannedChange]:
+    if run.plan_id is None:
+        return []
+    with console.reading() as connection:
+        return list_changes(connection, run.plan_id, status=status, kind=kind, after=after, limit=limit)
 
 
 def find_run(console: Console, run_id: str) -> Run:
