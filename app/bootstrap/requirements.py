@@ -66,9 +66,14 @@ def short_tokens(settings: Settings) -> list[str]:
     for index, source in enumerate(settings.directory.sources):
         if source.changes is not None:
             given[f"directory.sources[{index}].changes.tokens"] = source.changes.tokens
-    return [
+    found = [
         f"{key}[{index}]"
         for key, tokens in given.items()
         for index, token in enumerate(tokens)
         if len(token.get_secret_value()) < SHORTEST_TOKEN
+    ]
+    return found + [
+        f"console.tokens[{index}].token"
+        for index, one in enumerate(settings.console.tokens)
+        if len(one.token.get_secret_value()) < SHORTEST_TOKEN
     ]

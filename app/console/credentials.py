@@ -26,10 +26,13 @@ class Credentials:
     def __init__(self, tokens: Iterable[ConsoleToken], admin_tokens: Iterable[SecretStr]) -> None:
         self._owners: dict[str, Owner] = {}
         for admin in admin_tokens:
-            digest = _digest(admin.get_secret_value())
-            self._owners[digest] = Owner(f"admin token {digest[:8]}", Role.ADMIN)
+            if text := admin.get_secret_value():
+                digest = _digest(text)
+                self._owners[digest] = Owner(f"admin token {digest[:8]}", Role.ADMIN)
         for token in tokens:
-            self._owners[_digest(token.token.get_secret_value())] = Owner(token.name, token.role)
+            # An empty one is nobody's: a field that was left empty must let nobody in.
+            if text := token.token.get_secret_value():
+                self._owners[_digest(text)] = Owner(token.name, token.role)
 
     def __len__(self) -> int:
         return len(self._owners)

@@ -4,11 +4,14 @@ from itertools import product
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from sqlalchemy import select
 
+from app.admin.settings import AdminSettings
 from app.audit import audit_page
+from app.bootstrap.requirements import short_tokens
 from app.console.console import address
-from app.console.settings import ConsoleSettings, Role
+from app.console.settings import ConsoleSettings, ConsoleToken, Role
 from app.database.engine import reading
 from app.edge.throttle import FAILURES
 from app.store.console_tables import ConsoleSessionRow
@@ -215,6 +218,16 @@ def test_without_tokens_the_page_says_what_to_set(office: Office) -> None:
     bare = office.with_console(tokens=())
     bare.settings = bare.settings.model_copy(update={"admin": bare.settings.admin.model_copy(update={"tokens": []})})
     assert "console.tokens" in bare.browser().get("/console/")
+
+
+def test_an_empty_token_is_nobodys_and_a_short_one_keeps_the_service_from_starting(office: Office) -> None:
+    tokens = (ConsoleToken(name="x", role=Role.ADMIN, token=SecretStr("")),)
+    bare = office.with_console(tokens=tokens)
+    bare.settings = bare.settings.model_copy(update={"admin": AdminSettings(tokens=[SecretStr("")])})
+    browser = bare.browser()
+    browser.sign_in("")
+    assert browser.status == 403
+    assert short_tokens(bare.settings)[-1] == "console.tokens[0].token"
 
 
 def test_switched_off_there_is_none(office: Office) -> None:
