@@ -11,7 +11,7 @@ from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
 from app.directory.mapping.rules import Rules
 from app.directory.mapping.source import MappedSource
-from app.directory.mapping.spool import SpoolFile
+from app.directory.mapping.spool_file import SpoolFile
 from app.directory.policy import Policy
 from app.directory.pushed import PushedSource
 from app.directory.settings import (

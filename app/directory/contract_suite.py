@@ -7,10 +7,8 @@
         def world(self, tmp_path):
             return MyWorld(tmp_path)
 
-A ``World`` is a directory outside of Usher that holds people and teams, and of which a source is made whose records
-are a ``User`` for each person (``userId``, name, e-mail address) and a ``Membership`` for each of them in a team, whose
-id is the organization's. Whatever else the source gives is not looked at. What a world cannot do it says by
-``CannotError``, with the reason: the obligation is then shown as skipped, for that reason.
+The fixture gives a ``World`` (``app.directory.contract_world``), which says how it is to be made. What a world cannot
+do it says by ``CannotError``: the obligation is then shown as skipped, for that reason.
 
 It lives beside the port, and imports nothing but the standard library, so that whoever writes a source of their own can
 run it, too.
@@ -20,126 +18,12 @@ import random
 import threading
 import time
 import tracemalloc
-import unittest
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
-from app.access.records import Membership, Record, User
-from app.directory.source import (
-    EVERYTHING,
-    Answered,
-    End,
-    Found,
-    Gone,
-    Malformed,
-    ObjectId,
-    Part,
-    ReadRequest,
-    Remark,
-    Source,
-    Verdict,
-)
-
-
-class Person(NamedTuple):
-    """Somebody in a directory."""
-
-    name: str
-    email: str
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a directory says."""
-
-    people: Mapping[str, Person] = field(default_factory=dict)
-    """id → the person."""
-    teams: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """id → the ids of those who belong to it; all of them are among the people."""
-
-
-class CannotError(unittest.SkipTest):
-    """A world that cannot do what a test asks of it; the text says why."""
-
-
-class World(ABC):
-    """A directory outside of Usher, and the source that reads it. What cannot be done raises ``CannotError``."""
-
-    secret: str = ""
-    """The password or token that the source was given; no reason may tell it."""
-
-    @abstractmethod
-    def source(self) -> Source:
-        """The source, as a process that has just begun would make it."""
-
-    @abstractmethod
-    def bring(self, content: Content) -> None:
-        """Brings the directory to this content, by as few changes as that takes."""
-
-    def cut(self, share: float) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that can
-        """As long as it is open, the source's reads break after about this share of all that they would read.
-
-        From 0 (before anything was answered) to just below 1 (after almost everything).
-        """
-        raise CannotError("nothing comes between this source and what it reads")
-
-    def spoil(self, person_id: str, text: str) -> None:  # noqa: ARG002 - for those that can
-        """Puts a person with this id into the directory whose name is ``text``."""
-        raise CannotError("the directory takes no names that could do harm")
-
-    def deepen(self, person_id: str, depth: int) -> None:  # noqa: ARG002 - for those that can
-        """Puts a person with this id into the directory with an attribute that is nested ``depth`` deep."""
-        raise CannotError("values are flat there")
-
-    def failures(self) -> Mapping[str, AbstractContextManager[Source]]:
-        """Ways in which a read fails (a wrong password, nobody listening) → a source of which every read fails."""
-        raise CannotError("there is no way for it to fail")
-
-
-Step = Found | Gone | Malformed | Remark | End
-
-
-class Kept:
-    """What readers of a source remember of it: the records of each of its objects."""
-
-    def __init__(self) -> None:
-        self._records: dict[ObjectId | str, list[Record]] = {}
-        self.cursor = ""
-
-    def take(self, steps: Sequence[Step]) -> End:
-        """Takes a read in as the port says that it is meant, and returns its verdict."""
-        end = steps[-1]
-        _claim(isinstance(end, End), "a read has to end with its verdict")
-        assert isinstance(end, End)  # noqa: S101 - for the type checker; the line above has said it
-        if end.verdict is Verdict.FAILED:
-            return end
-        read: dict[ObjectId | str, list[Record]] = {}
-        for step in steps:
-            if isinstance(step, Found):
-                read.setdefault(step.origin.object if step.origin is not None else step.place, []).append(step.record)
-            elif isinstance(step, Gone):
-                _claim(end.answered is not None, "Gone is told among changes alone")
-                read.setdefault(step.object, [])
-        if end.answered is None and end.verdict is Verdict.COMPLETE:
-            self._records = read
-        else:
-            self._records |= read
-        self.cursor = end.cursor
-        return end
-
-    def content(self) -> Content:
-        """The people and teams that the records tell of."""
-        people: dict[str, Person] = {}
-        teams: dict[str, set[str]] = {}
-        for record in (record for records in self._records.values() for record in records):
-            if isinstance(record, User):
-                people[record.user_id] = Person(record.name, record.email)
-            elif isinstance(record, Membership):
-                teams.setdefault(record.organization_id, set()).add(record.user_id or "")
-        return Content(people, {team: frozenset(members) for team, members in teams.items()})
+from app.access.records import Membership, User
+from app.directory.contract_world import Content, Kept, Person, Step, World, changed, claim, read, some_content
+from app.directory.source import Answered, End, Found, Gone, Part, ReadRequest, Source, Verdict
 
 
 class SourceContract:
@@ -160,8 +44,8 @@ class SourceContract:
         world.bring(content)
         kept = Kept()
         end = kept.take(read(world.source()))
-        _claim(end.verdict is Verdict.COMPLETE, f"a whole directory is read completely, but: {end}")
-        _claim(end.answered is None, "whoever asks for everything gets everything")
+        claim(end.verdict is Verdict.COMPLETE, f"a whole directory is read completely, but: {end}")
+        claim(end.answered is None, "whoever asks for everything gets everything")
         _same(kept.content(), content)
 
     def test_each_read_begins_anew(self, world: World) -> None:
@@ -182,7 +66,7 @@ class SourceContract:
         world.bring(Content())
         kept = Kept()
         end = kept.take(read(world.source()))
-        _claim(end.verdict is Verdict.COMPLETE, f"an empty directory is read completely, but: {end}")
+        claim(end.verdict is Verdict.COMPLETE, f"an empty directory is read completely, but: {end}")
         _same(kept.content(), Content())
 
     def test_wherever_it_is_cut_it_is_not_complete(self, world: World) -> None:
@@ -194,7 +78,7 @@ class SourceContract:
             with world.cut(share):
                 steps = read(source)
             end = steps[-1]
-            _claim(
+            claim(
                 isinstance(end, End) and end.verdict is not Verdict.COMPLETE,
                 f"cut after {share:g} of it, and yet complete",
             )
@@ -202,7 +86,7 @@ class SourceContract:
             _nothing_is_invented(steps, content)
         kept = Kept()
         end = kept.take(read(source))
-        _claim(end.verdict is Verdict.COMPLETE, f"nothing is cut any more, but: {end}")
+        claim(end.verdict is Verdict.COMPLETE, f"nothing is cut any more, but: {end}")
         _same(kept.content(), content)
 
     def test_a_full_read_is_an_earlier_one_and_what_changed_since(self, world: World) -> None:
@@ -255,13 +139,13 @@ class SourceContract:
             end = steps[-1]
             assert isinstance(end, End)  # noqa: S101 - for the type checker; read() has claimed it
             if end.verdict is Verdict.FAILED:
-                _claim(
+                claim(
                     end.answered is Answered.CURSOR_REFUSED,
                     f"a cursor that is not accepted is said to be refused, but: {end}",
                 )
-                _claim(not any(isinstance(step, Found | Gone) for step in steps), "a refused cursor gives nothing")
+                claim(not any(isinstance(step, Found | Gone) for step in steps), "a refused cursor gives nothing")
             else:
-                _claim(end.answered is None, f"{cursor[:20]!r} was no cursor, and yet: {end}")
+                claim(end.answered is None, f"{cursor[:20]!r} was no cursor, and yet: {end}")
                 kept = Kept()
                 kept.take(steps)
                 _same(kept.content(), content)
@@ -286,8 +170,8 @@ class SourceContract:
         world.bring(content)
         steps = read(world.source(), ReadRequest(part=Part(user_ids=(one,), objects=tuple(sorted(origins)))))
         end = kept.take(steps)
-        _claim(end.verdict is Verdict.COMPLETE, f"one person could not be read: {end}")
-        _claim(end.answered in (None, Answered.PART), f"a part was asked for, but: {end}")
+        claim(end.verdict is Verdict.COMPLETE, f"one person could not be read: {end}")
+        claim(end.answered in (None, Answered.PART), f"a part was asked for, but: {end}")
         _same(kept.content(), content)
 
     def test_it_stops_within_a_second(self, world: World) -> None:
@@ -299,7 +183,7 @@ class SourceContract:
         began = time.monotonic()
         _close(reading)
         took = time.monotonic() - began
-        _claim(took < 1, f"a read that was closed took {took:.1f} s to stop")
+        claim(took < 1, f"a read that was closed took {took:.1f} s to stop")
 
     def test_memory_does_not_grow_with_the_directory(self, world: World) -> None:
         """What is held at a time is the same for ten times as many people."""
@@ -307,7 +191,7 @@ class SourceContract:
         few = _peak(world.source())
         world.bring(some_content(self.many))
         many = _peak(world.source())
-        _claim(many < few * 2 + 1_000_000, f"{few:,} bytes for a tenth of the directory, {many:,} for all of it")
+        claim(many < few * 2 + 1_000_000, f"{few:,} bytes for a tenth of the directory, {many:,} for all of it")
 
     def test_a_nul_character_reaches_no_record(self, world: World) -> None:
         """No database could hold it; the others are read all the same."""
@@ -332,8 +216,8 @@ class SourceContract:
             with failing as source:
                 end = read(source)[-1]
             assert isinstance(end, End)  # noqa: S101 - for the type checker; read() has claimed it
-            _claim(end.verdict is Verdict.FAILED, f"{way}: a read that cannot work has failed, but: {end}")
-            _claim(bool(end.reason), f"{way}: a read that failed says why")
+            claim(end.verdict is Verdict.FAILED, f"{way}: a read that cannot work has failed, but: {end}")
+            claim(bool(end.reason), f"{way}: a read that failed says why")
             _reason_is_fit(end, world.secret)
 
     def test_readers_in_several_threads_do_not_disturb_each_other(self, world: World) -> None:
@@ -353,7 +237,7 @@ class SourceContract:
             thread.start()
         for thread in threads:
             thread.join()
-        _claim(len(seen) == 3, "a reader broke")
+        claim(len(seen) == 3, "a reader broke")
         for one in seen:
             _same(one, content)
 
@@ -368,57 +252,17 @@ class SourceContract:
         steps = read(world.source())
         end = steps[-1]
         assert isinstance(end, End)  # noqa: S101 - for the type checker; read() has claimed it
-        _claim(end.verdict is not Verdict.FAILED, f"one bad entry is no reason to read nothing: {end}")
+        claim(end.verdict is not Verdict.FAILED, f"one bad entry is no reason to read nothing: {end}")
         kept = Kept()
         kept.take(steps)
         found = kept.content()
         spoilt = found.people.get(person_id)
         if spoilt is None:
-            _claim(end.verdict is Verdict.PARTIAL, "somebody was left out, and yet the read was complete")
+            claim(end.verdict is Verdict.PARTIAL, "somebody was left out, and yet the read was complete")
         else:
-            _claim("\0" not in spoilt.name and spoilt.name.encode(errors="replace").decode() == spoilt.name, "it is in")
+            claim("\0" not in spoilt.name and spoilt.name.encode(errors="replace").decode() == spoilt.name, "it is in")
         others = {one: person for one, person in found.people.items() if one != person_id}
         _same(Content(others, found.teams), content)
-
-
-def read(source: Source, request: ReadRequest = EVERYTHING) -> list[Step]:
-    """All steps of a read, of which the last, and no other, is its ``End``."""
-    steps: list[Step] = list(source.read(request))
-    ends = [number for number, step in enumerate(steps) if isinstance(step, End)]
-    _claim(
-        ends == [len(steps) - 1],
-        f"a read has exactly one verdict, as the last of its steps; {len(steps)} steps, verdicts at {ends}",
-    )
-    return steps
-
-
-def some_content(people: int) -> Content:
-    """So many people, in teams of several sizes: one with everybody, an empty one, and some between."""
-    everybody = {
-        f"p{number:06}": Person(f"First{number} Läst{number}", f"p{number}@contract.example")
-        for number in range(people)
-    }
-    ids = list(everybody)
-    teams = {f"t{number}": frozenset(ids[number :: number + 2]) for number in range(5)}
-    return Content(everybody, {"all": frozenset(ids)} | {team: members for team, members in teams.items() if members})
-
-
-def changed(content: Content, chance: random.Random, number: int) -> Content:
-    """The content after somebody came, some changed, some left, and teams gained and lost members."""
-    people = dict(content.people)
-    for one in chance.sample(sorted(people), min(3, len(people))):
-        people[one] = Person(f"Renamed {number}", f"{one}.{number}@contract.example")
-    for one in chance.sample(sorted(people), min(2, len(people))):
-        del people[one]
-    for come in range(2):
-        people[f"new{number}-{come}"] = Person(f"New {number}", f"new{number}.{come}@contract.example")
-    teams = {team: set(members) & people.keys() for team, members in content.teams.items()}
-    for team in chance.sample(sorted(teams), min(2, len(teams))):
-        teams[team] ^= set(chance.sample(sorted(people), min(4, len(people))))
-    teams[f"team{number}"] = set(chance.sample(sorted(people), min(3, len(people))))
-    if number % 2 and len(teams) > 1:
-        del teams[min(teams)]
-    return Content(people, {team: frozenset(members) for team, members in teams.items() if members})
 
 
 def _follow(source: Source, kept: Kept) -> None:
@@ -429,25 +273,25 @@ def _follow(source: Source, kept: Kept) -> None:
     if end.answered is Answered.CURSOR_REFUSED:
         steps = read(source)
     end = kept.take(steps)
-    _claim(end.verdict is Verdict.COMPLETE, f"what changed could not be read: {end}")
+    claim(end.verdict is Verdict.COMPLETE, f"what changed could not be read: {end}")
 
 
 def _nothing_is_invented(steps: Sequence[Step], content: Content) -> None:
     for step in steps:
         if isinstance(step, Found) and isinstance(step.record, User):
             person = content.people.get(step.record.user_id)
-            _claim(person == (step.record.name, step.record.email), f"{step.record} is not what the directory says")
+            claim(person == (step.record.name, step.record.email), f"{step.record} is not what the directory says")
         elif isinstance(step, Found) and isinstance(step.record, Membership):
             members = content.teams.get(step.record.organization_id, frozenset())
-            _claim(step.record.user_id in members, f"{step.record} is not what the directory says")
+            claim(step.record.user_id in members, f"{step.record} is not what the directory says")
 
 
 def _reason_is_fit(end: Step, secret: str) -> None:
     assert isinstance(end, End)  # noqa: S101 - for the type checker; read() has claimed it
-    _claim("\n" not in end.reason, f"a reason is one line: {end.reason!r}")
-    _claim("Traceback" not in end.reason, f"a reason is in words: {end.reason!r}")
-    _claim(len(end.reason) <= 1000, f"a reason is short: {end.reason!r}")
-    _claim(not secret or secret not in end.reason, "a reason tells a secret")
+    claim("\n" not in end.reason, f"a reason is one line: {end.reason!r}")
+    claim("Traceback" not in end.reason, f"a reason is in words: {end.reason!r}")
+    claim(len(end.reason) <= 1000, f"a reason is short: {end.reason!r}")
+    claim(not secret or secret not in end.reason, "a reason tells a secret")
 
 
 def _same(found: Content, wanted: Content) -> None:
@@ -461,14 +305,14 @@ def _same(found: Content, wanted: Content) -> None:
         members, meant = found.teams.get(team, frozenset()), wanted.teams.get(team, frozenset())
         if members != meant:
             differing.append(f"team {team}: without {sorted(meant - members)[:3]}, with {sorted(members - meant)[:3]}")
-    _claim(not differing, f"{len(differing)} differences: {'; '.join(differing[:5])}")
+    claim(not differing, f"{len(differing)} differences: {'; '.join(differing[:5])}")
 
 
 def _peak(source: Source) -> int:
     """The bytes that a read holds at most."""
     with _traced():
         for step in source.read():
-            _claim(not isinstance(step, End) or step.verdict is Verdict.COMPLETE, f"not complete: {step}")
+            claim(not isinstance(step, End) or step.verdict is Verdict.COMPLETE, f"not complete: {step}")
         return tracemalloc.get_traced_memory()[1]
 
 
@@ -485,9 +329,3 @@ def _close(reading: object) -> None:
     close = getattr(reading, "close", None)
     if close is not None:
         close()
-
-
-def _claim(holds: bool, text: str) -> None:
-    """Fails with a text of its own: nothing rewrites the assertions of this module."""
-    if not holds:
-        raise AssertionError(text)

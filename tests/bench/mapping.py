@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.directory.connector import DirectoryObject, Objects, ObjectsEnd, Wanted
 from app.directory.mapping.source import MappedSource
-from app.directory.mapping.spool import SpoolFile
+from app.directory.mapping.spool_file import SpoolFile
 from app.directory.source import EVERYTHING, Found, ObjectId, ReadRequest, Verdict
 from tests.worlds.objects import rules_of
 

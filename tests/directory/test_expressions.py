@@ -9,17 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.directory.connector import ALL_ATTRIBUTES
-from app.directory.mapping.cel import (
-    IT,
-    MAX_ELEMENTS,
-    MEMBER,
-    Asked,
-    EvaluationError,
-    ExpressionError,
-    UnfitValueError,
-    fit,
-    language,
-)
+from app.directory.mapping.cel import IT, MEMBER, Asked, EvaluationError, ExpressionError, language
+from app.directory.mapping.fitness import MAX_ELEMENTS, UnfitValueError, fit
 
 USER = {
     "mail": "Ärne@Corp.Example",

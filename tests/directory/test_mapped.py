@@ -13,10 +13,11 @@ import pytest
 
 from app.access.records import Membership, User
 from app.directory.connector import DirectoryObject, Wanted
-from app.directory.contract_suite import Content, Kept, SourceContract, World, read
+from app.directory.contract_suite import SourceContract
+from app.directory.contract_world import Content, Kept, World, read
 from app.directory.mapping.rules import Rules
 from app.directory.mapping.source import MappedSource
-from app.directory.mapping.spool import SpoolFile
+from app.directory.mapping.spool_file import SpoolFile
 from app.directory.source import (
     EVERYTHING,
     Answered,
@@ -437,7 +438,7 @@ def test_a_folder_that_cannot_be_used_is_said(directory: ObjectDirectory, tmp_pa
 def test_a_spool_that_another_process_uses_is_waited_for(
     directory: ObjectDirectory, spool: SpoolFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.directory.mapping.spool._PATIENCE", 0.05)
+    monkeypatch.setattr("app.directory.mapping.spool_file._PATIENCE", 0.05)
     directory.put(user("ada"), group("org-acme", "users/ada"))
     source = source_of(directory, spool=spool)
     cursor = end_of(read(source)).cursor

@@ -4,7 +4,7 @@ import pytest
 
 from app.access.records import Membership, User
 from app.directory.connector import DirectoryObject
-from app.directory.contract_suite import read
+from app.directory.contract_world import read
 from app.directory.mapping.source import MappedSource
 from app.directory.preview import MASKED, MOST_LINES, Choice, PreviewedSource, Shown, masked
 from app.directory.source import EVERYTHING, End, Found, ObjectId, Origin, Reading, ReadRequest, Verdict

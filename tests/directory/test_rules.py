@@ -5,7 +5,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from app.access.records import Fill, GroupMember, Membership, User
-from app.directory.contract_suite import read
+from app.directory.contract_world import read
 from app.directory.mapping.settings import RULE_KINDS, RuleSettings
 from app.directory.mapping.source import MappedSource
 from app.directory.source import Found

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.directory.contract_suite import CannotError, Content, SourceContract, World
+from app.directory.contract_suite import SourceContract
+from app.directory.contract_world import CannotError, Content, World
 from app.directory.pushes import ANYTHING
 from app.directory.source import EVERYTHING, Reading, ReadRequest, Source
 from app.ingest.everything import Everything

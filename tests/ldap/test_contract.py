@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from app.directory.configured import source_from_settings
-from app.directory.contract_suite import CannotError, Content, SourceContract, World, some_content
+from app.directory.contract_suite import SourceContract
+from app.directory.contract_world import CannotError, Content, World, some_content
 from app.directory.settings import LdapSourceSettings
 from app.directory.source import End, Source, Verdict
 from tests.ldap import samba, slapd

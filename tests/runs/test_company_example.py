@@ -14,7 +14,7 @@ from app.access.records import Document, Grant, Membership, User
 from app.database.engine import open_engine, reading
 from app.directory.configured import sources_from_settings
 from app.directory.mapping.source import MappedSource
-from app.directory.mapping.spool import SpoolFile
+from app.directory.mapping.spool_file import SpoolFile
 from app.directory.settings import DirectorySettings
 from app.directory.source import Source
 from app.model.contents import export_records

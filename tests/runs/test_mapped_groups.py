@@ -14,7 +14,7 @@ from app.access.records import Membership, User
 from app.database.engine import open_engine, reading
 from app.directory.guarded import GuardedSource
 from app.directory.mapping.source import MappedSource
-from app.directory.mapping.spool import SpoolFile
+from app.directory.mapping.spool_file import SpoolFile
 from app.directory.policy import Policy
 from app.directory.source import ObjectId, Verdict
 from app.model.contents import export_records

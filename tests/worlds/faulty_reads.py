@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from app.access.records import Membership, User
 from app.clock import utc_now
 from app.database.engine import open_engine, reading
-from app.directory.contract_suite import Content, Person, World, changed, some_content
+from app.directory.contract_world import Content, Person, World, changed, some_content
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
 from app.directory.policy import Policy

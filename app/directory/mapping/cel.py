@@ -2,8 +2,7 @@
 
 An expression is compiled once, and refused then if it names what is not there. It computes: it reaches no file and no
 network, its regular expressions take linear time, and it goes through 10,000 elements at most, all its loops together.
-What it is asked of has been looked at before (``fit``): the library ends the process on data that is nested too deep,
-and cannot take a NUL or half a surrogate pair.
+What it is asked of has been looked at before (``app.directory.mapping.fitness``).
 
 An attribute that is missing makes the value of an expression missing (None), unless the expression asks first
 (``has(it.mail)``, ``it.?mail.orValue("")``). A table in the expression that lacks a key is an error: what stands in
@@ -11,15 +10,15 @@ nobody's table must not be taken for something that was never said.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
 from app.clock import utc_text
-from app.directory.connector import ALL_ATTRIBUTES
-from app.directory.fields import MAX_INTEGER, MAX_NESTING, name_of_type
+from app.directory.mapping.expression_tree import Named, Node, call_of_one, plain_attribute, text_constant, tree_of
+from app.directory.mapping.fitness import Value
 from app.directory.spelling import resembling
 from app.text import quoted
 
@@ -30,8 +29,6 @@ MEMBER = "member"
 
 MAX_TEXT = 4_000
 """Characters of the longest expression."""
-MAX_ELEMENTS = 2_000
-"""The longest list in an object of which an expression with a loop is asked; building a list takes quadratic time."""
 
 
 class ExpressionError(ValueError):
@@ -47,13 +44,6 @@ class LibraryMissingError(ExpressionError):
 
 class EvaluationError(Exception):
     """An expression that has no value for an object; the text says why."""
-
-
-class UnfitValueError(ValueError):
-    """A value of which no expression can be asked; the text begins with the attribute."""
-
-
-Value = Mapping[str, object]
 
 
 class Asked:
@@ -136,21 +126,21 @@ class Language:
         returned = program.return_type().name()
         if returned.startswith("optional"):
             raise ExpressionError("may have no value: end it in .orValue(…), or leave the question mark out")
-        tree = _tree_of(program.serialize())
-        seen = _Seen(tree, self._variables)
+        tree = tree_of(program.serialize())
+        named = Named(tree, self._variables)
         return Expression(
             text=text,
-            names={name: frozenset(found) for name, found in seen.names.items() if found},
-            attribute=_plain_attribute(tree, (IT,))[1],
-            member_attribute=_plain_attribute(tree, (MEMBER,))[1],
-            loops=seen.loops,
+            names={name: frozenset(found) for name, found in named.names.items() if found},
+            attribute=plain_attribute(tree, (IT,))[1],
+            member_attribute=plain_attribute(tree, (MEMBER,))[1],
+            loops=named.loops,
             is_flag=returned in {"BOOL", "DYN"},
-            evaluate=_simple(tree, self._variables, self._evaluation(program, seen)),
+            evaluate=_simple(tree, self._variables, self._evaluation(program, named)),
         )
 
-    def _evaluation(self, program: Any, seen: "_Seen") -> Callable[[Asked], object]:
+    def _evaluation(self, program: Any, named: Named) -> Callable[[Asked], object]:
         error_type = self._error
-        names = seen.selected if seen.has_table else None
+        names = named.selected if named.has_table else None
 
         def evaluate(asked: Asked) -> object:
             try:
@@ -202,57 +192,6 @@ def language(*variables: str) -> Language:
     return Language(variables)
 
 
-def fit(value: Value, *, loops: bool = False) -> None:
-    """Whether expressions may be asked of an object. Raises ``UnfitValueError``.
-
-    ``loops``: whether one of them goes through lists.
-    """
-    for name, inner in value.items():
-        if type(inner) is str:
-            # Most attributes are short texts: what looks at the others takes longer than all else here.
-            if not inner.isascii() or "\0" in inner:
-                _fit_text(inner, name)
-        elif inner is not None and type(inner) is not bool:
-            _fit(inner, name, MAX_NESTING, loops=loops)
-
-
-def _fit(value: object, name: str, depth: int, *, loops: bool) -> None:
-    if isinstance(value, str):
-        _fit_text(value, name)
-    elif value is None or isinstance(value, bool):
-        pass
-    elif isinstance(value, int | float):
-        if isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
-            raise UnfitValueError(f"{name}: the number has more than 63 bits")
-    elif depth == 0:
-        raise UnfitValueError(f"{name}: is nested more than {MAX_NESTING} deep")
-    elif isinstance(value, list):
-        if loops and len(value) > MAX_ELEMENTS:
-            raise UnfitValueError(
-                f"{name}: has {len(value):,} values; expressions go through {MAX_ELEMENTS:,} at most"
-                " (for members there is each: members)"
-            )
-        for inner in value:
-            _fit(inner, name, depth - 1, loops=loops)
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                raise UnfitValueError(f"{name}: a key in it is {name_of_type(key)}, not text")
-            _fit_text(key, name)
-            _fit(inner, f"{name}.{key}", depth - 1, loops=loops)
-    else:
-        raise UnfitValueError(f"{name}: {name_of_type(value)} is nothing that expressions know")
-
-
-def _fit_text(value: str, name: str) -> None:
-    if "\0" in value:
-        raise UnfitValueError(f"{name}: contains a NUL character")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise UnfitValueError(f"{name}: contains half of a surrogate pair") from None
-
-
 _FUNCTIONS: Mapping[str, Callable[[str], str]] = {"lower": str.lower, "upper": str.upper}
 """Our own: those of the language know ASCII only."""
 
@@ -300,174 +239,22 @@ def _type_name(value: object) -> str:
     )
 
 
-# The tree of an expression, as the library serializes it: a ``cel.expr.CheckedExpr`` of protocol buffers.
-
-_Node = Mapping[int, Sequence["int | bytes"]]
-"""Field number → its values."""
-
-
-def _message(data: bytes) -> _Node:
-    """The fields of a message; what is nested is bytes."""
-    fields: dict[int, list[int | bytes]] = {}
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        number = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            number |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return number
-
-    while at < len(data):
-        number, wire = divmod(varint(), 8)
-        if wire == 0:
-            fields.setdefault(number, []).append(varint())
-            continue
-        length = varint() if wire == 2 else {1: 8, 5: 4}[wire]
-        fields.setdefault(number, []).append(data[at : at + length])
-        at += length
-    return fields
-
-
-def _tree_of(serialized: bytes) -> _Node:
-    checked = _inner(_message(serialized), 2) or {}  # it travels in a ``google.protobuf.Any``
-    return _inner(checked, 4) or {}
-
-
-def _inner(node: _Node, number: int) -> _Node | None:
-    """A message in a message, or None."""
-    found = node.get(number)
-    return _message(found[-1]) if found and isinstance(found[-1], bytes) else None
-
-
-def _inners(node: _Node, number: int) -> Iterator[_Node]:
-    return (_message(one) for one in node.get(number, ()) if isinstance(one, bytes))
-
-
-def _text(node: _Node, number: int) -> str:
-    found = node.get(number)
-    return found[-1].decode() if found and isinstance(found[-1], bytes) else ""
-
-
-# Numbers of fields in ``cel.expr.Expr`` and what is in it.
-_CONSTANT, _IDENT, _SELECT, _CALL, _LIST, _STRUCT, _LOOP = 3, 4, 5, 6, 7, 8, 9
-_CONSTANT_TEXT = 6
-_INDEXING = frozenset({"_[_]", "_[?_]", "_?._"})
-
-
-class _Seen:
-    """What an expression names."""
-
-    def __init__(self, tree: _Node, variables: Sequence[str]) -> None:
-        self.names: dict[str, set[str]] = {name: set() for name in variables}
-        self.loops = False
-        self.has_table = False
-        selected: set[str] = set()
-        self._selected = selected
-        self._walk(tree, frozenset())
-        self.selected = frozenset(selected)
-
-    def _walk(self, node: _Node, hidden: frozenset[str]) -> None:
-        """``hidden``: variables that a loop gave another meaning."""
-        name = _named(node)
-        if name is not None:
-            if name in self.names and name not in hidden:
-                self.names[name].add(ALL_ATTRIBUTES)
-            return
-        selection = _selection(node)
-        if selection is not None:
-            operand, attribute = selection
-            self._selected.add(attribute)
-            variable = _named(operand)
-            if variable in self.names and variable not in hidden:
-                self.names[variable].add(attribute)
-            else:
-                self._walk(operand, hidden)
-            return
-        loop = _inner(node, _LOOP)
-        if loop is not None:
-            self.loops = True
-            own = hidden | {_text(loop, 1), _text(loop, 3), _text(loop, 8)}
-            for number in (2, 4):
-                self._walk(_inner(loop, number) or {}, hidden)
-            for number in (5, 6, 7):
-                self._walk(_inner(loop, number) or {}, own)
-            return
-        for child in self._children(node):
-            self._walk(child, hidden)
-
-    def _children(self, node: _Node) -> Iterator[_Node]:
-        select, call, listed, struct = (_inner(node, number) for number in (_SELECT, _CALL, _LIST, _STRUCT))
-        if select is not None:
-            yield from _inners(select, 1)
-        if call is not None:
-            yield from _inners(call, 1)
-            yield from _inners(call, 3)
-        if listed is not None:
-            yield from _inners(listed, 1)
-        if struct is not None:
-            self.has_table = True
-            for entry in _inners(struct, 2):
-                yield from _inners(entry, 3)
-                yield from _inners(entry, 4)
-
-
-def _named(node: _Node) -> str | None:
-    """The variable that a node is, if it is one."""
-    ident = _inner(node, _IDENT)
-    return None if ident is None else _text(ident, 1).removeprefix(".")
-
-
-def _selection(node: _Node) -> tuple[_Node, str] | None:
-    """Of ``x.name``, ``has(x.name)``, ``x["name"]`` and ``x.?name``: x and the name."""
-    select = _inner(node, _SELECT)
-    if select is not None:
-        return _inner(select, 1) or {}, _text(select, 2)
-    call = _inner(node, _CALL)
-    if call is None or _text(call, 2) not in _INDEXING:
-        return None
-    arguments = list(_inners(call, 3))
-    if len(arguments) != 2:
-        return None
-    constant = _inner(arguments[1], _CONSTANT)
-    if constant is None or _CONSTANT_TEXT not in constant:
-        return None
-    return arguments[0], _text(constant, _CONSTANT_TEXT)
-
-
-def _plain_attribute(tree: _Node, variables: Sequence[str], *, tested: bool = False) -> tuple[str, str]:
-    """Of ``it.name`` and nothing else, the variable and the name; otherwise empty texts. ``tested``: of
-    ``has(it.name)`` instead."""
-    select = _inner(tree, _SELECT)
-    variable = None if select is None else _named(_inner(select, 1) or {})
-    if select is None or variable is None or variable not in variables or bool(select.get(3)) is not tested:
-        return "", ""
-    return variable, _text(select, 2)
-
-
-def _simple(tree: _Node, variables: Sequence[str], by_library: Callable[[Asked], object]) -> Callable[[Asked], object]:
+def _simple(tree: Node, variables: Sequence[str], by_library: Callable[[Asked], object]) -> Callable[[Asked], object]:
     """The evaluation of an expression: without the library, where it is ``it.name``, ``has(it.name)``, a text, or one
     of our functions of ``it.name``. Most are that, and to hand an object over takes it longer than to answer."""
-    variable, name = _plain_attribute(tree, variables)
+    variable, name = plain_attribute(tree, variables)
     if variable:
         return lambda asked: asked.values[variable].get(name)
-    variable, name = _plain_attribute(tree, variables, tested=True)
+    variable, name = plain_attribute(tree, variables, tested=True)
     if variable:
         return lambda asked: name in asked.values[variable]
-    constant = _inner(tree, _CONSTANT)
-    if constant is not None and _CONSTANT_TEXT in constant:
-        text = _text(constant, _CONSTANT_TEXT)
+    text = text_constant(tree)
+    if text is not None:
         return lambda _: text
-    call = _inner(tree, _CALL) or {}
-    function, arguments = _FUNCTIONS.get(_text(call, 2)), list(_inners(call, 3))
-    if function is not None and len(arguments) == 1:
-        variable, name = _plain_attribute(arguments[0], variables)
-        if variable:
-            return _of_text(function, variable, name, by_library)
+    called, argument = call_of_one(tree) or ("", {})
+    variable, name = plain_attribute(argument, variables)
+    if called in _FUNCTIONS and variable:
+        return _of_text(_FUNCTIONS[called], variable, name, by_library)
     return by_library
 
 

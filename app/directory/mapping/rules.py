@@ -17,17 +17,8 @@ from app.directory.casters import Cast, caster
 from app.directory.casting import record_from_object
 from app.directory.connector import ALL_ATTRIBUTES, Wanted
 from app.directory.fields import MalformedRecordError, name_of_type
-from app.directory.mapping.cel import (
-    IT,
-    MEMBER,
-    Asked,
-    EvaluationError,
-    Expression,
-    Language,
-    Value,
-    fit,
-    language,
-)
+from app.directory.mapping.cel import IT, MEMBER, Asked, EvaluationError, Expression, Language, language
+from app.directory.mapping.fitness import Value, fit
 from app.directory.mapping.settings import RuleSettings
 
 _IDS = frozenset({"userId", "userAlias"})

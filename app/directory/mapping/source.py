@@ -16,9 +16,11 @@ from typing import NamedTuple, Protocol
 
 from app.access.records import User
 from app.directory.connector import Connector, DirectoryObject, ObjectGone, ObjectsEnd
-from app.directory.mapping.cel import IT, MEMBER, Asked, UnfitValueError, Value
+from app.directory.mapping.cel import IT, MEMBER, Asked
+from app.directory.mapping.fitness import UnfitValueError, Value
 from app.directory.mapping.rules import NOBODY, Made, OfMembers, Outcome, Rule, Rules, Skipped, Spoilt
-from app.directory.mapping.spool import Held, Member, Spool, SpoolError, SpoolFile
+from app.directory.mapping.spool import Held, Member, Spool, SpoolError
+from app.directory.mapping.spool_file import SpoolFile
 from app.directory.source import (
     EVERYTHING,
     Answered,
@@ -234,7 +236,7 @@ class _Mapping:
     def _of_members(self, spool: Spool, end: ObjectsEnd) -> Iterator[Found | Gone | Malformed | Remark]:
         if not self._whole and end.answered is None:
             spool.remove_unseen()
-        spool.told()
+        spool.make_ready()
         for held in spool.all_held() if end.answered is None else spool.held_to_tell():
             silent = True
             thing = Thing(held.id, held.place, held.value)

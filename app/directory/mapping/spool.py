@@ -10,108 +10,18 @@ somebody who changed, and those above. It remembers to which cursor it belongs, 
 before: whoever could not use the last changes asks for them once more.
 """
 
-import os
-import re
 import sqlite3
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, Self
 
 import orjson
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from app.directory.connector import DirectoryObject
+from app.directory.mapping import spool_tables
 from app.directory.source import ObjectId
-
-_TABLES = """
-CREATE TABLE object (
-    number INTEGER PRIMARY KEY,
-    set_name TEXT NOT NULL,
-    id TEXT NOT NULL,
-    place TEXT NOT NULL,
-    holds INTEGER NOT NULL,
-    value BLOB,
-    member BLOB,
-    round INTEGER NOT NULL
-);
-CREATE TABLE name (name TEXT NOT NULL, object INTEGER NOT NULL);
-CREATE TABLE member (object INTEGER NOT NULL, name TEXT NOT NULL);
-CREATE TABLE pending (object INTEGER PRIMARY KEY);
-CREATE TABLE belongs (
-    digest TEXT NOT NULL, cursor TEXT NOT NULL, cursor_before TEXT NOT NULL, round INTEGER NOT NULL
-);
-"""
-# holds: whether members are looked up in it; value: of these, what rules ask of it. member: of the others, what
-# ``member`` is. round: the read in which it was seen last.
-
-_INDEXES = """
-CREATE INDEX IF NOT EXISTS object_id ON object (set_name, id);
-CREATE INDEX IF NOT EXISTS name_name ON name (name, object);
-"""
-
-_INDEXES_OF_CHANGES = """
-CREATE INDEX IF NOT EXISTS name_object ON name (object);
-CREATE INDEX IF NOT EXISTS member_object ON member (object, name);
-CREATE INDEX IF NOT EXISTS member_name ON member (name, object);
-"""
-"""What only changes ask for, which may never come: made when they first do."""
-
-_ANY_TWICE = "SELECT 1 FROM object GROUP BY set_name, id HAVING count(*) > 1 LIMIT 1"
-_TWICE = """
-DELETE FROM {} WHERE {} IN (
-    SELECT number FROM object WHERE number NOT IN (SELECT max(number) FROM object GROUP BY set_name, id)
-)
-"""
-"""Of an object that was told twice in one read, the last counts."""
-
-_EDGES = """
-CREATE TEMP {} edge AS
-SELECT
-    member.object AS outer_object, name.object AS inner_object,
-    CASE WHEN name.object IS NULL THEN member.name END AS lost
-FROM member LEFT JOIN name ON name.name = member.name
-"""
-"""Who names whom. After a full read it is worked out for all at once; of changes, only for those who are looked at."""
-
-_NESTED = """
-CREATE TEMP TABLE nested AS
-SELECT DISTINCT outer_object, inner_object FROM edge WHERE inner_object IN (SELECT number FROM object WHERE holds)
-"""
-_NESTED_OF_CHANGES = """
-CREATE TEMP TABLE nested AS
-SELECT DISTINCT member.object AS outer_object, inner_object.number AS inner_object
-FROM object AS inner_object
-CROSS JOIN name ON name.object = inner_object.number
-CROSS JOIN member ON member.name = name.name
-WHERE inner_object.holds
-"""
-# In this order: few objects hold members, and many names are members.
-
-_MEMBERS = """
-WITH RECURSIVE inside (object) AS (
-    SELECT :object
-    UNION
-    SELECT nested.inner_object FROM inside JOIN nested ON nested.outer_object = inside.object
-)
-SELECT {} FROM object WHERE NOT holds AND number IN (
-    SELECT edge.inner_object FROM inside JOIN edge ON edge.outer_object = inside.object
-) ORDER BY number
-"""
-
-_TOUCHED = """
-WITH RECURSIVE above (object) AS (
-    SELECT member.object FROM touched JOIN member ON member.name = touched.name
-    UNION
-    SELECT member.object FROM above JOIN name ON name.object = above.object JOIN member ON member.name = name.name
-)
-INSERT OR IGNORE INTO pending SELECT object FROM above
-"""
-
-_NOWHERE = "SELECT count(lost), min(lost) FROM edge"
 
 _BATCH = 1_000
 """Rows that are written together."""
@@ -119,13 +29,8 @@ _BATCH = 1_000
 _MEMBERS_TOGETHER = 200
 """Members who are looked at together: few, because what outlives the collection of garbage makes it slow."""
 
-_UNFINISHED = ("usher-", ".spool.part")
-"""How the names of spools begin and end that are being made."""
-_LEFT_BEHIND = 7 * 24 * 3600
-"""Seconds after which one of those is taken for what a killed process left behind; no read may take longer."""
-
 _PATIENCE = 5.0
-"""Seconds to wait for another process that uses the file."""
+"""Seconds to wait for another connection to the file."""
 
 
 class SpoolError(Exception):
@@ -168,108 +73,24 @@ class Held(NamedTuple):
     """Whether this read told of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpoolFile:
-    """Where the spool of a source is kept between reads; None: nowhere, so that it can only be read as a whole."""
-
-    path: Path | None = None
-
-    @classmethod
-    def of(cls, folder: Path | None, source: str) -> "SpoolFile":
-        """The file of a source in a folder; its name is fit for any file system."""
-        if folder is None:
-            return cls()
-        readable = re.sub(r"[^A-Za-z0-9_-]+", "-", source)[:40].strip("-")
-        return cls(folder / f"{readable}-{sha256(source.encode(errors='replace')).hexdigest()[:12]}.spool")
-
-    def fresh(self) -> "Spool":
-        """An empty spool, which takes the place of the one that is kept when it is told to. Raises ``SpoolError``."""
-        folder = None if self.path is None else self.path.parent
-        try:
-            if folder is not None:
-                make_folder(folder)
-            # Only the owner may read it: it holds people's names and addresses.
-            handle, made = tempfile.mkstemp(prefix=_UNFINISHED[0], suffix=_UNFINISHED[1], dir=folder)
-            os.close(handle)
-            if folder is not None:
-                _remove_left_behind(folder, Path(made).stat().st_mtime - _LEFT_BEHIND)
-        except OSError as error:
-            raise SpoolError(f"{folder or tempfile.gettempdir()}: {error.strerror or error}") from error
-        return Spool(Path(made), keep_as=self, fresh=True)
-
-    def kept(self, cursor: str, digest: str) -> "Spool | None":
-        """The spool that belongs to a cursor ("": to whichever), for changes; None: there is none.
-
-        Nobody else uses it until it is closed. Raises ``SpoolError``.
-        """
-        if self.path is None or not is_our_own(self.path):
-            return None
-        spool = Spool(self.path, keep_as=None, fresh=False, lock=self._locked())
-        # Whatever is no spool is as good as none: everything is read anew.
-        with suppress(sqlite3.DatabaseError):
-            if spool.begin_changes(cursor, digest):
-                return spool
-        spool.close()
-        return None
-
-    def replace(self, made: Path) -> None:
-        """Keeps a spool that was made anew instead of the one before. Raises ``SpoolError``, ``OSError``."""
-        if self.path is None:
-            return
-        lock = self._locked()
-        try:
-            # What a process that was killed left behind is about the file before, and would be played into this one.
-            self.path.with_name(f"{self.path.name}-journal").unlink(missing_ok=True)
-            made.replace(self.path)
-        finally:
-            lock.release()
-
-    def _locked(self) -> FileLock:
-        # A read may be given up by another thread than the one that began it.
-        lock = FileLock(f"{self.path}.lock", mode=0o600, thread_local=False)
-        try:
-            lock.acquire(timeout=_PATIENCE)
-        except Timeout:
-            raise SpoolError("another process reads this source's changes right now") from None
-        except OSError as error:
-            raise SpoolError(f"{self.path}.lock: {error.strerror or error}") from error
-        return lock
-
-
-def make_folder(folder: Path) -> None:
-    """A folder for the owner alone. Raises ``OSError``, also when it is somebody else's."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
-    if hasattr(os, "getuid") and found.st_uid not in (os.getuid(), 0):
-        raise PermissionError(1, "belongs to somebody else; name another folder with directory.spool")
-
-
-def _remove_left_behind(folder: Path, before: float) -> None:
-    for path in folder.glob("*".join(_UNFINISHED)):
-        with suppress(OSError):
-            if path.stat().st_mtime < before:
-                path.unlink()
-
-
-def is_our_own(path: Path) -> bool:
-    """Whether it is a file that nobody else can have put there."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return False
-    return (not hasattr(os, "getuid") or found.st_uid == os.getuid()) and not path.is_symlink() and path.is_file()
-
-
 class Spool:
     """An open spool. Whatever changes it is one transaction, which ``keep`` makes lasting and ``close`` drops.
 
     Its methods raise ``sqlite3.Error`` (a full disk).
     """
 
-    def __init__(self, path: Path, *, keep_as: SpoolFile | None, fresh: bool, lock: FileLock | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        fresh: bool,
+        replace: Callable[[Path], None] | None = None,
+        lock: FileLock | None = None,
+    ) -> None:
+        """``fresh``: it is made anew, and ``replace`` puts it where it is kept (None: nowhere)."""
         self._path = path
-        self._keep_as = keep_as
         self._fresh = fresh
+        self._replace = replace
         self._lock = lock
         # As with the lock: any thread may close it.
         self._connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
@@ -282,7 +103,7 @@ class Spool:
             # Nothing of it counts before it is whole, so it need not survive anything.
             self._connection.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=FILE;")
             self._connection.execute("BEGIN")
-            self._run(_TABLES)
+            self._run(spool_tables.TABLES)
 
     def begin_changes(self, cursor: str, digest: str) -> bool:
         """Whether it belongs to this cursor, or did before its last changes; "": whether it is one at all."""
@@ -294,10 +115,10 @@ class Spool:
             self._connection.execute("DELETE FROM pending")
         self._cursor_before = cursor
         self._round = belongs[3] + 1
-        self._run(_INDEXES_OF_CHANGES, "CREATE TEMP TABLE touched (name TEXT PRIMARY KEY)")
+        self._run(spool_tables.INDEXES_OF_CHANGES, "CREATE TEMP TABLE touched (name TEXT PRIMARY KEY)")
         return True
 
-    # What a read tells.
+    # What a read puts in.
 
     def put(
         self, thing: DirectoryObject, *, value: Mapping[str, object] | None, member: Mapping[str, object] | None
@@ -351,19 +172,21 @@ class Spool:
         for set_name, id_ in unseen:
             self.remove(ObjectId(set_name, id_))
 
-    def told(self) -> None:
-        """All has been told: from here on it can be asked."""
+    def make_ready(self) -> None:
+        """All has been put in: from here on it can be asked."""
         if self._fresh:
             self._write()
-            self._run(_INDEXES)
-            if self._connection.execute(_ANY_TWICE).fetchone() is not None:
+            self._run(spool_tables.INDEXES)
+            if self._connection.execute(spool_tables.ANY_TWICE).fetchone() is not None:
                 for table, column in (("name", "object"), ("member", "object"), ("object", "number")):
-                    self._connection.execute(_TWICE.format(table, column))
+                    self._connection.execute(spool_tables.TWICE.format(table, column))
             self._run(
-                _EDGES.format("TABLE"), "CREATE INDEX temp.edge_outer ON edge (outer_object, inner_object)", _NESTED
+                spool_tables.EDGES.format("TABLE"),
+                "CREATE INDEX temp.edge_outer ON edge (outer_object, inner_object)",
+                spool_tables.NESTED,
             )
         else:
-            self._run(_TOUCHED, _EDGES.format("VIEW"), _NESTED_OF_CHANGES)
+            self._run(spool_tables.TOUCHED, spool_tables.EDGES.format("VIEW"), spool_tables.NESTED_OF_CHANGES)
         self._run("CREATE INDEX temp.nested_outer ON nested (outer_object, inner_object)")
 
     # What it is asked.
@@ -385,12 +208,12 @@ class Spool:
 
     def members(self, held: int) -> Iterator[Member]:
         """The members of an object, those of nested ones included, each once."""
-        with closing(self._connection.execute(_MEMBERS.format(_COLUMNS), {"object": held})) as rows:
+        with closing(self._connection.execute(spool_tables.MEMBERS.format(_COLUMNS), {"object": held})) as rows:
             yield from map(Member._make, rows)
 
     def some_members(self, held: int) -> Iterator[tuple[Sequence[int], Sequence[Mapping[str, object]]]]:
         """The same, many at a time: their numbers, and what ``member`` is in expressions."""
-        with closing(self._connection.execute(_MEMBERS.format("number, member"), {"object": held})) as rows:
+        with closing(self._connection.execute(spool_tables.MEMBERS.format("number, member"), {"object": held})) as rows:
             while some := rows.fetchmany(_MEMBERS_TOGETHER):
                 # All at once: to begin takes as long as to unpack a few of them.
                 packed = b",".join([one[1] or b"{}" for one in some])
@@ -403,7 +226,7 @@ class Spool:
 
     def nowhere(self) -> tuple[int, str]:
         """How many members are named that were told nowhere, and one of the names."""
-        count, example = self._connection.execute(_NOWHERE).fetchone()
+        count, example = self._connection.execute(spool_tables.NOWHERE).fetchone()
         return count, example or ""
 
     def way(self, held: int, member: int) -> list[str]:
@@ -433,16 +256,16 @@ class Spool:
 
     def keep(self, cursor: str, digest: str) -> None:
         """Makes it lasting, as belonging to this cursor. Raises ``SpoolError``, ``OSError``."""
-        if self._keep_as is not None and (self._keep_as.path is None or not cursor):
+        if self._fresh and (self._replace is None or not cursor):
             return
         self._connection.execute("DELETE FROM belongs")
         self._connection.execute(
             "INSERT INTO belongs VALUES (?, ?, ?, ?)", (digest, cursor, self._cursor_before, self._round)
         )
         self._connection.execute("COMMIT")
-        if self._keep_as is not None:
+        if self._fresh and self._replace is not None:
             self._connection.close()
-            self._keep_as.replace(self._path)
+            self._replace(self._path)
 
     def close(self) -> None:
         """Drops what was not kept."""
