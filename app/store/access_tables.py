@@ -6,7 +6,7 @@ that Usher does not know included) and ``digest`` a hash of it, so that planning
 milliseconds, UTC.
 """
 
-from sqlalchemy import BigInteger, Index, text
+from sqlalchemy import BigInteger, Column, Index, String, text
 from sqlmodel import Field
 
 from app.store.base import StoreTable
@@ -173,6 +173,38 @@ class FormerPayloadRow(StoreTable, table=True):
     item_id: str = Field(primary_key=True)
     digest: str = Field(primary_key=True)
     payload: str
+
+
+class AccessCountRow(StoreTable, table=True):
+    """How many records of a kind the access model has; see ``app.model.counts``."""
+
+    __tablename__ = "access_count"
+    __table_args__ = (KEYED,)
+
+    organization_id: str = Field(primary_key=True)
+    """Empty: in all, users and organizations among them."""
+    kind: str = Field(primary_key=True)
+    records: int = Field(sa_type=BigInteger)
+    """Never 0 for an organization."""
+
+
+BYTEWISE = String().with_variant(String(collation="C"), "postgresql")
+"""A text that is compared byte by byte, so that a range of it is found by its beginning, whatever the locale is."""
+
+
+class AccessNameRow(StoreTable, table=True):
+    """A beginning by which a record of the access model is found; see ``app.model.names``."""
+
+    __tablename__ = "access_name"
+    __table_args__ = (KEYED,)
+
+    kind: str = Field(primary_key=True)
+    """organization, user, group, folder or document."""
+    name: str = Field(sa_column=Column(BYTEWISE, primary_key=True))
+    """Without case and accents, 64 characters at most."""
+    organization_id: str = Field(primary_key=True)
+    """Empty for organizations themselves and for users."""
+    item_id: str = Field(primary_key=True)
 
 
 class RevisionRow(StoreTable, table=True):

@@ -79,6 +79,35 @@ class DirectoryStateRow(StoreTable, table=True):
     """How many problems that merge found."""
 
 
+class DirectoryProblemCountRow(StoreTable, table=True):
+    """How many problems of a sort a source had as of the last refresh that told all of them; none: no row."""
+
+    __tablename__ = "directory_problem_count"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    sort: str = Field(primary_key=True)
+    """As ``app.model.refresh.problems`` names it."""
+    problems: int = Field(sa_type=BigInteger)
+    told_at: int = Field(sa_type=BigInteger)
+    """When they were last told differently."""
+
+
+class DirectoryProblemRow(StoreTable, table=True):
+    """One of the first hundred problems of a source and sort."""
+
+    __tablename__ = "directory_problem"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    sort: str = Field(primary_key=True)
+    ordinal: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    """From 1 on, in the order in which they were found."""
+    place: str
+    """Where in the source it stands; may be empty."""
+    reason: str
+
+
 _MAX_ORIGIN_BYTES = 64
 """The longest origin that is kept as it is. It stands in the key, and must fit into one index entry of PostgreSQL
 (2,704 bytes) beside five ids of 512."""

@@ -3,6 +3,15 @@
 Revision: 0012, after 0011.
 """
 
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+from alembic import op
+
 revision = "0012"
 down_revision = "0011"
 branch_labels = None
@@ -21,6 +30,132 @@ def _plans() -> None:
 
 def _access() -> None:
     """Counts and names of the access model, problems of the directory."""
+    op.create_table(
+        "access_count",
+        sa.Column("organization_id", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("records", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("organization_id", "kind", name=op.f("pk_access_count")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "access_name",
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("name", sa.String().with_variant(sa.String(collation="C"), "postgresql"), nullable=False),
+        sa.Column("organization_id", sa.String(), nullable=False),
+        sa.Column("item_id", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("kind", "name", "organization_id", "item_id", name=op.f("pk_access_name")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "directory_problem_count",
+        sa.Column("source_id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("sort", sa.String(), nullable=False),
+        sa.Column("problems", sa.BigInteger(), nullable=False),
+        sa.Column("told_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("source_id", "sort", name=op.f("pk_directory_problem_count")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "directory_problem",
+        sa.Column("source_id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("sort", sa.String(), nullable=False),
+        sa.Column("ordinal", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("place", sa.String(), nullable=False),
+        sa.Column("reason", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("source_id", "sort", "ordinal", name=op.f("pk_directory_problem")),
+        sqlite_with_rowid=False,
+    )
+    _count_records()
+    _name_records()
+
+
+_TABLES = {
+    "organization": "access_organization",
+    "user": "access_user",
+    "membership": "access_membership",
+    "group": "access_group",
+    "groupMember": "access_group_member",
+    "folder": "access_folder",
+    "document": "access_document",
+    "grant": "access_grant",
+    "contextGrant": "access_context_grant",
+}
+
+
+def _count_records() -> None:
+    for kind, table in _TABLES.items():
+        if kind in {"organization", "user"}:
+            op.execute(f"INSERT INTO access_count SELECT '', '{kind}', COUNT(*) FROM {table}")  # noqa: S608 - constants
+            continue
+        op.execute(
+            f"INSERT INTO access_count SELECT organization_id, '{kind}', COUNT(*) FROM {table}"  # noqa: S608 - constants
+            " GROUP BY organization_id"
+        )
+        op.execute(
+            f"INSERT INTO access_count SELECT '', '{kind}', COALESCE(SUM(records), 0) FROM access_count"  # noqa: S608 - constants
+            f" WHERE kind = '{kind}'"
+        )
+
+
+_NAMED = {
+    "organization": ("access_organization", ("organization_id",), ("organizationName",)),
+    "user": ("access_user", ("user_id",), ("name", "email")),
+    "group": ("access_group", ("organization_id", "organization_user_group_id"), ("groupName",)),
+    "folder": ("access_folder", ("organization_id", "folder_id"), ("folderName",)),
+    "document": ("access_document", ("organization_id", "document_id"), ("documentName",)),
+}
+"""kind → its table, the key, and the fields of the payload that hold the name, then further texts."""
+
+_AT_A_TIME = 5_000
+_WORD = re.compile(r"(?<![^\W_])[^\W_]")
+
+
+def _name_records() -> None:
+    connection = op.get_bind()
+    insert = sa.text(
+        "INSERT INTO access_name (kind, name, organization_id, item_id) VALUES (:kind, :name, :organization, :item)"
+    )
+    for kind, (table, keys, fields) in _NAMED.items():
+        for rows in _pages(connection, table, keys):
+            named = [
+                {"kind": kind, "name": name, "organization": within[0] if within else "", "item": item}
+                for *within, item, payload in rows
+                for name in sorted(_names(item, payload, fields))
+            ]
+            connection.execute(insert, named)
+
+
+def _pages(connection: sa.Connection, table: str, keys: tuple[str, ...]) -> Iterator[list[Any]]:
+    """The rows of a table in the order of its key, some thousand at a time."""
+    columns, marks = ", ".join(keys), ", ".join(f":{key}" for key in keys)
+    query = sa.text(
+        f"SELECT {columns}, payload FROM {table} WHERE ({columns}) > ({marks})"  # noqa: S608 - constants
+        f" ORDER BY {columns} LIMIT {_AT_A_TIME}"
+    )
+    last = dict.fromkeys(keys, "")
+    while rows := [tuple(row) for row in connection.execute(query, last)]:
+        yield rows
+        last = dict(zip(keys, rows[-1], strict=False))
+
+
+def _names(item: str, payload: str, fields: tuple[str, ...]) -> set[str]:
+    """The beginnings by which a record is found: those of the words of its name, its other texts, its id."""
+    try:
+        described = orjson.loads(payload)
+    except ValueError:
+        described = {}
+    name, *others = (str(described.get(field) or "") for field in fields)
+    return {*_beginnings(name)[:4], *(found for text in (*others, item) for found in _beginnings(text)[:1])}
+
+
+def _beginnings(text: str) -> list[str]:
+    text = text[:256].replace("\0", " ")
+    if not text.isascii():
+        folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+        text = "".join(character for character in folded if not unicodedata.combining(character))
+    text = " ".join(text.lower().split())
+    return [text[word.start() :][:64] for word in _WORD.finditer(text)] or [text[:64]][: len(text)]
 
 
 def _processes() -> None:
@@ -38,7 +173,8 @@ def _drop_processes() -> None:
 
 
 def _drop_access() -> None:
-    pass
+    for table in ("directory_problem", "directory_problem_count", "access_name", "access_count"):
+        op.drop_table(table)
 
 
 def _drop_plans() -> None:
