@@ -68,12 +68,12 @@ WITH RECURSIVE tree (organization_id, folder_id, depth, own_type, in_force) AS (
   SELECT f.organization_id, f.folder_id, 0,
     CASE f.access_type WHEN '' THEN o.access_type ELSE f.access_type END,
     CASE f.access_type WHEN '' THEN o.access_type ELSE f.access_type END
-  FROM access_organization o CROSS JOIN access_folder f @by(ix_access_folder_organization_id_parent_folder_id)
+  FROM access_organization o CROSS JOIN access_folder f @by(ix_access_folder_within)
   WHERE f.organization_id = o.organization_id AND f.parent_folder_id = '' AND NOT o.disabled AND {within}
   UNION ALL
   SELECT f.organization_id, f.folder_id, t.depth + 1, f.access_type,
     CASE f.access_type WHEN '' THEN t.in_force ELSE f.access_type END
-  FROM tree t CROSS JOIN access_folder f @by(ix_access_folder_organization_id_parent_folder_id)
+  FROM tree t CROSS JOIN access_folder f @by(ix_access_folder_within)
   WHERE f.organization_id = t.organization_id AND f.parent_folder_id = t.folder_id
 )
 SELECT 'folder', f.organization_id, '', f.folder_id, f.digest, f.parent_folder_id, t.own_type, '', FALSE, t.depth,
@@ -166,7 +166,7 @@ FROM (
     MIN(CASE a.access_role WHEN 'editor' THEN a.organization_user_group_id END) AS editors,
     MIN(a.organization_user_group_id) AS viewers
   FROM desired m
-  CROSS JOIN access_grant a @by(ix_access_grant_organization_id_organization_user_group_id)
+  CROSS JOIN access_grant a @by(ix_access_grant_to_group)
   WHERE m.kind = 'groupMember' AND a.organization_id = m.organization_id
     AND a.organization_user_group_id = m.container_id AND (a.expires_at IS NULL OR a.expires_at > :now)
   GROUP BY 1, 2, 3, 4

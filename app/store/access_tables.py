@@ -91,7 +91,7 @@ class FolderRow(StoreTable, table=True):
     """``payload``: folderId, folderName and further fields. ``access_type`` is empty when it is inherited."""
 
     __tablename__ = "access_folder"
-    __table_args__ = (Index(None, "organization_id", "parent_folder_id"), KEYED)
+    __table_args__ = (Index("ix_access_folder_within", "organization_id", "parent_folder_id", "folder_id"), KEYED)
 
     organization_id: str = Field(primary_key=True)
     folder_id: str = Field(primary_key=True)
@@ -105,7 +105,7 @@ class DocumentRow(StoreTable, table=True):
     """``payload``: documentId, documentName and further fields. ``access_type`` is empty when it is inherited."""
 
     __tablename__ = "access_document"
-    __table_args__ = (Index(None, "organization_id", "folder_id"), KEYED)
+    __table_args__ = (Index("ix_access_document_within", "organization_id", "folder_id", "document_id"), KEYED)
 
     organization_id: str = Field(primary_key=True)
     document_id: str = Field(primary_key=True)
@@ -122,7 +122,8 @@ class GrantRow(StoreTable, table=True):
     __table_args__ = (
         # Holds all that is asked of a user's grants, so that the table is not looked at.
         Index(None, "user_id", "organization_id", "folder_id", "document_id", "access_role", "expires_at"),
-        Index(None, "organization_id", "organization_user_group_id"),
+        # Pages list the grants of a group by where they stand.
+        Index("ix_access_grant_to_group", "organization_id", "organization_user_group_id", "folder_id", "document_id"),
         # Grants to groups are few beside those to users: what a level has of them is found without touching the rest.
         Index(
             "ix_access_grant_of_groups",

@@ -18,9 +18,33 @@ branch_labels = None
 depends_on = None
 
 
+_ORDERED = (
+    (
+        "access_folder",
+        "ix_access_folder_organization_id_parent_folder_id",
+        "ix_access_folder_within",
+        ("organization_id", "parent_folder_id", "folder_id"),
+    ),
+    (
+        "access_document",
+        "ix_access_document_organization_id_folder_id",
+        "ix_access_document_within",
+        ("organization_id", "folder_id", "document_id"),
+    ),
+    (
+        "access_grant",
+        "ix_access_grant_organization_id_organization_user_group_id",
+        "ix_access_grant_to_group",
+        ("organization_id", "organization_user_group_id", "folder_id", "document_id"),
+    ),
+)
+"""Indexes that now hold what lists are ordered by, too. On SQLite they did already: its indexes end with the key."""
+
+
 def upgrade() -> None:
     _plans()
     _access()
+    _order()
     _processes()
 
 
@@ -162,14 +186,28 @@ def _processes() -> None:
     """What each process did minute by minute, examinations, sign-ins under way."""
 
 
+def _order() -> None:
+    """Indexes in whose order lists are shown."""
+    for table, old, new, columns in _ORDERED:
+        op.drop_index(op.f(old), table)
+        op.create_index(new, table, list(columns))
+
+
 def downgrade() -> None:
     _drop_processes()
+    _drop_order()
     _drop_access()
     _drop_plans()
 
 
 def _drop_processes() -> None:
     pass
+
+
+def _drop_order() -> None:
+    for table, old, new, columns in _ORDERED:
+        op.drop_index(new, table)
+        op.create_index(op.f(old), table, list(columns[:2]))
 
 
 def _drop_access() -> None:
