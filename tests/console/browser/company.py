@@ -1,0 +1,189 @@
+"""A company that is really served: backend, service and worker as processes of their own, on the sample directory with
+a folder of old documents more, and somebody of each role who may sign in."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+from click.testing import CliRunner
+from sqlalchemy import Engine
+
+from app.bootstrap.outside import backend_client
+from app.cli import usher
+from app.client.client import BackendClient
+from app.console.settings import Role
+from app.contract.documents import GetDocumentsRequest
+from app.database.engine import open_engine, reading
+from app.database.private import write_file
+from app.demo.environment import DemoEnvironment, furnish, introduce, move_in, start_servers, start_worker, wait_for
+from app.processes import Children
+from app.runs.status import held_runs
+from app.sessions import bare_session
+from app.settings import Settings
+
+TOKENS = {role: f"the token of the {role} is long" for role in Role}
+OLD = tuple(f"minutes-{number:02}" for number in range(40))
+"""The documents of the folder ``archive``."""
+GONE = OLD[:34]
+"""Those that the directory does not name any more in ``with_held_deletes``."""
+_WITHIN = 60.0
+_ENDED = {"done", "partial", "held", "failed", "cancelled"}
+
+
+class Company:
+    """The processes, the directory that is edited, and what the backend holds."""
+
+    def __init__(self, demo: DemoEnvironment, children: Children) -> None:
+        self.demo = demo
+        self.children = children
+        self.url = demo.service_url
+        self.settings: Settings = demo.settings()
+        self.engine: Engine = open_engine(self.settings.database_url)
+        self._session = bare_session()
+        self._session.headers["Authorization"] = f"Bearer {demo.token_file.read_text('utf-8').strip()}"
+        self._whole = demo.directory.read_text("utf-8")
+
+    def edit(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Changes the directory file."""
+        directory = yaml.safe_load(self._whole)
+        change(directory)
+        write_file(self.demo.directory, yaml.safe_dump(directory, sort_keys=False, allow_unicode=True))
+
+    def restore(self) -> None:
+        """Puts the directory back as it was at first."""
+        write_file(self.demo.directory, self._whole)
+
+    def sync(self, **body: Any) -> dict[str, Any]:
+        """One run, to its end."""
+        return self.ended(self.ask(**body))
+
+    def ask(self, **body: Any) -> str:
+        """Asks for a run; its id."""
+        answer = self._session.post(f"{self.url}/resync", json=body, timeout=30)
+        answer.raise_for_status()
+        found: str = answer.json()["runId"]
+        return found
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """A run as it is now."""
+        found: dict[str, Any] = self._session.get(f"{self.url}/resync/{run_id}", timeout=30).json()
+        return found
+
+    def ended(self, run_id: str) -> dict[str, Any]:
+        """A run when it has ended."""
+        end = time.monotonic() + _WITHIN
+        while time.monotonic() < end:
+            found = self.run(run_id)
+            if found["status"] in _ENDED:
+                return found
+            self.children.check()
+            time.sleep(0.05)
+        raise AssertionError(f"{run_id} has not ended within {_WITHIN:.0f} s")
+
+    def back_in_step(self) -> None:
+        """Whatever is held is dropped, and the backend holds again what the directory said at first."""
+        with reading(self.engine) as connection:
+            held = [run.run_id for run in held_runs(connection, 0)]
+        for run_id in held:
+            self._session.post(f"{self.url}/resync/{run_id}/cancel", json={}, timeout=30).raise_for_status()
+        self.restore()
+        run = self.sync(allowDeletes=True)
+        assert run["status"] == "done", run
+
+    def checked(self, *question: str) -> dict[str, Any]:
+        """What ``usher check`` says to this question."""
+        arguments = ["check", *question, "--explain", "--json", "--config", str(self.demo.settings_file)]
+        found: dict[str, Any] = json.loads(CliRunner().invoke(usher, arguments, prog_name="usher").stdout)
+        return found
+
+    def documents(self) -> set[str]:
+        """Those of ``OLD`` that the backend holds."""
+        with backend_client(self.settings) as client:
+            return _documents(client)
+
+    @contextmanager
+    def standing_still(self, name: str) -> Iterator[Callable[[float], None]]:
+        """Nothing moves in ``backend``, ``serve`` or ``worker``; what is given lets it go on for so many seconds."""
+        first = next(one for one in psutil.Process().children() if name in one.cmdline())
+        family = [first, *first.children(recursive=True)]
+
+        def send(what: signal.Signals) -> None:
+            for process in family:
+                os.kill(process.pid, what)
+
+        def let_go(seconds: float) -> None:
+            send(signal.SIGCONT)
+            time.sleep(seconds)
+            send(signal.SIGSTOP)
+
+        send(signal.SIGSTOP)
+        try:
+            yield let_go
+        finally:
+            send(signal.SIGCONT)
+
+
+def _documents(client: BackendClient) -> set[str]:
+    request = GetDocumentsRequest(organization_id="northwind", folder_id="archive", page_size=100)
+    found = client.get_documents(request)
+    return {document.id for document in found.data}
+
+
+def without_old_documents(directory: dict[str, Any]) -> None:
+    """Takes those of ``GONE`` out of the directory."""
+    directory["documents"] = [one for one in directory["documents"] if one["documentId"] not in GONE]
+
+
+def _furnished(folder: Path) -> DemoEnvironment:
+    demo = furnish(folder, None)
+    directory = yaml.safe_load(demo.directory.read_text("utf-8"))
+    directory["folders"].append({"organizationId": "northwind", "folderId": "archive", "folderName": "Archive"})
+    directory["documents"] += [
+        {"organizationId": "northwind", "documentId": one, "documentName": f"Minutes {one[-2:]}", "folderId": "archive"}
+        for one in OLD
+    ]
+    write_file(demo.directory, yaml.safe_dump(directory, sort_keys=False, allow_unicode=True))
+    values = yaml.safe_load(demo.settings_file.read_text("utf-8"))
+    values["console"] = {
+        "name": "trial",
+        "tokens": [{"name": f"The {role}", "role": str(role), "token": token} for role, token in TOKENS.items()],
+    }
+    # The guard would refuse the reading that the limits are to hold.
+    values["directory"]["guard"] = {"count": 1000, "percent": 100}
+    values["sync"] = {"schedule": "", "verify_schedule": "", "jitter": 0}
+    values["worker"] = {"poll": 0.1}
+    # Small calls: a run takes long enough to be looked at.
+    values["backend"].update(batch_size=4, max_in_flight=1)
+    write_file(demo.settings_file, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+    return demo
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Company]:
+    """A company in step, for as long as the block takes."""
+    demo = _furnished(folder)
+    children = Children()
+    try:
+        start_servers(demo, children)
+        wait_for(demo.backend_url, children)
+        move_in(demo)
+        wait_for(demo.service_url, children)
+        introduce(demo)
+        company = Company(demo, children)
+        first = company.ask()
+        start_worker(demo, children)
+        run = company.ended(first)
+        assert run["status"] == "done", run
+        try:
+            yield company
+        finally:
+            company.engine.dispose()
+    finally:
+        children.end(quickly=True)
