@@ -14,29 +14,22 @@ Nothing is mended when reading breaks off in the middle. What a backend with cor
 documents; of groups any backend tells the members only) stays as the ledger has it, and the report says so.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
 from app.apply import observing
+from app.apply.backend_reads import BackendReads, Container, in_parts
+from app.apply.containers import Containers, ids_of, within
 from app.apply.gate import Gate
 from app.apply.progress import Progress
 from app.client.capabilities import Capabilities
 from app.client.client import BackendClient
-from app.client.errors import BackendRefused, OperationMissing
 from app.clock import Clock
-from app.contract import operations as contract
-from app.contract.documents import GetDocumentsRequest
-from app.contract.errors import Status
-from app.contract.folders import GetFoldersRequest
 from app.contract.limits import IDS_PER_READ
-from app.contract.organizations import GetOrganizationsRequest
-from app.contract.users import GetUsersRequest, User
-from app.database.engine import reading, writing
+from app.database.engine import writing
 from app.database.statements import run
 from app.ledger.ledger import mark_verified, move_on
 from app.ledger.observed import (
@@ -55,12 +48,9 @@ from app.ledger.observed import (
     to_compare,
 )
 from app.plan.desired import compute
-from app.plan.rules import CONTAINERS, USER_KINDS, Kind
+from app.plan.rules import USER_KINDS, Kind
 from app.plan.selection import Selection
 
-ThingT = TypeVar("ThingT")
-
-_PAGE_SIZE = 1000
 _STAGED_AT_ONCE = 5000
 _SIDE_BY_SIDE = 64
 """Containers whose users are read before any of them is staged: what bounds the memory."""
@@ -114,16 +104,6 @@ class VerifyReport:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Container:
-    """Something whose users are read in one call, or by page."""
-
-    kind: Kind
-    """Of the users in it."""
-    organization_id: str
-    container_id: str = ""
-
-
 class Verify:
     """Reads one backend back, once."""
 
@@ -140,15 +120,14 @@ class Verify:
         clock: Clock,
     ) -> None:
         self._engine = engine
-        self._client = client
         self._ledger_id = ledger_id
-        self._capabilities = capabilities
         self._gate = gate
         self._threads = threads
         self._progress = progress
         self._clock = clock
+        self._reads = BackendReads(client, capabilities, before_call=self._stop_if_ended)
+        self._containers = Containers(engine, ledger_id=ledger_id)
         self._report = VerifyReport()
-        self._unread: set[Kind] = {Kind.GROUP}
 
     def run(self, selection: Selection) -> VerifyReport:
         """Reads what is selected and mends the ledger.
@@ -167,244 +146,60 @@ class Verify:
         finally:
             with writing(self._engine) as connection:
                 clear_observed(connection, self._ledger_id)
-        self._report.not_read = sorted(kind.value for kind in self._unread)
+        self._report.not_read = sorted(kind.value for kind in self._reads.unread)
         return self._report
 
     def _read_everything(self, selection: Selection) -> None:
-        self._stage(self._organizations(selection))
-        ours = self._organizations_of_ours(selection)
-        for organization_id in ours:
-            self._stage(self._folders(organization_id))
-            self._stage(self._documents(organization_id))
-            self._stage(self._document_users(organization_id, None))
-            self._stage_users([_Container(Kind.ORGANIZATION_USER, organization_id)], None)
-            self._stage_users(self._folders_to_ask(organization_id), None)
-            self._stage_users(self._groups_to_ask(organization_id), None)
+        self._stage(self._reads.organizations(selection.organization_ids))
+        for organization_id in self._containers.organizations(selection):
+            self._stage(self._reads.folders(organization_id))
+            self._stage(self._reads.documents(organization_id))
+            self._stage(self._reads.document_users(organization_id, None))
+            self._stage_users([Container(Kind.ORGANIZATION_USER, organization_id)], None)
+            folders = self._containers.folders(organization_id, were_read=Kind.FOLDER not in self._reads.unread)
+            self._stage_users(folders, None)
+            self._stage_users(self._containers.groups(organization_id), None)
 
     def _read_users(self, selection: Selection) -> None:
         """Only what hangs on some users, and only where the directory has something of theirs, or the ledger has or
         had."""
-        with writing(self._engine) as connection:
-            compute(connection, ledger_id=self._ledger_id, now=self._clock(), selection=selection)
-            rows = run(
-                connection,
-                """
-                SELECT DISTINCT kind, organization_id, CASE kind WHEN 'documentUser' THEN '' ELSE container_id END
-                FROM (
-                    SELECT kind, organization_id, container_id FROM desired
-                    UNION SELECT l.kind, l.organization_id, l.container_id FROM ledger_item l
-                    WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND {within}
-                    UNION SELECT l.kind, l.organization_id, l.container_id FROM deleted_item l
-                    WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND {within}
-                ) AS places ORDER BY 1, 2, 3
-                """,
-                {"ledger_id": self._ledger_id, **_ids(selection)},
-                kinds=", ".join(f"'{kind.value}'" for kind in USER_KINDS),
-                within=_within(selection),
-            ).all()
-            run(connection, "DROP TABLE IF EXISTS desired")
-        places = [
-            _Container(Kind(str(kind)), str(organization), str(container)) for kind, organization, container in rows
-        ]
-        for user_ids in _in_parts(selection.user_ids, IDS_PER_READ):
-            for place in places:
-                if place.kind is Kind.DOCUMENT_USER:
-                    self._stage(self._document_users(place.organization_id, user_ids))
-            self._stage_users([place for place in places if place.kind is not Kind.DOCUMENT_USER], user_ids)
+        containers = self._containers.of_users(selection, clock=self._clock)
+        for user_ids in in_parts(selection.user_ids, IDS_PER_READ):
+            for container in containers:
+                if container.kind is Kind.DOCUMENT_USER:
+                    self._stage(self._reads.document_users(container.organization_id, user_ids))
+            self._stage_users([one for one in containers if one.kind is not Kind.DOCUMENT_USER], user_ids)
 
     def _stage(self, items: Iterable[Observed]) -> None:
-        rest = iter(items)
-        while chunk := list(islice(rest, _STAGED_AT_ONCE)):
+        for chunk in in_parts(items, _STAGED_AT_ONCE):
             with writing(self._engine) as connection:
                 stage(connection, self._ledger_id, chunk)
             self._report.seen += len(chunk)
             self._progress.advance(len(chunk))
 
-    def _stage_users(self, containers: Iterable[_Container], user_ids: list[str] | None) -> None:
+    def _stage_users(self, containers: Iterable[Container], user_ids: list[str] | None) -> None:
         """Several containers are read side by side."""
         with ThreadPoolExecutor(self._threads, thread_name_prefix="verify") as pool:
-            for some in _in_parts(containers, _SIDE_BY_SIDE):
-                for found in pool.map(lambda one: list(self._users(one, user_ids)), some):
+            for some in in_parts(containers, _SIDE_BY_SIDE):
+                for found in pool.map(lambda one: list(self._reads.users(one, user_ids)), some):
                     self._stage(found)
-
-    def _organizations(self, selection: Selection) -> Iterator[Observed]:
-        ids = list(selection.organization_ids)
-        requests = [GetOrganizationsRequest(organization_ids=some) for some in _in_parts(ids, IDS_PER_READ)] or [
-            GetOrganizationsRequest(page_size=_PAGE_SIZE)
-        ]
-        for request in requests:
-            self._ask()
-            for answer in self._client.pages(contract.GET_ORGANIZATIONS, request):
-                self._ask()
-                yield from map(observing.organization, answer.data)
-
-    def _organizations_of_ours(self, selection: Selection) -> list[str]:
-        """Those that the backend has and the directory wants, or the ledger has or had: what is in others is nobody's
-        concern."""
-        within = "o.organization_id IN (@list(organization_ids))" if selection.organization_ids else "TRUE"
-        with reading(self._engine) as connection:
-            rows = run(
-                connection,
-                """
-                SELECT o.item_id FROM observed_item o
-                WHERE o.ledger_id = :ledger_id AND o.kind = 'organization' AND {within} AND (
-                    EXISTS (SELECT 1 FROM access_organization a WHERE a.organization_id = o.item_id)
-                    OR EXISTS (SELECT 1 FROM ledger_item l WHERE l.ledger_id = o.ledger_id
-                        AND l.organization_id = o.item_id)
-                    OR o.item_id IN (SELECT organization_id FROM deleted_item WHERE ledger_id = :ledger_id))
-                ORDER BY o.item_id
-                """,
-                {"ledger_id": self._ledger_id, **_ids(selection)},
-                within=within,
-            )
-            return [str(row[0]) for row in rows]
-
-    def _folders(self, organization_id: str) -> Iterator[Observed]:
-        if Kind.FOLDER in self._unread or self._capabilities.is_unsupported("get_folders"):
-            self._unread.add(Kind.FOLDER)
-            return
-        self._ask()
-        try:
-            answer = self._client.call(contract.GET_FOLDERS, GetFoldersRequest(organization_id=organization_id))
-        except OperationMissing:
-            # The organization has just been read, so it is the operation that is not there.
-            self._note_unsupported("get_folders", Kind.FOLDER)
-            return
-        yield from observing.folders(organization_id, answer.data)
-
-    def _documents(self, organization_id: str) -> Iterator[Observed]:
-        if Kind.DOCUMENT in self._unread or self._capabilities.is_unsupported("get_documents"):
-            self._unread.add(Kind.DOCUMENT)
-            return
-        request = GetDocumentsRequest(organization_id=organization_id, page_size=_PAGE_SIZE)
-        self._ask()
-        try:
-            for answer in self._client.pages(contract.GET_DOCUMENTS, request):
-                self._ask()
-                for seen in answer.data:
-                    yield observing.document(organization_id, seen)
-        except OperationMissing:
-            self._note_unsupported("get_documents", Kind.DOCUMENT)
-
-    def _document_users(self, organization_id: str, user_ids: list[str] | None) -> Iterator[Observed]:
-        request = GetUsersRequest(
-            organization_id=organization_id,
-            all_documents=True,
-            group_by_document_id=True,
-            user_ids=user_ids,
-            page_size=_PAGE_SIZE,
-        )
-        for data in self._user_pages(request):
-            if isinstance(data, dict):
-                for document_id, users in data.items():
-                    for one in users:
-                        yield observing.user(Kind.DOCUMENT_USER, organization_id, document_id, one)
-
-    def _users(self, container: _Container, user_ids: list[str] | None) -> Iterator[Observed]:
-        request = GetUsersRequest(
-            organization_id=container.organization_id,
-            folder_id=container.container_id if container.kind is Kind.FOLDER_USER else None,
-            organization_user_group_ids=[container.container_id] if container.kind is Kind.GROUP_MEMBER else None,
-            user_ids=user_ids,
-            page_size=_PAGE_SIZE,
-        )
-        for data in self._user_pages(request):
-            if isinstance(data, dict):
-                continue
-            for one in data:
-                if container.kind is Kind.GROUP_MEMBER:
-                    yield observing.member(container.organization_id, container.container_id, one)
-                else:
-                    yield observing.user(container.kind, container.organization_id, container.container_id, one)
-
-    def _user_pages(self, request: GetUsersRequest) -> Iterator[list[User] | dict[str, list[User]]]:
-        """What is not there has no users."""
-        self._ask()
-        try:
-            for answer in self._client.pages(contract.GET_USERS, request):
-                self._ask()
-                yield answer.data
-        except BackendRefused as error:
-            if error.status is not Status.NOT_FOUND:
-                raise
-
-    def _folders_to_ask(self, organization_id: str) -> Iterator[_Container]:
-        if Kind.FOLDER in self._unread:
-            folder_ids = iter(self._known_containers(Kind.FOLDER_USER, organization_id))
-        else:
-            folder_ids = self._folders_seen(organization_id)
-        for folder_id in folder_ids:
-            yield _Container(Kind.FOLDER_USER, organization_id, folder_id)
-
-    def _groups_to_ask(self, organization_id: str) -> Iterator[_Container]:
-        ours = set(self._known_containers(Kind.GROUP_MEMBER, organization_id))
-        with reading(self._engine) as connection:
-            rows = run(
-                connection,
-                "SELECT organization_user_group_id FROM access_group WHERE organization_id = :organization_id",
-                {"organization_id": organization_id},
-            )
-            ours |= {str(row[0]) for row in rows}
-        for group_id in sorted(ours):
-            yield _Container(Kind.GROUP_MEMBER, organization_id, group_id)
-
-    def _known_containers(self, users: Kind, organization_id: str) -> list[str]:
-        """Of what cannot be read itself: that which the ledger has, and that in which it has or had someone."""
-        with reading(self._engine) as connection:
-            rows = run(
-                connection,
-                """
-                SELECT item_id FROM ledger_item
-                WHERE ledger_id = :ledger_id AND kind = :container AND organization_id = :organization_id
-                UNION SELECT container_id FROM ledger_item
-                WHERE ledger_id = :ledger_id AND kind = :users AND organization_id = :organization_id
-                UNION SELECT container_id FROM deleted_item
-                WHERE ledger_id = :ledger_id AND kind = :users AND organization_id = :organization_id
-                ORDER BY 1
-                """,
-                {
-                    "ledger_id": self._ledger_id,
-                    "container": CONTAINERS[users].value,
-                    "users": users.value,
-                    "organization_id": organization_id,
-                },
-            )
-            return [str(row[0]) for row in rows]
-
-    def _folders_seen(self, organization_id: str) -> Iterator[str]:
-        after = ""
-        while True:
-            with reading(self._engine) as connection:
-                rows = run(
-                    connection,
-                    """
-                    SELECT item_id FROM observed_item WHERE ledger_id = :ledger_id AND kind = 'folder'
-                    AND organization_id = :organization_id AND container_id = '' AND item_id > :after
-                    ORDER BY item_id LIMIT 2000
-                    """,
-                    {"ledger_id": self._ledger_id, "organization_id": organization_id, "after": after},
-                ).all()
-            if not rows:
-                return
-            yield from (str(row[0]) for row in rows)
-            after = str(rows[-1][0])
 
     def _mend(self, connection: Connection, selection: Selection) -> None:
         report, ledger_id = self._report, self._ledger_id
-        within, scope = _within(selection), _ids(selection)
+        condition, ids = within(selection), ids_of(selection)
         if not selection.user_ids:
-            report.missing += drop_organizations(connection, ledger_id, within, scope)
+            report.missing += drop_organizations(connection, ledger_id, condition, ids)
         for kind in USER_KINDS if selection.user_ids else Kind:
-            if kind not in self._unread:
-                report.missing += drop_missing(connection, ledger_id, kind.value, within, scope)
+            if kind not in self._reads.unread:
+                report.missing += drop_missing(connection, ledger_id, kind.value, condition, ids)
         report.changed += take_in_places(connection, ledger_id)
         compute(connection, ledger_id=ledger_id, now=self._clock(), selection=selection)
         report.adopted = adopt(connection, ledger_id)
         report.undeleted = take_back(connection, ledger_id)
         for kind in USER_KINDS if selection.user_ids else Kind:
             # Of what could not be read nothing is known. Groups never can be, and are never deleted either.
-            if kind not in self._unread or kind is Kind.GROUP:
-                forget_deleted(connection, ledger_id, kind.value, within, scope)
+            if kind not in self._reads.unread or kind is Kind.GROUP:
+                forget_deleted(connection, ledger_id, kind.value, condition, ids)
         run(connection, "DROP TABLE IF EXISTS desired")
         for kind in Kind:
             for page in to_compare(connection, ledger_id, kind.value):
@@ -423,30 +218,7 @@ class Verify:
         if selection.is_everything:
             mark_verified(connection, ledger_id, self._clock())
 
-    def _note_unsupported(self, operation: str, kind: Kind) -> None:
-        self._capabilities.note_unsupported(operation)
-        self._unread.add(kind)
-
-    def _ask(self) -> None:
+    def _stop_if_ended(self) -> None:
         """Called before every call."""
         if not self._gate.is_open():
             raise VerifyStoppedError
-
-
-def _in_parts(things: Iterable[ThingT], size: int) -> Iterator[list[ThingT]]:
-    rest = iter(things)
-    while part := list(islice(rest, size)):
-        yield part
-
-
-def _within(selection: Selection) -> str:
-    conditions = []
-    if selection.organization_ids:
-        conditions.append("l.organization_id IN (@list(organization_ids))")
-    if selection.user_ids:
-        conditions.append("l.item_id IN (@list(user_ids))")
-    return " AND ".join(conditions) or "TRUE"
-
-
-def _ids(selection: Selection) -> dict[str, object]:
-    return {"organization_ids": selection.organizations_json, "user_ids": selection.users_json}

@@ -112,6 +112,16 @@ def create_backend(
     install_security_headers(app)
     install_operations(app, backend, registry)
 
+    _install_further_addresses(app, backend)
+    if settings.trusted_proxies:
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
+    return app
+
+
+def _install_further_addresses(app: Flask, backend: Backend) -> None:
+    """What stands beside the operations: their description, the keys of tokens, health."""
+    settings = backend.settings
+
     @cache
     def document() -> dict[str, object]:
         return dict(
@@ -135,7 +145,3 @@ def create_backend(
     @app.get("/healthz")
     def healthz() -> Response:
         return json_response({"status": "ok"})
-
-    if settings.trusted_proxies:
-        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
-    return app

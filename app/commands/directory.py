@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -160,6 +160,7 @@ def refresh(  # noqa: PLR0917 - click passes them by name
     require_sources(settings)
     with application(settings) as parts, progress() as shown:
         sources = parts.sources()
+        _require_read((*accept_empty, *accept_shrink), sources)
         shown.phase("reading", None)
         report = refresh_directory(
             parts.engine,
@@ -264,9 +265,20 @@ def _anew(full: Sequence[str], sources: Sequence[Source]) -> list[str]:
     from app.runs.gathering import policy_of
 
     named = [name for name in full if name != _EVERY_SOURCE]
-    # What was pushed cannot be read again.
+    # What was pushed cannot be read anew.
     read = [source.name for source in sources if not policy_of(source).only_pushed]
     return named + (read if _EVERY_SOURCE in full else [])
+
+
+def _require_read(accepted: Collection[str], sources: Sequence[Source]) -> None:
+    """Raises ``CommandError`` where a read is to be accepted that never takes place."""
+    from app.runs.gathering import policy_of
+
+    for source in sources:
+        if source.name in accepted and policy_of(source).only_pushed:
+            raise CommandError(
+                f"source {source.name} is not read: what was pushed to it stays in force, so there is nothing to accept"
+            )
 
 
 def _suspicions(

@@ -21,16 +21,18 @@ _SHRINK: Json = {
 }
 
 
+_NUMBER: Json = {"type": "integer", "minimum": 0}
+_ITEMS: Json = {"type": "array", "maxItems": MAX_ITEMS, "items": {"type": "object"}}
+_LEFT_OUT: Json = {
+    "type": "object",
+    "required": ["index", "reason"],
+    "properties": {"index": _NUMBER, "reason": {"type": "string"}},
+}
+_COUNTS: dict[str, JsonValue] = dict.fromkeys(("added", "updated", "unchanged", "removed", "absent"), _NUMBER)
+
+
 def push_schemas() -> Json:
     """The schemas of pushes and of their answers."""
-    number: Json = {"type": "integer", "minimum": 0}
-    items: Json = {"type": "array", "maxItems": MAX_ITEMS, "items": {"type": "object"}}
-    left_out: Json = {
-        "type": "object",
-        "required": ["index", "reason"],
-        "properties": {"index": number, "reason": {"type": "string"}},
-    }
-    counts: dict[str, JsonValue] = dict.fromkeys(("added", "updated", "unchanged", "removed", "absent"), number)
     return {
         "Push": {
             "type": "object",
@@ -44,20 +46,20 @@ def push_schemas() -> Json:
                     "minimum": 0,
                     "description": "That of the push before; where another one was applied last, it is refused.",
                 },
-                "upsert": items | {"description": "Records, as a directory file has them."},
-                "remove": items | {"description": "Keys of records: kind and ids."},
+                "upsert": _ITEMS | {"description": "Records, as a directory file has them."},
+                "remove": _ITEMS | {"description": "Keys of records: kind and ids."},
             },
         },
         "PushAnswer": {
             "type": "object",
             "required": ["sequence"],
             "properties": {
-                "revision": number,
-                "sequence": number | {"description": "That of the last push that was applied."},
-                "counts": {"type": "object", "properties": counts},
+                "revision": _NUMBER,
+                "sequence": _NUMBER | {"description": "That of the last push that was applied."},
+                "counts": {"type": "object", "properties": _COUNTS},
                 "leftOut": {
                     "type": "array",
-                    "items": left_out,
+                    "items": _LEFT_OUT,
                     "description": "Records that are kept and do not count yet, or that another one replaces.",
                 },
             },
@@ -66,16 +68,16 @@ def push_schemas() -> Json:
             "type": "object",
             "required": ["revision", "records", "changes", "dangling", "leftOut", "remarks"],
             "properties": {
-                "revision": number,
-                "records": number,
+                "revision": _NUMBER,
+                "records": _NUMBER,
                 "changes": {"type": "object", "description": "Kind → records added, updated and removed."},
-                "dangling": number | {"description": "How many records are kept that refer to what is nowhere."},
+                "dangling": _NUMBER | {"description": "How many records are kept that refer to what is nowhere."},
                 "leftOut": {
                     "type": "array",
-                    "items": left_out,
+                    "items": _LEFT_OUT,
                     "description": "The first lines, counted from 1, whose records do not count.",
                 },
-                "remarks": {"type": "array", "items": left_out, "description": "What is odd of which line, but used."},
+                "remarks": {"type": "array", "items": _LEFT_OUT, "description": "What is odd of which line, but used."},
             },
         },
         "SourceState": {
@@ -83,9 +85,9 @@ def push_schemas() -> Json:
             "required": ["source", "sequence", "records", "dangling", "pushed", "read", "ageSeconds"],
             "properties": {
                 "source": {"type": "string"},
-                "sequence": number,
-                "records": number,
-                "dangling": number,
+                "sequence": _NUMBER,
+                "records": _NUMBER,
+                "dangling": _NUMBER,
                 "pushed": {"type": ["string", "null"], "format": "date-time"},
                 "read": {"type": ["string", "null"], "format": "date-time"},
                 "ageSeconds": {"type": ["number", "null"]},

@@ -22,12 +22,12 @@ from app.model.refresh.changes import ChangeCounts
 from app.model.refresh.guard import Guard, losses_in_words
 from app.model.refresh.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList
 from app.model.refresh.pushes import note_still_in_force
-from app.model.refresh.refresh import Refresh
+from app.model.refresh.refresh import Refresh, Refreshed
 from app.model.refresh.replace import Replaced
-from app.model.refresh.staging import Losses, SourceError
+from app.model.refresh.staging import Losses, SourceError, StagedRead
 from app.model.touched import Followed
 from app.plan.selection import Selection
-from app.runs.gathering import Gathering, ReadingProgress, policy_of
+from app.runs.gathering import GatheredRead, Gathering, ReadingProgress, policy_of
 from app.runs.oddities import Examined, odd_pairs
 from app.store.schema import METADATA
 from app.text import quoted
@@ -162,14 +162,9 @@ def refresh(
     by itself; what changes is noted for one, and so is what changes besides what is ``asked`` for. Raises
     ``UnknownSourceError`` for a name that is not among the sources.
     """
-    names = [source.name for source in sources]
-    guards = guards_of(sources, guard or GuardSettings())
-    unknown = [name for name in (*accept_empty, *accept_shrink, *anew) if name not in names]
-    if unknown:
-        raise UnknownSourceError(f"no source is called {quoted(unknown[0])}; there are: {', '.join(names) or 'none'}")
-    for source in sources:
-        if source.name in anew and policy_of(source).only_pushed:
-            raise UnknownSourceError(f"source {source.name} is not read: what was pushed to it stays in force")
+    guard = guard or GuardSettings()
+    _require_sources(sources, (*accept_empty, *accept_shrink), anew)
+    guards = guards_of(sources, guard)
     began = clock()
     problems = ProblemList() if problems is None else problems
     with Refresh(
@@ -182,10 +177,11 @@ def refresh(
         followed=None if asked is None else Followed(asked.organization_ids, asked.user_ids),
     ) as refreshing:
         pushed = {source.name for source in sources if policy_of(source).only_pushed}
+        names = [source.name for source in sources]
         read_now = {name for name in names if name not in pushed and (only is None or name in only)}
         refreshing.begin(
             names,
-            guard=guard_from_settings(guard or GuardSettings()),
+            guard=guard_from_settings(guard),
             guards={source.name: guard_from_settings(own) for source in sources if (own := policy_of(source).guard)},
             only=read_now,
         )
@@ -197,33 +193,55 @@ def refresh(
         outcome = refreshing.finish(accept_empty, accept_shrink)
     if pushed and not on_candidate:
         note_still_in_force(engine, pushed, clock=clock)
+    return _report_of(outcome, reads, guards, problems, seconds=(clock() - began).total_seconds())
+
+
+def _require_sources(sources: Sequence[Source], accepted: Collection[str], anew: Collection[str]) -> None:
+    """Raises ``UnknownSourceError`` for a name that is not among the sources, or of one that cannot be read anew."""
+    names = [source.name for source in sources]
+    unknown = [name for name in (*accepted, *anew) if name not in names]
+    if unknown:
+        raise UnknownSourceError(f"no source is called {quoted(unknown[0])}; there are: {', '.join(names) or 'none'}")
+    for source in sources:
+        if source.name in anew and policy_of(source).only_pushed:
+            raise UnknownSourceError(f"source {source.name} is not read: what was pushed to it stays in force")
+
+
+def _report_of(
+    outcome: Refreshed,
+    reads: Sequence[GatheredRead],
+    guards: Mapping[str, Guard],
+    problems: ProblemList,
+    seconds: float,
+) -> RefreshReport:
     return RefreshReport(
         revision=outcome.replaced.revision,
         changed=outcome.replaced.changed,
         changes=outcome.replaced.changes,
-        sources=tuple(
-            SourceReport(
-                name=staged.name,
-                verdict=Verdict(staged.verdict),
-                reason=staged.reason,
-                records=staged.records,
-                malformed=staged.malformed,
-                kinds=dict(read.kinds),
-                seconds=staged.seconds,
-                answered=staged.answered,
-                gone=read.gone,
-                losses=staged.losses,
-                guard=guards[staged.name],
-            )
-            for staged, read in zip(outcome.reads, reads, strict=True)
-        ),
+        sources=tuple(_reported(staged, read, guards) for staged, read in zip(outcome.reads, reads, strict=True)),
         retained_sources=outcome.retained,
         problems=problems.kept,
         problem_groups=problems.groups,
         problem_count=problems.total,
         problem_counts=problems.counts,
-        seconds=(clock() - began).total_seconds(),
+        seconds=seconds,
         rests_on=outcome.rests_on,
+    )
+
+
+def _reported(staged: StagedRead, read: GatheredRead, guards: Mapping[str, Guard]) -> SourceReport:
+    return SourceReport(
+        name=staged.name,
+        verdict=Verdict(staged.verdict),
+        reason=staged.reason,
+        records=staged.records,
+        malformed=staged.malformed,
+        kinds=dict(read.kinds),
+        seconds=staged.seconds,
+        answered=staged.answered,
+        gone=read.gone,
+        losses=staged.losses,
+        guard=guards[staged.name],
     )
 
 

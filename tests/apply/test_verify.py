@@ -173,7 +173,7 @@ def test_many_users_are_read_thirty_at_a_time(company: Any) -> None:
 
 
 def test_verify_reads_by_page(company: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("app.apply.verify._PAGE_SIZE", 2)
+    monkeypatch.setattr("app.apply.backend_reads._PAGE_SIZE", 2)
     before = company.ledger()
     run = company.sync(verify=True)
     assert (run.status, run.calls, run.report["verify"]["missing"]) == ("done", 0, 0)

@@ -274,6 +274,14 @@ def test_a_source_is_read_anew_where_that_is_asked_for(
         (["--full", "nowhere"], "no source is called 'nowhere'; there are: ad, hr, app, directory.yaml"),
         (["--full", "ad", "--full", "HR"], "no source is called 'HR'; there are: ad, hr, app, directory.yaml"),
         (["--full", "app"], "source app is not read: what was pushed to it stays in force"),
+        (
+            ["--accept-empty", "app"],
+            "source app is not read: what was pushed to it stays in force, so there is nothing to accept",
+        ),
+        (
+            ["--full", "ad", "--accept-shrink", "app"],
+            "source app is not read: what was pushed to it stays in force, so there is nothing to accept",
+        ),
         (["--full", "x" * 100_000], f"no source is called '{'x' * 59}…; there are: ad, hr, app, directory.yaml"),
         (["--full", "\udc80\n"], r"no source is called '\udc80\n'; there are: ad, hr, app, directory.yaml"),
         (["--accept-shrink", "\x1b[1m"], r"no source is called '\x1b[1m'; there are: ad, hr, app, directory.yaml"),
