@@ -2,7 +2,7 @@
 
 import click
 
-from app.commands.frame import Entry
+from app.commands.frame import UsherCommands
 
 COMMANDS = {
     "demo": "app.commands.demo:demo",
@@ -44,7 +44,7 @@ HELPS = {
 
 
 @click.group(
-    cls=Entry,
+    cls=UsherCommands,
     modules=COMMANDS,
     helps=HELPS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -18,7 +18,7 @@ from app.client.methods import OperationMethods
 from app.client.rate import RateLimiter
 from app.client.retry import Retrying, RetryPolicy, Throttled, Unclear
 from app.client.settings import BackendSettings
-from app.client.transport import Reply, Transport
+from app.client.transport import RawResponse, Transport
 from app.client.verdict import read_reply, refusal
 from app.clock import Clock, Sleep, utc_now
 from app.contract.base import Request
@@ -193,7 +193,9 @@ class BackendClient(OperationMethods):
             seen.add(token)
             request = request.model_copy(update={"page_token": token})
 
-    def _read(self, operation: Operation[RequestT, ResultT], reply: Reply, *, repeatable: bool) -> Answer[ResultT]:
+    def _read(
+        self, operation: Operation[RequestT, ResultT], reply: RawResponse, *, repeatable: bool
+    ) -> Answer[ResultT]:
         try:
             return read_reply(operation, reply, self._mask)
         except Throttled as throttled:

@@ -32,7 +32,7 @@ _PROXY_AUTHENTICATION_REQUIRED = 407
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class RawResponse:
     """A response as it came, of any status. ``headers`` are looked up by lower-case names."""
 
     http_code: int
@@ -65,7 +65,7 @@ class Transport:
         self._session = session_along(self._route, pool_size=pool_size, adapter=adapter)
         self._is_known = not isinstance(self._session.get_adapter("https://"), CheckingAdapter)
 
-    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> RawResponse:
         """One exchange. Raises ``Unreached`` or ``Unclear``."""
         began = self._monotonic()
         try:
@@ -81,7 +81,9 @@ class Transport:
         if not self._is_known and says_only_tls(response.status_code, content):
             raise _attempt_failed(only_tls(address_of(url)))
         self._is_known = True
-        return Reply(response.status_code, {name.lower(): value for name, value in response.headers.items()}, content)
+        return RawResponse(
+            response.status_code, {name.lower(): value for name, value in response.headers.items()}, content
+        )
 
     def _raise_failure(self, error: Exception, url: str) -> NoReturn:
         if isinstance(error, UnicodeError):

@@ -21,7 +21,7 @@ from app.client.errors import (
 )
 from app.client.items import readable_items
 from app.client.retry import Throttled, Unclear
-from app.client.transport import Reply
+from app.client.transport import RawResponse
 from app.contract.base import ItemResult, Request
 from app.contract.envelope import Answer
 from app.contract.errors import ContractError, Status, error_from_envelope
@@ -38,7 +38,9 @@ _ABOUT_TIME = frozenset({408, 425})
 """Client errors by their number that say nothing about the call."""
 
 
-def read_reply(operation: Operation[RequestT, ResultT], reply: Reply, mask: Callable[[str], str]) -> Answer[ResultT]:
+def read_reply(
+    operation: Operation[RequestT, ResultT], reply: RawResponse, mask: Callable[[str], str]
+) -> Answer[ResultT]:
     """The answer in ``reply``.
 
     Raises ``ClientError`` for a refusal, ``Throttled`` and ``Unclear`` for what may be tried again. ``mask`` hides
@@ -185,7 +187,9 @@ def _nothing_there(
     return OperationMissing(operation.name, message, http_code, has_envelope=has_envelope, own_error=own_error)
 
 
-def _redirected(operation: Operation[RequestT, ResultT], reply: Reply, mask: Callable[[str], str]) -> BackendRefused:
+def _redirected(
+    operation: Operation[RequestT, ResultT], reply: RawResponse, mask: Callable[[str], str]
+) -> BackendRefused:
     target = mask(_one_line(reply.headers.get("location", "nowhere")))
     message = f"the backend redirects to {target}; set backend.base_url to where it really is"
     return BackendRefused(operation.name, Status.FAILED_PRECONDITION, message, reply.http_code)

@@ -132,7 +132,7 @@ class UsherGroup(click.Group):
 UsherGroup.group_class = UsherGroup
 
 
-class Entry(UsherGroup):
+class UsherCommands(UsherGroup):
     """The command itself: loads the module of a command when it is asked for, and turns errors into lines."""
 
     def __init__(self, *arguments: Any, modules: Mapping[str, str], helps: Mapping[str, str], **keywords: Any) -> None:

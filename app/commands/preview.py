@@ -15,7 +15,7 @@ from app.text import printable, quoted
 
 if TYPE_CHECKING:
     from app.directory.guarded import GuardedSource
-    from app.directory.preview import Choice, Counts, Line, PreviewedSource, Shown
+    from app.directory.preview import Choice, Counts, PreviewedSource, RuleResult, Shown
     from app.directory.source import Source
     from app.runs.previewing import Preview
     from app.settings import Settings
@@ -161,7 +161,7 @@ def _show_object(name: str, shown: Shown) -> None:
     say()
 
 
-def _what_came(line: Line, *, shares: bool) -> str:
+def _what_came(line: RuleResult, *, shares: bool) -> str:
     """The record or why none, through which groups, and whether it is the one that counts; where several share in that,
     what it gives."""
     if line.record is None:

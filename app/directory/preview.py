@@ -15,7 +15,7 @@ from app.access.kinds import KINDS
 from app.access.records import ContextGrant, Grant, GroupMember, Key, Membership, Record
 from app.directory.casting import object_from_record
 from app.directory.connector import DirectoryObject
-from app.directory.mapping.rules import Made, OfMembers, Outcome, Rule, Rules, Skipped, Spoilt
+from app.directory.mapping.rules import Made, MappingRule, OfMembers, Outcome, Rules, Skipped, Spoilt
 from app.directory.mapping.source import Onlooker, Thing
 from app.directory.mapping.spool import Member
 from app.directory.source import EVERYTHING, End, Found, Malformed, ObjectId, Reading, ReadRequest, Source
@@ -71,7 +71,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Line:
+class RuleResult:
     """What one rule made of an object, or of the object as a member of another."""
 
     rule: str
@@ -102,11 +102,11 @@ class Shown:
     place: str
     value: Mapping[str, object]
     """The attributes that rules name, secrets masked."""
-    lines: list[Line] = field(default_factory=list)
+    lines: list[RuleResult] = field(default_factory=list)
     left_off: int = 0
     """How many lines there would be besides."""
 
-    def add(self, line: Line) -> None:
+    def add(self, line: RuleResult) -> None:
         """One more line, if there is room."""
         if len(self.lines) < MOST_LINES:
             self.lines.append(line)
@@ -118,7 +118,7 @@ class Shown:
 class Counts:
     """What one rule came to."""
 
-    rule: Rule
+    rule: MappingRule
     objects: int = 0
     """Of its set; the sum of the next three."""
     matched: int = 0
@@ -206,9 +206,9 @@ class PreviewedSource:
                 counts.malformed += 1
         shown = self._show(thing.id, thing.place, thing.value, {})
         if shown is not None:
-            shown.add(Line("", "", reason=reason, malformed=True))
+            shown.add(RuleResult("", "", reason=reason, malformed=True))
 
-    def applied(self, thing: Thing, rule: Rule, outcome: Outcome) -> None:
+    def applied(self, thing: Thing, rule: MappingRule, outcome: Outcome) -> None:
         """A rule without ``each``."""
         counts = self.counts[rule.number]
         counts.objects += 1
@@ -221,7 +221,7 @@ class PreviewedSource:
             counts.malformed += 1
         self._told(thing, _line(rule.number, outcome, rule.kind))
 
-    def begun(self, thing: Thing, rule: Rule, outcome: OfMembers | Skipped | Spoilt) -> None:
+    def begun(self, thing: Thing, rule: MappingRule, outcome: OfMembers | Skipped | Spoilt) -> None:
         """A rule with ``each``, at an object."""
         counts = self.counts[rule.number]
         counts.objects += 1
@@ -234,13 +234,13 @@ class PreviewedSource:
             counts.malformed += 1
         self._told(thing, _line(rule.number, outcome, rule.kind))
 
-    def _told(self, thing: Thing, line: Line) -> None:
+    def _told(self, thing: Thing, line: RuleResult) -> None:
         shown = self._shown.get(thing.id)
         if shown is not None:
             shown.add(line)
 
     def applied_to_member(
-        self, thing: Thing, rule: Rule, member: Member, outcome: Outcome, way: Callable[[], Sequence[str]]
+        self, thing: Thing, rule: MappingRule, member: Member, outcome: Outcome, way: Callable[[], Sequence[str]]
     ) -> None:
         """A rule with ``each``, at a member."""
         counts = self.counts[rule.number]
@@ -272,12 +272,12 @@ def _masked(value: object) -> object:
     return value
 
 
-def _line(rule: str, outcome: Outcome, kind: str = "") -> Line:
+def _line(rule: str, outcome: Outcome, kind: str = "") -> RuleResult:
     if isinstance(outcome, Made):
         record = outcome.record
         fields = {name: value for name, value in object_from_record(record).items() if name != "kind"}
-        return Line(rule, record.kind, masked(fields), key=record.key, rank=_rank(record))
-    return Line(rule, kind, reason=outcome.reason, malformed=isinstance(outcome, Spoilt))
+        return RuleResult(rule, record.kind, masked(fields), key=record.key, rank=_rank(record))
+    return RuleResult(rule, kind, reason=outcome.reason, malformed=isinstance(outcome, Spoilt))
 
 
 def _rank(record: Record) -> tuple[int, datetime]:
@@ -292,8 +292,8 @@ _LETTING_IN = frozenset({Membership.kind, Grant.kind, ContextGrant.kind, GroupMe
 _FIELDS = {kind: frozenset(KINDS[kind].field_names) for kind in _LETTING_IN}
 
 
-def _mark_those_that_win(lines: Sequence[Line]) -> None:
-    by_key: dict[Key, list[Line]] = {}
+def _mark_those_that_win(lines: Sequence[RuleResult]) -> None:
+    by_key: dict[Key, list[RuleResult]] = {}
     for line in lines:
         if line.record is not None and line.kind in _LETTING_IN:
             by_key.setdefault(line.key, []).append(line)

@@ -21,7 +21,7 @@ from app.edge.json import json_response
 from app.edge.tokens import shown_fingerprint
 from app.edge.uploads import admit_uploads
 from app.ingest.everything import apply_everything
-from app.ingest.targets import Target, Targets
+from app.ingest.targets import PushTarget, Targets
 from app.model.contents import source_states
 from app.model.refresh.pushes import NEVER_PUSHED, Pushed, SequenceConflictError, apply_push, push_states
 
@@ -75,7 +75,7 @@ def ingest_blueprint(ingest: Ingest) -> Blueprint:
     return blueprint
 
 
-def _apply(ingest: Ingest, target: Target) -> dict[str, Any]:
+def _apply(ingest: Ingest, target: PushTarget) -> dict[str, Any]:
     body = read_json(request, max_bytes=MAX_PUSH_BYTES, odd_values=True)
     try:
         push = push_from_object(body, target.allowed)
@@ -117,7 +117,7 @@ def _apply(ingest: Ingest, target: Target) -> dict[str, Any]:
     return answer
 
 
-def _apply_everything(ingest: Ingest, target: Target) -> dict[str, object]:
+def _apply_everything(ingest: Ingest, target: PushTarget) -> dict[str, object]:
     if list(request.args.items(multi=True)) not in ([], [("acceptShrink", "true")], [("acceptShrink", "false")]):
         raise InvalidArgument("acceptShrink: true or false, once; there is no other parameter")
     check_type(request, LINES_TYPES)
@@ -146,7 +146,7 @@ def _details(error: PushError) -> dict[str, object] | None:
     return {"items": [{"list": item.list, "index": item.number, "reason": item.reason} for item in error.items]}
 
 
-def _state(ingest: Ingest, target: Target) -> dict[str, object]:
+def _state(ingest: Ingest, target: PushTarget) -> dict[str, object]:
     with reading(ingest.engine) as connection:
         push = push_states(connection).get(target.name, NEVER_PUSHED)
         source = next((one for one in source_states(connection) if one.name == target.name), None)

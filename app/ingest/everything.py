@@ -19,7 +19,7 @@ from app.directory.fields import MAX_INTEGER, MalformedRecordError
 from app.directory.jsonl import MAX_LINE_BYTES, object_from_line
 from app.directory.pushes import Allowed, ItemProblem
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Remark, Verdict
-from app.ingest.targets import Target, Targets
+from app.ingest.targets import PushTarget, Targets
 from app.model.contents import source_states
 from app.model.refresh.guard import Guard
 from app.model.refresh.marks import About
@@ -40,14 +40,21 @@ _END_FIELDS = {"end", "records", "sequence"}
 
 
 def apply_everything(
-    engine: Engine, targets: Targets, target: Target, stream: IO[bytes], *, accept_shrink: bool, by: str, clock: Clock
+    engine: Engine,
+    targets: Targets,
+    target: PushTarget,
+    stream: IO[bytes],
+    *,
+    accept_shrink: bool,
+    by: str,
+    clock: Clock,
 ) -> dict[str, object]:
     """Takes in all that a source says, and gives the answer.
 
     Raises ``InvalidArgument``, ``PermissionDenied``, and ``FailedPrecondition`` (409) for a read that the guard, or a
     later one, does not let through; nothing is applied then.
     """
-    said = Everything(target.name, stream, target.allowed)
+    said = SentSource(target.name, stream, target.allowed)
     problems = ProblemList()
     accepted = [target.name] if accept_shrink else []
     with Refresh(engine, clock=clock, problems=problems, note_touched=True) as refreshing:
@@ -95,7 +102,7 @@ def _by_line(problems: Sequence[Problem]) -> list[dict[str, object]]:
     return [{"index": number, "reason": reason} for number, reason in found]
 
 
-def _refuse(said: "Everything") -> None:
+def _refuse(said: "SentSource") -> None:
     wrong = said.malformed + said.foreign
     details: dict[str, object] = {
         "items": [{"list": one.list, "index": one.number, "reason": one.reason} for one in said.problems]
@@ -113,7 +120,7 @@ def _refuse(said: "Everything") -> None:
 
 
 @dataclass(slots=True)
-class Everything:
+class SentSource:
     """A source that reads what was sent, once; its fields tell what came of that."""
 
     name: str

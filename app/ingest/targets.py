@@ -13,7 +13,7 @@ from app.edge.tokens import TokenSet, bearer_token
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PushTarget:
     """A source to which something may be pushed."""
 
     name: str
@@ -28,11 +28,11 @@ class Target:
 class Targets:
     """All of them, and the names of all sources in the order of the configuration."""
 
-    by_name: Mapping[str, Target]
+    by_name: Mapping[str, PushTarget]
     configured: tuple[str, ...]
     failures: FailedCredentials
 
-    def __iter__(self) -> Iterator[Target]:
+    def __iter__(self) -> Iterator[PushTarget]:
         return iter(self.by_name.values())
 
     def admits(self, method: str, path: str, authorization: str) -> bool:
@@ -48,7 +48,7 @@ class Targets:
             and target.tokens.accepts(token.strip())
         )
 
-    def require(self, request: Request, name: str) -> Target:
+    def require(self, request: Request, name: str) -> PushTarget:
         """The source of that name, for a request that shows one of its tokens.
 
         Raises ``Unauthenticated``, ``TooManyRequests``, ``PermissionDenied`` for the token of another source, and
@@ -76,7 +76,7 @@ def targets_from_settings(settings: DirectorySettings, failures: FailedCredentia
     for source in settings.sources:
         changes = source.changes
         if changes is not None and changes.tokens:
-            found[source.source_name] = Target(
+            found[source.source_name] = PushTarget(
                 name=source.source_name,
                 tokens=TokenSet(token.get_secret_value() for token in changes.tokens),
                 allowed=Allowed(frozenset(changes.kinds), frozenset(changes.organizations)),

@@ -40,7 +40,7 @@ ON CONFLICT DO NOTHING
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class TouchedIds:
     """What changed and was not followed by a run, each sorted."""
 
     organization_ids: tuple[str, ...]
@@ -98,10 +98,10 @@ def touched_since(connection: Connection) -> int | None:
     return connection.execute(select(func.min(_TOUCHED.c.since))).scalar()
 
 
-def take_touched(connection: Connection) -> Touched:
+def take_touched(connection: Connection) -> TouchedIds:
     """Takes all of them away, in the transaction that queues the runs about them."""
     rows = connection.execute(delete(_TOUCHED).returning(_TOUCHED.c.sort, _TOUCHED.c.item_id)).all()
-    return Touched(
+    return TouchedIds(
         organization_ids=tuple(sorted(row.item_id for row in rows if row.sort == ORGANIZATION)),
         user_ids=tuple(sorted(row.item_id for row in rows if row.sort == USER)),
     )

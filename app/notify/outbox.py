@@ -37,7 +37,7 @@ class OpenConcern:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingMessage:
     """A message that is due on one channel."""
 
     message_id: str
@@ -86,7 +86,7 @@ def put(connection: Connection, message_id: str, body: str, channels: Collection
         )
 
 
-def due(connection: Connection, channels: Collection[str], now_ms: int, limit: int = 20) -> list[Waiting]:
+def due(connection: Connection, channels: Collection[str], now_ms: int, limit: int = 20) -> list[WaitingMessage]:
     """Messages whose next try is due, in the order in which they were written."""
     rows = connection.execute(
         select(_NOTIFICATION)
@@ -94,10 +94,12 @@ def due(connection: Connection, channels: Collection[str], now_ms: int, limit: i
         .order_by(_NOTIFICATION.c.created_at, _NOTIFICATION.c.message_id)
         .limit(limit)
     )
-    return [Waiting(message_id=row.message_id, channel=row.channel, body=row.body, tries=row.tries) for row in rows]
+    return [
+        WaitingMessage(message_id=row.message_id, channel=row.channel, body=row.body, tries=row.tries) for row in rows
+    ]
 
 
-def take(connection: Connection, waiting: Waiting, again_at: int) -> bool:
+def take(connection: Connection, waiting: WaitingMessage, again_at: int) -> bool:
     """Whether the try is the caller's: one of several workers gets it; it is due again unless its end is noted."""
     taken = connection.execute(
         update(_NOTIFICATION)
@@ -113,7 +115,7 @@ def take(connection: Connection, waiting: Waiting, again_at: int) -> bool:
 
 
 def settle(
-    connection: Connection, waiting: Waiting, *, delivered_at: int | None, next_try_at: int | None, problem: str
+    connection: Connection, waiting: WaitingMessage, *, delivered_at: int | None, next_try_at: int | None, problem: str
 ) -> None:
     """How the try ended: delivered, to be tried again, or (with neither time) given up."""
     connection.execute(

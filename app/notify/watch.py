@@ -22,7 +22,7 @@ from app.notify.concerns import Cause, Concern
 from app.notify.message import ConcernEvent, Message, body_of, iso
 from app.notify.outbox import (
     OpenConcern,
-    Waiting,
+    WaitingMessage,
     clear_up,
     due,
     forget,
@@ -152,7 +152,7 @@ class Watch:
                     continue
             self._try(one)
 
-    def _try(self, one: Waiting) -> None:
+    def _try(self, one: WaitingMessage) -> None:
         log = structlog.stdlib.get_logger(__name__).bind(message_id=one.message_id, channel=one.channel)
         channel = next(channel for channel in self.channels if channel.name == one.channel)
         delivered_at = next_try_at = None

@@ -12,7 +12,7 @@ from app.directory.contract_suite import SourceContract
 from app.directory.contract_world import CannotError, Content, World
 from app.directory.pushes import ANYTHING
 from app.directory.source import EVERYTHING, Reading, ReadRequest, Source
-from app.ingest.everything import Everything
+from app.ingest.everything import SentSource
 from tests.worlds.faulty_reads import FaultyReads
 
 
@@ -25,7 +25,7 @@ class Sent:
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         with self._path.open("rb") as body:
-            yield from Everything(self.name, body, ANYTHING).read(request)
+            yield from SentSource(self.name, body, ANYTHING).read(request)
 
 
 class PushWorld(World):
@@ -68,7 +68,7 @@ class PushWorld(World):
     def failures(self) -> dict[str, AbstractContextManager[Source]]:
         @contextmanager
         def of(body: bytes) -> Iterator[Source]:
-            yield Everything("app", BytesIO(body), ANYTHING)
+            yield SentSource("app", BytesIO(body), ANYTHING)
 
         return {"nothing": of(b""), "no JSON": of(b"<html>\n"), "another number": of(b'{"end": true, "records": 7}\n')}
 

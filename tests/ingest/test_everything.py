@@ -156,7 +156,7 @@ def test_what_was_pushed_while_it_was_taken_in_stays(service: Service, monkeypat
     service.pushed(1, upsert=[*PEOPLE, document("old"), document("kept")])
     import app.ingest.everything as module
 
-    original = module.Everything.read
+    original = module.SentSource.read
 
     def read(self: Any) -> Any:
         service.pushed(
@@ -164,7 +164,7 @@ def test_what_was_pushed_while_it_was_taken_in_stays(service: Service, monkeypat
         )
         yield from original(self)
 
-    monkeypatch.setattr(module.Everything, "read", read)
+    monkeypatch.setattr(module.SentSource, "read", read)
     assert put(service, lines([*PEOPLE, document("old"), document("kept")])).status_code == 200
     assert there(service) == ["kept", "new"]
 

@@ -23,18 +23,18 @@ Position = list[str]
 _SIZE = limits.USER_DATA_PAGE
 
 
-class Part(NamedTuple):
+class DataPage(NamedTuple):
     """A page of one kind of data, and where it ended; None when nothing follows."""
 
     items: list[dict[str, object]]
     position: Position | None
 
 
-Reader = Callable[[Connection, Scope, str, Position | None], Part]
+Reader = Callable[[Connection, Scope, str, Position | None], DataPage]
 """Reads the page of a user's data that begins after a position."""
 
 
-def read_memberships(connection: Connection, scope: Scope, user_id: str, after: Position | None, now: int) -> Part:
+def read_memberships(connection: Connection, scope: Scope, user_id: str, after: Position | None, now: int) -> DataPage:
     """Where the user stands at ``now`` (``level``: organization, folder, document or group), and their profile
     there."""
     entries = select(
@@ -52,7 +52,7 @@ def read_memberships(connection: Connection, scope: Scope, user_id: str, after: 
     return _part(page, connection.execute(page.of(select(found))).all(), _membership)
 
 
-def read_comments(connection: Connection, scope: Scope, user_id: str, after: Position | None) -> Part:
+def read_comments(connection: Connection, scope: Scope, user_id: str, after: Position | None) -> DataPage:
     """The comments of all threads in which the user takes part: their own and those that involve them."""
     page = Page((COMMENT.c.annotation_id, *comments.KEYS), after, _SIZE)
     rows: list[Row[Any]] = []
@@ -74,21 +74,21 @@ def read_comments(connection: Connection, scope: Scope, user_id: str, after: Pos
     return _part(page, rows, item)
 
 
-def read_reactions(connection: Connection, scope: Scope, user_id: str, after: Position | None) -> Part:
+def read_reactions(connection: Connection, scope: Scope, user_id: str, after: Position | None) -> DataPage:
     """The reactions that the user made."""
     query = select(REACTION).where(within(REACTION, scope), REACTION.c.user_id == user_id)
     page = Page((REACTION.c.created_at, REACTION.c.reaction_id), after, _SIZE)
     return _part(page, connection.execute(page.of(query)).all(), _reaction)
 
 
-def read_recordings(connection: Connection, scope: Scope, user_id: str, after: Position | None) -> Part:
+def read_recordings(connection: Connection, scope: Scope, user_id: str, after: Position | None) -> DataPage:
     """The recordings that the user made."""
     query = select(RECORDING).where(within(RECORDING, scope), RECORDING.c.user_id == user_id)
     page = Page((RECORDING.c.created_at, RECORDING.c.recording_id), after, _SIZE)
     return _part(page, connection.execute(page.of(query)).all(), _recording)
 
 
-def read_notifications(connection: Connection, scope: Scope, user_id: str, after: Position | None) -> Part:
+def read_notifications(connection: Connection, scope: Scope, user_id: str, after: Position | None) -> DataPage:
     """The notifications that are for the user or tell of something they did, and whether they have read them."""
     branches = []
     for query in (notifications.addressed_to(scope, user_id), notifications.caused_by(scope, user_id)):
@@ -137,9 +137,9 @@ def _comments_of_threads(connection: Connection, scope: Scope, user_id: str, aft
     return connection.execute(lateral.order_by(THREAD_USER.c.annotation_id, *keys).limit(_SIZE + 1)).all()
 
 
-def _part(page: Page, rows: Sequence[Row[Any]], item: Callable[[Row[Any]], dict[str, object]]) -> Part:
+def _part(page: Page, rows: Sequence[Row[Any]], item: Callable[[Row[Any]], dict[str, object]]) -> DataPage:
     kept, more = page.cut(rows)
-    return Part([item(row) for row in kept], page.position(kept[-1]) if more else None)
+    return DataPage([item(row) for row in kept], page.position(kept[-1]) if more else None)
 
 
 def _membership(row: Row[Any]) -> dict[str, object]:

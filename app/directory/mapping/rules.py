@@ -56,7 +56,7 @@ NOBODY: Final = Skipped("the member is nobody of whom a user is made")
 _Evaluate = Callable[[Asked], object]
 
 
-class Rule:
+class MappingRule:
     """One rule, compiled. Raises ``ExpressionError``."""
 
     def __init__(self, number: int, settings: RuleSettings) -> None:
@@ -215,7 +215,7 @@ class Rule:
 class OfMembers:
     """A rule with ``each``, at one object."""
 
-    rule: Rule
+    rule: MappingRule
     fields: Mapping[str, object]
     values: Sequence[object]
     """The same, in the order in which records are made of them."""
@@ -237,10 +237,10 @@ class Rules:
     """All rules of a source, in their order."""
 
     def __init__(self, settings: Sequence[RuleSettings]) -> None:
-        self.all = [Rule(number, one) for number, one in enumerate(settings, start=1)]
-        self.plain: Mapping[str, Sequence[Rule]] = _by_set(rule for rule in self.all if not rule.each)
+        self.all = [MappingRule(number, one) for number, one in enumerate(settings, start=1)]
+        self.plain: Mapping[str, Sequence[MappingRule]] = _by_set(rule for rule in self.all if not rule.each)
         """Set → its rules without ``each``."""
-        self.each: Mapping[str, Sequence[Rule]] = _by_set(rule for rule in self.all if rule.each)
+        self.each: Mapping[str, Sequence[MappingRule]] = _by_set(rule for rule in self.all if rule.each)
         """Set → its rules with ``each``."""
         self._named_of_members = _named(self.all, MEMBER)
         made = frozenset().union(*(rule.makes for rule in self.all if rule.kind == User.kind and not rule.each))
@@ -341,12 +341,12 @@ USERS = "users"
 """The set in which members are looked for where no rule reads one."""
 
 
-def _by_set(rules: Iterable[Rule]) -> Mapping[str, Sequence[Rule]]:
-    found: dict[str, list[Rule]] = {}
+def _by_set(rules: Iterable[MappingRule]) -> Mapping[str, Sequence[MappingRule]]:
+    found: dict[str, list[MappingRule]] = {}
     for rule in rules:
         found.setdefault(rule.set, []).append(rule)
     return found
 
 
-def _named(rules: Sequence[Rule], variable: str) -> frozenset[str]:
+def _named(rules: Sequence[MappingRule], variable: str) -> frozenset[str]:
     return frozenset().union(*(one.names.get(variable, ()) for rule in rules for one in rule.expressions()))

@@ -18,7 +18,7 @@ from app.access.records import User
 from app.directory.connector import Connector, DirectoryObject, ObjectGone, ObjectsEnd
 from app.directory.mapping.cel import IT, MEMBER, Asked
 from app.directory.mapping.fitness import UnfitValueError, Value
-from app.directory.mapping.rules import NOBODY, Made, OfMembers, Outcome, Rule, Rules, Skipped, Spoilt
+from app.directory.mapping.rules import NOBODY, Made, MappingRule, OfMembers, Outcome, Rules, Skipped, Spoilt
 from app.directory.mapping.spool import Held, Member, Spool, SpoolError
 from app.directory.mapping.spool_file import SpoolFile
 from app.directory.source import (
@@ -70,16 +70,16 @@ class Onlooker(Protocol):
         """An object was read; what rules make of it follows."""
         ...
 
-    def applied(self, thing: Thing, rule: Rule, outcome: Outcome) -> None:
+    def applied(self, thing: Thing, rule: MappingRule, outcome: Outcome) -> None:
         """A rule without ``each`` was applied to an object."""
         ...
 
-    def begun(self, thing: Thing, rule: Rule, outcome: OfMembers | Skipped | Spoilt) -> None:
+    def begun(self, thing: Thing, rule: MappingRule, outcome: OfMembers | Skipped | Spoilt) -> None:
         """A rule with ``each`` was applied to an object; its members follow, if there is something to make of them."""
         ...
 
     def applied_to_member(
-        self, thing: Thing, rule: Rule, member: Member, outcome: Outcome, way: Callable[[], Sequence[str]]
+        self, thing: Thing, rule: MappingRule, member: Member, outcome: Outcome, way: Callable[[], Sequence[str]]
     ) -> None:
         """It was applied to one of the members; ``way``: the places of the groups through which they are one."""
         ...
@@ -225,7 +225,7 @@ class _Mapping:
                 steps.append(Malformed(thing.place, f"rule {rule.number}: {outcome.reason}"))
         return steps
 
-    def _remarks(self, made: Made, rule: Rule, place: str) -> Iterator[Remark]:
+    def _remarks(self, made: Made, rule: MappingRule, place: str) -> Iterator[Remark]:
         for remark in made.remarks:
             if (rule.number, remark) not in self._said:
                 self._said.add((rule.number, remark))

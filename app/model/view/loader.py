@@ -32,7 +32,7 @@ from app.model.view.rows import (
     organization_from_row,
     user_from_row,
 )
-from app.model.view.sql_view import Person, SqlAccessView
+from app.model.view.sql_view import OrganizationUser, SqlAccessView
 
 Texts = Statements[str]
 Run = Callable[[str, object], list[Any]]
@@ -161,7 +161,7 @@ def _by_organization(pairs: Iterable[Pair]) -> dict[str, list[str]]:
 def _load(
     questions: Sequence[PermissionRequest], texts: Texts, run: Run, kept: Callable[[Stamp], Structure], *, hints: bool
 ) -> SqlAccessView:
-    people: dict[Pair, Person] = {}
+    people: dict[Pair, OrganizationUser] = {}
     documents: dict[Pair, None] = {}
     above: dict[Pair, None] = {}
     """Folders from which an ancestry is wanted."""
@@ -170,7 +170,7 @@ def _load(
         organization_id, kind = question.organization_id, question.type
         pair = (organization_id, question.user_id)
         if pair not in people:
-            people[pair] = Person()
+            people[pair] = OrganizationUser()
         if kind == "folder":
             above[organization_id, question.resource_id] = None
         elif kind != "organization":
@@ -198,7 +198,7 @@ def _keep_people(
     view: SqlAccessView, memberships: Iterable[Row], group_edges: Iterable[Row], own_grants: Iterable[Row]
 ) -> None:
     kept, people = view.kept, view.people
-    strangers = Person()  # takes what a stand-in for a character found
+    strangers = OrganizationUser()  # takes what a stand-in for a character found
     for row in memberships:
         people.get((row[0], row[1]), strangers).membership = membership_from_row(row)
     direct: dict[Pair, list[str]] = {}

@@ -26,7 +26,7 @@ GrantLevel = tuple[str, str, str]
 _NO_ANCESTRY = Ancestry((), Obstacle.UNKNOWN)
 
 
-class Person:
+class OrganizationUser:
     """A user in an organization."""
 
     __slots__ = ("direct_groups", "groups", "is_crowded", "membership", "own_documents", "own_folders")
@@ -51,7 +51,7 @@ class SqlAccessView:
 
     __slots__ = ("context_rows", "document_grants", "documents", "exact_grants", "kept", "people", "users")
 
-    def __init__(self, kept: Structure, people: dict[Pair, Person]) -> None:
+    def __init__(self, kept: Structure, people: dict[Pair, OrganizationUser]) -> None:
         self.kept = kept
         self.people = people
         self.users: dict[str, User] = {}

@@ -69,7 +69,9 @@ def _changes(reader: Reader, since: str, now: str, why_not: str) -> Told:
     if not now:
         raise CursorRefusedError(why_not or "this directory cannot tell of changes")
     yield from (
-        usn.Changes(reader, since, now) if reader.preset.changes == "usn" else syncrepl.Changes(reader, since, now)
+        usn.UsnChanges(reader, since, now)
+        if reader.preset.changes == "usn"
+        else syncrepl.SyncreplChanges(reader, since, now)
     )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject
 from app.directory.connectors.ldap.names import all_normalized, normalized
 from app.directory.connectors.ldap.presets import Preset, SetSettings
-from app.directory.connectors.ldap.session import Entry
+from app.directory.connectors.ldap.session import LdapEntry
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.connectors.ldap.values import CONVERSIONS, Converted, UnreadableValueError, as_text, as_texts
 from app.directory.source import Malformed, ObjectId, Remark
@@ -41,7 +41,7 @@ class Read(NamedTuple):
     """An object, and which of its members are still to be asked for."""
 
     thing: DirectoryObject
-    entry: Entry
+    entry: LdapEntry
     ranges: Sequence[Range]
 
 
@@ -113,7 +113,7 @@ class SetReader:
             needed["objectsid"] = "objectSid"
         return list(needed.values())
 
-    def read(self, entry: Entry) -> Read | Malformed:
+    def read(self, entry: LdapEntry) -> Read | Malformed:
         """The object that an entry is.
 
         With an attribute that cannot be understood it is malformed: that one might have forbidden something.
@@ -182,7 +182,7 @@ class SetReader:
             if first is not None:
                 into[name] = first
 
-    def more_members(self, entry: Entry, members: list[str]) -> list[Range]:
+    def more_members(self, entry: LdapEntry, members: list[str]) -> list[Range]:
         """Adds the members that an answer tells, and says where they go on."""
         ranges: list[Range] = []
         for attribute, values in entry.attributes.items():

@@ -11,7 +11,7 @@ from ldap.controls import LDAPControl
 from app.directory.connector import DirectoryObject, Wanted
 from app.directory.connectors.ldap.names import is_below, normalized
 from app.directory.connectors.ldap.objects import Range, Read, SetReader
-from app.directory.connectors.ldap.session import EXTENDED_DN, Entry, Search, Session, named_in
+from app.directory.connectors.ldap.session import EXTENDED_DN, LdapEntry, LdapSession, Search, named_in
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.connectors.ldap.trouble import LdapTroubleError
 from app.directory.connectors.ldap.values import UnreadableValueError, as_guid, as_integer, as_sid
@@ -35,7 +35,7 @@ _MOST_RANGES = 100_000
 class Reader:
     """Reads the objects of the sets that rules want to know of, over one connection."""
 
-    def __init__(self, session: Session, wanted: Wanted) -> None:
+    def __init__(self, session: LdapSession, wanted: Wanted) -> None:
         settings = session.settings
         known = settings.sets_in_force()
         for name in wanted.attributes:
@@ -70,11 +70,11 @@ class Reader:
         for some in batches(ids):
             yield from self.objects(one, one.id_filter(some))
 
-    def of_entry(self, one: SetReader, entry: Entry) -> Iterator[DirectoryObject | Malformed]:
+    def of_entry(self, one: SetReader, entry: LdapEntry) -> Iterator[DirectoryObject | Malformed]:
         """The object that an entry is."""
         yield from self._of_page(one, [entry])
 
-    def _of_page(self, one: SetReader, entries: Sequence[Entry]) -> Iterator[DirectoryObject | Malformed]:
+    def _of_page(self, one: SetReader, entries: Sequence[LdapEntry]) -> Iterator[DirectoryObject | Malformed]:
         if not one.member_attributes:
             for entry in entries:
                 read = one.read(entry)
@@ -170,7 +170,7 @@ def batches(things: Sequence[_T]) -> Iterator[Sequence[_T]]:
         yield some
 
 
-def _values(entry: Entry, attribute: str) -> Sequence[bytes]:
+def _values(entry: LdapEntry, attribute: str) -> Sequence[bytes]:
     """The values of an attribute, however the server spells it."""
     small = attribute.lower()
     return next((values for name, values in entry.attributes.items() if name.lower() == small), ())
@@ -182,7 +182,7 @@ def dn_to_ask(dn: str) -> str:
     return found[0] if found else dn
 
 
-def guid_of(entry: Entry) -> str:
+def guid_of(entry: LdapEntry) -> str:
     """The objectGUID of an entry; empty: it tells none."""
     found = _values(entry, "objectGUID")
     return str(UUID(bytes_le=found[0])) if found and len(found[0]) == 16 else ""

@@ -41,7 +41,7 @@ _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.
 """Where systems keep the authorities that they trust, if OpenSSL does not know it."""
 
 
-class Entry(NamedTuple):
+class LdapEntry(NamedTuple):
     """An entry as the server gives it."""
 
     dn: str
@@ -60,14 +60,14 @@ class Search(NamedTuple):
     controls: Sequence[LDAPControl] = ()
 
 
-class Page(NamedTuple):
+class SearchPage(NamedTuple):
     """Some entries, and the references to other servers that came with them."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[LdapEntry]
     referrals: Sequence[str]
 
 
-class Session:
+class LdapSession:
     """An open connection. Its methods raise ``LdapTroubleError``."""
 
     def __init__(self, connection: ldap.ldapobject.SimpleLDAPObject, settings: LdapConnectionSettings) -> None:
@@ -76,7 +76,7 @@ class Session:
         self._is_closed = False
         self._root: Mapping[str, Sequence[bytes]] | None = None
 
-    def pages(self, search: Search, *, one_by_one: bool = False, ahead: bool = True) -> Iterator[Page]:
+    def pages(self, search: Search, *, one_by_one: bool = False, ahead: bool = True) -> Iterator[SearchPage]:
         """All that is found, page by page.
 
         ``one_by_one``: each entry as it comes, because a page of large ones would not fit into memory. Given up in the
@@ -110,11 +110,11 @@ class Session:
             " cannot be read whole"
         )
 
-    def entries(self, search: Search) -> Sequence[Entry]:
+    def entries(self, search: Search) -> Sequence[LdapEntry]:
         """What a search finds that has a handful of results, unpaged; references to others are left out."""
         return self._answer(self.begin(search), search)[0].entries
 
-    def find(self, search: Search) -> Sequence[Entry]:
+    def find(self, search: Search) -> Sequence[LdapEntry]:
         """As ``entries``; nothing, where the base is not there or may not be seen."""
         try:
             return self.entries(search)
@@ -123,7 +123,7 @@ class Session:
                 return ()
             raise
 
-    def entry(self, dn: str, attributes: Sequence[str], *, where: str = "base") -> Entry | None:
+    def entry(self, dn: str, attributes: Sequence[str], *, where: str = "base") -> LdapEntry | None:
         """One entry by its DN; None: it is not there, or may not be seen."""
         found = self.find(Search(dn, "(objectClass=*)", list(attributes), "base", where))
         return found[0] if found else None
@@ -180,7 +180,9 @@ class Session:
     def _paging(self, cookie: bytes | str) -> SimplePagedResultsControl:
         return SimplePagedResultsControl(True, size=self.settings.page_size, cookie=cookie)
 
-    def _answer(self, message: int, search: Search, *, whole: bool = True) -> tuple[Page, Sequence[LDAPControl] | None]:
+    def _answer(
+        self, message: int, search: Search, *, whole: bool = True
+    ) -> tuple[SearchPage, Sequence[LDAPControl] | None]:
         """What comes of a search: all of it, or the next piece; and the controls that come with the last."""
         try:
             kind, data, _, controls, _, _ = self.connection.result4(
@@ -195,20 +197,20 @@ class Session:
                 f"{search.where}: {self.settings.url} names an entry in bytes that are no text"
             ) from None
         # A reference to another server has no DN.
-        entries = [Entry(one[0], one[1]) for one in data if one[0] is not None]
-        page = Page(entries, [str(url) for one in data if one[0] is None for url in one[1]])
+        entries = [LdapEntry(one[0], one[1]) for one in data if one[0] is not None]
+        page = SearchPage(entries, [str(url) for one in data if one[0] is None for url in one[1]])
         return page, controls if kind == ldap.RES_SEARCH_RESULT else None
 
 
 @contextmanager
-def opened(settings: LdapConnectionSettings) -> Iterator[Session]:
+def opened(settings: LdapConnectionSettings) -> Iterator[LdapSession]:
     """A connection on which the reader is bound. Raises ``LdapTroubleError``."""
     ca_file = _authorities(settings)
     try:
         connection = ldap.initialize(settings.url)
     except ldap.LDAPError as error:
         raise LdapTroubleError(f"url {settings.url}: cannot be used: {told(error)}") from error
-    with closing(Session(connection, settings)) as session:
+    with closing(LdapSession(connection, settings)) as session:
         _prepare(connection, settings, ca_file)
         try:
             if settings.starttls:

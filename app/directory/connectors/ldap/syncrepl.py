@@ -18,7 +18,7 @@ from ldap.syncrepl import SyncDoneControl, SyncInfoMessage, SyncRequestControl, 
 from app.directory.connector import DirectoryObject, ObjectGone
 from app.directory.connectors.ldap.objects import SetReader
 from app.directory.connectors.ldap.reading import Reader
-from app.directory.connectors.ldap.session import Entry, Search, Session
+from app.directory.connectors.ldap.session import LdapEntry, LdapSession, Search
 from app.directory.connectors.ldap.trouble import CursorRefusedError, of_search
 from app.directory.connectors.ldap.trouble import told as told_by
 from app.directory.source import Malformed, ObjectId
@@ -39,7 +39,7 @@ _REFRESH_REQUIRED = 4096
 _TOO_LONG_AGO = "the server's session log does not reach back that far (syncprov-sessionlog sets how far)"
 
 
-def cursor_now(session: Session, base: str) -> tuple[str, str]:
+def cursor_now(session: LdapSession, base: str) -> tuple[str, str]:
     """A cursor from which changes can be asked for later; or why none can be had. To be taken before a read begins."""
     session.forget_root()
     if not session.supports(SyncRequestControl.controlType):
@@ -55,7 +55,7 @@ _MOST = 5_000
 """Changes beyond which everything is read anew, which is faster then."""
 
 
-class Changes:
+class SyncreplChanges:
     """What changed since a cursor. Raises ``CursorRefusedError``, and before it gives anything."""
 
     def __init__(self, reader: Reader, since: str, now: str) -> None:
@@ -70,7 +70,7 @@ class Changes:
         self._reader = reader
         self._left = _MOST
         if since == now:
-            self._told: list[tuple[SetReader, list[Entry | str]]] = []
+            self._told: list[tuple[SetReader, list[LdapEntry | str]]] = []
             return
         self._see_to_containers(numbers)
         self._told = [
@@ -80,7 +80,7 @@ class Changes:
     def __iter__(self) -> Iterator[DirectoryObject | ObjectGone | Malformed]:
         for one, told in self._told:
             for entry in told:
-                if isinstance(entry, Entry):
+                if isinstance(entry, LdapEntry):
                     yield from self._reader.of_entry(one, entry)
                 else:
                     yield ObjectGone(ObjectId(one.name, entry))
@@ -90,18 +90,18 @@ class Changes:
         then = max(number[:14] for number in numbers)
         for base in dict.fromkeys([self._reader.settings.base, *(one.base for one in self._reader.sets)]):
             for entry in self._ask(Search(base, _CONTAINERS, ["createTimestamp"])):
-                if isinstance(entry, Entry):
+                if isinstance(entry, LdapEntry):
                     created = next(iter(entry.attributes.get("createTimestamp", ())), b"").decode(errors="replace")
                     if created[:14] <= then:
                         raise CursorRefusedError(
                             f"{printable(entry.dn, limit=100)} was changed, and what is in it may have other names now"
                         )
 
-    def _ask(self, search: Search) -> list[Entry | str]:
+    def _ask(self, search: Search) -> list[LdapEntry | str]:
         """Entries that changed, and the UUIDs of those that are gone."""
         session = self._reader.session
         message = session.begin(search, SyncRequestControl(cookie=self._cookie, mode="refreshOnly"))
-        told: list[Entry | str] = []
+        told: list[LdapEntry | str] = []
         try:
             while True:
                 kind, data, _, controls, _, _ = session.connection.result4(
@@ -135,20 +135,20 @@ def _see_that_it_named_deletions(controls: Sequence[LDAPControl]) -> None:
 
 def _of_entries(
     data: Sequence[tuple[str | None, Mapping[str, Sequence[bytes]], Sequence[LDAPControl]]],
-) -> list[Entry | str]:
-    told: list[Entry | str] = []
+) -> list[LdapEntry | str]:
+    told: list[LdapEntry | str] = []
     for dn, attributes, controls in data:
         state = next((one for one in controls if isinstance(one, SyncStateControl)), None)
         if state is None or dn is None:
             continue
         if state.state == "present":
             raise CursorRefusedError(_TOO_LONG_AGO)
-        told.append(state.entryUUID if state.state == "delete" else Entry(dn, attributes))
+        told.append(state.entryUUID if state.state == "delete" else LdapEntry(dn, attributes))
     return told
 
 
-def _of_intermediates(data: Sequence[tuple[str, bytes, object]]) -> list[Entry | str]:
-    told: list[Entry | str] = []
+def _of_intermediates(data: Sequence[tuple[str, bytes, object]]) -> list[LdapEntry | str]:
+    told: list[LdapEntry | str] = []
     for name, value, _ in data:
         if name != SyncInfoMessage.responseName:
             continue

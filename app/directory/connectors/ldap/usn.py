@@ -13,7 +13,7 @@ from ldap.controls import LDAPControl
 from app.directory.connector import DirectoryObject, ObjectGone
 from app.directory.connectors.ldap.objects import escaped
 from app.directory.connectors.ldap.reading import Reader, guid_of
-from app.directory.connectors.ldap.session import EXTENDED_DN, SHOW_DELETED, Search, Session
+from app.directory.connectors.ldap.session import EXTENDED_DN, SHOW_DELETED, LdapSession, Search
 from app.directory.connectors.ldap.trouble import CursorRefusedError
 from app.directory.source import Malformed, ObjectId
 
@@ -21,7 +21,7 @@ _DELETED_OBJECTS = "<WKGUID=18E2EA80684F11D2B9AA00C04F79F805,{}>"
 """The container of tombstones, under whatever name."""
 
 
-def cursor_now(session: Session, base: str) -> tuple[str, str]:
+def cursor_now(session: LdapSession, base: str) -> tuple[str, str]:
     """A cursor from which changes can be asked for later; or why none can be had. To be taken before a read begins."""
     session.forget_root()
     root = session.root()
@@ -42,7 +42,7 @@ def cursor_now(session: Session, base: str) -> tuple[str, str]:
     return orjson.dumps({"usn": int(usn), "of": invocation.hex()}).decode(), ""
 
 
-class Changes:
+class UsnChanges:
     """What changed since a cursor. Raises ``CursorRefusedError``."""
 
     def __init__(self, reader: Reader, since: str, now: str) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.types import NullType
 
 from app.directory.connectors.sql.query import parts_of
 from app.directory.connectors.sql.rows import Lost, Rows, Taken
-from app.directory.connectors.sql.snapshot import Snapshot, named_column
+from app.directory.connectors.sql.snapshot import SqlSnapshot, named_column
 from app.directory.source import Malformed, Part
 
 AT_A_TIME = 500
@@ -28,7 +28,7 @@ _KEYS_AT_A_TIME = 100
 class Lookup:
     """Questions for rows, within one snapshot."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: SqlSnapshot) -> None:
         self._snapshot = snapshot
         self._types: dict[tuple[str, str], type | None] = {}
 

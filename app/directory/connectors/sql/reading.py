@@ -21,7 +21,7 @@ from app.directory.connectors.sql.cursor import Mark, NoCursorError, before, lat
 from app.directory.connectors.sql.lookup import AT_A_TIME, Lookup, given
 from app.directory.connectors.sql.query import Query
 from app.directory.connectors.sql.rows import Rows, Step, Taken, Top
-from app.directory.connectors.sql.snapshot import Snapshot, named_column, open_snapshot
+from app.directory.connectors.sql.snapshot import SqlSnapshot, named_column, open_snapshot
 from app.directory.connectors.sql.trouble import SqlTroubleError
 from app.directory.connectors.sql.values import NotPlainError
 from app.directory.source import Answered, Part, ReadRequest
@@ -79,7 +79,7 @@ class SqlRead:
     """One read, within one snapshot."""
 
     def __init__(
-        self, snapshot: Snapshot, all_rows: Sequence[Rows], request: ReadRequest, now: datetime, zone: ZoneInfo
+        self, snapshot: SqlSnapshot, all_rows: Sequence[Rows], request: ReadRequest, now: datetime, zone: ZoneInfo
     ) -> None:
         self._snapshot = snapshot
         self.all_rows = all_rows

@@ -12,7 +12,7 @@ from app.directory.connector import DirectoryObject, ObjectGone
 from app.directory.connectors.sql.columns import check_columns, converters, is_field, record_converters, takes_texts
 from app.directory.connectors.sql.cursor import Mark, NoCursorError, latest, mark_of
 from app.directory.connectors.sql.query import Query, digest_of, id_of, ids_of
-from app.directory.connectors.sql.snapshot import Snapshot
+from app.directory.connectors.sql.snapshot import SqlSnapshot
 from app.directory.connectors.sql.trouble import SqlTroubleError
 from app.directory.connectors.sql.values import NotPlainError, check_texts, plain
 from app.directory.fields import MalformedRecordError
@@ -44,7 +44,7 @@ Taken = Row | Lost | Malformed
 class Rows:
     """A query whose columns were looked at, and how its rows are taken in."""
 
-    def __init__(self, query: Query, snapshot: Snapshot, zone: tzinfo, wanted: frozenset[str] | None = None) -> None:
+    def __init__(self, query: Query, snapshot: SqlSnapshot, zone: tzinfo, wanted: frozenset[str] | None = None) -> None:
         """``wanted``: the columns that somebody asks for, besides those of the settings; None: all. Raises
         ``SqlTroubleError`` for a query that cannot be used."""
         self.query = query

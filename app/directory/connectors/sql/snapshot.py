@@ -78,7 +78,7 @@ class NotReadableError(ValueError):
     """A value as the driver could not make it, in the place of the value; the text says why."""
 
 
-class Snapshot:
+class SqlSnapshot:
     """The open snapshot. Its methods raise ``SqlTroubleError`` for whatever the database or the network does."""
 
     def __init__(self, connection: Connection, url: URL, answer_timeout: float) -> None:
@@ -172,7 +172,9 @@ def _tidy(name: str, query: str) -> str:
 
 
 @contextmanager
-def open_snapshot(url: URL, *, connect_timeout: float, answer_timeout: float, zone: str = "UTC") -> Iterator[Snapshot]:
+def open_snapshot(
+    url: URL, *, connect_timeout: float, answer_timeout: float, zone: str = "UTC"
+) -> Iterator[SqlSnapshot]:
     """Connects, begins the transaction, and at the end rolls it back; what was left unread is not waited for.
 
     ``zone``: the time zone of a database whose times have none. Raises ``SqlTroubleError``.
@@ -188,7 +190,7 @@ def open_snapshot(url: URL, *, connect_timeout: float, answer_timeout: float, zo
                 connection = _begin(connection, answer_timeout=answer_timeout, zone=zone)
             except (SQLAlchemyError, OSError) as error:
                 raise trouble_of(error, url) from error
-            yield Snapshot(connection, url, answer_timeout)
+            yield SqlSnapshot(connection, url, answer_timeout)
         finally:
             _close(connection)
     finally:
