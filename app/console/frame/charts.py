@@ -35,3 +35,24 @@ def bars(found: Sequence[Bar], says: str) -> Markup:
     return Markup(
         '<svg class="chart bars" role="img" aria-label="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>'
     ).format(says, _WIDTH, _HEIGHT, drawn)
+
+
+def curve(values: Sequence[float], says: str, *, denied: Sequence[float] = ()) -> Markup:
+    """A line through the values, on soft ground, and below it, in bad, the part of them that was denied."""
+    if len(values) < 2:
+        return Markup("")
+    top = max(values) or 1
+    line = _line(values, top)
+    drawn = Markup('<path class="ground" d="{0} L{1} {2} L0 {2} Z"/><path d="{0}"/>').format(line, _WIDTH, _HEIGHT)
+    if denied:
+        drawn += Markup('<path class="bad" d="{}"/>').format(_line(denied, top))
+    return Markup(
+        '<svg class="chart curve" role="img" aria-label="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>'
+    ).format(says, _WIDTH, _HEIGHT, drawn)
+
+
+def _line(values: Sequence[float], top: float) -> str:
+    step = _WIDTH / (len(values) - 1)
+    # A pixel is left above and below: the line is as thick as that.
+    points = [f"{n * step:.1f} {_HEIGHT - 1 - (_HEIGHT - 2) * value / top:.1f}" for n, value in enumerate(values)]
+    return "M" + " L".join(points)

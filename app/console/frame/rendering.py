@@ -8,13 +8,18 @@ from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
 
 from app.clock import from_epoch_ms
 from app.console.frame import words
-from app.console.frame.charts import bars
+from app.console.frame.charts import bars, curve
 
 _HERE = Path(str(files(__package__)))
 
 
 def make_environment(templates: Path, names: Mapping[str, object]) -> Environment:
-    """An environment for the templates in this folder, on top of the frame's own; ``names`` are known to all."""
+    """An environment for the templates in this folder, on top of the frame's own; ``names`` are known to all.
+
+    ``frame.html`` needs of them ``asset`` and ``page`` (addresses of a file, and of a page by its name), ``home`` and
+    ``brand_name``; and with each page ``look``, ``principal``, ``token`` (that of forms), ``here``, ``menu`` (headings
+    with their links) and ``current``. With ``search`` (``href``, ``says``, ``text``) a field for it stands at the top.
+    """
     environment = Environment(
         loader=ChoiceLoader([FileSystemLoader(templates), FileSystemLoader(_HERE / "templates")]),
         autoescape=True,
@@ -35,7 +40,7 @@ def make_environment(templates: Path, names: Mapping[str, object]) -> Environmen
         visible=words.visible,
         moment=from_epoch_ms,
     )
-    environment.globals.update(counted=words.counted, percent=words.percent, bars=bars, pairs=_pairs)
+    environment.globals.update(counted=words.counted, percent=words.percent, bars=bars, curve=curve, pairs=_pairs)
     environment.globals.update(names)
     return environment
 

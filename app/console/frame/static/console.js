@@ -5,9 +5,15 @@
   const zone = root.dataset.times === "utc" ? "UTC" : undefined;
 
   // Times
-  const shown = new Intl.DateTimeFormat("en-GB", {
-    day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZone: zone, hour12: false,
+  const parts = new Intl.DateTimeFormat("en-US", {
+    day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZone: zone, hourCycle: "h23",
   });
+  const shown = (moment) => {
+    const { day, month, hour, minute, second } = Object.fromEntries(
+      parts.formatToParts(moment).map((part) => [part.type, part.value]),
+    );
+    return `${day} ${month} ${hour}:${minute}:${second}`;
+  };
   const passed = (moment) => {
     const seconds = (Date.now() - moment) / 1000;
     for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]]) {
@@ -21,7 +27,7 @@
       const moment = Date.parse(time.dateTime);
       if (Number.isNaN(moment)) continue;
       if ("ago" in time.dataset) time.textContent = passed(moment);
-      else if (!zone) time.textContent = shown.format(moment).replace(",", "");
+      else if (!zone) time.textContent = shown(moment);
     }
   };
   tell(document);
@@ -42,15 +48,23 @@
         const focused = region.contains(document.activeElement);
         for (const fresh of part.querySelectorAll("[data-part]")) {
           const old = region.querySelector(`[data-part="${CSS.escape(fresh.dataset.part)}"]`);
-          // What has the focus is never replaced.
-          if (old && !(focused && old.contains(document.activeElement))) { tell(fresh); old.replaceWith(fresh); }
+          tell(fresh);
+          // What has the focus is never replaced; what has not changed keeps where it was scrolled to.
+          if (old && !(focused && old.contains(document.activeElement)) && !old.isEqualNode(fresh)) old.replaceWith(fresh);
         }
         wait = 1000;
-        if (part.querySelector("[data-ended]")) { window.location.reload(); return undefined; }
+        if (part.querySelector("[data-ended]")) return end();
       } catch {
         wait = Math.min(wait * 2, 30000);
       }
       return next();
+    };
+    // The page as a whole is made anew, unless somebody is about to do something on it.
+    const end = () => {
+      const busy = document.activeElement;
+      if (!busy || busy === document.body || busy === button || busy.id === "content") return window.location.reload();
+      if (button) button.parentElement.innerHTML = '<span role="status">It has ended. <a href="">Show all of it</a></span>';
+      return undefined;
     };
     if (button) {
       button.hidden = false;
@@ -88,9 +102,16 @@
     const search = document.querySelector("[data-search]");
     if (event.key === "/" && search) { event.preventDefault(); search.focus(); }
   });
-  document.addEventListener("click", (event) => {
-    const menu = document.querySelector("details.user[open]");
-    if (menu && !menu.contains(event.target)) menu.open = false;
+
+  // The menu closes when one goes elsewhere.
+  const menu = document.querySelector("details.user");
+  document.addEventListener("click", (event) => { if (menu && !menu.contains(event.target)) menu.open = false; });
+  menu?.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !menu.open) return;
+    menu.open = false;
+    menu.querySelector("summary").focus();
   });
+
+  // The first wrong field
   document.querySelector("[aria-invalid='true']")?.focus();
 })();
