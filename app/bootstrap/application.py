@@ -18,7 +18,7 @@ from app.bootstrap.requirements import require_backend, require_sources
 from app.clock import Clock, Sleep, utc_now
 from app.database.engine import reading
 from app.directory.source import Source
-from app.ledger.ledger import open_ledger
+from app.ledger.ledger import ledger_in_use, open_ledger, read_ledger
 from app.notify.concerns import Concern, Expectations, concerns
 from app.plan.stored import load_plan, stale_sentence
 from app.runs.lifecycle import Runs
@@ -101,11 +101,15 @@ class Application:
         Whether it is still what is due shows when the directory is read: what it was made from may not be in force yet.
         """
         backend = self.settings.backend
-        ledger = open_ledger(self.engine, backend.base_url, backend.api_key.get_secret_value(), self.clock)
+        api_key = backend.api_key.get_secret_value()
+        own = open_ledger(self.engine, backend.base_url, api_key, self.clock).ledger_id if api_key else None
         with reading(self.engine) as connection:
+            # A service may know no credentials, or not yet: it goes by what the workers use.
+            ledger_id = ledger_in_use(connection) if own is None else own
             plan = load_plan(connection, plan_id)
-            if plan is None or plan.ledger_id != ledger.ledger_id:
+            if plan is None or plan.ledger_id != ledger_id:
                 return f"there is no plan {plan_id} of this backend: usher plan makes one"
+            ledger = read_ledger(connection, plan.ledger_id)
             is_stale = ledger.verified_at is not None and plan.ledger_revision != ledger.ledger_revision
             return stale_sentence(plan_id) if is_stale else None
 

@@ -17,7 +17,6 @@ from sqlalchemy import Engine
 
 from app.bootstrap.outside import backend_client
 from app.cli import usher
-from app.client.client import BackendClient
 from app.console.settings import Role
 from app.contract.documents import GetDocumentsRequest
 from app.database.engine import open_engine, reading
@@ -105,8 +104,16 @@ class Company:
 
     def documents(self) -> set[str]:
         """Those of ``OLD`` that the backend holds."""
+        return set(self._documents(folder_id="archive"))
+
+    def document_name(self, document_id: str) -> str | None:
+        """What the backend calls a document of Northwind."""
+        return self._documents(document_ids=[document_id])[document_id]
+
+    def _documents(self, **which: Any) -> dict[str, str | None]:
+        request = GetDocumentsRequest(organization_id="northwind", page_size=100, **which)
         with backend_client(self.settings) as client:
-            return _documents(client)
+            return {document.id: document.document_name for document in client.get_documents(request).data}
 
     @contextmanager
     def standing_still(self, name: str) -> Iterator[Callable[[float], None]]:
@@ -128,12 +135,6 @@ class Company:
             yield let_go
         finally:
             send(signal.SIGCONT)
-
-
-def _documents(client: BackendClient) -> set[str]:
-    request = GetDocumentsRequest(organization_id="northwind", folder_id="archive", page_size=100)
-    found = client.get_documents(request)
-    return {document.id for document in found.data}
 
 
 def without_old_documents(directory: dict[str, Any]) -> None:

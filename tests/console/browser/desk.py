@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from app.console.console import address
-from tests.console.browser.company import Company
+from app.console.settings import Role
+from tests.console.browser.company import TOKENS, Company
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -66,6 +67,12 @@ class Desk:
     def narrow(self) -> None:
         """A screen of 320 px, which is a zoom of 400 % on one of 1,280."""
         self.page.set_viewport_size({"width": 320, "height": 640})
+
+    def sign_in(self, role: Role) -> None:
+        """By the token of this role."""
+        self.page.get_by_label("Token").fill(TOKENS[role])
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.get_by_role("heading", name="Overview").wait_for()
 
     def heading(self) -> str:
         """The page's one."""

@@ -37,6 +37,8 @@
     let wait = 1000;
     let paused = false;
     const button = region.querySelector("[data-pause]");
+    const follows = region.querySelector("[data-follows]");
+    if (follows) follows.textContent = "This page follows it.";
     const next = () => window.setTimeout(ask, wait);
     const ask = async () => {
       if (paused || document.hidden) return next();
