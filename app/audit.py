@@ -15,8 +15,8 @@ from app.clock import Clock, epoch_ms
 from app.store.console_tables import AuditRow
 from app.text import printable
 
-Way = Literal["console", "api", "command"]
-"""By which way somebody came."""
+Way = Literal["console", "oidc", "api", "command"]
+"""By which way somebody came; ``oidc``: to the console, through an issuer of OpenID Connect."""
 
 DONE = "done"
 """The outcome of what was done; any other is a sentence that says why it was not."""

@@ -51,6 +51,12 @@ def test_documented_file_is_plain_yaml() -> None:
         ("directory: {guard: {percent: 101}}\n", "directory.guard.percent: "),
         ("directory: {sources: [{type: file, path: a, guard: {count: -1}}]}\n", "directory.sources[0]"),
         ("directory: {sources: [{type: file, path: a, poll: soon}]}\n", "directory.sources[0]"),
+        ("console: {oidc: {issuer: 'https://login.example'}}\n", "console.oidc: issuer is set, but client_id is empty"),
+        (
+            "console: {oidc: {issuer: 'https://l.example', client_id: x, roles: {ops: viewer}}}\n",
+            "console: oidc.issuer is set, but public_url is empty",
+        ),
+        ("console: {oidc: {roles: {ops: owner}}}\n", "console.oidc.roles"),
         ("backend: {base_url: ftp://x}\n", "backend.base_url: "),
         ("backend: {batch_size: 0}\n", "backend.batch_size: "),
         (
@@ -142,6 +148,9 @@ def test_settings_never_show_their_secrets() -> None:
         ("BACKEND__AUTH_TOKEN", "x://hunter2"),
         ("NOTIFICATIONS__EMAIL__PASSWORD", "x://hunter2"),
         ("SELF_HOSTED_BACKEND__SECRET_KEY", "x://hunter2-of-some-length"),
+        ("CONSOLE__OIDC__CLIENT_SECRET", "hunter2"),
+        ("CONSOLE__OIDC__CLIENT_SECRET", "hunter2 hunter2"),
+        ("CONSOLE__OIDC__PROXY", "http://me:hunter2@proxy:3128"),
         (
             "DIRECTORY__SOURCES",
             '[{"type": "push", "name": "app", "changes": {"tokens": ["hunter2"]}}]',

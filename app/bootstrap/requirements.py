@@ -1,5 +1,7 @@
 """The requirements that settings have to meet before anything is made from them."""
 
+from importlib.util import find_spec
+
 from app.settings import Settings
 
 SHORTEST_TOKEN = 16
@@ -57,6 +59,14 @@ def require_provider_tokens(settings: Settings) -> None:
         raise SetUpError(
             f"{' and '.join(short)} {'is' if len(short) == 1 else 'are'} shorter than {SHORTEST_TOKEN} characters and"
             " could be guessed: make one with openssl rand -hex 24"
+        )
+
+
+def require_issuer_library(settings: Settings) -> None:
+    """Raises ``SetUpError`` when people are to sign in through an issuer, and what that takes is not installed."""
+    if settings.console.enabled and settings.console.oidc.issuer and find_spec("authlib") is None:
+        raise SetUpError(
+            "console.oidc needs the library that the extra \"console\" brings: pip install 'usher[console]'"
         )
 
 

@@ -55,12 +55,18 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
     Serves permission answers, resync, health and metrics, under gunicorn.
     """
     from app.bootstrap.databases import open_store
-    from app.bootstrap.requirements import require_backend, require_provider_tokens, require_sources
+    from app.bootstrap.requirements import (
+        require_backend,
+        require_issuer_library,
+        require_provider_tokens,
+        require_sources,
+    )
     from app.counters import share_counters
 
     invocation.values = {"server.workers": workers, "server.port": port}
     settings = invocation.settings(server=True)
     require_provider_tokens(settings)
+    require_issuer_library(settings)
     if with_worker:
         require_backend(settings)
     require_sources(settings)
@@ -93,10 +99,11 @@ def log_start(invocation: Invocation, program: str, database_url: str, **further
 
 def _read_again(invocation: Invocation) -> Settings:
     """The settings as they are now, so that tokens can be exchanged while the service runs."""
-    from app.bootstrap.requirements import require_provider_tokens, require_sources
+    from app.bootstrap.requirements import require_issuer_library, require_provider_tokens, require_sources
 
     settings = invocation.settings(server=True)
     require_provider_tokens(settings)
+    require_issuer_library(settings)
     require_sources(settings)
     return settings
 

@@ -17,6 +17,7 @@ from app.console.pages import (
     running,
     runs,
     signing_in,
+    signing_in_elsewhere,
     system,
 )
 from app.console.reading import TooSlowError
@@ -45,7 +46,7 @@ def console_blueprint(parts: ConsoleParts) -> Blueprint:
     blueprint = Blueprint("console", __name__, url_prefix=PREFIX)
     console.gate.install(blueprint)
     _install_errors(blueprint, console)
-    for module in (signing_in, overview, runs, running, held, parked, access, system):
+    for module in (signing_in, signing_in_elsewhere, overview, runs, running, held, parked, access, system):
         module.install(blueprint, console)
 
     @blueprint.get("")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, urlencode
 
 from flask import Response, make_response, redirect, request
@@ -32,6 +32,9 @@ from app.model.origins import Origins
 from app.runs.lifecycle import Runs
 from app.runs.status import held_runs
 from app.text import named
+
+if TYPE_CHECKING:
+    from app.console.oidc.issuer import Issuer
 
 PREFIX = "/console"
 PAGE_ROWS = 50
@@ -128,6 +131,7 @@ class Console:
             random=parts.random,
             places=parts.places,
         )
+        self.issuer = _issuer(parts)
         self._environment = make_environment(
             Path(__file__).parent / "templates",
             {
@@ -193,6 +197,15 @@ class Console:
         }
 
 
+def _issuer(parts: ConsoleParts) -> "Issuer | None":
+    settings = parts.settings
+    if not settings.oidc.issuer:
+        return None
+    from app.console.oidc.issuer import Issuer  # noqa: PLC0415 - its libraries are there where one is configured
+
+    return Issuer(settings.oidc, redirect_uri=settings.public_url + address("oidc_back"), clock=parts.clock)
+
+
 def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
     return (
         ("", (Link("overview", "Overview", address("overview"), "o"),)),
@@ -226,7 +239,13 @@ def _may(principal: Principal | None) -> Callable[[str], bool]:
     return lambda role: principal is not None and principal.may(Role(role))
 
 
-_PATHS = {"overview": "/", "sign_in": "/sign-in", "sign_out": "/sign-out", "audit_lines": "/audit.jsonl"}
+_PATHS = {
+    "overview": "/",
+    "sign_in": "/sign-in",
+    "sign_out": "/sign-out",
+    "audit_lines": "/audit.jsonl",
+    "oidc_back": "/oidc/back",
+}
 
 
 def address(name: str, **query: object) -> str:

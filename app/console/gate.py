@@ -20,7 +20,8 @@ from werkzeug.exceptions import Forbidden, RequestEntityTooLarge, ServiceUnavail
 
 from app.audit import Actor, Audit
 from app.clock import Clock
-from app.console.credentials import Credentials
+from app.console.credentials import Credentials, Owner
+from app.console.oidc.identity import is_by_issuer, settings_mark
 from app.console.principal import Principal
 from app.console.reading import page_reading
 from app.console.sessions import Session, Sessions, form_token
@@ -78,6 +79,7 @@ class Gate:
             longest=timedelta(seconds=settings.session_timeout),
         )
         self._places = BoundedSemaphore(max(1, places))
+        self._issuer_mark = settings_mark(settings.oidc)
 
     def install(self, blueprint: Blueprint) -> None:
         """Stands before every request of the blueprint."""
@@ -160,7 +162,7 @@ class Gate:
             return None
         with page_reading(self.engine) as connection:
             session = self.sessions.find(connection, session_id)
-        owner = None if session is None else self.credentials.of_digest(session.credential)
+        owner = None if session is None else self.owner_of(session)
         if session is None or owner is None:
             return None
         if self.sessions.is_to_be_noted(session):
@@ -168,11 +170,21 @@ class Gate:
         return Principal(
             name=owner.name,
             role=owner.role,
+            way="oidc" if is_by_issuer(session.credential) else "console",
+            credential=session.credential,
             session_digest=session.session_digest,
             form_token=form_token(session_id),
             address=request.remote_addr or "",
             request_id=current_request_id() or "",
         )
+
+    def owner_of(self, session: Session) -> Owner | None:
+        """Whose a session is by the settings of now; None: what it was opened with is accepted no longer. What the
+        issuer said of somebody holds until the session ends."""
+        if not is_by_issuer(session.credential):
+            return self.credentials.of_digest(session.credential)
+        fits = self._issuer_mark and session.credential.startswith(self._issuer_mark)
+        return Owner(session.name, session.role) if fits else None
 
     def _note(self, session: Session) -> None:
         with writing(self.engine) as connection:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.audit import Actor
+from app.audit import Actor, Way
 from app.console.settings import Role
 
 
@@ -12,6 +12,10 @@ class Principal:
 
     name: str
     role: Role
+    way: Way
+    """``console``: by a token; ``oidc``: through the issuer."""
+    credential: str
+    """What the session was opened with."""
     session_digest: str
     form_token: str
     address: str
@@ -25,10 +29,10 @@ class Principal:
     def actor(self) -> Actor:
         """They as the audit log knows them."""
         return Actor(
-            name=self.name, role=self.role.value, way="console", address=self.address, request_id=self.request_id
+            name=self.name, role=self.role.value, way=self.way, address=self.address, request_id=self.request_id
         )
 
     @property
     def asked_by(self) -> str:
         """They in words, as a run keeps them."""
-        return f"{self.name} (console)"
+        return f"{self.name} ({self.way})"

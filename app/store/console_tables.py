@@ -17,7 +17,8 @@ class ConsoleSessionRow(StoreTable, table=True):
     role: str
     """viewer, approver or admin; that of the credential now is what counts."""
     credential: str
-    """SHA-256 of the token that was shown: a session ends with it."""
+    """SHA-256 of the token that was shown: a session ends with it. Of whoever came through the issuer,
+    ``oidc:``, a digest of its settings, and one of the person."""
     address: str
     browser: str
     """What it calls itself."""
@@ -43,7 +44,7 @@ class AuditRow(StoreTable, table=True):
     role: str
     """viewer, approver or admin; empty where somebody was refused."""
     way: str
-    """console, api or command."""
+    """console, oidc, api or command."""
     address: str
     """Where they called from; empty: on the machine itself."""
     action: str

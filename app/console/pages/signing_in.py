@@ -2,8 +2,9 @@
 
 from flask import Blueprint, Response, request
 
-from app.audit import Actor
+from app.audit import Actor, Way
 from app.console.console import Console, address, go_to, query, route_of, safe_back, set_look
+from app.console.credentials import Owner
 from app.console.settings import Role
 from app.database.engine import writing
 from app.edge.request_id import current_request_id
@@ -21,49 +22,22 @@ def install(blueprint: Blueprint, console: Console) -> None:
         if gate.principal() is not None:
             return go_to(safe_back(given["to"]))
         says = "The session has ended, or the browser did not keep its cookie." if given["lost"] else ""
-        return console.bare("sign_in.html", to=given["to"], wrong="", says=says, has_tokens=bool(gate.credentials))
+        return sign_in_page(console, back=given["to"], says=says)
 
     @blueprint.post(route_of("sign_in"))
     def take_token() -> Response:
-        to = request.form.get("to", "")
+        back = request.form.get("to", "")
         found = gate.credentials.of_token(request.form.get("token", "")[:_LONGEST_TOKEN])
-        where = request.remote_addr or ""
         if found is None:
-            seconds = console.parts.failed(where)
-            says = f"Too many wrong tokens from this address: try again in {seconds} s." if seconds else _WRONG
-            if not seconds:
-                # Whoever is slowed down leaves no more rows: nobody fills the log by guessing.
-                gate.refused(
-                    Actor(name="", way="console", address=where, request_id=current_request_id() or ""),
-                    "sign-in",
-                    "the token is not accepted",
-                )
-            status = 429 if seconds else 403
-            return console.bare(
-                "sign_in.html", to=to, wrong=says, says="", has_tokens=bool(gate.credentials), status=status
-            )
+            seconds = console.parts.failed(request.remote_addr or "")
+            if seconds:
+                says = f"Too many wrong tokens from this address: try again in {seconds} s."
+                return sign_in_page(console, back=back, wrong=says, status=429)
+            # Whoever is slowed down leaves no more rows: nobody fills the log by guessing.
+            gate.refused(newcomer("", "console"), "sign-in", "the token is not accepted")
+            return sign_in_page(console, back=back, wrong=_WRONG, status=403)
         credential, owner = found
-        actor = Actor(
-            name=owner.name,
-            role=owner.role.value,
-            way="console",
-            address=where,
-            request_id=current_request_id() or "",
-        )
-        with writing(console.parts.engine) as connection:
-            # Whatever was shown before is worth nothing any more: nobody can have put it there for this sign-in.
-            session_id = gate.sessions.open(
-                connection,
-                name=owner.name,
-                role=owner.role,
-                credential=credential,
-                address=where,
-                browser=request.headers.get("User-Agent", ""),
-            )
-            gate.audit.note(connection, actor, "signed in")
-        response = go_to(safe_back(to))
-        gate.let_in(response, session_id)
-        return response
+        return open_session(console, owner, credential=credential, way="console", back=back)
 
     @blueprint.post(route_of("sign_out"))
     def sign_out() -> Response:
@@ -92,3 +66,42 @@ def install(blueprint: Blueprint, console: Console) -> None:
 
 
 _WRONG = "This token is not accepted."
+
+
+def sign_in_page(console: Console, *, back: str, says: str = "", wrong: str = "", status: int = 200) -> Response:
+    """The sign-in. ``says``: what is to be known first; ``wrong``: of the token that was sent."""
+    return console.bare(
+        "sign_in.html",
+        to=back,
+        wrong=wrong,
+        says=says,
+        has_tokens=bool(console.gate.credentials),
+        issuer_name="" if console.issuer is None else console.issuer.settings.shown_name,
+        status=status,
+    )
+
+
+def newcomer(name: str, way: Way, role: str = "") -> Actor:
+    """Somebody who is not signed in yet, as the audit log knows them."""
+    return Actor(
+        name=name, role=role, way=way, address=request.remote_addr or "", request_id=current_request_id() or ""
+    )
+
+
+def open_session(console: Console, owner: Owner, *, credential: str, way: Way, back: str) -> Response:
+    """Lets somebody in, and sends them to the page that they wanted."""
+    gate = console.gate
+    with writing(console.parts.engine) as connection:
+        # Whatever was shown before is worth nothing any more: nobody can have put it there for this sign-in.
+        session_id = gate.sessions.open(
+            connection,
+            name=owner.name,
+            role=owner.role,
+            credential=credential,
+            address=request.remote_addr or "",
+            browser=request.headers.get("User-Agent", ""),
+        )
+        gate.audit.note(connection, newcomer(owner.name, way, owner.role.value), "signed in")
+    response = go_to(safe_back(back))
+    gate.let_in(response, session_id)
+    return response

@@ -37,8 +37,8 @@ def install(blueprint: Blueprint, console: Console) -> None:
         rows = [
             (session, from_epoch_ms(session.created_at), from_epoch_ms(session.seen_at))
             for session in found
-            if console.gate.credentials.of_digest(session.credential) is not None
-            and (principal.may(Role.ADMIN) or session.name == principal.name)
+            if console.gate.owner_of(session) is not None
+            and (principal.may(Role.ADMIN) or session.credential == principal.credential)
         ]
         return console.show("sessions.html", current="sessions", rows=rows, own=principal.session_digest)
 
@@ -58,7 +58,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             session = found.get(which) if _DIGEST.fullmatch(which) else None
             if session is None:
                 raise NotFound
-            if session.name != principal.name and not principal.may(Role.ADMIN):
+            if session.credential != principal.credential and not principal.may(Role.ADMIN):
                 raise Forbidden("to end somebody else's session needs the role admin")
             console.gate.sessions.end(connection, which)
             audit.note(connection, principal.actor, "session ended", subject=session.name)

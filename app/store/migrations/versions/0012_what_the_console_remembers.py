@@ -184,6 +184,54 @@ def _beginnings(text: str) -> list[str]:
 
 def _processes() -> None:
     """What each process did minute by minute, examinations, sign-ins under way."""
+    op.create_table(
+        "node_minute",
+        sa.Column("node", sa.String(), nullable=False),
+        sa.Column("role", sa.String(), nullable=False),
+        sa.Column("minute", sa.BigInteger(), nullable=False),
+        sa.Column("seen_at", sa.BigInteger(), nullable=False),
+        sa.Column("version", sa.String(), nullable=False),
+        sa.Column("allowed", sa.BigInteger(), nullable=False),
+        sa.Column("denied", sa.BigInteger(), nullable=False),
+        sa.Column("errors", sa.BigInteger(), nullable=False),
+        sa.Column("calls_0", sa.BigInteger(), nullable=False),
+        sa.Column("calls_1", sa.BigInteger(), nullable=False),
+        sa.Column("calls_2", sa.BigInteger(), nullable=False),
+        sa.Column("calls_3", sa.BigInteger(), nullable=False),
+        sa.Column("calls_4", sa.BigInteger(), nullable=False),
+        sa.Column("calls_5", sa.BigInteger(), nullable=False),
+        sa.Column("calls_6", sa.BigInteger(), nullable=False),
+        sa.Column("calls_7", sa.BigInteger(), nullable=False),
+        sa.Column("calls_8", sa.BigInteger(), nullable=False),
+        sa.Column("calls_9", sa.BigInteger(), nullable=False),
+        sa.Column("calls_10", sa.BigInteger(), nullable=False),
+        sa.Column("calls_11", sa.BigInteger(), nullable=False),
+        sa.Column("calls_12", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("node", "role", "minute", name=op.f("pk_node_minute")),
+    )
+    op.create_index("ix_node_minute_minute", "node_minute", ["minute"], unique=False)
+    op.create_table(
+        "examination",
+        sa.Column("examination_id", sa.Integer(), nullable=False),
+        sa.Column("slot", sa.Integer(), nullable=True),
+        sa.Column("asked_by", sa.String(), nullable=False),
+        sa.Column("node", sa.String(), nullable=False),
+        sa.Column("started_at", sa.BigInteger(), nullable=False),
+        sa.Column("finished_at", sa.BigInteger(), nullable=True),
+        sa.Column("outcome", sa.String(), nullable=False),
+        sa.Column("findings", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("examination_id", name=op.f("pk_examination")),
+        sa.UniqueConstraint("slot", name=op.f("uq_examination_slot")),
+    )
+    op.create_table(
+        "console_sign_in",
+        sa.Column("attempt_digest", sa.String(), nullable=False),
+        sa.Column("address", sa.String(), nullable=False),
+        sa.Column("back", sa.String(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("attempt_digest", name=op.f("pk_console_sign_in")),
+    )
+    op.create_index("ix_console_sign_in_address_created_at", "console_sign_in", ["address", "created_at"], unique=False)
 
 
 def _order() -> None:
@@ -201,7 +249,9 @@ def downgrade() -> None:
 
 
 def _drop_processes() -> None:
-    pass
+    op.drop_table("console_sign_in")
+    op.drop_table("examination")
+    op.drop_table("node_minute")
 
 
 def _drop_order() -> None:

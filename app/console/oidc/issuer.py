@@ -1,0 +1,299 @@
+"""The issuer: where people are sent, and what it says of those who come back.
+
+Authlib makes the requests of the code flow and judges the ID token's claims, joserfc its signature. What the issuer
+says of itself and its keys are kept for an hour; a key that is not known is asked for at once, but not again and again.
+"""
+
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+import requests
+from authlib.common.errors import AuthlibBaseError
+from authlib.integrations.requests_client.oauth2_session import OAuth2ClientAuth
+from authlib.oauth2.client import OAuth2Client
+from authlib.oidc.core import CodeIDToken
+from joserfc import jwk, jwt
+from joserfc.errors import JoseError
+from joserfc.util import urlsafe_b64decode
+
+from app.clock import Clock
+from app.console.oidc.attempts import Attempt
+from app.console.oidc.identity import Identity, groups_in, identity_of
+from app.console.oidc.outgoing import Aside, IssuerError, bounded_session
+from app.console.settings import OidcSettings
+from app.outbound.route import Route
+
+_KEPT = 3600.0
+"""Seconds for which metadata and keys are taken for true."""
+_AGAIN = 30.0
+"""Seconds until keys are asked for again because one was not known."""
+_FAILED = 10.0
+"""Seconds for which an issuer that failed is not asked again on the way there."""
+_LEEWAY = 60
+"""Seconds by which two clocks may differ."""
+_MOST_KEYS = 50
+_LONGEST_TOKEN = 64 * 1024
+_WANTED_SCOPES = ("profile", "email", "groups")
+_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
+"""Those with a key of which the public half is enough: none, and the ones with a shared key, are none of them."""
+_KEY_TYPES = frozenset({"RSA", "EC", "OKP"})
+_BASIC = frozenset({"client_secret_basic"})
+_ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+_ODD = (
+    AuthlibBaseError,
+    JoseError,
+    requests.RequestException,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RecursionError,
+)
+"""What the libraries raise for answers that are not as they should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Metadata:
+    """What the issuer says of itself."""
+
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    userinfo_endpoint: str
+    scopes: frozenset[str]
+    auth_methods: frozenset[str]
+    tells_iss: bool
+    read_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    keys: Sequence[Any]
+    read_at: float
+
+
+class Issuer:
+    """One issuer, as the settings name it. Every call raises ``IssuerError``, and none waits for long."""
+
+    def __init__(self, settings: OidcSettings, *, redirect_uri: str, clock: Clock) -> None:
+        self.settings = settings
+        self.redirect_uri = redirect_uri
+        self._clock = clock
+        self._route = Route(settings.ca_file, settings.proxy)
+        self._aside = Aside()
+        self._metadata: _Metadata | None = None
+        self._keys = _Keys((), float("-inf"))
+        self._failed: tuple[float, str] = (float("-inf"), "")
+
+    def sign_in_address(self, attempt: Attempt) -> str:
+        """Where the browser of this attempt is sent."""
+        metadata = self._metadata
+        if metadata is None or monotonic() - metadata.read_at > _KEPT:
+            failed_at, says = self._failed
+            if monotonic() - failed_at < _FAILED:
+                raise IssuerError(says)
+            metadata = self._aside.do(self._fresh_metadata)
+        scopes = self.settings.scopes or [one for one in _WANTED_SCOPES if one in metadata.scopes]
+        client = self._client(requests.Session(), metadata)
+        address, _ = client.create_authorization_url(
+            metadata.authorization_endpoint,
+            state=attempt.state,
+            nonce=attempt.nonce,
+            code_verifier=attempt.verifier,
+            scope=" ".join(dict.fromkeys(["openid", *scopes])),
+        )
+        return str(address)
+
+    def identity(self, attempt: Attempt, *, code: str, iss: str | None) -> Identity:
+        """Who came back with this code. ``iss``: what the answer says of who gives it (RFC 9207)."""
+        if iss is not None and iss != self.settings.issuer:
+            raise IssuerError("the answer says that it comes from another issuer (iss)")
+        return self._aside.do(lambda: self._identity(attempt, code, is_named=iss is not None))
+
+    def _identity(self, attempt: Attempt, code: str, *, is_named: bool) -> Identity:
+        with bounded_session(self._route) as session:
+            try:
+                metadata = self._known_metadata(session)
+                if metadata.tells_iss and not is_named:
+                    raise IssuerError("the answer does not say from which issuer it comes (iss)")
+                token = self._client(session, metadata).fetch_token(
+                    metadata.token_endpoint, code=code, code_verifier=attempt.verifier, grant_type="authorization_code"
+                )
+                claims = self._claims(session, metadata, token, attempt.nonce)
+                groups = groups_in(claims, self.settings.groups_claim)
+                if groups is None:
+                    groups = self._groups_by_userinfo(session, metadata, token, claims)
+                return identity_of(claims, groups, self.settings)
+            except _ODD as error:
+                raise IssuerError(_phrase(error)) from error
+
+    def _client(self, session: requests.Session, metadata: _Metadata) -> Any:
+        secret = self.settings.client_secret.get_secret_value()
+        method = "client_secret_basic" if secret else "none"
+        if secret and "client_secret_basic" not in metadata.auth_methods:
+            method = "client_secret_post"
+        return _Client(
+            session,
+            client_id=self.settings.client_id,
+            client_secret=secret or None,
+            token_endpoint_auth_method=method,
+            redirect_uri=self.redirect_uri,
+            code_challenge_method="S256",
+        )
+
+    def _fresh_metadata(self) -> _Metadata:
+        try:
+            with bounded_session(self._route) as session:
+                return self._known_metadata(session)
+        except _ODD as error:
+            self._failed = (monotonic(), _phrase(error))
+            raise IssuerError(_phrase(error)) from error
+        except IssuerError as error:
+            self._failed = (monotonic(), str(error))
+            raise
+
+    def _known_metadata(self, session: requests.Session) -> _Metadata:
+        known = self._metadata
+        if known is None or monotonic() - known.read_at > _KEPT:
+            known = self._metadata = self._read_metadata(session)
+        return known
+
+    def _read_metadata(self, session: requests.Session) -> _Metadata:
+        found = _get(session, f"{self.settings.issuer.rstrip('/')}/.well-known/openid-configuration")
+        if found.get("issuer") != self.settings.issuer:
+            raise IssuerError("it calls itself otherwise than console.oidc.issuer does (.well-known)")
+        is_plain = self.settings.issuer.startswith("http:")
+        for name in (*_ENDPOINTS, "userinfo_endpoint"):
+            url = found.get(name, "")
+            is_needed = name in _ENDPOINTS or url
+            if not isinstance(url, str) or (is_needed and not _is_address(url, is_plain=is_plain)):
+                raise IssuerError(f"its {name} is no address that can be used")
+        return _Metadata(
+            **{name: found[name] for name in _ENDPOINTS},
+            userinfo_endpoint=found.get("userinfo_endpoint", ""),
+            scopes=_texts(found.get("scopes_supported")),
+            auth_methods=_texts(found.get("token_endpoint_auth_methods_supported"))
+            or frozenset({"client_secret_basic"}),
+            tells_iss=found.get("authorization_response_iss_parameter_supported") is True,
+            read_at=monotonic(),
+        )
+
+    def _claims(
+        self, session: requests.Session, metadata: _Metadata, token: Mapping[str, Any], nonce: str
+    ) -> Mapping[str, Any]:
+        """What the ID token says, when it is from this issuer, for this client, of this sign-in and of now."""
+        text = token.get("id_token")
+        if not isinstance(text, str) or len(text) > _LONGEST_TOKEN:
+            raise IssuerError("it gives no ID token")
+        header = _header(text)
+        decoded = self._verified(session, metadata, text, header)
+        options = {
+            "iss": {"essential": True, "value": self.settings.issuer},
+            "aud": {"essential": True, "value": self.settings.client_id},
+            "nonce": {"essential": True, "value": nonce},
+        }
+        params = {
+            "nonce": nonce,
+            "client_id": self.settings.client_id,
+            "access_token": token.get("access_token"),
+        }
+        claims = CodeIDToken(decoded.claims, decoded.header, options, params)
+        claims.validate(now=int(self._clock().timestamp()), leeway=_LEEWAY)
+        if not claims["sub"]:
+            raise IssuerError("the ID token names nobody (sub)")
+        return dict(claims)
+
+    def _verified(self, session: requests.Session, metadata: _Metadata, text: str, header: Mapping[str, Any]) -> Any:
+        if header.get("alg") not in _ALGORITHMS:
+            raise IssuerError("the ID token is not signed in a way that its public keys can prove (alg)")
+        if monotonic() - self._keys.read_at > _KEPT:
+            self._keys = self._read_keys(session, metadata)
+        found = _by_one_of(self._keys.keys, text, header.get("kid"))
+        if found is None and monotonic() - self._keys.read_at > _AGAIN:
+            # It may have new ones since.
+            self._keys = self._read_keys(session, metadata)
+            found = _by_one_of(self._keys.keys, text, header.get("kid"))
+        if found is None:
+            raise IssuerError("the ID token is not signed by one of its keys")
+        return found
+
+    def _read_keys(self, session: requests.Session, metadata: _Metadata) -> _Keys:
+        found = _get(session, metadata.jwks_uri).get("keys")
+        keys = []
+        for one in found[:_MOST_KEYS] if isinstance(found, list) else []:
+            if isinstance(one, dict) and one.get("kty") in _KEY_TYPES and one.get("use", "sig") == "sig":
+                try:
+                    keys.append(jwk.import_key(one))
+                except (JoseError, ValueError, TypeError):
+                    # Of a kind that we do not know: another one may fit.
+                    continue
+        return _Keys(keys, monotonic())
+
+    def _groups_by_userinfo(
+        self, session: requests.Session, metadata: _Metadata, token: Mapping[str, Any], claims: Mapping[str, Any]
+    ) -> list[str]:
+        access_token = token.get("access_token")
+        if not metadata.userinfo_endpoint or not isinstance(access_token, str):
+            return []
+        found = _get(session, metadata.userinfo_endpoint, {"Authorization": f"Bearer {access_token}"})
+        if not isinstance(found.get("sub"), str) or not hmac.compare_digest(
+            found["sub"].encode("utf-8", "surrogatepass"), str(claims["sub"]).encode("utf-8", "surrogatepass")
+        ):
+            raise IssuerError("the userinfo is about somebody else (sub)")
+        return groups_in(found, self.settings.groups_claim) or []
+
+
+class _Client(OAuth2Client):  # type: ignore[misc] # it has no types
+    """Authlib's client, with credentials shown as ``requests`` wants them."""
+
+    client_auth_class = OAuth2ClientAuth
+
+
+def _get(session: requests.Session, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    answer = session.get(url, headers={"Accept": "application/json", **(headers or {})}, allow_redirects=False)
+    if answer.status_code != requests.codes.ok:
+        raise IssuerError(f"it answers with HTTP {answer.status_code}")
+    found = orjson.loads(answer.content)
+    if not isinstance(found, dict):
+        raise IssuerError("its answer is no JSON object")
+    return found
+
+
+def _is_address(url: str, *, is_plain: bool) -> bool:
+    parts = urlsplit(url)
+    return bool(parts.netloc) and (parts.scheme == "https" or (is_plain and parts.scheme == "http"))
+
+
+def _header(text: str) -> Mapping[str, Any]:
+    found = orjson.loads(urlsafe_b64decode(text.partition(".")[0].encode("ascii")))
+    if not isinstance(found, dict):
+        raise IssuerError("it gives no ID token")
+    return found
+
+
+def _by_one_of(keys: Sequence[Any], text: str, kid: object) -> Any:
+    """The token, where one of these keys signed it; else None."""
+    for key in keys:
+        if kid is not None and key.kid != kid:
+            continue
+        try:
+            return jwt.decode(text, key, algorithms=_ALGORITHMS)
+        except (JoseError, ValueError, TypeError):
+            continue
+    return None
+
+
+def _texts(value: object) -> frozenset[str]:
+    return frozenset(one for one in value if isinstance(one, str)) if isinstance(value, list) else frozenset()
+
+
+def _phrase(error: Exception) -> str:
+    """An error of the libraries for the log: which one, and the claim or code that it is about, never a token."""
+    what = getattr(error, "claim", "") or getattr(error, "error", "")
+    told = what if isinstance(what, str) and what.isascii() and what.isprintable() and len(what) <= 60 else ""
+    return f"its answer is not in order ({told or type(error).__name__})"

@@ -1,0 +1,114 @@
+"""Calls to the issuer: each bounded in size and time, without redirects, and all of one sign-in aside.
+
+Whoever answers may hang, drip or never end; a name server may, too. So the calls of a sign-in are made in a thread of
+their own, one at a time in a process, and what takes too long is left to itself: pages never wait for it any longer.
+"""
+
+from collections.abc import Callable
+from io import BytesIO
+from threading import Lock, Thread
+from time import monotonic
+from typing import Any, TypeVar
+
+import requests
+
+from app.outbound.failure import failure_of, refused_by_proxy
+from app.outbound.route import Route
+from app.outbound.session import CheckingAdapter, session_along
+
+MAX_ANSWER_BYTES = 1024 * 1024
+"""Far above what an issuer has to say."""
+
+LONGEST = 5.0
+"""Seconds that all calls of one sign-in may take together."""
+
+_TIMEOUTS = (2.0, 3.0)
+"""Seconds to connect, and between two pieces of an answer."""
+_QUEUE = 0.5
+"""Seconds that a sign-in waits while another one is under way in this process."""
+_CHUNK = 64 * 1024
+
+Given = TypeVar("Given")
+
+
+class IssuerError(Exception):
+    """The issuer does not answer as it should; the text is for operators, without secrets."""
+
+
+class _BoundedAdapter(CheckingAdapter):
+    """The network, of which no answer is longer or slower than what is allowed."""
+
+    def __init__(self, route: Route, ends: float) -> None:
+        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
+        self._route = route
+        self._ends = ends
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **given: Any) -> requests.Response:
+        if monotonic() > self._ends:
+            raise IssuerError("its answers took too long")
+        url = request.url or ""
+        try:
+            answer = super().send(request, *args, **{**given, "stream": True, "timeout": _TIMEOUTS})
+            with answer:
+                content = self._read(answer)
+        except IssuerError:
+            raise
+        except Exception as error:
+            # The pool's own errors, of which some slip through the library on top of it.
+            raise IssuerError(failure_of(error, url, self._route).says) from error
+        if answer.status_code == requests.codes.proxy_authentication_required and self._route.proxy_address:
+            raise IssuerError(refused_by_proxy(self._route.proxy_address).says)
+        if answer.is_redirect:
+            raise IssuerError("it answers with a redirect, which is not followed")
+        answer.raw = BytesIO(content)
+        return answer
+
+    def _read(self, answer: requests.Response) -> bytes:
+        raw = bytearray()
+        # One read of the socket at a time: a full chunk would let a slow sender stretch the time without end.
+        while chunk := answer.raw.read1(_CHUNK):
+            raw += chunk
+            if len(raw) > MAX_ANSWER_BYTES:
+                raise IssuerError(f"its answer is larger than {MAX_ANSWER_BYTES} bytes")
+            if monotonic() > self._ends:
+                raise IssuerError("its answers took too long")
+        return bytes(raw)
+
+
+def bounded_session(route: Route) -> requests.Session:
+    """A session for the calls of one sign-in. Its calls raise ``IssuerError``."""
+    session = session_along(route, adapter=_BoundedAdapter(route, monotonic() + LONGEST))
+    session.headers["Accept-Encoding"] = "identity"
+    return session
+
+
+class Aside:
+    """The thread in which the calls of a sign-in are made: one at a time in a process."""
+
+    def __init__(self) -> None:
+        self._free = Lock()
+
+    def do(self, work: Callable[[], Given]) -> Given:
+        """What ``work`` gives or raises. Raises ``IssuerError`` where that takes too long, or where another one
+        is under way."""
+        if not self._free.acquire(timeout=_QUEUE):
+            raise IssuerError("another sign-in waits for its answers")
+        ended: list[Given] = []
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                ended.append(work())
+            except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits for it
+                failed.append(error)
+            finally:
+                self._free.release()
+
+        thread = Thread(target=run, name="issuer", daemon=True)
+        thread.start()
+        thread.join(LONGEST)
+        if failed:
+            raise failed[0]
+        if not ended:
+            raise IssuerError("its answers took too long")
+        return ended[0]

@@ -1,0 +1,178 @@
+"""An issuer of OpenID Connect that does what it is told, and a browser's way through it."""
+
+import hmac
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from authlib.oauth2.rfc7636 import create_s256_code_challenge
+from flask import Flask, Response, redirect, request
+from joserfc import jwk, jwt
+from joserfc.util import urlsafe_b64encode
+from werkzeug.serving import make_server
+
+CLIENT_ID = "usher"
+CLIENT_SECRET = "the-secret-of-the-client"
+KEY = jwk.generate_key("EC", "P-256", {"kid": "one", "use": "sig"})
+OTHER_KEY = jwk.generate_key("EC", "P-256", {"kid": "one", "use": "sig"})
+NEW_KEY = jwk.generate_key("EC", "P-256", {"kid": "two", "use": "sig"})
+
+Claims = dict[str, Any]
+
+
+@dataclass
+class Issuer:
+    """One issuer, whose answers can be bent."""
+
+    url: str = ""
+    now: Callable[[], float] = time.time
+    user: Claims = field(default_factory=lambda: {"sub": "u1", "preferred_username": "mira", "groups": ["ops"]})
+    metadata: Claims = field(default_factory=dict)
+    """What it says of itself otherwise."""
+    claims: Claims = field(default_factory=dict)
+    """Of the ID token, where they are other ones; None: left out."""
+    sign: Callable[[Claims], str] = field(
+        default=lambda claims: jwt.encode({"alg": "ES256", "kid": "one"}, claims, KEY)
+    )
+    keys: list[Any] = field(default_factory=lambda: [KEY])
+    userinfo: Claims | None = None
+    token_answer: Callable[[], Any] | None = None
+    calls: list[str] = field(default_factory=list)
+    codes: dict[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def straighten(self) -> None:
+        """As it was made, at the same address."""
+        self.__init__(url=self.url, now=self.now)  # type: ignore[misc] # every field anew
+
+    def authorize(self, address: str) -> dict[str, str]:
+        """What somebody brings back who signs in at this address."""
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+        assert asked["response_type"] == "code"
+        assert asked["code_challenge_method"] == "S256"
+        code = f"code{len(self.codes)}"
+        self.codes[code] = asked
+        return {"code": code, "state": asked["state"], "iss": self.url}
+
+    def id_token(self, nonce: str) -> str:
+        """The ID token of the user."""
+        said: Claims = {
+            "iss": self.url,
+            "aud": CLIENT_ID,
+            "nonce": nonce,
+            "iat": int(self.now()),
+            "exp": int(self.now()) + 300,
+            **self.user,
+            **self.claims,
+        }
+        return self.sign({name: value for name, value in said.items() if value is not None})
+
+
+def signed(claims: Claims, key: Any = KEY) -> str:
+    """A token as it should be."""
+    return jwt.encode({"alg": "ES256", "kid": key.kid}, claims, key)
+
+
+def unsigned(claims: Claims) -> str:
+    """A token with the algorithm none."""
+    header, body = (urlsafe_b64encode(json.dumps(part).encode()).decode() for part in ({"alg": "none"}, claims))
+    return f"{header}.{body}."
+
+
+def signed_with_public_key(claims: Claims) -> str:
+    """A token that takes the public key for a shared secret."""
+    header = {"alg": "HS256", "kid": "one"}
+    text = ".".join(urlsafe_b64encode(json.dumps(part).encode()).decode() for part in (header, claims))
+    return f"{text}.{urlsafe_b64encode(hmac.digest(KEY.as_pem(private=False), text.encode(), 'sha256')).decode()}"
+
+
+def signed_by_another_key(claims: Claims) -> str:
+    """A token whose key only has the same name."""
+    return signed(claims, OTHER_KEY)
+
+
+@contextmanager
+def running() -> Iterator[Issuer]:
+    """An issuer that listens."""
+    issuer = Issuer()
+    app = Flask("issuer")
+
+    @app.get("/.well-known/openid-configuration")
+    def metadata() -> Any:
+        issuer.calls.append("metadata")
+        return {
+            "issuer": issuer.url,
+            "authorization_endpoint": f"{issuer.url}/authorize",
+            "token_endpoint": f"{issuer.url}/token",
+            "jwks_uri": f"{issuer.url}/keys",
+            "userinfo_endpoint": f"{issuer.url}/userinfo",
+            "scopes_supported": ["openid", "profile", "groups"],
+            "authorization_response_iss_parameter_supported": True,
+            **issuer.metadata,
+        }
+
+    @app.get("/keys")
+    def keys() -> Any:
+        issuer.calls.append("keys")
+        return {"keys": [key.as_dict(private=False) for key in issuer.keys]}
+
+    @app.post("/token")
+    def token() -> Any:
+        issuer.calls.append("token")
+        if issuer.token_answer is not None:
+            return issuer.token_answer()
+        assert request.authorization is not None
+        assert (request.authorization.username, request.authorization.password) == (CLIENT_ID, CLIENT_SECRET)
+        asked = issuer.codes.pop(request.form["code"], None)
+        if asked is None:
+            return {"error": "invalid_grant"}, 400
+        assert create_s256_code_challenge(request.form["code_verifier"]) == asked["code_challenge"]
+        assert request.form["redirect_uri"] == asked["redirect_uri"]
+        return {"access_token": "a", "token_type": "Bearer", "id_token": issuer.id_token(asked["nonce"])}
+
+    @app.get("/userinfo")
+    def userinfo() -> Any:
+        issuer.calls.append("userinfo")
+        assert request.headers["Authorization"] == "Bearer a"
+        return issuer.userinfo or {"sub": issuer.user["sub"]}
+
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    issuer.url = f"http://127.0.0.1:{server.port}"
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield issuer
+    finally:
+        server.shutdown()
+        thread.join()
+
+
+def huge() -> Response:
+    """Ten megabytes."""
+    return Response((b"x" * 65_536 for _ in range(160)), content_type="application/json")
+
+
+def endless() -> Response:
+    """An answer that drips for seconds."""
+
+    def drip() -> Iterator[bytes]:
+        for _ in range(40):
+            yield b" "
+            time.sleep(0.05)
+
+    return Response(drip(), content_type="application/json")
+
+
+def elsewhere() -> Any:
+    """On to another address."""
+    return redirect("http://127.0.0.1:9/token", 307)
+
+
+def at_hash(token: str) -> str:
+    """What an ID token says of the access token beside it."""
+    return urlsafe_b64encode(sha256(token.encode()).digest()[:16]).decode()
