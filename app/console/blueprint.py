@@ -11,14 +11,17 @@ from app.console.console import PREFIX, Console, ConsoleParts, address, go_to
 from app.console.gate import RoleTooLow, SignInNeeded
 from app.console.pages import (
     access,
+    browse,
     held,
     overview,
     parked,
+    people,
     running,
     runs,
     signing_in,
     signing_in_elsewhere,
     system,
+    told,
 )
 from app.console.reading import TooSlowError
 from app.contract.errors import ContractError
@@ -27,6 +30,21 @@ from app.edge.request_id import current_request_id
 from app.runs.run import RunNotFoundError
 
 _KEPT = "public, max-age=31536000, immutable"
+
+_PAGES = (
+    signing_in,
+    signing_in_elsewhere,
+    overview,
+    runs,
+    running,
+    held,
+    parked,
+    access,
+    browse,
+    people,
+    told,
+    system,
+)
 
 _TITLES = {
     400: "This address does not fit",
@@ -46,7 +64,7 @@ def console_blueprint(parts: ConsoleParts) -> Blueprint:
     blueprint = Blueprint("console", __name__, url_prefix=PREFIX)
     console.gate.install(blueprint)
     _install_errors(blueprint, console)
-    for module in (signing_in, signing_in_elsewhere, overview, runs, running, held, parked, access, system):
+    for module in _PAGES:
         module.install(blueprint, console)
 
     @blueprint.get("")

@@ -221,6 +221,7 @@ def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
             "Access",
             (
                 Link("explain", "Explain", address("explain"), "e"),
+                Link("browse", "Browse", address("browse"), "b"),
                 Link("sources", "Sources", address("sources"), "s"),
             ),
         ),

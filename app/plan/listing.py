@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from app.database.statements import run
+from app.ledger.standing import Identity
 from app.plan.rules import CONTAINERS, SETTLES, USER_KINDS, Action, Kind
 
 
@@ -232,7 +233,7 @@ ORDER BY r.run_id DESC, p.ordinal LIMIT :limit
 """
 
 
-def item_history(connection: Connection, change: PlannedChange, *, limit: int) -> list[PastChange]:
+def item_history(connection: Connection, change: PlannedChange | Identity, *, limit: int) -> list[PastChange]:
     """What runs had planned for this very item, the newest first."""
     identity = {
         "kind": change.kind,

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from html import unescape
@@ -28,6 +29,7 @@ from app.runs.run import Run, RunRequest, RunStatus
 from app.settings import Settings
 from app.store.schema import METADATA
 from tests.commands.conftest import DIRECTORY
+from tests.conftest import empty_postgres_database
 from tests.tables import make_tables
 from tests.worlds.clock import SimulatedTime
 
@@ -123,12 +125,13 @@ class Office:
         )
 
 
-@pytest.fixture
-def office(database_url: str, tmp_path: Path) -> Iterator[Office]:
+@contextmanager
+def opened_office(database_url: str, folder: Path, directory: str = DIRECTORY) -> Iterator[Office]:
+    """The console on this database, empty so far, after its directory was read."""
     engine = open_engine(database_url)
     make_tables(engine, METADATA)
-    (tmp_path / "directory.yaml").write_text(DIRECTORY)
-    sources: Any = [{"type": "file", "path": str(tmp_path / "directory.yaml"), "name": "people"}]
+    (folder / "directory.yaml").write_text(directory)
+    sources: Any = [{"type": "file", "path": str(folder / "directory.yaml"), "name": "people"}]
     settings = Settings(
         provider=ProviderSettings(auth_tokens=(SecretStr("ask"),)),
         admin=AdminSettings(tokens=[SecretStr(ADMIN_TOKEN)]),
@@ -141,3 +144,18 @@ def office(database_url: str, tmp_path: Path) -> Iterator[Office]:
     refresh(engine, sources_from_settings(settings.directory), clock=time)
     yield Office(settings, engine, time, Runs(engine, time, Random(3)))
     engine.dispose()
+
+
+@pytest.fixture
+def office(database_url: str, tmp_path: Path) -> Iterator[Office]:
+    with opened_office(database_url, tmp_path) as opened:
+        yield opened
+
+
+def standing_office(request: pytest.FixtureRequest, folder: Path, directory: str) -> AbstractContextManager[Office]:
+    """One for all tests of a module, which change nothing in it; ``request.param`` names the database."""
+    if request.param == "sqlite":
+        return opened_office(f"sqlite:///{folder}/test.db", folder, directory)
+    url = request.getfixturevalue("postgres_standing_database")
+    empty_postgres_database(url)
+    return opened_office(url, folder, directory)

@@ -21,6 +21,7 @@ PAGES = {
     "held": "Held deletes",
     "parked": "Parked items",
     "explain": "Explain",
+    "browse": "Browse",
     "sources": "Sources",
     "settings": "Settings",
     "sessions": "Sessions",

@@ -1,0 +1,178 @@
+"""What the directory holds: organizations, folders by their levels, and documents, with who reaches them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from flask import Blueprint, Response
+from sqlalchemy import Connection
+
+from app.access.ancestry import Ancestry, Obstacle
+from app.access.records import AccessType, Document, Folder, Organization
+from app.console.console import Console, query, route_of
+from app.console.pages.unknown import show_unknown
+from app.console.paging import Lists
+from app.console.settings import Role
+from app.model.browse.lists import contents, groups, members
+from app.model.browse.reach import Level, Reaching, grants_reaching
+from app.model.browse.sizes import sizes_of
+from app.model.browse.things import find, folders_from
+from app.model.outline import organization_sizes
+
+_CONTENTS = {"contents": 2}
+
+
+def install(blueprint: Blueprint, console: Console) -> None:
+    """``/browse``, ``/organization``, ``/folder`` and ``/document``."""
+
+    @blueprint.get(route_of("browse"))
+    @console.gate.page(Role.VIEWER)
+    def browse() -> Response:
+        lists = Lists(query("after")["after"], {"organizations": 1})
+        with console.reading() as connection:
+            found = lists.page(
+                "organizations",
+                lambda after, limit: organization_sizes(connection, after=after[0] if after else "", limit=limit),
+                lambda one: (one.organization_id,),
+            )
+        return console.show("browse.html", current="browse", organizations=found)
+
+    @blueprint.get(route_of("organization"))
+    @console.gate.page(Role.VIEWER)
+    def organization() -> Response:
+        given = query("id", "after")
+        organization_id = given["id"]
+        lists = Lists(given["after"], {**_CONTENTS, "members": 1, "groups": 1}, organization_id)
+        with console.reading() as connection:
+            found = find(connection, Organization, organization_id)
+            if found is None:
+                return show_unknown(console, connection, "organization", "", organization_id)
+            return console.show(
+                "browse_organization.html",
+                current="browse",
+                organization=found,
+                sizes=sizes_of(connection, "organization", organization_id, ""),
+                turned=lists.turned,
+                contents=_contents(connection, lists, organization_id, ""),
+                members=lists.page(
+                    "members",
+                    lambda after, limit: members(connection, organization_id, after=_first(after), limit=limit),
+                    lambda one: (one.item_id,),
+                ),
+                groups=lists.page(
+                    "groups",
+                    lambda after, limit: groups(connection, organization_id, after=_first(after), limit=limit),
+                    lambda one: (one.item_id,),
+                ),
+            )
+
+    @blueprint.get(route_of("folder"))
+    @console.gate.page(Role.VIEWER)
+    def folder() -> Response:
+        given = query("organization", "id", "after")
+        organization_id, folder_id = given["organization"], given["id"]
+        lists = Lists(given["after"], {**_CONTENTS, "grants": 4}, organization_id, folder_id)
+        with console.reading() as connection:
+            found = find(connection, Folder, organization_id, folder_id)
+            within = find(connection, Organization, organization_id)
+            if found is None or within is None:
+                return show_unknown(console, connection, "folder", organization_id, folder_id)
+            above = folders_from(connection, organization_id, folder_id)
+            return console.show(
+                "browse_folder.html",
+                current="browse",
+                organization=within,
+                folder=found,
+                crumbs=above.folders[:0:-1],
+                sizes=sizes_of(connection, "folder", organization_id, folder_id),
+                turned=lists.turned,
+                contents=_contents(connection, lists, organization_id, folder_id),
+                default=_default(console, within, None, above),
+                **_reaching(connection, lists, console.parts.clock(), None, above),
+            )
+
+    @blueprint.get(route_of("document"))
+    @console.gate.page(Role.VIEWER)
+    def document() -> Response:
+        given = query("organization", "id", "after")
+        organization_id, document_id = given["organization"], given["id"]
+        lists = Lists(given["after"], {"grants": 4}, organization_id, document_id)
+        with console.reading() as connection:
+            found = find(connection, Document, organization_id, document_id)
+            within = find(connection, Organization, organization_id)
+            if found is None or within is None:
+                return show_unknown(console, connection, "document", organization_id, document_id)
+            above = folders_from(connection, organization_id, found.folder_id)
+            return console.show(
+                "browse_document.html",
+                current="browse",
+                organization=within,
+                document=found,
+                crumbs=above.folders[::-1],
+                sizes=sizes_of(connection, "document", organization_id, document_id),
+                turned=lists.turned,
+                default=_default(console, within, found, above),
+                **_reaching(connection, lists, console.parts.clock(), found, above),
+            )
+
+
+def _first(after: Sequence[str]) -> str:
+    return after[0] if after else ""
+
+
+def _contents(connection: Connection, lists: Lists, organization_id: str, folder_id: str) -> object:
+    return lists.page(
+        "contents",
+        lambda after, limit: contents(connection, organization_id, folder_id, after=after, limit=limit),
+        lambda one: (one.kind, one.item_id),
+    )
+
+
+def _default(
+    console: Console, organization: Organization, document: Document | None, above: Ancestry
+) -> dict[str, object]:
+    """What holds for those without a grant: the access type in force, where it comes from, and what it means."""
+    access_type, place = organization.access_type, "the organization"
+    folder = above.folders[above.typed - 1] if above.typed else None
+    if document is not None and document.access_type is not None:
+        access_type, place = document.access_type, "its own"
+    elif folder is not None and folder.access_type is not None:
+        access_type = folder.access_type
+        place = "its own" if document is None and above.typed == 1 else f"folder {folder.folder_id}"
+    means = {
+        AccessType.PUBLIC: f"members have their membership's role, everybody else in the directory is"
+        f" {console.parts.policy.public_role}",
+        AccessType.ORGANIZATION_PRIVATE: "members have their membership's role, nobody else is let in",
+        AccessType.RESTRICTED: "nobody is let in without a grant",
+    }[access_type]
+    closed = ""
+    if organization.disabled:
+        closed = "The organization is disabled: everybody is denied."
+    elif above.obstacle is Obstacle.UNKNOWN:
+        closed = "A folder above is not in the directory: everybody is denied, grants or not."
+    elif above.obstacle is Obstacle.CYCLE:
+        closed = "The folders above lie in each other in a circle: everybody is denied, grants or not."
+    return {"type": access_type.value, "place": place, "means": means, "closed": closed}
+
+
+def _reaching(
+    connection: Connection, lists: Lists, now: datetime, document: Document | None, above: Ancestry
+) -> dict[str, Any]:
+    thing = above.folders[0] if document is None else document
+    levels: list[Level] = [] if document is None else [("", document.document_id)]
+    levels += [(folder.folder_id, "") for folder in above.folders]
+
+    def key(one: Reaching) -> Sequence[str]:
+        place = (one.place_id, "") if one.place_kind == "folder" else ("", one.place_id)
+        return (*place, *((one.holder_id, "") if one.holder_kind == "user" else ("", one.holder_id)))
+
+    return {
+        "grants": lists.page(
+            "grants",
+            lambda after, limit: grants_reaching(
+                connection, thing.organization_id, levels, after=after, limit=limit, now=now
+            ),
+            key,
+        ),
+        "nearest": levels[0],
+    }

@@ -1,0 +1,1 @@
+"""The access model page by page, for people who look through it."""

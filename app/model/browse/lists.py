@@ -1,0 +1,207 @@
+"""Lists of the access model, page by page: each is one range of an index, in its order, begun after a key."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from app.access.records import Document, Folder, Group, Membership, Organization, User
+from app.clock import from_epoch_ms
+from app.database.statements import run
+from app.model.browse.things import find_all, name_of, names_of
+
+# In every text: the range, then the order of the same index. What PostgreSQL finds by its statistics SQLite is told.
+_FOLDERS = """
+SELECT folder_id FROM access_folder @by(ix_access_folder_within)
+WHERE organization_id = :organization_id AND parent_folder_id = :within AND folder_id > :after
+ORDER BY folder_id LIMIT :limit
+"""
+_DOCUMENTS = """
+SELECT document_id FROM access_document @by(ix_access_document_within)
+WHERE organization_id = :organization_id AND folder_id = :within AND document_id > :after
+ORDER BY document_id LIMIT :limit
+"""
+_MEMBERS = """
+SELECT user_id, access_role, expires_at FROM access_membership
+WHERE organization_id = :organization_id AND user_id > :after ORDER BY user_id LIMIT :limit
+"""
+_GROUPS = """
+SELECT organization_user_group_id FROM access_group
+WHERE organization_id = :organization_id AND organization_user_group_id > :after
+ORDER BY organization_user_group_id LIMIT :limit
+"""
+_USERS_IN = """
+SELECT user_id FROM access_group_member
+WHERE organization_id = :organization_id AND organization_user_group_id = :within AND user_id > :after
+ORDER BY user_id LIMIT :limit
+"""
+_GROUPS_IN = """
+SELECT member_group_id FROM access_group_member
+WHERE organization_id = :organization_id AND organization_user_group_id = :within AND user_id = ''
+  AND member_group_id > :after
+ORDER BY member_group_id LIMIT :limit
+"""
+_GROUPS_AROUND = """
+SELECT organization_user_group_id
+FROM access_group_member @by(ix_access_group_member_organization_id_member_group_id_organization_user_group_id)
+WHERE organization_id = :organization_id AND member_group_id = :within AND organization_user_group_id > :after
+ORDER BY organization_user_group_id LIMIT :limit
+"""
+
+# From one organization to the next by the index, however many rows each has.
+_MET = """{name} (organization_id, number) AS (
+  SELECT MIN(organization_id), 1 FROM {table} @by({index}) WHERE user_id = :user_id AND organization_id > :after
+  UNION ALL
+  SELECT (SELECT MIN(t.organization_id) FROM {table} t @by({index}) WHERE t.user_id = :user_id
+    AND t.organization_id > {name}.organization_id), {name}.number + 1
+  FROM {name} WHERE {name}.organization_id IS NOT NULL AND {name}.number < :limit
+)"""
+_OF_USERS = (
+    ("a", "access_membership", "ix_access_membership_user_id_organization_id"),
+    ("b", "access_group_member", "ix_access_group_member_user_id_organization_id"),
+    ("c", "access_grant", "ix_access_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at"),
+)
+_ORGANIZATIONS_OF = f"""
+WITH RECURSIVE {", ".join(_MET.format(name=name, table=table, index=index) for name, table, index in _OF_USERS)}
+SELECT organization_id FROM (
+  SELECT organization_id FROM a UNION SELECT organization_id FROM b UNION SELECT organization_id FROM c
+) met WHERE organization_id IS NOT NULL ORDER BY organization_id LIMIT :limit
+"""  # noqa: S608 - constants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One row of a list."""
+
+    kind: str
+    organization_id: str
+    item_id: str
+    name: str = ""
+    access_type: str = ""
+    """Of its own; empty: inherited, or it has none."""
+    disabled: bool = False
+    access_role: str = ""
+    """Of a membership."""
+    expires_at: datetime | None = None
+    """When it ends; None: never."""
+
+
+def contents(
+    connection: Connection, organization_id: str, folder_id: str, *, after: Sequence[str], limit: int
+) -> list[Entry]:
+    """What lies directly in a folder (empty: at the top): folders, then documents. ``after``: kind and id."""
+    kind, last = after or ("folder", "")
+    found: list[Entry] = []
+    asked = {"organization_id": organization_id, "within": folder_id, "limit": limit}
+    if kind == "folder":
+        ids = [row[0] for row in run(connection, _FOLDERS, {**asked, "after": last})]
+        found += _named(connection, Folder, organization_id, ids)
+        last = ""
+    if len(found) < limit:
+        left = {**asked, "after": last, "limit": limit - len(found)}
+        ids = [row[0] for row in run(connection, _DOCUMENTS, left)]
+        found += _named(connection, Document, organization_id, ids)
+    return found
+
+
+def members(connection: Connection, organization_id: str, *, after: str, limit: int) -> list[Entry]:
+    """The members of an organization."""
+    asked = {"organization_id": organization_id, "after": after, "limit": limit}
+    rows = run(connection, _MEMBERS, asked).all()
+    return _with_roles(connection, organization_id, rows)
+
+
+def groups(connection: Connection, organization_id: str, *, after: str, limit: int) -> list[Entry]:
+    """The groups of an organization."""
+    asked = {"organization_id": organization_id, "after": after, "limit": limit}
+    return _named(connection, Group, organization_id, [row[0] for row in run(connection, _GROUPS, asked)])
+
+
+def users_in(connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int) -> list[Entry]:
+    """The users who are in a group themselves."""
+    asked = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
+    return _named(connection, User, organization_id, [row[0] for row in run(connection, _USERS_IN, asked)])
+
+
+def groups_in(connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int) -> list[Entry]:
+    """The groups that are in a group themselves."""
+    asked = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
+    return _named(connection, Group, organization_id, [row[0] for row in run(connection, _GROUPS_IN, asked)])
+
+
+def groups_around(
+    connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int
+) -> list[Entry]:
+    """The groups in which a group is itself."""
+    asked = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
+    return _named(connection, Group, organization_id, [row[0] for row in run(connection, _GROUPS_AROUND, asked)])
+
+
+def organizations_of(connection: Connection, user_id: str, *, after: str, limit: int) -> list[Entry]:
+    """The organizations in which a user is a member, in a group, or has a grant; without a role where no member."""
+    asked = {"user_id": user_id, "after": after, "limit": limit}
+    ids = [row[0] for row in run(connection, _ORGANIZATIONS_OF, asked)]
+    names = names_of(connection, Organization, [("", one) for one in ids])
+    roles = find_all(connection, Membership, [(one, user_id) for one in ids])
+    found = []
+    for organization_id in ids:
+        membership = roles.get((organization_id, user_id))
+        found.append(
+            Entry(
+                kind="organization",
+                organization_id=organization_id,
+                item_id=organization_id,
+                name=names.get(("", organization_id), ""),
+                access_role="" if membership is None else membership.access_role,
+                expires_at=None if membership is None else membership.expires_at,
+            )
+        )
+    return found
+
+
+def moment(value: int | None) -> datetime | None:
+    """A stored moment; None stays None."""
+    return None if value is None else from_epoch_ms(value)
+
+
+def _named(
+    connection: Connection,
+    of: type[Folder] | type[Document] | type[Group] | type[User],
+    organization_id: str,
+    ids: Sequence[str],
+) -> list[Entry]:
+    """The rows of a page: their names are looked up by primary key, for these alone."""
+    within = "" if of is User else organization_id
+    found = find_all(connection, of, [(within, one) for one in ids])
+    entries = []
+    for item_id in ids:
+        record = found.get((within, item_id))
+        entries.append(
+            Entry(
+                kind=of.kind,
+                organization_id=organization_id,
+                item_id=item_id,
+                name="" if record is None else name_of(record),
+                access_type=str(getattr(record, "access_type", None) or ""),
+                disabled=bool(getattr(record, "disabled", False)),
+            )
+        )
+    return entries
+
+
+def _with_roles(connection: Connection, organization_id: str, rows: Sequence[Row[Any]]) -> list[Entry]:
+    roles = {row.user_id: row for row in rows}
+    return [
+        Entry(
+            kind=one.kind,
+            organization_id=one.organization_id,
+            item_id=one.item_id,
+            name=one.name,
+            disabled=one.disabled,
+            access_role=roles[one.item_id].access_role,
+            expires_at=moment(roles[one.item_id].expires_at),
+        )
+        for one in _named(connection, User, organization_id, [row.user_id for row in rows])
+    ]

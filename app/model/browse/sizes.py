@@ -1,0 +1,55 @@
+"""Sizes of single things: how many folders, documents, members or grants they have, counted to a thousand."""
+
+from collections.abc import Mapping
+
+from sqlalchemy import Connection
+
+from app.database.statements import run
+from app.model.outline import MOST
+
+_COUNT = (
+    "SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE organization_id = :organization_id AND {of} LIMIT :most) counted"
+)
+
+_AROUND = "access_group_member @by(ix_access_group_member_organization_id_member_group_id_organization_user_group_id)"
+
+_SIZES: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "organization": {
+        "members": ("access_membership", "TRUE"),
+        "groups": ("access_group", "TRUE"),
+        "folders": ("access_folder @by(ix_access_folder_within)", "TRUE"),
+        "documents": ("access_document @by(ix_access_document_within)", "TRUE"),
+        "grants": ("access_grant @by(ix_access_grant_to_group)", "TRUE"),
+    },
+    "folder": {
+        "folders": ("access_folder @by(ix_access_folder_within)", "parent_folder_id = :id"),
+        "documents": ("access_document @by(ix_access_document_within)", "folder_id = :id"),
+        "grants": ("access_grant", "folder_id = :id AND document_id = ''"),
+    },
+    "document": {"grants": ("access_grant", "folder_id = '' AND document_id = :id")},
+    "group": {
+        "users": ("access_group_member", "organization_user_group_id = :id AND user_id > ''"),
+        "groups": ("access_group_member", "organization_user_group_id = :id AND user_id = ''"),
+        "around": (_AROUND, "member_group_id = :id"),
+        "grants": ("access_grant @by(ix_access_grant_to_group)", "organization_user_group_id = :id"),
+    },
+    "user": {
+        "groups": (
+            "access_group_member @by(ix_access_group_member_organization_id_user_id_organization_user_group_id)",
+            "user_id = :id",
+        ),
+        "grants": (
+            "access_grant @by(ix_access_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at)",
+            "user_id = :id",
+        ),
+    },
+}
+
+
+def sizes_of(connection: Connection, kind: str, organization_id: str, item_id: str) -> dict[str, int]:
+    """What a thing has of each sort; ``MOST + 1`` stands for more than ``MOST``."""
+    asked = {"organization_id": organization_id, "id": item_id, "most": MOST + 1}
+    return {
+        what: int(run(connection, _COUNT, asked, table=table, of=of).scalar_one())
+        for what, (table, of) in _SIZES[kind].items()
+    }
