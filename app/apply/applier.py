@@ -14,7 +14,7 @@ their places, which go one after the other within an organization: a later one m
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from queue import Empty, SimpleQueue
 from random import Random
@@ -32,7 +32,14 @@ from app.clock import Clock, Sleep, epoch_ms
 from app.contract import operations as contract
 from app.database.engine import reading, writing
 from app.database.trouble import cause_of, is_away
-from app.ledger.journal import JournalledCall, journal_calls, last_call_id, settle_calls
+from app.ledger.journal import (
+    AnsweredCall,
+    JournalledCall,
+    journal_calls,
+    last_call_id,
+    note_answers,
+    settle_calls,
+)
 from app.ledger.outcomes import (
     Counts,
     Outcomes,
@@ -293,8 +300,13 @@ class Applier:
         A process that lost its lock may find that another one took its calls for lost, and has gone on since: what it
         learned is then too old to be written down.
         """
-        ours = settle_calls(connection, [one.call.call_id for one in answered], now_ms=now_ms)
-        return [one for one in answered if one.call.call_id in ours]
+        settled = settle_calls(connection, [one.call.call_id for one in answered], now_ms=now_ms)
+        ours = [one for one in answered if one.call.call_id in settled]
+        note_answers(
+            connection,
+            [AnsweredCall(one.call.call_id, **asdict(one.outcome.exchange)) for one in ours],
+        )
+        return ours
 
     def _write_down(
         self, connection: Connection, turn: Turn, fresh: list[Batch], now_ms: int

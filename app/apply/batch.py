@@ -7,6 +7,7 @@ from itertools import islice
 
 from app.apply.outcome import ItemOutcome
 from app.apply.requests import batch_limit
+from app.client.hearing import Heard
 from app.plan.stored import PlanItem
 
 
@@ -16,6 +17,28 @@ class Batch:
 
     operation: str
     items: tuple[PlanItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What was sent and heard for a batch, in short."""
+
+    code: int | None
+    """The HTTP status of the answer that says most: of the last that says no, or else of the last."""
+    tries: int
+    """How often something was sent."""
+    answer: str
+    """The beginning of that answer, where something was not done."""
+
+    @classmethod
+    def of(cls, heard: Sequence[Heard]) -> "Exchange":
+        """Of the calls that a batch came to."""
+        telling = next((one for one in reversed(heard) if one.says_no), heard[-1] if heard else None)
+        return cls(
+            code=None if telling is None else telling.code,
+            tries=sum(one.tries for one in heard),
+            answer=telling.says() if telling is not None and telling.says_no else "",
+        )
 
 
 @dataclass(slots=True)
@@ -36,6 +59,7 @@ class BatchOutcome:
     absent: set[int] = field(default_factory=set)
     """Of folders to be deleted: those that are not there, says the backend, and nothing about what was in them."""
     calls: int = 0
+    exchange: Exchange = Exchange(None, 0, "")
     error: BaseException | None = None
     """A programming error; the run fails with it."""
 

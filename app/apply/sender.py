@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from app.apply.batch import Batch, BatchOutcome, in_calls_by_scope
+from app.apply.batch import Batch, BatchOutcome, Exchange, in_calls_by_scope
 from app.apply.gate import Ending, Gate
 from app.apply.outcome import Fate, ItemOutcome, judge_item
 from app.apply.port import BackendPort
@@ -28,6 +28,7 @@ from app.client.errors import (
     OutcomeUnknown,
     RateLimited,
 )
+from app.client.hearing import hearing
 from app.client.items import SUCCEEDED, UNANSWERED, ItemAnswer, item_results, readable_items
 from app.contract import operations as contract
 from app.contract.complaint import first_error
@@ -58,6 +59,12 @@ class Sender:
     def send(self, batch: Batch) -> BatchOutcome:
         """Gets the batch into the backend as far as possible. Never raises."""
         outcome = BatchOutcome(batch)
+        with hearing() as heard:
+            self._send(batch, outcome)
+        outcome.exchange = Exchange.of(heard)
+        return outcome
+
+    def _send(self, batch: Batch, outcome: BatchOutcome) -> None:
         try:
             fates = self._attempt(batch.operation, batch.items, outcome)
             self._note_unsupported(batch.operation, fates, outcome)
@@ -71,7 +78,6 @@ class Sender:
             _skip_children_of_failed(outcome)
         except Exception as error:  # noqa: BLE001 - it is raised again in the thread that runs the engine
             outcome.error = error
-        return outcome
 
     def _mend(self, batch: Batch, fates: dict[int, ItemOutcome], outcome: BatchOutcome) -> None:
         """Turns adds of what exists into updates, and updates of what is missing into adds."""

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from requests.adapters import BaseAdapter
 
 from app.client.errors import ClientError, CredentialsRefused, OutcomeUnknown
+from app.client.hearing import Heard, masked, tell
 from app.client.methods import OperationMethods
 from app.client.rate import RateLimiter
 from app.client.retry import Retrying, RetryPolicy, Throttled, Unclear
@@ -160,8 +161,9 @@ class BackendClient(OperationMethods):
             attempts.count += 1
             attempts.http_status = None
             try:
+                attempts.body = b""
                 reply = self._transport.post(url, headers, body)
-                attempts.http_status = reply.http_code
+                attempts.http_status, attempts.body = reply.http_code, reply.body
                 return self._read(operation, reply, repeatable=repeatable)
             except Unclear:
                 attempts.any_unclear = True
@@ -172,8 +174,10 @@ class BackendClient(OperationMethods):
             succeeded = True
         except ClientError as error:
             error.repeated_blindly = attempts.any_unclear
+            attempts.problem = error.message
             raise
         finally:
+            tell(Heard(attempts.http_status, attempts.count, attempts.body, attempts.problem, self._mask))
             self._ended(operation, self._monotonic() - began, attempts, succeeded=succeeded)
         return replace(answer, repeated_blindly=True) if attempts.any_unclear else answer
 
@@ -238,9 +242,7 @@ class BackendClient(OperationMethods):
         raise CredentialsRefused(operation.name, Status.UNAUTHENTICATED, message, http_code=0)
 
     def _mask(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        return masked(text, self._secrets)
 
     def _pause(self, seconds: float) -> None:
         if self._sleep is None:
@@ -270,6 +272,8 @@ class BackendClient(OperationMethods):
 class _Attempts:
     count: int = 0
     http_status: int | None = None
+    body: bytes = b""
+    problem: str = ""
     any_unclear: bool = False
 
 

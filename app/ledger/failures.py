@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, literal, select, text, tuple_
 
 from app.database.engine import reading
 from app.database.statements import json_list, run
+from app.ledger.chosen import ItemKey, chosen
 from app.ledger.ledger import FINGERPRINT
 from app.store.sync_tables import ItemFailureRow
 
@@ -215,21 +216,31 @@ _TAKEN_UP = """
 
 
 def take_up_again(
-    connection: Connection, *, ledger_id: int, plan_id: str, now_ms: int, kinds: Sequence[str], forget: bool
+    connection: Connection,
+    *,
+    ledger_id: int,
+    plan_id: str,
+    now_ms: int,
+    kinds: Sequence[str],
+    items: Sequence[ItemKey] = (),
+    forget: bool,
 ) -> tuple[int, int]:
-    """How many items that wait, and how many that are parked, the plan sends all the same; of these kinds, or of all.
+    """How many items that wait, and how many that are parked, the plan sends all the same; of these kinds and items, or
+    of all.
 
     ``forget``: their failures are counted anew.
     """
     listed = ", ".join(f"'{kind}'" for kind in kinds if kind.isalpha())
-    condition = _TAKEN_UP.replace("{of_kinds}", f"kind IN ({listed})" if listed else "TRUE")
-    parameters = {"ledger_id": ledger_id, "plan_id": plan_id, "now": now_ms}
-    rows = connection.execute(
-        text(f"SELECT parked, count(*) AS items FROM item_failure WHERE {condition} GROUP BY parked"), parameters
-    )
+    with chosen(connection, items, "item_failure") as is_chosen:
+        of_kinds = f"kind IN ({listed})" if listed else "TRUE"
+        condition = _TAKEN_UP.replace("{of_kinds}", f"{of_kinds} AND {is_chosen}")
+        parameters = {"ledger_id": ledger_id, "plan_id": plan_id, "now": now_ms}
+        rows = connection.execute(
+            text(f"SELECT parked, count(*) AS items FROM item_failure WHERE {condition} GROUP BY parked"), parameters
+        ).all()
+        if rows and forget:
+            connection.execute(text(f"DELETE FROM item_failure WHERE {condition}"), parameters)
     found = {bool(row.parked): row.items for row in rows}
-    if found and forget:
-        connection.execute(text(f"DELETE FROM item_failure WHERE {condition}"), parameters)
     return found.get(False, 0), found.get(True, 0)
 
 

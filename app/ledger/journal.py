@@ -7,8 +7,9 @@ A call is written down before it is sent and settled in the transaction that tak
 when no run is going was in flight when a process died: ``recover`` marks its items as unconfirmed.
 """
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, Engine, select, text
 
@@ -22,8 +23,8 @@ _CALL = CallRow.__table__
 
 _WRITE_DOWN = text(
     """
-    INSERT INTO call (call_id, run_id, plan_id, ledger_id, operation, ordinals, sent_at)
-    VALUES (:call_id, :run_id, :plan_id, :ledger_id, :operation, :ordinals, :sent_at)
+    INSERT INTO call (call_id, run_id, plan_id, ledger_id, operation, ordinals, first_ordinal, sent_at)
+    VALUES (:call_id, :run_id, :plan_id, :ledger_id, :operation, :ordinals, :first_ordinal, :sent_at)
     """
 )
 
@@ -58,6 +59,7 @@ def journal_calls(
                     "ledger_id": ledger_id,
                     "operation": call.operation,
                     "ordinals": json_list(call.ordinals),
+                    "first_ordinal": min(call.ordinals),
                     "sent_at": now_ms,
                 }
                 for call in calls
@@ -78,6 +80,68 @@ def settle_calls(connection: Connection, call_ids: Sequence[int], *, now_ms: int
         {"now": now_ms, "call_ids": json_list(call_ids)},
     )
     return set(rows.scalars())
+
+
+_ANSWERED = text("UPDATE call SET code = :code, tries = :tries, answer = :answer WHERE call_id = :call_id")
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredCall:
+    """What came back for a call; ``answer`` only where something was not done."""
+
+    call_id: int
+    code: int | None
+    tries: int
+    answer: str
+
+
+def note_answers(connection: Connection, calls: Sequence[AnsweredCall]) -> None:
+    """Writes down what came back, for people."""
+    if calls:
+        connection.execute(_ANSWERED, [asdict(call) for call in calls])
+
+
+@dataclass(frozen=True, slots=True)
+class SentCall:
+    """A call in the journal, for people. Moments are epoch milliseconds."""
+
+    call_id: int
+    operation: str
+    items: int
+    """How many travelled in it."""
+    sent_at: int
+    settled_at: int | None
+    code: int | None
+    tries: int
+    answer: str
+
+
+_AT_A_TIME = 20
+_LOOKED_AT = 400
+
+# Calls of a plan take its items in their order, so the one that begins next before an item has it; but where what a
+# delete covered was sent by itself after all.
+_BEFORE = """
+SELECT call_id, operation, ordinals, first_ordinal, sent_at, settled_at, code, tries, answer
+FROM call @by(ix_call_plan_id_first_ordinal)
+WHERE plan_id = :plan_id AND first_ordinal <= :ordinal ORDER BY first_ordinal DESC, call_id DESC
+LIMIT :limit OFFSET :offset
+"""
+
+
+def call_of_item(connection: Connection, plan_id: str, ordinal: int) -> SentCall | None:
+    """The last call in which an item travelled; None: none, or it is forgotten."""
+    for offset in range(0, _LOOKED_AT, _AT_A_TIME):
+        values = {"plan_id": plan_id, "ordinal": ordinal, "limit": _AT_A_TIME, "offset": offset}
+        rows = run(connection, _BEFORE, values).all()
+        for row in rows:
+            ordinals = json.loads(row.ordinals)
+            if ordinal in ordinals:
+                told = row.sent_at, row.settled_at, row.code, row.tries, row.answer
+                return SentCall(row.call_id, row.operation, len(ordinals), *told)
+        if len(rows) < _AT_A_TIME:
+            return None
+    return None
 
 
 def recover(engine: Engine, ledger_id: int, *, now_ms: int) -> int:

@@ -318,6 +318,18 @@ def read_counts(connection: Connection, plan_id: str) -> Counts:
     return counts
 
 
+def counted_as_planned(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Counts:
+    """The same of a plan that has just been made, whose items are counted already."""
+    return {
+        kind: {
+            action: {"planned": sum(by_status.values())}
+            | {status: number for status, number in by_status.items() if status != "planned"}
+            for action, by_status in actions.items()
+        }
+        for kind, actions in counts.items()
+    }
+
+
 def add_counts(one: Counts, other: Counts) -> Counts:
     """Both together."""
     total: Counts = {}

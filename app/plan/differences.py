@@ -6,9 +6,12 @@ Set differences that the database makes: a thing that differs becomes a row of t
 *aspects*; ``app.plan.rules.RULES`` turns each aspect into one plan item, one operation.
 """
 
+from collections.abc import Sequence
+
 from sqlalchemy import Connection
 
 from app.database.statements import run, statement
+from app.ledger.chosen import ItemKey, chosen
 from app.ledger.ledger import FINGERPRINT
 from app.plan.deletes import find_deletes, follow_coverers, restore_after_deletes
 from app.plan.discards import forget_discarded, leave_discarded_alone
@@ -181,8 +184,11 @@ def fill_steps(
     limits: LimitSettings | None,
     *,
     notes_gone: bool,
+    retried: Sequence[ItemKey] = (),
 ) -> tuple[Hold, ...]:
-    """Fills ``step`` with what differs, of which the limits hold what they hold; ``desired`` is filled already."""
+    """Fills ``step`` with what differs, of which the limits hold what they hold; ``desired`` is filled already.
+
+    ``retried``: of what waits or is parked, and of the kinds that are tried now, these items alone; none: all."""
     run(connection, _STEP_TABLE)
     approving = parameters["approving"] is not None
     if not approving:
@@ -190,7 +196,7 @@ def fill_steps(
     deletes = find_deletes(connection, parameters, selection, approving=approving, notes_gone=notes_gone)
     if notes_gone:
         forget_discarded(connection, int(str(parameters["ledger_id"])))
-    _put_off_failed(connection, parameters)
+    _put_off_failed(connection, parameters, retried)
     if not deletes:
         return ()
     ledger_id = int(str(parameters["ledger_id"]))
@@ -199,19 +205,20 @@ def fill_steps(
     follow_coverers(connection)
     holds = hold_deletes(connection, ledger_id, limits) if limits else ()
     if restore_after_deletes(connection):
-        _put_off_failed(connection, parameters)
+        _put_off_failed(connection, parameters, retried)
     return holds
 
 
-def _put_off_failed(connection: Connection, parameters: dict[str, object]) -> None:
-    run(
-        connection,
-        _FAILED_BEFORE,
-        parameters,
-        gone=_BITS["gone"],
-        fingerprint=FINGERPRINT.replace("{row}", "step"),
-        retried="f.kind IN (@list(retry_kinds))",
-    )
+def _put_off_failed(connection: Connection, parameters: dict[str, object], retried: Sequence[ItemKey]) -> None:
+    with chosen(connection, retried, "f") as is_chosen:
+        run(
+            connection,
+            _FAILED_BEFORE,
+            parameters,
+            gone=_BITS["gone"],
+            fingerprint=FINGERPRINT.replace("{row}", "step"),
+            retried=f"f.kind IN (@list(retry_kinds)) AND {is_chosen}",
+        )
 
 
 def write_items(connection: Connection, parameters: dict[str, object]) -> None:

@@ -48,9 +48,12 @@ from app.clock import epoch_ms
 from app.database.engine import WRITE, is_sqlite
 from app.database.statements import run, statement
 from app.database.trouble import came_in_between
+from app.ledger.chosen import ItemKey
 from app.ledger.ledger import read_ledger
 from app.plan.desired import compute
 from app.plan.differences import fill_steps, write_items
+from app.plan.impact import note_impact
+from app.plan.parts import ALIKE, Counts, Parts
 from app.plan.rules import Kind
 from app.plan.selection import EVERYTHING, Selection
 from app.plan.settings import LimitSettings
@@ -82,11 +85,11 @@ WHERE plan_id = :plan_id AND status = 'planned' AND action <> 'delete' AND NOT E
       ELSE plan_item.container_id END AND l.certain)
 """
 
-_HASHED = """
+_IN_ORDER = """
 SELECT operation || '|' || kind || '|' || scope || '|' || @json(organization_id) || @json(container_id) ||
   @json(item_id) || '|' || digest || '|' || access_type || '|' || access_role || '|' ||
   CASE WHEN disabled THEN '1' ELSE '0' END || '|' || @json(parent_id) || '|' || status || '|' ||
-  COALESCE(CAST(covered_by AS TEXT), '')
+  COALESCE(CAST(covered_by AS TEXT), ''), {alike}
 FROM plan_item WHERE plan_id = :plan_id ORDER BY ordinal
 """
 
@@ -106,6 +109,7 @@ def make_plan(
     random: Random | None = None,
     only_to_look: bool = False,
     retry: Sequence[str] | None = None,
+    retried: Sequence[ItemKey] = (),
 ) -> Plan:
     """Plans what brings the backend of this ledger in step with the directory at ``now``, and stores it.
 
@@ -113,6 +117,7 @@ def make_plan(
     this one then consists of the deletes that were held there and are still due, without limits, and of what they make
     necessary. ``only_to_look``: the plan alone is written; nothing is remembered because of it, no grace period begins.
     ``retry`` names the kinds of which it also holds what waits after a failure or is parked; empty: all.
+    ``retried``: of those, these items alone.
 
     Raises ``PlanningError`` when the directory was never read (an empty access model would mean to delete everything),
     and when there is no such ledger or plan to approve.
@@ -131,6 +136,7 @@ def make_plan(
             approving=approving,
             notes_gone=not only_to_look,
             retry=retry,
+            retried=retried,
         ),
     )
 
@@ -203,6 +209,7 @@ def _plan(
     approving: str | None,
     notes_gone: bool,
     retry: Sequence[str] | None,
+    retried: Sequence[ItemKey] = (),
 ) -> Plan:
     revision, ledger_revision = _starting_point(connection, ledger_id, approving)
     parameters: dict[str, object] = {
@@ -216,27 +223,29 @@ def _plan(
         "retry_kinds": json.dumps(list(retry or Kind)) if retry is not None else "[]",
     }
     compute(connection, ledger_id=ledger_id, now=now, selection=selection)
-    holds = fill_steps(connection, parameters, selection, limits, notes_gone=notes_gone)
+    holds = fill_steps(connection, parameters, selection, limits, notes_gone=notes_gone, retried=retried)
     write_items(connection, parameters)
     skip_dependents(connection, ledger_id, plan_id)
     if selection.user_ids:
         run(connection, _NOTHING_TO_STAND_ON, parameters)
+    note_impact(connection, plan_id)
     for table in _TEMPORARY:
         run(connection, f"DROP TABLE IF EXISTS {table}")
+    plan_hash, counts = _go_through(connection, plan_id, ledger_id)
     connection.execute(
         insert(_PLAN).values(
             plan_id=plan_id,
             ledger_id=ledger_id,
             revision=revision,
             ledger_revision=ledger_revision,
-            plan_hash=_hash(connection, plan_id, ledger_id),
+            plan_hash=plan_hash,
             created_at=epoch_ms(now),
             organization_ids=selection.organizations_json,
             user_ids=selection.users_json,
             limits=json.dumps([hold.to_wire() for hold in holds], ensure_ascii=False),
         )
     )
-    plan = load_plan(connection, plan_id)
+    plan = load_plan(connection, plan_id, counts)
     assert plan is not None  # noqa: S101 - it was written by the statement above
     return plan
 
@@ -257,13 +266,17 @@ def _starting_point(connection: Connection, ledger_id: int, approving: str | Non
     return revision, ledger.ledger_revision
 
 
-def _hash(connection: Connection, plan_id: str, ledger_id: int) -> str:
-    """A hash over the items in their order, read as a stream: what they were made from may have other revisions by the
-    time it is looked at again."""
+def _go_through(connection: Connection, plan_id: str, ledger_id: int) -> tuple[str, Counts]:
+    """A hash over the items in their order, and how many there are of each sort; their parts are written down on the
+    way. Read as a stream: what they were made from may have other revisions by the time it is looked at again."""
     hashed = sha256(f"{ledger_id}\n".encode())
+    parts = Parts(connection, plan_id)
     streaming = {"stream_results": True, "max_row_buffer": _ROWS_AT_A_TIME}
-    rows = connection.execute(statement(connection, _HASHED), {"plan_id": plan_id}, execution_options=streaming)
+    items = statement(connection, _IN_ORDER, alike=ALIKE)
+    rows = connection.execute(items, {"plan_id": plan_id}, execution_options=streaming)
     # Of a text, SQLAlchemy takes no yield_per.
     for partition in rows.partitions(_ROWS_AT_A_TIME):
-        hashed.update("\n".join(row[0] for row in partition).encode() + b"\n")
-    return hashed.hexdigest()
+        hashed.update("\n".join([row[0] for row in partition]).encode() + b"\n")
+        parts.take([row[1] for row in partition])
+    parts.end()
+    return hashed.hexdigest(), parts.counts

@@ -14,14 +14,12 @@ from sqlalchemy import Connection, func, select
 
 from app.clock import from_epoch_ms
 from app.database.statements import run
+from app.plan.parts import Counts
 from app.store.sync_tables import PlanItemRow, PlanRow, RunRow
 
 _PLAN = PlanRow.__table__
 _ITEM = PlanItemRow.__table__
 _RUN = RunRow.__table__
-
-Counts = dict[str, dict[str, dict[str, int]]]
-"""kind → action → status → number of items"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +115,8 @@ class PlanItem:
 _ITEM_COLUMNS = [_ITEM.c[name] for name in PlanItem.__dataclass_fields__]
 
 
-def load_plan(connection: Connection, plan_id: str) -> Plan | None:
-    """The plan of that id; None where there is none."""
+def load_plan(connection: Connection, plan_id: str, counts: Counts | None = None) -> Plan | None:
+    """The plan of that id; None where there is none. ``counts``: of its items, by whoever has just counted them."""
     row = connection.execute(select(_PLAN).where(_PLAN.c.plan_id == plan_id)).one_or_none()
     if row is None:
         return None
@@ -131,7 +129,7 @@ def load_plan(connection: Connection, plan_id: str) -> Plan | None:
         created_at=from_epoch_ms(row.created_at),
         organization_ids=tuple(json.loads(row.organization_ids)),
         user_ids=tuple(json.loads(row.user_ids)),
-        counts=count_items(connection, plan_id),
+        counts=count_items(connection, plan_id) if counts is None else counts,
         holds=tuple(
             Hold(
                 kind=hold["kind"],

@@ -40,7 +40,7 @@ from app.directory.source import Source, Verdict
 from app.ledger.failures import forget_settled, take_up_again
 from app.ledger.journal import recover
 from app.ledger.ledger import Ledger, note_findings, open_ledger
-from app.ledger.outcomes import add_counts, read_counts
+from app.ledger.outcomes import add_counts, counted_as_planned, read_counts
 from app.ledger.unsupported import tell_again, unsupported_operations
 from app.model.candidate import CandidateLostError, candidate_of, shadow_ledger, world
 from app.model.refresh.replace import revision_in_force
@@ -190,13 +190,14 @@ class SyncEngine:
         if not run.dry_run and not run.plan_is_settled and not (run.organization_ids or run.user_ids):
             with writing(self.engine) as connection:
                 forget_settled(connection, ledger.ledger_id, plan.plan_id)
+        counts = counted_as_planned(plan.counts)
         if run.dry_run:
             with writing(self.engine) as connection:
                 unsupported = mark_unsupported(connection, plan.plan_id, course.capabilities)
+                counts = read_counts(connection, plan.plan_id)
             if unsupported:
                 course.report["unsupported"] = unsupported
-        with reading(self.engine) as connection:
-            counts = add_counts(course.before, read_counts(connection, plan.plan_id))
+        counts = add_counts(course.before, counts)
         runs.note(run.run_id, RunStatus.PLANNING, plan_id=plan.plan_id, counts=counts, report=course.report)
         if run.dry_run or not plan.has_changes:
             return
@@ -340,6 +341,7 @@ class SyncEngine:
             random=self.random,
             only_to_look=run.dry_run,
             retry=run.kinds if run.retry else None,
+            retried=run.items,
         )
         if run.retry:
             self._tell_retried(course, plan)
@@ -354,6 +356,7 @@ class SyncEngine:
                 plan_id=plan.plan_id,
                 now_ms=epoch_ms(self.clock()),
                 kinds=course.run.kinds,
+                items=course.run.items,
                 forget=not course.run.dry_run,
             )
         course.report["retried"] = {"waiting": waiting, "parked": parked}

@@ -20,6 +20,7 @@ from app.plan.listing import PlannedChange, Sum, list_changes, sum_up
 from app.runs.queue import CHANGES, KEY, enqueue, one_at_a_time, requests_for_changes
 from app.runs.rows import RUN, change, claim, move, row_of, run_from
 from app.runs.run import RUNNING, Run, RunConflictError, RunNotFoundError, RunRequest, RunStatus
+from app.store.plan_tables import PlanImpactRow, PlanPartRow
 from app.store.sync_tables import CallRow, PlanItemRow, PlanRow
 
 LATEST = "latest"
@@ -29,7 +30,7 @@ _CHANGES_KEPT = timedelta(days=1)
 """How long runs that followed changes are remembered when all of it was done."""
 
 _PLAN = PlanRow.__table__
-_ITEM = PlanItemRow.__table__
+_OF_PLANS = (PlanItemRow.__table__, PlanPartRow.__table__, PlanImpactRow.__table__)
 _CALL = CallRow.__table__
 
 
@@ -139,7 +140,7 @@ class Runs:
             run = claim(connection, run_id)
             if run.status is not expected:
                 raise RunConflictError(f"the run is {run.status}, not {expected}, and cannot become {to}")
-            return move(connection, run, to, **values)
+            return move(connection, run, to, self.clock(), **values)
 
     def end(self, run_id: str, outcome: Callable[[Connection], tuple[RunStatus, Mapping[str, object]]]) -> Run:
         """Ends a run that is under way: as ``outcome`` says, which reads and settles its items in the same transaction.
@@ -151,7 +152,7 @@ class Runs:
             if not run.is_running:
                 raise RunConflictError(f"the run is {run.status}: it has ended already")
             to, values = outcome(connection)
-            return move(connection, run, to, **values)
+            return move(connection, run, to, self.clock(), **values)
 
     def note(self, run_id: str, expected: RunStatus, **values: object) -> None:
         """Writes down columns of a run without moving it; times as ``datetime``, mappings as such.
@@ -183,7 +184,9 @@ class Runs:
                 )
             word = _word("approved", now, by, reason)
             _tell(witness, connection, run)
-            return move(connection, run, RunStatus.QUEUED, approved_at=now, finished_at=None, held_until=None, **word)
+            return move(
+                connection, run, RunStatus.QUEUED, now, approved_at=now, finished_at=None, held_until=None, **word
+            )
 
     def discard(
         self, run_id: str, *, by: str | None = None, reason: str | None = None, witness: Witness | None = None
@@ -197,7 +200,8 @@ class Runs:
             if run.status is not RunStatus.HELD:
                 raise RunConflictError(f"only a held run can be discarded; {_run_status(run)}")
             _tell(witness, connection, run)
-            return _discard(connection, run, _word("discarded", self.clock(), by, reason))
+            now = self.clock()
+            return _discard(connection, run, now, _word("discarded", now, by, reason))
 
     def cancel(
         self, run_id: str, *, by: str | None = None, reason: str | None = None, witness: Witness | None = None
@@ -212,11 +216,11 @@ class Runs:
             if not run.is_final:
                 _tell(witness, connection, run)
             if run.status is RunStatus.HELD:
-                return _discard(connection, run, _word("discarded", now, by, reason))
+                return _discard(connection, run, now, _word("discarded", now, by, reason))
             # An approval is not overwritten: who let the deletes go stays known.
             word = {} if run.decision else _word("cancelled", now, by, reason)
             if run.status is RunStatus.QUEUED:
-                return move(connection, run, RunStatus.CANCELLED, cancel_requested=True, finished_at=now, **word)
+                return move(connection, run, RunStatus.CANCELLED, now, cancel_requested=True, finished_at=now, **word)
             if run.is_running:
                 return change(connection, run, cancel_requested=True, **word)
             raise RunConflictError(f"the run has ended: {_run_status(run)}")
@@ -259,7 +263,7 @@ class Runs:
                 guess = f"the process that ran it{by}, or its connection to the database, ended in the middle"
                 error = f"{causes.get(run.run_id, guess)}; the next run goes on from there"
                 values = {"error": error, "finished_at": self.clock(), "interrupted": True}
-                ended.append(move(connection, run, RunStatus.FAILED, **values))
+                ended.append(move(connection, run, RunStatus.FAILED, self.clock(), **values))
             return ended
 
     def go_on_from(self, run: Run, *, trigger: str, limit: int) -> Run | None:
@@ -286,6 +290,7 @@ class Runs:
             allow_deletes=run.allow_deletes,
             retry=run.retry,
             kinds=run.kinds,
+            items=run.items,
             idempotency_key=f"{trigger} {run.run_id}",
         )
         follower, _created = self.enqueue(request)
@@ -321,7 +326,8 @@ class Runs:
                 .where(_PLAN.c.created_at < brief)
                 .where(_PLAN.c.plan_id.not_in(kept), _PLAN.c.plan_id.not_in(asked), _PLAN.c.plan_id.not_in(in_flight))
             )
-            connection.execute(delete(_ITEM).where(_ITEM.c.plan_id.not_in(select(_PLAN.c.plan_id))))
+            for table in _OF_PLANS:
+                connection.execute(delete(table).where(table.c.plan_id.not_in(select(_PLAN.c.plan_id))))
             forget_former(connection)
             return pruned
 
@@ -345,7 +351,7 @@ def _run_status(run: Run) -> str:
     return f"this one is {run.status}" + (f", {decided}" if (decided := run.decided) else "")
 
 
-def _discard(connection: Connection, run: Run, word: Mapping[str, object]) -> Run:
+def _discard(connection: Connection, run: Run, at: datetime, word: Mapping[str, object]) -> Run:
     counts = {
         kind: {
             action: {("discarded" if outcome == "held" else outcome): number for outcome, number in numbers.items()}
@@ -353,7 +359,7 @@ def _discard(connection: Connection, run: Run, word: Mapping[str, object]) -> Ru
         }
         for kind, actions in run.counts.items()
     }
-    discarded = move(connection, run, RunStatus.CANCELLED, counts=counts, **word)
+    discarded = move(connection, run, RunStatus.CANCELLED, at, counts=counts, **word)
     if run.plan_id is not None and run.ledger_id is not None:
         message = f"left alone: {discarded.decided}"
         discard_held(connection, ledger_id=run.ledger_id, run_id=run.run_id, plan_id=run.plan_id, message=message)

@@ -58,6 +58,7 @@ def enqueue(connection: Connection, request: RunRequest, *, now: datetime, rando
                 cancel_requested=False,
                 counts="{}",
                 calls=0,
+                stages=json.dumps([[RunStatus.QUEUED, epoch_ms(now)]]),
                 report="{}",
                 asked_by=request.asked_by,
                 asked_reason=request.asked_reason,
@@ -115,6 +116,7 @@ def _content(request: RunRequest) -> dict[str, object]:
         "allow_deletes": request.allow_deletes,
         "retry": request.retry,
         "kinds": _id_list(request.kinds),
+        "items": json.dumps(sorted(set(request.items)), ensure_ascii=False),
         "requested_plan_id": request.plan_id,
     }
 

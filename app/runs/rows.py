@@ -12,7 +12,8 @@ from datetime import datetime
 from sqlalchemy import Connection, Row, select, text, update
 
 from app.clock import epoch_ms, from_epoch_ms
-from app.runs.run import ENDS, MOVES, Run, RunConflictError, RunNotFoundError, RunStatus
+from app.ledger.chosen import ItemKey
+from app.runs.run import ENDS, MOVES, Run, RunConflictError, RunNotFoundError, RunStatus, Stage
 from app.store.sync_tables import RunRow
 
 RUN = RunRow.__table__
@@ -51,11 +52,12 @@ def claim(connection: Connection, run_id: str) -> Run:
     return run_from(row_of(connection, run_id, claimed=True))
 
 
-def move(connection: Connection, run: Run, to: RunStatus, **values: object) -> Run:
+def move(connection: Connection, run: Run, to: RunStatus, at: datetime, **values: object) -> Run:
     """Moves a claimed run on from the status in which it was found. Raises ``RunConflictError`` for no such move."""
     if to not in MOVES[run.status]:
         raise RunConflictError(f"the run is {run.status} and cannot become {to}")
-    moved = change(connection, run, status=to.value, **values)
+    stages = json.dumps([[stage.status, epoch_ms(stage.at)] for stage in (*run.stages, Stage(to, at))])
+    moved = change(connection, run, status=to.value, stages=stages, **values)
     if to in ENDS:
         connection.execute(text(_COUNT_END), {"status": to.value})
     return moved
@@ -83,6 +85,8 @@ def run_from(row: Row[tuple[object, ...]]) -> Run:
         values[name] = tuple(json.loads(values[name]))
     for name in ("counts", "report"):
         values[name] = json.loads(values[name])
+    values["stages"] = tuple(Stage(RunStatus(status), from_epoch_ms(at)) for status, at in json.loads(values["stages"]))
+    values["items"] = tuple(ItemKey(*key) for key in json.loads(values["items"]))
     for name in _MOMENTS:
         values[name] = None if values[name] is None else from_epoch_ms(values[name])
     return Run(**values)

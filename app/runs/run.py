@@ -12,6 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from app.ledger.chosen import ItemKey
+
 HELD_FOR = timedelta(days=7)
 """How long held deletes wait for someone's word."""
 
@@ -91,9 +93,19 @@ class RunRequest:
     """Tries now what waits for its next try or is parked."""
     kinds: tuple[str, ...] = ()
     """Of which kinds; empty: all. Only with ``retry``."""
+    items: tuple[ItemKey, ...] = ()
+    """Which items alone; empty: all. Only with ``retry``."""
     asked_by: str | None = None
     """Who asks for it, as far as it is known; None: it comes by itself."""
     asked_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """That a run came into a status, and when."""
+
+    status: RunStatus
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +125,7 @@ class Run:
     user_ids: tuple[str, ...]
     retry: bool
     kinds: tuple[str, ...]
+    items: tuple[ItemKey, ...]
     ledger_id: int | None
     requested_plan_id: str | None
     plan_id: str | None
@@ -139,6 +152,8 @@ class Run:
     counts: Mapping[str, Mapping[str, Mapping[str, int]]]
     """kind → action → {planned, done, failed, held, ...}; ``planned`` counts all of them, whatever became of them"""
     calls: int
+    stages: tuple[Stage, ...]
+    """Into which statuses it came, in order; those before that was written down are missing."""
     report: Mapping[str, Any]  # JSON
 
     @property

@@ -191,6 +191,7 @@ class PlanItemRow(StoreTable, table=True):
         Index(None, "plan_id", "status", "ordinal"),
         Index(None, "plan_id", "kind", "organization_id", "container_id", "item_id"),
         Index(None, "plan_id", "covered_by"),
+        Index(None, "plan_id", "item_id"),
     )
 
     plan_id: str = Field(primary_key=True)
@@ -287,6 +288,10 @@ class RunRow(StoreTable, table=True):
     """JSON: kind → action → {planned, done, failed, held, …}, kept up to date with every settled call."""
     calls: int = 0
     """Write calls that were sent."""
+    stages: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
+    """When it came into which status, as a JSON list of [status, moment]; empty: before that was written down."""
+    items: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
+    """With ``retry``: which items alone, as a JSON list of [kind, organization, container, id]; empty: all."""
     report: str = "{}"
     """JSON: what an operator should know: sources, problems, what could not be told to the backend, what is foreign."""
 
@@ -313,7 +318,7 @@ class CallRow(StoreTable, table=True):
     """The journal: a call is written down before it is sent and settled, with its items, after it is answered."""
 
     __tablename__ = "call"
-    __table_args__ = (Index(None, "settled_at"),)
+    __table_args__ = (Index(None, "settled_at"), Index(None, "plan_id", "first_ordinal"))
 
     call_id: int | None = Field(default=None, primary_key=True)
     run_id: str
@@ -322,6 +327,14 @@ class CallRow(StoreTable, table=True):
     operation: str
     ordinals: str
     """The plan's items that travel in it, as a JSON list."""
+    first_ordinal: int = Field(default=0, sa_column_kwargs={"server_default": "0"}, sa_type=BigInteger)
+    """The lowest of them: by it the call of an item is found, without a word in each item."""
+    code: int | None = None
+    """The HTTP status of the answer that says most; None: none came, or none was sent."""
+    tries: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    """How often something was sent, with the halves and other operations that a refusal made necessary."""
+    answer: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """The beginning of that answer, or why none came, where something was not done; secrets are masked."""
     sent_at: int = Field(sa_type=BigInteger)
     settled_at: int | None = Field(default=None, sa_type=BigInteger)
 

@@ -48,8 +48,53 @@ def upgrade() -> None:
     _processes()
 
 
+_PARTS = """
+INSERT INTO plan_part (plan_id, organization_id, first_ordinal, last_ordinal, phase, kind, action, operation, items)
+SELECT plan_id, {organization}, MIN(ordinal), MAX(ordinal), phase, kind, action, operation, COUNT(*)
+FROM plan_item {which}
+"""
+
+
 def _plans() -> None:
-    """Parts and effects of plans, what items were before, answers of calls, stages of runs."""
+    """Parts and effects of plans, answers of calls, stages of runs."""
+    op.create_table(
+        "plan_part",
+        sa.Column("plan_id", sa.String(), nullable=False),
+        sa.Column("organization_id", sa.String(), nullable=False),
+        sa.Column("first_ordinal", sa.BigInteger(), nullable=False),
+        sa.Column("last_ordinal", sa.BigInteger(), nullable=False),
+        sa.Column("phase", sa.Integer(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("action", sa.String(), nullable=False),
+        sa.Column("operation", sa.String(), nullable=False),
+        sa.Column("items", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("plan_id", "organization_id", "first_ordinal", name=op.f("pk_plan_part")),
+    )
+    alike = "GROUP BY plan_id, phase, kind, action, operation"
+    op.execute(_PARTS.format(organization="''", which=alike))
+    within = f"WHERE kind <> 'organization' {alike}, organization_id"
+    op.execute(_PARTS.format(organization="organization_id", which=within))
+    op.create_table(
+        "plan_impact",
+        sa.Column("plan_id", sa.String(), nullable=False),
+        sa.Column("organization_id", sa.String(), nullable=False),
+        sa.Column("gain", sa.BigInteger(), nullable=False),
+        sa.Column("lose", sa.BigInteger(), nullable=False),
+        sa.Column("change", sa.BigInteger(), nullable=False),
+        sa.Column("people", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("plan_id", "organization_id", name=op.f("pk_plan_impact")),
+    )
+    op.create_index(op.f("ix_plan_impact_plan_id_people"), "plan_impact", ["plan_id", "people"], unique=False)
+    op.create_index(op.f("ix_plan_item_plan_id_item_id"), "plan_item", ["plan_id", "item_id"], unique=False)
+    with op.batch_alter_table("run", schema=None) as batch_op:
+        batch_op.add_column(sa.Column("stages", sa.String(), server_default="[]", nullable=False))
+        batch_op.add_column(sa.Column("items", sa.String(), server_default="[]", nullable=False))
+    with op.batch_alter_table("call", schema=None) as batch_op:
+        batch_op.add_column(sa.Column("first_ordinal", sa.BigInteger(), server_default="0", nullable=False))
+        batch_op.add_column(sa.Column("code", sa.Integer(), nullable=True))
+        batch_op.add_column(sa.Column("tries", sa.Integer(), server_default="0", nullable=False))
+        batch_op.add_column(sa.Column("answer", sa.String(), server_default="", nullable=False))
+        batch_op.create_index(batch_op.f("ix_call_plan_id_first_ordinal"), ["plan_id", "first_ordinal"], unique=False)
 
 
 def _access() -> None:
@@ -266,4 +311,13 @@ def _drop_access() -> None:
 
 
 def _drop_plans() -> None:
-    pass
+    with op.batch_alter_table("call", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_call_plan_id_first_ordinal"))
+        for name in ("answer", "tries", "code", "first_ordinal"):
+            batch_op.drop_column(name)
+    with op.batch_alter_table("run", schema=None) as batch_op:
+        batch_op.drop_column("items")
+        batch_op.drop_column("stages")
+    op.drop_index(op.f("ix_plan_item_plan_id_item_id"), table_name="plan_item")
+    op.drop_table("plan_impact")
+    op.drop_table("plan_part")
