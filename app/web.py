@@ -1,7 +1,7 @@
 """The service as one Flask app: permission answers, runs, health, metrics. It is handed its parts."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from time import perf_counter
@@ -11,6 +11,8 @@ from sqlalchemy import Engine, text
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app import __version__
+from app.access.decide import Rule
+from app.activity import Activity
 from app.admin.health import Check, NotReadyError, health_blueprint, metrics_blueprint
 from app.admin.openapi import openapi_blueprint
 from app.admin.resync import resync_blueprint
@@ -35,7 +37,7 @@ from app.model.contents import current_revision, oldest_good_read, revision_crea
 from app.model.origins import load_origins
 from app.model.refresh.pushes import push_states
 from app.numbers import DatabaseNumbers
-from app.provider.answer import ViewLoader
+from app.provider.answer import ProviderObserver, ViewLoader
 from app.provider.blueprint import provider_blueprint
 from app.provider.settings import EXPLAIN_PATH
 from app.provider.signing import Sign
@@ -61,6 +63,7 @@ class ServiceParts:
     failures: FailedCredentials
     admin_tokens: TokenSet
     metrics: Metrics
+    activity: Activity
     numbers: DatabaseNumbers
     console: ConsoleParts | None
     """None: it is switched off."""
@@ -88,7 +91,7 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
             load_origins=partial(load_origins, parts.engine),
             require_admin=lambda: require_bearer(request, admin_tokens),
             clock=parts.clock,
-            observer=metrics,
+            observer=_Observers((metrics, parts.activity)),
             failures=parts.failures,
             sign=parts.sign,
         )
@@ -116,6 +119,18 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
     if settings.server.trusted_proxies:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.server.trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
     return app
+
+
+@dataclass(frozen=True, slots=True)
+class _Observers:
+    """Several who are told of every call of the provider."""
+
+    told: Sequence[ProviderObserver]
+
+    def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
+        """Tells each of them."""
+        for one in self.told:
+            one.answered(allowed, denied, errors, seconds)
 
 
 def create_metrics_app(metrics: Metrics, *, new_id: Callable[[], str], tokens: TokenSet | None) -> Flask:

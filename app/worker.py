@@ -19,9 +19,10 @@ from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy.exc import SQLAlchemyError
 
+from app.activity import forget_activity
 from app.apply.progress import Progress
 from app.audit import Audit
-from app.clock import Clock
+from app.clock import Clock, epoch_ms
 from app.database.engine import writing
 from app.database.trouble import database_problem, log_fields
 from app.runs.lifecycle import Runs
@@ -237,6 +238,7 @@ def forget_what_is_old(*, runs: Runs, older_than: timedelta, keep_audit: timedel
         forgotten = runs.prune(older_than)
         with writing(runs.engine) as connection:
             rows = Audit(runs.clock).prune(connection, keep_audit)
+            forget_activity(connection, epoch_ms(runs.clock()))
     except Exception as error:  # noqa: BLE001 - log_fields tells all of it
         log.warning("prune_failed", **log_fields(error))
         return

@@ -12,6 +12,7 @@ from time import sleep
 from flask import Flask
 from sqlalchemy import Engine
 
+from app.activity import Activity, node_name
 from app.bootstrap.application import Application, expectations_of, look_for_concerns, watch_over
 from app.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service
 from app.bootstrap.outside import impatient_client
@@ -38,14 +39,19 @@ def open_service(settings: Settings) -> Flask:
     """The service with a database of its own, and the one who tells people what needs their attention: a worker that is
     dead tells nobody."""
     engine = open_store_for_service(settings)
-    watch = watch_over(settings, engine, clock=utc_now, stop=Event())
+    stop = Event()
+    watch = watch_over(settings, engine, clock=utc_now, stop=stop)
     watch.every = _WATCH_EVERY
     Thread(target=watch.run, name="watch", daemon=True).start()
-    return service_app(settings, engine, clock=utc_now, new_id=_random_id(SystemRandom()))
+    activity = Activity(node=node_name(settings.server.port), role="service", clock=utc_now)
+    Thread(target=activity.keep_writing, args=(engine, stop), name="activity", daemon=True).start()
+    return service_app(settings, engine, clock=utc_now, new_id=_random_id(SystemRandom()), activity=activity)
 
 
-def service_app(settings: Settings, engine: Engine, *, clock: Clock, new_id: Callable[[], str]) -> Flask:
-    """The service on this database; ``new_id`` makes the ids of requests."""
+def service_app(
+    settings: Settings, engine: Engine, *, clock: Clock, new_id: Callable[[], str], activity: Activity | None = None
+) -> Flask:
+    """The service on this database; ``new_id`` makes the ids of requests, ``activity`` is told what it answers."""
     parts = Application(settings=settings, engine=engine, clock=clock, sleep=sleep, random=SystemRandom())
     failures = FailedCredentials()
     expected = expectations_of(settings)
@@ -64,6 +70,7 @@ def service_app(settings: Settings, engine: Engine, *, clock: Clock, new_id: Cal
             failures=failures,
             admin_tokens=_admin_tokens(settings, failures),
             metrics=Metrics(),
+            activity=activity or Activity(node=node_name(settings.server.port), role="service", clock=clock),
             numbers=DatabaseNumbers(
                 engine,
                 clock,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from app import __version__
-from app.clock import utc_text
+from app.clock import utc_now, utc_text
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
 from app.processes import ChildEndedError, Children, end_with, settle_garbage_collector, stop_signals
 from app.screen import note
@@ -248,6 +248,7 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
     """Works until SIGTERM or SIGINT; a run in the middle ends before its next call."""
     import structlog
 
+    from app.activity import Activity, node_name
     from app.bootstrap.application import application
     from app.bootstrap.work import worker_parts
 
@@ -264,6 +265,8 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
         # Daemons: nobody waits for a mail server, or for a source that hangs, when the worker is to end.
         _begin("watch", working.watch.run)
         pulse = _begin("heartbeat", working.heartbeat.run)
+        activity = Activity(node=node_name(), role="worker", clock=utc_now)
+        _begin("activity", lambda: activity.keep_writing(parts.engine, stop))
         _begin("patience", lambda: _give_up_after(stop, settings.worker.stop_timeout))
         for poll in working.polls:
             _begin(f"poll {poll.name}", poll.run)

@@ -3,17 +3,21 @@
 import re
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 
+from app.access.decide import Rule
+from app.activity import Activity
 from app.audit import Actor, Audit
 from app.console.console import address
 from app.console.settings import Role
 from app.database.engine import writing
 from app.ledger.ledger import open_ledger
 from app.runs.run import RunRequest, RunStatus
+from app.store.directory_tables import DirectorySourceRow
 from app.store.sync_tables import ItemFailureRow, PlanItemRow, PlanRow
 from tests.console.conftest import Office
 
+DENIES = next(rule for rule in Rule if rule.denies)
 HOSTILE = "<script>alert(1)</script>\"'\u202e\u0001&amp;"
 PAGES = {
     "overview": "Overview",
@@ -251,3 +255,27 @@ def planned_run(office: Office, *, item_id: str, message: str = "") -> str:
         run.run_id, RunStatus.PLANNING, RunStatus.HELD, finished_at=office.time(), counts=counts, report={"held": []}
     )
     return run.run_id
+
+
+def test_the_overview_draws_what_services_answered(office: Office) -> None:
+    browser = office.browser(Role.VIEWER)
+    assert "Permission questions a minute" not in browser.get("/console/")
+    assert "none seen" in browser.get("/console/")
+    service = Activity(node="n:1", role="service", clock=office.time)
+    for asked in (10, 30, 20):
+        office.time.move_on(minutes=1)
+        service.answered(asked - 4, {DENIES: 3}, 1, 0.003)
+        service.write(office.engine)
+    office.time.move_on(seconds=31)
+    html = browser.get("/console/")
+    says = "permission questions a minute: lowest 10, highest 30, last 20; 15 % of all were denied"
+    assert f'role="img" aria-label="{says}"' in html
+    assert "peak 30" in html
+    assert "1 service, 0 workers" in html
+    assert "slowest answers, of which 99 of 100 took no longer" in html
+
+
+def test_before_the_first_read_the_overview_says_what_to_do(office: Office) -> None:
+    with writing(office.engine) as connection:
+        connection.execute(update(DirectorySourceRow.__table__).values(last_good_at=None, last_read_at=None))
+    assert "What to do first" in office.browser(Role.VIEWER).get("/console/")

@@ -1,29 +1,28 @@
 """The overview: whether all is well, and what has happened lately."""
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from flask import Blueprint, Response
 from sqlalchemy import Connection
 
-from app.clock import epoch_ms, from_epoch_ms
+from app.clock import from_epoch_ms
 from app.console.console import Console, query, route_of
 from app.console.frame.charts import Bar
-from app.console.frame.words import TONES, clock_time, counted
+from app.console.frame.words import TONES, clock_time, counted, duration
+from app.console.pages.curves import curves, processes
 from app.console.settings import Role
 from app.ledger.ledger import last_verify, ledger_in_use
 from app.model.contents import SourceState, current_revision, oldest_good_read, source_states
 from app.model.outline import OrganizationSize, organization_sizes
 from app.runs.queue import CHANGES
-from app.runs.run import Run
-from app.runs.workers import workers
+from app.runs.run import Run, RunStatus
 
 _BARS = 96
 _RECENT = 10
 _ORGANIZATIONS = 12
-_ALIVE = timedelta(seconds=60)
 _DRIFT = frozenset({"missing", "changed"})
 
 
@@ -46,18 +45,24 @@ def install(blueprint: Blueprint, console: Console) -> None:
                 "read_at": None if read_at is None else from_epoch_ms(read_at),
                 "revision": current_revision(connection),
                 **_verified(connection),
-                "workers": _alive(connection, now),
+                "curves": curves(connection, now),
+                "processes": processes(connection, now),
                 "organizations": _organizations(connection),
                 "sources": [_source_row(state) for state in sources],
             }
+        due = parts.due_after(now)
         last = next((run for run in runs if run.trigger != CHANGES and run.finished_at is not None), None)
         return console.show(
             "overview.html",
             current="overview",
             runs=list(islice(runs, _RECENT)),
             last=last,
-            due=parts.due_after(now),
+            in_step=_in_step(last),
+            due=due,
+            every=_every(parts.due_after, due),
             bars_shown=[_bar(run) for run in reversed(runs)],
+            planned=sum(map(items_of, runs)),
+            peak=max(map(items_of, runs), default=0),
             bars_say=_bars_say(runs),
             since=runs[-1].requested_at if runs else None,
             **context,
@@ -73,8 +78,23 @@ def _verified(connection: Connection) -> dict[str, object]:
     return {"verified_at": from_epoch_ms(last.at), "drifted": drifted}
 
 
-def _alive(connection: Connection, now: datetime) -> int:
-    return sum(worker.seen_at >= epoch_ms(now - _ALIVE) for worker in workers(connection))
+def _in_step(last: Run | None) -> str:
+    """What the last run left the backend as, in words."""
+    if last is None:
+        return "never synced"
+    if last.status is RunStatus.FAILED:
+        return "the last run failed"
+    rest = [f"{last.total(what):,} {what}" for what in ("held", "parked", "failed", "waiting") if last.total(what)]
+    return f"in step but for {' and '.join(rest)}" if rest else "in step"
+
+
+def _every(due_after: Callable[[datetime], datetime | None], due: datetime | None) -> str:
+    """How often runs are due, where that is as often every time."""
+    second = None if due is None else due_after(due)
+    third = None if second is None else due_after(second)
+    if due is None or second is None or third is None or second - due != third - second:
+        return ""
+    return f"every {duration((second - due).total_seconds())}"
 
 
 def _organizations(connection: Connection) -> Sequence[OrganizationSize]:
