@@ -136,11 +136,6 @@ class BackendClient(OperationMethods):
         finally:
             self._may_send = _always
 
-    @property
-    def settings(self) -> BackendSettings:
-        """What it was made with."""
-        return self._settings
-
     def call(
         self, operation: Operation[RequestT, ResultT], request: RequestT, *, twin: bool = False
     ) -> Answer[ResultT]:

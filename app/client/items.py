@@ -10,20 +10,13 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from app.contract.base import ItemResult, Request
-from app.contract.operation import AnyOperation
+from app.contract.base import ItemResult
 
 ALREADY_EXISTS = "already-exists"
 NOT_FOUND = "not-found"
 
 _EXISTS = re.compile(r"\balready[ _-]?exist", re.IGNORECASE)
 _MISSING = re.compile(r"\b(does|do)(n't| not)[ _-]?exist|\bnot[ _-]?found\b", re.IGNORECASE)
-
-_ID_FIELDS = (
-    "userId", "documentId", "folderId", "groupId", "organizationId", "annotationId", "commentId", "notificationId",
-    "id",
-)  # fmt: skip
-"""By which field an item that is an object is named; the first that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +58,6 @@ def item_results(
     }
 
 
-def item_ids(operation: AnyOperation, request: Request) -> list[str]:
-    """The ids of the items of a batch, in order; empty for an operation that is no batch, or a batch without ids of
-    its own."""
-    items = request.to_wire().get(operation.items_field) if operation.items_field else None
-    return [name for item in items if (name := _id_of(item))] if isinstance(items, list) else []
-
-
 def readable_items(value: object) -> dict[str, ItemResult] | None:
     """The items of ``result.data`` or ``error.details`` that can be read; None when it is no map of items at all."""
     if not isinstance(value, Mapping):
@@ -99,11 +85,3 @@ def _code(code: str | None, message: str) -> str | None:
     if _EXISTS.search(message):
         return ALREADY_EXISTS
     return NOT_FOUND if _MISSING.search(message) else None
-
-
-def _id_of(item: object) -> str | None:
-    if isinstance(item, str):
-        return item
-    if isinstance(item, Mapping):
-        return next((item[field] for field in _ID_FIELDS if isinstance(item.get(field), str)), None)
-    return None

@@ -42,11 +42,6 @@ class RateLimiter:
         self._stopped = stopped
         self._changed = threading.Condition()
 
-    @property
-    def allowed(self) -> int:
-        """How many calls may be under way now."""
-        return int(self._allowed)
-
     @contextmanager
     def slot(self) -> Iterator[float]:
         """Waits for a turn and holds it; gives the moment at which it began. Raises ``Stopped``."""

@@ -75,8 +75,6 @@ class Wanted:
     user_aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """set → the attribute by which records of its objects name a user, where rules say so plainly (``fill: it.mail``).
     """
-    member_sets: frozenset[str] = NO_NAMES
-    """The sets in which members are looked for."""
 
 
 class Connector(Protocol):

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from sqlalchemy import Connection, Engine, literal, select, text, tuple_
+from sqlalchemy import Connection, literal, select, text, tuple_
 
-from app.database.engine import reading
 from app.database.statements import json_list, run
 from app.ledger.chosen import ItemKey, chosen
 from app.ledger.ledger import FINGERPRINT
@@ -53,18 +52,6 @@ def any_failures(connection: Connection, ledger_id: int) -> bool:
     """Whether anything is remembered as failed."""
     query = select(_FAILURE.c.failures).where(_FAILURE.c.ledger_id == ledger_id).limit(1)
     return connection.execute(query).first() is not None
-
-
-def failures(engine: Engine, ledger_id: int, *, parked_only: bool = False, limit: int = 100) -> list[Failure]:
-    """What failed, the most stubborn first."""
-    query = select(*[_FAILURE.c[name] for name in Failure.__dataclass_fields__]).where(
-        _FAILURE.c.ledger_id == ledger_id
-    )
-    if parked_only:
-        query = query.where(_FAILURE.c.parked)
-    query = query.order_by(_FAILURE.c.failures.desc(), _FAILURE.c.kind, _FAILURE.c.item_id).limit(limit)
-    with reading(engine) as connection:
-        return [Failure(**row._asdict()) for row in connection.execute(query)]
 
 
 @dataclass(frozen=True, slots=True)

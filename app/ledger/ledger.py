@@ -44,11 +44,6 @@ class Ledger:
         return self.verified_at is None
 
 
-def fingerprint(*, digest: str, access_type: str, access_role: str, disabled: bool, parent_id: str) -> str:
-    """The same as ``FINGERPRINT``, for one item in memory."""
-    return f"{digest}|{access_type}|{access_role}|{int(disabled)}|{parent_id}"
-
-
 def open_ledger(engine: Engine, base_url: str, api_key: str, clock: Clock) -> Ledger:
     """The ledger of this backend; a new, empty one where there is none. The key itself is not kept."""
     base_url = base_url.rstrip("/")

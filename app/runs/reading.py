@@ -126,11 +126,6 @@ class RefreshReport:
     rests_on: World | None = None
     """Of a candidate: what the database must still be for it to be whole; None: whatever becomes of that."""
 
-    @property
-    def all_failed(self) -> bool:
-        """No source could be read: whatever is in force is as old as the last good read."""
-        return bool(self.sources) and all(source.verdict is Verdict.FAILED for source in self.sources)
-
 
 def refresh(
     engine: Engine,

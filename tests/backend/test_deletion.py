@@ -3,13 +3,13 @@
 import pytest
 from sqlalchemy import insert, select
 
-from app.backend.document_migrations.document_data import HANGING, NOT_HANGING
+from app.backend.document_migrations.document_data import HANGING
 from app.backend.schema import METADATA
 from app.database.engine import writing
 
 from .conftest import Caller, World
 from .sampling import Actor
-from .test_migrations import hang, hanging_on
+from .test_migrations import NOT_HANGING, hang, hanging_on
 
 ORG = {"organizationId": "acme"}
 

@@ -2,30 +2,8 @@
 
 import pytest
 
-from app.client.items import ItemAnswer, item_ids, item_results, readable_items
-from app.contract import operations
+from app.client.items import ItemAnswer, item_results, readable_items
 from app.contract.base import ItemResult
-from app.contract.operation import AnyOperation
-
-REQUESTS: list[tuple[AnyOperation, dict[str, object], list[str]]] = [
-    (operations.ADD_USERS, {"organizationId": "o", "users": [{"userId": "a"}, {"userId": "b"}]}, ["a", "b"]),
-    (operations.DELETE_USERS, {"organizationId": "o", "userIds": ["a", "b"]}, ["a", "b"]),
-    (operations.ADD_FOLDER, {"organizationId": "o", "folders": [{"folderId": "f", "parentFolderId": "p"}]}, ["f"]),
-    (operations.ADD_DOCUMENTS, {"organizationId": "o", "documents": [{"documentId": "d"}]}, ["d"]),
-    (
-        operations.ADD_GROUPS,
-        {"organizationId": "o", "organizationUserGroups": [{"groupId": "g", "groupName": "G"}]},
-        ["g"],
-    ),
-    (operations.ADD_ORGANIZATIONS, {"organizations": [{"organizationId": "o", "organizationName": "O"}]}, ["o"]),
-    (operations.UPDATE_DOCUMENT_ACCESS, {"organizationId": "o", "documentIds": ["d"], "accessType": "public"}, ["d"]),
-    (operations.DELETE_FOLDER, {"organizationId": "o", "folderId": "f"}, []),
-]
-
-
-@pytest.mark.parametrize(("operation", "data", "ids"), REQUESTS, ids=[row[0].name for row in REQUESTS])
-def test_item_ids_of_a_request(operation: AnyOperation, data: dict[str, object], ids: list[str]) -> None:
-    assert item_ids(operation, operation.parse({"data": data})) == ids
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from app.directory.connectors.sql.source import SqlSource
 from app.directory.contract_world import CannotError, Content, World
 from app.directory.source import Source
 from tests.conftest import POSTGRES
-from tests.worlds.wire import Wire
+from tests.worlds.meddler import Meddler
 
 MYSQL = os.environ.get("USHER_TEST_MYSQL", "")
 """The URL of a MariaDB or MySQL server, whose user may create databases."""
@@ -55,18 +55,18 @@ def new_database(sort: str, folder: Path) -> Iterator[URL]:
 
 
 class Database:
-    """A database that a test fills, and that is read over a wire."""
+    """A database that a test fills, and that is read through a proxy, unless it is a file."""
 
     def __init__(self, url: URL) -> None:
         self.url = url
         self.sort = url.get_backend_name()
         self.engine: Engine = create_engine(url, poolclass=NullPool)
-        self.wire = None if self.sort == "sqlite" else Wire(str(url.host), url.port or 0)
-        self.read_url = url if self.wire is None else url.set(host="127.0.0.1", port=self.wire.port)
+        self.between = None if self.sort == "sqlite" else Meddler(str(url.host), url.port or 0)
+        self.read_url = url if self.between is None else url.set(host="127.0.0.1", port=self.between.port)
 
     def close(self) -> None:
-        if self.wire is not None:
-            self.wire.close()
+        if self.between is not None:
+            self.between.close()
 
     def run(self, *statements: str) -> None:
         """In one transaction; what makes tables is run after their like was dropped."""
@@ -171,10 +171,11 @@ class PeopleAndTeams(World):
 
     @contextmanager
     def cut(self, share: float) -> Iterator[None]:
-        wire = self.database.wire
-        if wire is not None:
+        between = self.database.between
+        if between is not None:
+            between.forget()
             list(self.source().read())
-            with wire.cut(int(wire.brought * share)):
+            with between.cut(int(between.passed * share)):
                 yield
             return
         path = Path(str(self.database.url.database))

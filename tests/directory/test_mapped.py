@@ -96,9 +96,9 @@ def test_a_connector_is_asked_for_what_rules_name_and_no_more(directory: ObjectD
     read(source_of(directory))
     wanted = directory.asked[0][0]
     assert wanted.attributes == {"users": {"id", "name", "mail"}, "groups": {"cn", "description"}}
-    assert (wanted.members, wanted.member_sets) == ({"groups"}, {"users", "groups"})
+    assert wanted.members == {"groups"}
     plain = rules_of("[{from: rows, fill: it.mail, user: {disabled: 'it.status == \"left\"'}}]").wanted
-    assert (plain.attributes, plain.members, plain.member_sets) == ({"rows": {"mail", "status"}}, set(), set())
+    assert (plain.attributes, plain.members) == ({"rows": {"mail", "status"}}, set())
     # Who is no user here is named by an attribute of theirs.
     elsewhere = rules_of(
         "[{from: groups, each: members, membership: {organizationId: it.cn, userId: member.employeeNumber}}]"

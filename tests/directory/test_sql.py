@@ -472,28 +472,28 @@ def test_a_peer_that_says_nothing_any_more_is_given_up(
     docs: Database, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "_GRACE", 0.2)
-    if docs.wire is None:
-        pytest.skip("there is no wire")
-    docs.wire.swallow_after = after
+    if docs.between is None:
+        pytest.skip("nothing comes between a file and its reader")
+    docs.between.stall_after = after
     began = time.monotonic()
     try:
         reason = failure(docs.source({"documents": DOCUMENTS}, connect_timeout=2, answer_timeout=1))
     finally:
-        docs.wire.swallow_after = None
+        docs.between.forget()
     assert time.monotonic() - began < 8
     assert "\n" not in reason
 
 
 def test_what_comes_late_is_waited_for_until_the_time_of_the_source_is_over(docs: Database) -> None:
-    if docs.wire is None:
-        pytest.skip("there is no wire")
-    docs.wire.delay = 0.05
+    if docs.between is None:
+        pytest.skip("nothing comes between a file and its reader")
+    docs.between.delay = lambda: time.sleep(0.05)
     try:
         given_up = read(GuardedSource(docs.source({"documents": DOCUMENTS}), timeout=0.1))
         assert (the_end(given_up).verdict, records(given_up)) == (Verdict.FAILED, [])
         assert len(records(read(docs.source({"documents": DOCUMENTS})))) == 3
     finally:
-        docs.wire.delay = 0.0
+        docs.between.forget()
 
 
 def test_a_query_that_takes_too_long_is_given_up(docs: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.ldap import samba, slapd
-from tests.ldap.meddler import Meddler, meddler
+from tests.worlds.meddler import Meddler, meddler
 
 WANTED = bool(os.environ.get("USHER_TEST_LDAP"))
 """Whether a server that is not there is a failure, and not a reason to skip (CI)."""

@@ -22,8 +22,8 @@ from app.directory.source import Verdict
 from app.runs.reading import RefreshReport, export, refresh
 from app.store.schema import METADATA
 from tests.ldap import slapd
-from tests.ldap.meddler import Meddler, meddler
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
+from tests.worlds.meddler import Meddler, meddler
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 

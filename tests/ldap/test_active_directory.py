@@ -15,8 +15,8 @@ from app.directory.settings import LdapSourceSettings
 from app.directory.source import Answered, End, Found, Part, ReadRequest, Verdict
 from tests.ldap import samba
 from tests.ldap.asking import Answer, ask, of_samba, since
-from tests.ldap.meddler import meddler
 from tests.ldap.samba import BASE, Samba
+from tests.worlds.meddler import meddler
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 

@@ -16,9 +16,9 @@ from app.directory.settings import LdapSourceSettings
 from app.directory.source import End, Source, Verdict
 from tests.ldap import samba, slapd
 from tests.ldap.conftest import need
-from tests.ldap.meddler import Meddler, meddler
 from tests.ldap.slapd import SUFFIX, Slapd
 from tests.worlds.faulty_reads import FaultyReads
+from tests.worlds.meddler import Meddler, meddler
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
@@ -104,12 +104,8 @@ class LdapWorld(World):
     def cut(self, share: float) -> Iterator[None]:
         self._between.forget()
         list(self.source().read())
-        self._between.cut_after = min(int(self._between.passed * share), self._between.passed - 1)
-        self._between.passed = 0
-        try:
+        with self._between.cut(min(int(self._between.passed * share), self._between.passed - 1)):
             yield
-        finally:
-            self._between.forget()
 
     def spoil(self, person_id: str, text: str) -> None:
         try:

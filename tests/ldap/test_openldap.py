@@ -12,8 +12,8 @@ from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, Wanted
 from app.directory.source import Answered, ObjectId, Part, ReadRequest
 from tests.ldap import slapd
 from tests.ldap.asking import Answer, ask, of_slapd, since, take
-from tests.ldap.meddler import Meddler, meddler
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
+from tests.worlds.meddler import Meddler, meddler
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 

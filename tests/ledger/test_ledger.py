@@ -7,10 +7,7 @@ import pytest
 from sqlalchemy import Engine, insert, select
 
 from app.database.engine import open_engine, reading, writing
-from app.database.statements import run
 from app.ledger.ledger import (
-    FINGERPRINT,
-    fingerprint,
     items_by_kind,
     mark_verified,
     move_on,
@@ -93,15 +90,3 @@ def test_ledger_counts_what_it_holds(engine):
 
     with reading(engine) as connection:
         assert items_by_kind(connection, mine.ledger_id) == {"document": 2, "group": 1}
-
-
-@pytest.mark.parametrize("disabled", [False, True])
-def test_fingerprint_is_the_same_in_sql_and_in_memory(engine, disabled):
-    columns = {"digest": "abc", "access_type": "public", "access_role": "", "disabled": disabled, "parent_id": "p|1"}
-    ledger = ledger_of(engine)
-    put_item(engine, ledger.ledger_id, **columns)
-
-    with reading(engine) as connection:
-        found = run(connection, f"SELECT {FINGERPRINT.replace('{row}', 'ledger_item')} FROM ledger_item").scalar_one()
-
-    assert found == fingerprint(**columns)

@@ -11,7 +11,7 @@ from sqlalchemy import delete, event, func, insert, select, text, update
 
 from app.contract import operations
 from app.database.engine import is_sqlite, open_engine, reading, writing
-from app.ledger.ledger import fingerprint, open_ledger
+from app.ledger.ledger import open_ledger
 from app.plan.making import PlanningError
 from app.plan.rules import RULES, SETTLES
 from app.plan.selection import Selection
@@ -334,13 +334,7 @@ def fail(world, item, *, parked, deleting=False, retry_in=1000, now_ms, failures
                 container_id=item.container_id,
                 item_id=item.item_id,
                 deleting=deleting,
-                fingerprint=fingerprint(
-                    digest=item.digest,
-                    access_type=item.access_type,
-                    access_role=item.access_role,
-                    disabled=item.disabled,
-                    parent_id=item.parent_id,
-                ),
+                fingerprint=f"{item.digest}|{item.access_type}|{item.access_role}|{item.disabled:d}|{item.parent_id}",
                 failures=failures,
                 retry_at=now_ms + retry_in,
                 parked=parked,

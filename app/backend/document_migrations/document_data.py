@@ -6,7 +6,6 @@ through an index, whatever there is of others.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, select, update
 from sqlalchemy.sql.selectable import ScalarSelect
@@ -19,11 +18,10 @@ from app.backend.collaboration.tables import (
     REACTION,
     RECORDING,
 )
-from app.backend.document_migrations.tables import DOCUMENT_MIGRATION
 from app.backend.editor.tables import EDITOR_DATA
 from app.backend.judgments.store import begin_generation
 from app.backend.judgments.tables import JUDGMENT
-from app.backend.resources.tables import DOCUMENT, USER_ENTRY
+from app.backend.resources.tables import USER_ENTRY
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
 
@@ -72,14 +70,6 @@ HANGING: Sequence[Hanging] = (
     Hanging(table=JUDGMENT, key="seq", moved=begin_generation),
 )
 """In the order in which they move."""
-
-NOT_HANGING = MappingProxyType(
-    {
-        DOCUMENT.name: "the document itself",
-        DOCUMENT_MIGRATION.name: "tells what moved from where to where",
-    }
-)
-"""Tables that name documents and stay as they are, with the reason."""
 
 
 def move_some(connection: Connection, scope: Scope, document_id: str, new_document_id: str) -> int:

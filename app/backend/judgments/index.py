@@ -248,12 +248,6 @@ class JudgmentIndexes:
         self._make_room()
         return snapshot
 
-    @property
-    def size(self) -> int:
-        """Bytes of memory that all of it takes."""
-        with self._lock:
-            return sum(index.size for index in self._indexes.values())
-
     def _make_room(self) -> None:
         with self._lock:
             total = sum(index.size for index in self._indexes.values())

@@ -83,13 +83,6 @@ class DeliveryWorker:
                 except Exception as error:  # noqa: BLE001 - the queue's lease runs out, then it is tried again
                     self._tell(error)
 
-    def take_turn(self, stop: Event) -> bool:
-        """Sends what is due in one queue. False when none is."""
-        queue = self._claim()
-        if queue is not None:
-            self._work(queue, stop)
-        return queue is not None
-
     def _next_queue(self, stop: Event) -> Queue | None:
         """Waits until something is due; None when it is told to stop."""
         wait = POLL_S

@@ -73,7 +73,6 @@ class Asked:
 class Expression:
     """An expression that can be evaluated."""
 
-    text: str
     names: Mapping[str, frozenset[str]]
     """Variable → the attributes of it that the expression names; ``ALL_ATTRIBUTES`` where that cannot be told."""
     attribute: str
@@ -129,7 +128,6 @@ class Language:
         tree = tree_of(program.serialize())
         named = Named(tree, self._variables)
         return Expression(
-            text=text,
             names={name: frozenset(found) for name, found in named.names.items() if found},
             attribute=plain_attribute(tree, (IT,))[1],
             member_attribute=plain_attribute(tree, (MEMBER,))[1],

@@ -322,7 +322,6 @@ class Rules:
             members=frozenset(self.each),
             user_ids=self._user_ids(),
             user_aliases=self._user_aliases(),
-            member_sets=frozenset(attributes) if self.each else frozenset(),
         )
 
 

@@ -1,7 +1,7 @@
 """The loader of the view of a batch of questions, from the database.
 
-In a fixed number of statements (see ``access_queries``), whatever the size of the batch. ``AccessViewLoader`` reads in
-a snapshot of its own, and keeps the organizations, folders and groups that it read as long as the revision stays.
+In a fixed number of statements (``app.model.view.queries``), whatever the size of the batch. ``AccessViewLoader`` reads
+in a snapshot of its own, and keeps the organizations, folders and groups that it read as long as the revision stays.
 
 This is the hot path of the permission provider: statements go straight to the database driver. On PostgreSQL most
 batches need one statement, because structure is at hand, and go without a transaction. Those that need more find by the
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from app.access.decide import DecisionPolicy, PermissionRequest
@@ -77,21 +77,6 @@ class AccessViewLoader:
             if stamp != NEVER_READ:
                 self._structure = kept
         return kept
-
-
-def load_view(
-    connection: Connection, questions: Sequence[PermissionRequest], *, policy: DecisionPolicy, names: bool = False
-) -> SqlAccessView:
-    """The view that answers ``questions`` under ``policy``, of the revision that ``connection``'s transaction sees.
-
-    The view says nothing about what the questions do not touch. With ``names``, names and further fields are read too.
-    """
-    dialect = connection.dialect.name
-    driver: Any = connection.connection.dbapi_connection
-    if AT_FIRST[dialect]:
-        driver.execute(AT_FIRST[dialect])
-    hints = policy.unknown_document == "inherit_folder"
-    return _load(questions, statements(dialect, names=names), _runner(driver), Structure, hints=hints)
 
 
 def _runner(driver_connection: Any) -> Run:

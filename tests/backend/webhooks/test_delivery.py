@@ -23,7 +23,7 @@ from app.backend.webhooks.sender import Outcome
 from app.database.engine import writing
 from tests.worlds.clock import SimulatedTime
 
-from .conftest import DOCUMENT, NEVER, Post, Receiver
+from .conftest import DOCUMENT, Post, Receiver, take_turn
 from .test_basic import PUBLIC_KEY, decrypted
 
 RETRIES_AFTER = [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
@@ -295,7 +295,7 @@ def test_the_rate_limit_holds_by_the_receivers_clock(post: Post, receiver: Recei
     with writing(post.world.engine) as connection:
         connection.execute(update(WEBHOOK_DELIVERY).values(due_at=0))
         connection.execute(update(WEBHOOK_QUEUE).values(due_at=0, not_before=0))
-    assert worker.take_turn(NEVER)
+    assert take_turn(worker)
 
     assert len(at) == 12
     assert all(later - earlier >= 1 for earlier, later in zip(at, at[5:], strict=False))
@@ -316,7 +316,7 @@ def test_a_crash_between_sending_and_recording_repeats_the_same_message(
 
     post.begin_thread("t1")
     with pytest.raises(PowerCut):
-        post.worker(send=send_and_die).take_turn(NEVER)
+        take_turn(post.worker(send=send_and_die))
     assert post.states() == [("waiting", 0)]
 
     post.work()
@@ -339,7 +339,7 @@ def test_a_worker_that_lost_its_lease_leaves_the_next_one_alone(post: Post, rece
         return real(*arguments)
 
     post.begin_thread("t1")
-    post.worker(send=send_for_ever).take_turn(NEVER)
+    take_turn(post.worker(send=send_for_ever))
     assert len(set(receiver.ids)) == 1
     assert post.states() == [("delivered", 1)]
     with post.world.engine.connect() as connection:
@@ -404,7 +404,7 @@ def test_a_receiver_that_is_down_does_not_hold_up_others(post: Post, receiver: R
         post.begin_thread(f"t{number}")
     worker = post.worker()
     for _ in range(2):
-        assert worker.take_turn(NEVER)
+        assert take_turn(worker)
     assert len(receiver.got) == 20
     assert len(post.attempts()) == 21
     assert any(row.problem == "no answer: ConnectionError" for row in post.attempts())
@@ -426,11 +426,11 @@ def test_workers_without_work_only_look(post: Post, receiver: Receiver, endpoint
     post.begin_thread("t1")
     post.work()
     worker = post.worker()
-    assert not worker.take_turn(NEVER)
+    assert not take_turn(worker)
     with writing(post.world.engine):
         # SQLite would make a writer wait here.
         started = time.monotonic()
-        assert not worker.take_turn(NEVER)
+        assert not take_turn(worker)
         assert time.monotonic() - started < 2
 
 

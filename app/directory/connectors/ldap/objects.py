@@ -219,9 +219,6 @@ class SetReader:
     def _converted(self, small: str, value: bytes) -> Converted:
         return self._convert.get(small, as_text)(value)
 
-    def _name(self, value: Converted) -> str:
-        return str(value)
-
     def _planned(self, attribute: str) -> _Plan:
         small = attribute.lower()
         is_member = small.partition(";")[0] in self._members

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager, suppress
 
 
 class Meddler:
-    """Passes on what is said, as long as it is not told otherwise."""
+    """A port that leads to a server, and passes on what is said as long as its fields do not say otherwise."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -31,7 +31,18 @@ class Meddler:
         self.delay = lambda: None
         self.passed = 0
 
+    @contextmanager
+    def cut(self, after: int) -> Iterator[None]:
+        """Cuts the connection after so many bytes of answers from now on."""
+        self.forget()
+        self.cut_after = after
+        try:
+            yield
+        finally:
+            self.forget()
+
     def close(self) -> None:
+        """Ends all connections."""
         self._listener.close()
         for one in self._open:
             with suppress(OSError):
