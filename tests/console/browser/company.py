@@ -161,7 +161,7 @@ def _furnished(folder: Path) -> DemoEnvironment:
     values["sync"] = {"schedule": "", "verify_schedule": "", "jitter": 0}
     values["worker"] = {"poll": 0.1}
     # Small calls: a run takes long enough to be looked at.
-    values["backend"].update(batch_size=4, max_in_flight=1)
+    values["backend"].update(batch_size=1, max_in_flight=1)
     write_file(demo.settings_file, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
     return demo
 

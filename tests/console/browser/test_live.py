@@ -1,0 +1,147 @@
+"""A run that goes on while it is looked at: what is told anew, what stays as it is, and when nothing is asked."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.console.browser.company import Company, without_old_documents
+from tests.console.browser.conftest import OpenDesk
+from tests.console.browser.desk import Desk
+
+pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
+
+HIDE = """() => {
+  Object.defineProperty(document, "hidden", { get: () => window.isHidden ?? true, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+@pytest.fixture
+def away(company: Company) -> Iterator[None]:
+    """The old documents are gone from the backend: the next run has something to do."""
+    company.edit(without_old_documents)
+    assert company.sync(allowDeletes=True)["status"] == "done"
+    company.restore()
+    yield
+    company.back_in_step()
+
+
+def asked(one: Desk) -> list[str]:
+    """The addresses of parts that are asked for from now on."""
+    found: list[str] = []
+    one.page.on("request", lambda request: found.append(request.url) if "x-fragment" in request.headers else None)
+    return found
+
+
+def test_a_runs_progress_is_seen_without_loading_the_page_again(desk: OpenDesk, company: Company, away: None) -> None:
+    one = desk()
+    with company.standing_still("backend") as let_go:
+        run = company.ask()
+        one.go("run", id=run)
+        one.page.evaluate("window.sameDocument = true")
+        for _ in range(3):
+            done = _further(company, run, let_go)
+            shown = _shown(one, done)
+            assert one.page.get_by_label(f"{shown} of 34 items").is_visible()
+        assert one.page.evaluate("window.sameDocument")
+    company.ended(run)
+    one.page.locator(".pill", has_text="done").wait_for()
+    assert one.page.locator("progress").count() == 0
+    assert one.page.evaluate("window.sameDocument ?? null") is None
+
+
+def test_a_live_page_can_be_paused_and_asks_nothing_in_a_hidden_tab(desk: OpenDesk, company: Company) -> None:
+    one = desk()
+    with company.standing_still("worker"):
+        run = company.ask()
+        one.page.clock.install()
+        one.go("run", id=run)
+        requests = asked(one)
+        pass_seconds(one, 3)
+        assert len(requests) == 3
+        one.page.get_by_role("button", name="Pause").click()
+        pass_seconds(one, 3)
+        assert len(requests) == 3
+        one.page.get_by_role("button", name="Go on").click()
+        pass_seconds(one, 2)
+        assert len(requests) == 5
+        one.page.evaluate(HIDE)
+        pass_seconds(one, 3)
+        assert len(requests) == 5
+        one.page.evaluate("window.isHidden = false")
+        pass_seconds(one, 2)
+        assert len(requests) == 7
+    company.ended(run)
+
+
+def test_what_has_the_focus_stays_and_is_not_taken_away_at_the_end(
+    desk: OpenDesk, company: Company, away: None
+) -> None:
+    one = desk()
+    with company.standing_still("backend") as let_go:
+        run = company.ask()
+        one.go("run", id=run)
+        _further(company, run, let_go)
+        link = one.page.locator("[data-part='kinds'] a").first
+        link.focus()
+        one.page.evaluate("window.held = document.activeElement")
+        for _ in range(2):
+            done = _further(company, run, let_go)
+            _shown(one, done)
+            assert one.page.evaluate("window.held === document.activeElement && window.held.isConnected")
+    company.ended(run)
+    one.page.get_by_text("It has ended.").wait_for()
+    assert one.page.evaluate("window.held === document.activeElement && window.held.isConnected")
+    one.page.get_by_role("link", name="Show all of it").click()
+    one.page.locator(".pill", has_text="done").wait_for()
+
+
+def test_a_service_that_fails_is_asked_less_and_less_often(desk: OpenDesk, company: Company) -> None:
+    one = desk()
+    one.expected = {503}
+    with company.standing_still("worker"):
+        run = company.ask()
+        one.page.clock.install()
+        one.go("run", id=run)
+        one.page.route("**/console/run?*", lambda route: route.fulfill(status=503))
+        requests = asked(one)
+        when = []
+        for second in range(1, 96):
+            before = len(requests)
+            pass_seconds(one, 1)
+            when += [second] * (len(requests) - before)
+        assert when == [1, 3, 7, 15, 31, 61, 91]  # at most 30 s
+    company.ended(run)
+
+
+def pass_seconds(one: Desk, number: int) -> None:
+    """Lets the time of the page move on; what it asks for comes in between."""
+    for _ in range(number):
+        one.page.clock.run_for(1000)
+        one.page.wait_for_timeout(40)
+
+
+def _further(company: Company, run: str, let_go: Callable[[float], None]) -> int:
+    """Lets the backend answer some more calls of the run; how many of its items are done then."""
+    before = _done(company, run)
+    for _ in range(200):
+        let_go(0.02)
+        if (now := _done(company, run)) > before:
+            assert now < 34
+            return now
+    raise AssertionError(f"{run} does not move on")
+
+
+def _shown(one: Desk, done: int) -> int:
+    """How many items are done by what the page says, as soon as it says so many at least."""
+    for _ in range(100):
+        bar = one.page.locator("progress")
+        if bar.count() and (shown := int(bar.get_attribute("value") or 0)) >= done:
+            return shown
+        one.page.wait_for_timeout(50)
+    raise AssertionError(f"the page does not tell that {done} are done")
+
+
+def _done(company: Company, run: str) -> int:
+    done: int = company.run(run)["counts"].get("document", {}).get("add", {}).get("done", 0)
+    return done
