@@ -1,4 +1,4 @@
-"""``python -m app`` is the command ``usher``."""
+"""The command ``usher`` as ``python -m app``."""
 
 from app.cli import main
 

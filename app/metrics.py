@@ -1,4 +1,4 @@
-"""What happens in the processes of this machine, in numbers for Prometheus.
+"""The metrics of this machine's processes, for Prometheus.
 
 Requests, decisions and calls to the backend are counted in files that the processes share, when
 ``PROMETHEUS_MULTIPROC_DIR`` names a directory. What the database knows is in ``app.numbers``.

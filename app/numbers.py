@@ -1,4 +1,4 @@
-"""What the database knows, in numbers for Prometheus.
+"""The metrics that the database knows, for Prometheus.
 
 It is read when someone asks, so that every node of a deployment tells the same, whether or not a worker lives. What
 would take long to count is counted again only when it can have changed, and once a minute at most.

@@ -1,4 +1,4 @@
-"""A session for outgoing calls that nothing but its owner has a say in."""
+"""Sessions for outgoing calls, which take nothing from the environment."""
 
 from http.cookiejar import DefaultCookiePolicy
 
@@ -6,8 +6,8 @@ import requests
 
 
 def bare_session() -> requests.Session:
-    """A session that reads no proxies and passwords from the environment and keeps no cookies: whom it calls are often
-    strangers to each other, and what one of them says is not for the next one to hear.
+    """A session that reads no proxies and passwords from the environment and keeps no cookies: those that it calls are
+    often strangers to each other, and what one of them sets is not for the next one to see.
     """
     session = requests.Session()
     session.trust_env = False

@@ -1,4 +1,4 @@
-"""What was to go along with deletes, and was not confirmed by their answers.
+"""The contents of what is deleted: items that were to go along, and that the answer did not confirm.
 
 The rules: ``app/apply/README.md``, "What goes along".
 

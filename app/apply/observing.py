@@ -1,6 +1,6 @@
-"""What the backend answers to reads, as the items that a verify compares.
+"""Observed items, made of the backend's answers to reads.
 
-The way back of ``wire``: models of the contract in, ``Observed`` items out.
+The way back of ``app.apply.requests``: models of the contract in, ``Observed`` items out.
 """
 
 import json

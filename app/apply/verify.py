@@ -44,7 +44,7 @@ from app.ledger.observed import (
     set_digests,
     stage,
     take_back,
-    take_in_places,
+    take_in_seen,
     to_compare,
 )
 from app.plan.desired import compute
@@ -192,7 +192,7 @@ class Verify:
         for kind in USER_KINDS if selection.user_ids else Kind:
             if kind not in self._reads.unread:
                 report.missing += drop_missing(connection, ledger_id, kind.value, condition, ids)
-        report.changed += take_in_places(connection, ledger_id)
+        report.changed += take_in_seen(connection, ledger_id)
         compute(connection, ledger_id=ledger_id, now=self._clock(), selection=selection)
         report.adopted = adopt(connection, ledger_id)
         report.undeleted = take_back(connection, ledger_id)

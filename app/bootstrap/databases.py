@@ -117,7 +117,7 @@ def bring_up_to_date(engine: Engine, migrations: Migrations, command: str) -> No
         raise SetUpError(f"the database's schema is older than this version: stop everything and run {command}")
 
 
-def database_place(url: str) -> str:
+def database_location(url: str) -> str:
     """Where a database is, without any password; a SQLite file by its whole path: a relative one depends on where one
     stands."""
     parsed = parse_url(url)

@@ -8,7 +8,7 @@ from random import Random
 from threading import Event
 from typing import TYPE_CHECKING
 
-from app.bootstrap.databases import database_place
+from app.bootstrap.databases import database_location
 from app.bootstrap.requirements import require_backend
 from app.clock import Clock
 from app.database.engine import parse_url
@@ -41,7 +41,7 @@ def spool_folder(settings: Settings) -> Path:
     if url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:":
         return Path(f"{url.database}-spool")
     # Installations that share a machine and a user may have sources of the same name.
-    which = sha256(database_place(settings.database_url).encode()).hexdigest()[:12]
+    which = sha256(database_location(settings.database_url).encode()).hexdigest()[:12]
     return Path(tempfile.gettempdir()) / f"usher-spool-{os.getuid()}-{which}"
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a call, and what is known about its effect then.
+"""The errors of a call: what can go wrong, and what is known of its effect then.
 
     ClientError
     ├── BackendRefused            answered with an error: not applied, and the same call will be refused again

@@ -1,4 +1,4 @@
-"""Writes ``methods.py`` from the contract's table: ``python -m app.client.generate``.
+"""The generator of ``methods.py`` from the contract's table: ``python -m app.client.generate``.
 
 The methods are written out rather than made at run time, so that editors and type checkers see them.
 """

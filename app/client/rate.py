@@ -1,4 +1,4 @@
-"""How many calls may be under way at a time, given how the backend bears them.
+"""The rate limiter: how many calls may be in flight, given how the backend copes.
 
 One limiter is shared by all threads of a client. A throttled call halves the number of calls side by side and holds
 everybody back until the backend wants to hear from us again; calls that go well raise the number slowly, by one per

@@ -1,4 +1,4 @@
-"""What a response says about its call.
+"""The reading of a response: what it says about its call.
 
 Either it is an answer, or it is raised as what it is: a refusal, a missing operation, or a try that ended without an
 answer.

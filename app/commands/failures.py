@@ -1,4 +1,4 @@
-"""The errors that a user can cause. Each of them carries a line that is meant for them."""
+"""The errors that a user can cause, each with a line that is meant for them."""
 
 from app.bootstrap.requirements import SetUpError
 from app.client.errors import ClientError

@@ -84,7 +84,7 @@ def log_start(invocation: Invocation, program: str, database_url: str, **further
     """The first line of a process that runs for ever: what it is, and what it goes by."""
     import structlog
 
-    from app.bootstrap.databases import database_place
+    from app.bootstrap.databases import database_location
 
     file = invocation.settings_file
     structlog.stdlib.get_logger(__name__).info(
@@ -92,7 +92,7 @@ def log_start(invocation: Invocation, program: str, database_url: str, **further
         program=program,
         version=__version__,
         settings="no file" if file is None else str(file.resolve()),
-        database=database_place(database_url),
+        database=database_location(database_url),
         **further,
     )
 

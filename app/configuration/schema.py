@@ -1,4 +1,4 @@
-"""What the settings models say about a key: its field, its section, whether it is a secret."""
+"""The schema of the settings: of each key its field, its section, and whether it is a secret."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args

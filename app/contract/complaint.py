@@ -1,4 +1,4 @@
-"""What is wrong with a request, in one line, and where."""
+"""The complaint about a request: what is wrong, in one line, and where."""
 
 from collections.abc import Iterator
 

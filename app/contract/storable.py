@@ -1,4 +1,4 @@
-"""Whether every text of a request can be stored, and it is nested within reason.
+"""The check that a request can be stored: each of its texts, and no nesting beyond reason.
 
 The models look at the fields that they declare; this looks at everything, because unknown fields travel on as
 they came.

@@ -1,4 +1,4 @@
-"""One SQL text for both databases.
+"""Statements: one SQL text for both databases.
 
 A statement is a constant text with a few words in it that each database spells its own way:
 

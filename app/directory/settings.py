@@ -1,4 +1,4 @@
-"""Which directory sources are read, and how long what is gone is kept."""
+"""The settings of the directory: which sources are read, and how long what is gone is kept."""
 
 from hashlib import sha256
 from pathlib import Path

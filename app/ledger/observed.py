@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - SQL is put together from constants of this module alone; data travels in parameters.
-"""What a verify saw in the backend: kept, compared with the ledger, and taken in.
+"""Observed items: what a verify saw in the backend, compared with the ledger and taken in.
 
 ``stage`` keeps it in ``observed_item``; the other functions compare in set operations, and read pages of payloads where
 fields have to be looked at. The ledger ends up as what was seen, as far as it was seen: the next plan then finds what
@@ -187,7 +187,7 @@ _SEEN = {
 }
 
 
-def take_in_places(connection: Connection, ledger_id: int) -> int:
+def take_in_seen(connection: Connection, ledger_id: int) -> int:
     """Gives the ledger's items the parents, types, roles and states that were seen; how many had others."""
     seen = {name: expression.replace("l.", "ledger_item.") for name, expression in _SEEN.items()}
     differs = " OR ".join(f"ledger_item.{name} <> {expression}" for name, expression in seen.items())

@@ -1,11 +1,11 @@
 # ruff: noqa: S608 - SQL is put together from constants of this module alone; data travels in parameters.
-"""What the backend would have been told, had it not lacked an operation, and is told once it has it.
+"""Unsupported items: what the backend would have been told had it the operation, and is told once it has.
 
 The rules: ``app/apply/README.md``, "What the backend lacks".
 
-What cannot be told for want of an operation counts as told, so that a backend that really lacks it is not told the same
-in every run. But an operation may be missing for a moment only, as while the backend is being replaced. So the items
-are remembered with the operation, and become unconfirmed when it is there again: the next plan tells them.
+What cannot be told because an operation is missing counts as told, so that a backend that really lacks it is not told
+the same in every run. But an operation may be missing for a moment only, as while the backend is being replaced. So the
+items are remembered with the operation, and become unconfirmed when it is there again: the next plan tells them.
 """
 
 from collections.abc import Sequence

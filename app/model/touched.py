@@ -1,4 +1,4 @@
-"""What changed between two syncs, and is not in the backend yet: organizations and users, until a run is queued.
+"""Touched organizations and users: changed between two syncs, until a run about them is queued.
 
 Whoever changes the access model outside of a run says here what that was about, in the same transaction; a worker makes
 narrowed runs of it (``app.runs.followup``). So nothing is forgotten when a process dies in between.

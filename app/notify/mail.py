@@ -1,4 +1,4 @@
-"""How does a message get to people: by e-mail, handed to a mail server over SMTP."""
+"""The e-mail channel: messages handed to a mail server over SMTP."""
 
 import smtplib
 import ssl

@@ -1,4 +1,4 @@
-"""How does a message get to a program: posted, and signed by the Standard Webhooks specification.
+"""The webhook channel: messages posted to a program, signed by the Standard Webhooks specification.
 
 The signature is an HMAC-SHA256 over ``id.timestamp.body``, in base64 behind ``v1,``; id and timestamp travel in headers
 of their own, so that a receiver can refuse what is old or came before.

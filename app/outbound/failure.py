@@ -1,4 +1,4 @@
-"""What kept a call from being answered, and what somebody does about it.
+"""Failures of outgoing calls: what kept one from being answered, and what to do about it.
 
 The errors of the HTTP libraries, the resolver, sockets and TLS become one ``CallFailure`` with a phrase for people. It
 names hosts and ports, and never a credential.

@@ -1,4 +1,4 @@
-"""Whether a port speaks plain HTTP or TLS, asked where a failure alone does not tell the two apart."""
+"""The probe of a port: whether it speaks plain HTTP or TLS, where a failure alone does not tell the two apart."""
 
 import socket
 import ssl

@@ -1,4 +1,4 @@
-"""Why something is to be gone, in words: the text of a delete, as SQL over what the directory says now.
+"""The reasons for deletes in words, as SQL over what the directory says now.
 
 ``why_gone`` is put into the statement that finds what is gone, so that it is worked out for those rows alone and by
 key. Empty where there is nothing better to say than the sentence of the rule (``app.plan.rules``).

@@ -1,4 +1,4 @@
-"""How much a plan may delete without being asked: the section ``sync.limits``."""
+"""The settings of a plan's limits: the section ``sync.limits``."""
 
 from pydantic import BaseModel, ConfigDict, Field
 

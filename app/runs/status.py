@@ -1,4 +1,4 @@
-"""How things stand now: what is held, whether the last run failed, when one last began.
+"""The status of synchronization: what is held, whether the last run failed, when one last began.
 
 Every run that finds the same deletes over the limits holds them anew, and the earlier ones can still be approved:
 somebody may have been told of those. What is held *now* is what the last run of everything held, and what narrower runs

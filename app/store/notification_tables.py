@@ -1,4 +1,4 @@
-"""What people were told: the concerns that are open, and the messages about them."""
+"""The tables of notifications: open concerns, and the messages about them."""
 
 from sqlalchemy import BigInteger, Index, text
 from sqlmodel import Field

@@ -1,4 +1,4 @@
-"""What was pushed: how far each source's pushes have come, what reads must leave alone, and what a sync has to follow.
+"""The tables of pushes: how far each source's have come, what reads must leave alone, and what a sync has to follow.
 
 The rules: ``app/ingest/README.md``.
 """

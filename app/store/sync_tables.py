@@ -1,4 +1,4 @@
-"""What synchronization remembers: the ledger, plans, runs and the journal of calls.
+"""The tables of synchronization: the ledger, plans, runs and the journal of calls.
 
 An *item* is one thing in the backend, identified by ``(kind, organization_id, container_id, item_id)``:
 

@@ -1,4 +1,4 @@
-"""Which workers live: the table of their signs of life."""
+"""The table of workers: their signs of life."""
 
 from sqlalchemy import BigInteger
 from sqlmodel import Field

@@ -1,4 +1,4 @@
-"""Activity records: stored, told, and made from events."""
+"""Activity records: stored, shown, and made from events."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The comments of threads and reactions to them, as they are stored and told."""
+"""The comments of threads and reactions to them, as they are stored and shown."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

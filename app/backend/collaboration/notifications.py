@@ -1,4 +1,4 @@
-"""Notifications: stored, told, marked as read, and made from events.
+"""Notifications: stored, shown, marked as read, and made from events.
 
 A notification stands once; a row per user tells whom it is for and whether they have read it.
 """

@@ -1,4 +1,4 @@
-"""The events that tell of what happened to a thread and the comments in it."""
+"""The events of a thread: what happened to it and to the comments in it."""
 
 from collections.abc import Iterable, Mapping
 

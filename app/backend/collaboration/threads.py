@@ -1,4 +1,4 @@
-"""Comment threads as they are stored and told, and those who take part."""
+"""Comment threads as they are stored and shown, and those who take part."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -20,7 +20,7 @@ from app.backend.ids import new_id
 from app.backend.resources import user_entries
 from app.backend.resources.containers import document_exists, require_document
 from app.backend.resources.tables import DOCUMENT
-from app.backend.resources.user_entries import Place
+from app.backend.resources.user_entries import EntryContainer
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
 from app.clock import Sleep
@@ -143,7 +143,7 @@ def step(backend: Backend, migration: Migration, owner: str) -> bool:
             # Somebody deleted it meanwhile. What has not moved stays where it is.
             _end(connection, migration, "failed", now)
             return True
-        user_entries.drop_all_expired(connection, scope, Place("document", new), now)
+        user_entries.drop_all_expired(connection, scope, EntryContainer("document", new), now)
         if move_some(connection, scope, old, new):
             return False
         if tables_with_data(connection, scope, old):

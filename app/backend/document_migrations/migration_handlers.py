@@ -1,4 +1,4 @@
-"""Documents that get another id: begin, and tell how far it is."""
+"""Documents that get another id: begin, and ask how far it is."""
 
 from app.backend.document_migrations import migrating
 from app.backend.http.call import Call, Reply

@@ -1,4 +1,4 @@
-"""A judgment's record, as it comes in and as it is told again."""
+"""A judgment's record, as it comes in and as it is given back."""
 
 from collections.abc import Mapping
 from typing import Annotated

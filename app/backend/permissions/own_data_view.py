@@ -49,7 +49,7 @@ class OwnDataView:
     documents: dict[str, Document] = field(default_factory=dict)
     disabled_documents: set[str] = field(default_factory=set)
     """Those of the documents that let nobody in."""
-    grants_by_place: dict[tuple[str, str, str], Grant] = field(default_factory=dict)
+    grants_by_resource: dict[tuple[str, str, str], Grant] = field(default_factory=dict)
 
     @classmethod
     def load(
@@ -87,13 +87,13 @@ class OwnDataView:
         return ancestry_of(self.folders.get, folder_id)
 
     def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
-        return bool(self.grants_by_place)
+        return bool(self.grants_by_resource)
 
     def document(self, organization_id: str, document_id: str) -> Document | None:
         return self.documents.get(document_id)
 
     def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
-        grant = self.grants_by_place.get((level, resource_id, user_id))
+        grant = self.grants_by_resource.get((level, resource_id, user_id))
         return () if grant is None else (grant,)
 
     def context_grants(self, organization_id: str, user_id: str) -> Sequence[ContextGrant]:
@@ -204,7 +204,7 @@ class OwnDataView:
                 organization_id=scope.organization_id, user_id=user_id, access_role=AccessRole(role), expires_at=until
             )
             return
-        self.grants_by_place[level, container_id, user_id] = Grant(
+        self.grants_by_resource[level, container_id, user_id] = Grant(
             organization_id=scope.organization_id,
             folder_id=container_id if level == "folder" else None,
             document_id=container_id if level == "document" else None,

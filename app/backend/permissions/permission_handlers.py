@@ -1,4 +1,4 @@
-"""Permissions: give and take them, and tell what users may do.
+"""Permissions: give and take them, and say what users may do.
 
 A permission is an entry of the user on the resource, with a role and perhaps an end. What users may do is answered by
 ``access_check``.
@@ -25,7 +25,7 @@ from app.backend.resources.containers import (
 )
 from app.backend.resources.removed_users import note_removed
 from app.backend.resources.tables import USER_ENTRY
-from app.backend.resources.user_entries import Entry, Place
+from app.backend.resources.user_entries import Entry, EntryContainer
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
 from app.contract import operations
@@ -66,16 +66,16 @@ def give(connection: Connection, api_key_id: str, user_id: str, grants: Sequence
         scope = Scope(api_key_id, organization_id)
         _require(connection, scope, resources)
         # The last word on a resource counts.
-        wanted = {_place(resource): resource for resource in resources}
+        wanted = {_container(resource): resource for resource in resources}
         there = _entries(connection, scope, user_id, wanted)
         payload = next(iter(there.values())).payload if there else _metadata(connection, scope, user_id)
         new: list[user_entries.Writable] = []
         changed: list[user_entries.Writable] = []
-        for place, grant in wanted.items():
-            entry = there.get(place) or Entry(user_id, DEFAULT_ACCESS_ROLE, None, dict(payload))
+        for container, grant in wanted.items():
+            entry = there.get(container) or Entry(user_id, DEFAULT_ACCESS_ROLE, None, dict(payload))
             entry.access_role = grant.access_role or DEFAULT_ACCESS_ROLE
             entry.expires_at = None if grant.expires_at is None else grant.expires_at * 1000
-            (changed if place in there else new).append(user_entries.row(scope, place, entry, now))
+            (changed if container in there else new).append(user_entries.row(scope, container, entry, now))
         user_entries.insert_rows(connection, new)
         user_entries.update_rows(connection, changed)
 
@@ -85,7 +85,7 @@ def remove_permissions(call: Call[RemovePermissionsRequest], connection: Connect
     for organization_id, resources in _by_organization(call.request.permissions.resources):
         scope = Scope(call.principal.api_key_id, organization_id)
         note_removed(connection, scope, [call.request.user_id])
-        for level, container_ids in _by_level(map(_place, resources)).items():
+        for level, container_ids in _by_level(map(_container, resources)).items():
             connection.execute(
                 delete(USER_ENTRY).where(
                     within(USER_ENTRY, scope),
@@ -129,8 +129,8 @@ def _to_wire(
     }
     section = {"organization": "organization", "folder": "folders", "document": "documents"}
     for question in questions:
-        place = data[question.user_id][section[question.type]]
-        place[question.resource_id] = (
+        answers = data[question.user_id][section[question.type]]
+        answers[question.resource_id] = (
             _permission(question, judged[key_of(question)], view)
             if key_of(question) in judged
             else {"error": _MISSING[question.type], "errorCode": "does_not_exist"}
@@ -163,22 +163,22 @@ def _by_organization(
     return list(found.items())
 
 
-def _place(resource: ResourceReference) -> Place:
+def _container(resource: ResourceReference) -> EntryContainer:
     if resource.type == "organization":
-        return user_entries.ORGANIZATION_PLACE
-    return Place(resource.type, resource.id)
+        return user_entries.THE_ORGANIZATION
+    return EntryContainer(resource.type, resource.id)
 
 
-def _by_level(places: Iterable[Place]) -> dict[str, list[str]]:
+def _by_level(containers: Iterable[EntryContainer]) -> dict[str, list[str]]:
     levels: dict[str, list[str]] = {}
-    for place in places:
-        levels.setdefault(place.level, []).append(place.container_id)
+    for container in containers:
+        levels.setdefault(container.level, []).append(container.container_id)
     return levels
 
 
 def _require(connection: Connection, scope: Scope, resources: Iterable[ResourceReference]) -> None:
     """Raises ``NotFound`` naming the first resource that is not there."""
-    wanted = _by_level(map(_place, resources))
+    wanted = _by_level(map(_container, resources))
     if not organization_exists(connection, scope):
         raise NotFound(f"{NO_ORGANIZATION} ({scope.organization_id})")
     folders = wanted.get("folder", [])
@@ -191,10 +191,12 @@ def _require(connection: Connection, scope: Scope, resources: Iterable[ResourceR
         raise NotFound(f"{NO_DOCUMENT} ({missing[0]})")
 
 
-def _entries(connection: Connection, scope: Scope, user_id: str, places: Iterable[Place]) -> dict[Place, Entry]:
-    """The user's entries at these places."""
-    found: dict[Place, Entry] = {}
-    for level, container_ids in _by_level(places).items():
+def _entries(
+    connection: Connection, scope: Scope, user_id: str, containers: Iterable[EntryContainer]
+) -> dict[EntryContainer, Entry]:
+    """The user's entries in these containers."""
+    found: dict[EntryContainer, Entry] = {}
+    for level, container_ids in _by_level(containers).items():
         query = select(
             USER_ENTRY.c.container_id, USER_ENTRY.c.access_role, USER_ENTRY.c.expires_at, USER_ENTRY.c.payload
         ).where(
@@ -205,7 +207,7 @@ def _entries(connection: Connection, scope: Scope, user_id: str, places: Iterabl
         )
         for row in connection.execute(query):
             entry = Entry(user_id, row.access_role, row.expires_at, json_sets.load_object(row.payload))
-            found[Place(level, row.container_id)] = entry
+            found[EntryContainer(level, row.container_id)] = entry
     return found
 
 

@@ -63,7 +63,7 @@ def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
     elif not organization_exists(connection, scope):
         return Reply("Folders processed.", all_failed(folders, NO_ORGANIZATION))
     parents = {folder_id: stored_parent(folder.parent_folder_id) for folder_id, folder in folders.items()}
-    there = _places(connection, scope, {*folders, *parents.values()} - {TOP})
+    there = _what_is_above(connection, scope, {*folders, *parents.values()} - {TOP})
     results: Results = {
         folder_id: failed(folder_id, "Folder already exists.") for folder_id in folders if folder_id in there
     }
@@ -71,14 +71,14 @@ def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
     if request.create_folder:
         for parent_id in sorted(set(parents.values()) - {TOP} - there.keys() - folders.keys()):
             rows.append(new_top_folder(scope, parent_id, call.backend.settings, call.now))
-            there[parent_id] = _Place([], call.backend.settings.default_access_type)
+            there[parent_id] = _Above([], call.backend.settings.default_access_type)
     for folder_id in _parents_first(folders, parents, there):
         above = _below(there.get(parents[folder_id]), parents[folder_id], call.backend.settings.default_access_type)
         if len(above.ancestors) >= MAX_DEPTH:
             results[folder_id] = failed(folder_id, f"Folders cannot be nested deeper than {MAX_DEPTH} levels.")
             continue
         own = folders[folder_id].access_type
-        there[folder_id] = _Place(above.ancestors, own or above.access_type)
+        there[folder_id] = _Above(above.ancestors, own or above.access_type)
         rows.append(_new_row(call, scope, folders[folder_id], parents[folder_id], there[folder_id]))
         results[folder_id] = done(folder_id, "Folder added.")
     if rows:
@@ -179,30 +179,30 @@ def delete_folder(call: Call[DeleteFolderRequest], connection: Connection) -> Re
     return Reply("Folder deleted.", None)
 
 
-class _Place(NamedTuple):
-    """Where a folder is: what lies above it, the topmost first, and the access type in force there."""
+class _Above(NamedTuple):
+    """What is above a folder: its ancestors, the topmost first, and the access type in force there."""
 
     ancestors: list[str]
     access_type: str
 
 
-def _places(connection: Connection, scope: Scope, folder_ids: Iterable[str]) -> dict[str, _Place]:
+def _what_is_above(connection: Connection, scope: Scope, folder_ids: Iterable[str]) -> dict[str, _Above]:
     query = select(FOLDER.c.folder_id, FOLDER.c.ancestors, FOLDER.c.access_type).where(
         within(FOLDER, scope), FOLDER.c.folder_id.in_(json_sets.texts(connection, folder_ids))
     )
     return {
-        row.folder_id: _Place(json_sets.load_list(row.ancestors), row.access_type) for row in connection.execute(query)
+        row.folder_id: _Above(json_sets.load_list(row.ancestors), row.access_type) for row in connection.execute(query)
     }
 
 
-def _below(parent: _Place | None, parent_id: str, default_access_type: str) -> _Place:
-    """The place of a folder under this parent that has no access type of its own."""
+def _below(parent: _Above | None, parent_id: str, default_access_type: str) -> _Above:
+    """What is above a folder under this parent, as long as it has no access type of its own."""
     if parent is None:
-        return _Place([], default_access_type)
-    return _Place([*parent.ancestors, parent_id], parent.access_type)
+        return _Above([], default_access_type)
+    return _Above([*parent.ancestors, parent_id], parent.access_type)
 
 
-def _parents_first(folders: Iterable[str], parents: dict[str, str], there: dict[str, _Place]) -> Iterable[str]:
+def _parents_first(folders: Iterable[str], parents: dict[str, str], there: dict[str, _Above]) -> Iterable[str]:
     """Those of the new folders whose way up leads to the top or to a folder that is there, parents before children.
 
     Reads ``there`` as it grows: a parent that was refused has no children. Circles and what hangs below a missing
@@ -221,17 +221,17 @@ def _parents_first(folders: Iterable[str], parents: dict[str, str], there: dict[
 
 
 def _new_row(
-    call: Call[AddFolderRequest], scope: Scope, folder: FolderInput, parent_id: str, place: _Place
+    call: Call[AddFolderRequest], scope: Scope, folder: FolderInput, parent_id: str, above: _Above
 ) -> dict[str, object]:
     return {
         "api_key_id": scope.api_key_id,
         "organization_id": scope.organization_id,
         "folder_id": folder.folder_id,
         "parent_folder_id": parent_id,
-        "ancestors": json_sets.dump(place.ancestors),
-        "depth": len(place.ancestors),
+        "ancestors": json_sets.dump(above.ancestors),
+        "depth": len(above.ancestors),
         "own_access_type": folder.access_type,
-        "access_type": place.access_type,
+        "access_type": above.access_type,
         "payload": json_sets.dump(_payload(folder)),
         "created_at": call.now,
         "updated_at": call.now,

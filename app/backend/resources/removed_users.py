@@ -1,8 +1,8 @@
-"""Users who were taken out of something, and are told only of what happens where they still stand.
+"""Users who were taken out of something: they hear only of what happens where they still are.
 
-Who wrote in a thread stays a part of it, and is told of what comes, whether or not somebody ever added them as a user.
-Once they were taken out of the organization, or of a folder, a document or a group of it, that is over: then they are
-told of events on documents where they have a place, and of no others.
+Whoever wrote in a thread stays part of it, and hears of what comes, whether or not somebody ever added them as a user.
+Once they are taken out of the organization, or of a folder, a document or a group of it, that is over: then they hear
+of events on documents on which they still have an entry, and of no others.
 """
 
 from collections.abc import Iterable, Mapping

@@ -15,14 +15,14 @@ from app.backend.storage import json_sets
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One level: ``container_id`` names the folder or document and is empty for the organization."""
+class EntryContainer:
+    """What entries are on: ``container_id`` names the folder or document and is empty for the organization."""
 
     level: str
     container_id: str
 
 
-ORGANIZATION_PLACE = Place("organization", "")
+THE_ORGANIZATION = EntryContainer("organization", "")
 
 Writable = dict[str, object]
 """A row to be written, by column."""
@@ -38,12 +38,12 @@ class Entry:
     payload: dict[str, object] = field(default_factory=dict)
 
 
-def at(scope: Scope, place: Place) -> ColumnElement[bool]:
-    """The entries that stand at this place."""
+def at(scope: Scope, container: EntryContainer) -> ColumnElement[bool]:
+    """The entries in this container."""
     return and_(
         within(USER_ENTRY, scope),
-        USER_ENTRY.c.level == place.level,
-        USER_ENTRY.c.container_id == place.container_id,
+        USER_ENTRY.c.level == container.level,
+        USER_ENTRY.c.container_id == container.container_id,
     )
 
 
@@ -52,29 +52,33 @@ def in_force(now: int) -> ColumnElement[bool]:
     return or_(USER_ENTRY.c.expires_at.is_(None), USER_ENTRY.c.expires_at > now)
 
 
-def drop_expired(connection: Connection, scope: Scope, place: Place, user_ids: Iterable[str], now: int) -> None:
-    """Makes room for users whose time at this place is over."""
+def drop_expired(
+    connection: Connection, scope: Scope, container: EntryContainer, user_ids: Iterable[str], now: int
+) -> None:
+    """Makes room for users whose time in this container is over."""
     whose = USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
-    connection.execute(delete(USER_ENTRY).where(at(scope, place), whose, USER_ENTRY.c.expires_at <= now))
+    connection.execute(delete(USER_ENTRY).where(at(scope, container), whose, USER_ENTRY.c.expires_at <= now))
 
 
-def drop_all_expired(connection: Connection, scope: Scope, place: Place, now: int) -> None:
-    """Makes room for whoever comes to this place from elsewhere."""
-    connection.execute(delete(USER_ENTRY).where(at(scope, place), USER_ENTRY.c.expires_at <= now))
+def drop_all_expired(connection: Connection, scope: Scope, container: EntryContainer, now: int) -> None:
+    """Makes room for whoever comes to this container from elsewhere."""
+    connection.execute(delete(USER_ENTRY).where(at(scope, container), USER_ENTRY.c.expires_at <= now))
 
 
-def existing(connection: Connection, scope: Scope, place: Place, user_ids: Iterable[str]) -> set[str]:
-    """Those of the users who have an entry at this place."""
+def existing(connection: Connection, scope: Scope, container: EntryContainer, user_ids: Iterable[str]) -> set[str]:
+    """Those of the users who have an entry in this container."""
     query = select(USER_ENTRY.c.user_id).where(
-        at(scope, place), USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
+        at(scope, container), USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
     )
     return set(connection.scalars(query))
 
 
-def load(connection: Connection, scope: Scope, place: Place, user_ids: Iterable[str], now: int) -> dict[str, Entry]:
-    """The users' entries at this place whose time is not over, by user."""
+def load(
+    connection: Connection, scope: Scope, container: EntryContainer, user_ids: Iterable[str], now: int
+) -> dict[str, Entry]:
+    """The users' entries in this container whose time is not over, by user."""
     query = select(USER_ENTRY.c.user_id, USER_ENTRY.c.access_role, USER_ENTRY.c.expires_at, USER_ENTRY.c.payload).where(
-        at(scope, place), in_force(now), USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
+        at(scope, container), in_force(now), USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
     )
     return {
         row.user_id: Entry(row.user_id, row.access_role, row.expires_at, json_sets.load_object(row.payload))
@@ -82,13 +86,13 @@ def load(connection: Connection, scope: Scope, place: Place, user_ids: Iterable[
     }
 
 
-def row(scope: Scope, place: Place, entry: Entry, now: int) -> Writable:
+def row(scope: Scope, container: EntryContainer, entry: Entry, now: int) -> Writable:
     """A new entry as a row."""
     return {
         "api_key_id": scope.api_key_id,
         "organization_id": scope.organization_id,
-        "level": place.level,
-        "container_id": place.container_id,
+        "level": container.level,
+        "container_id": container.container_id,
         "user_id": entry.user_id,
         "access_role": entry.access_role,
         "expires_at": entry.expires_at,

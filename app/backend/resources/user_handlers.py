@@ -17,7 +17,7 @@ from app.backend.resources.containers import (
 )
 from app.backend.resources.removed_users import note_removed, welcome
 from app.backend.resources.tables import GROUP_MEMBER, USER_ENTRY
-from app.backend.resources.user_entries import ORGANIZATION_PLACE, Entry, Place
+from app.backend.resources.user_entries import THE_ORGANIZATION, Entry, EntryContainer
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
 from app.backend.storage.paging import cut, page_rows
@@ -56,21 +56,21 @@ def add_users(call: Call[AddUsersRequest], connection: Connection) -> Reply:
     if not users:
         return Reply("No users to add.", {})
     scope = _scope(call)
-    place = _place(request)
-    problem = _make_room(call, connection, scope, place)
+    container = _container(request)
+    problem = _make_room(call, connection, scope, container)
     if problem is not None:
         return Reply("Users processed.", all_failed(users, problem))
-    user_entries.drop_expired(connection, scope, place, users, call.now)
-    there = user_entries.existing(connection, scope, place, users)
+    user_entries.drop_expired(connection, scope, container, users, call.now)
+    there = user_entries.existing(connection, scope, container, users)
     user_entries.insert_rows(
         connection,
         [
-            user_entries.row(scope, place, _new_entry(user), call.now)
+            user_entries.row(scope, container, _new_entry(user), call.now)
             for user_id, user in users.items()
             if user_id not in there
         ],
     )
-    if place == ORGANIZATION_PLACE:
+    if container == THE_ORGANIZATION:
         welcome(connection, scope, users)
     results: Results = {
         user_id: failed(user_id, "User already exists.") if user_id in there else done(user_id, "User added.")
@@ -81,8 +81,8 @@ def add_users(call: Call[AddUsersRequest], connection: Connection) -> Reply:
 
 def update_users(call: Call[UpdateUsersRequest], connection: Connection) -> Reply:
     scope = _scope(call)
-    place = _place(call.request)
-    entries = user_entries.load(connection, scope, place, {user.user_id for user in call.request.users}, call.now)
+    container = _container(call.request)
+    entries = user_entries.load(connection, scope, container, {user.user_id for user in call.request.users}, call.now)
     results: Results = {}
     for user in call.request.users:
         entry = entries.get(user.user_id)
@@ -95,27 +95,27 @@ def update_users(call: Call[UpdateUsersRequest], connection: Connection) -> Repl
         _change(entry, user)
         results[user.user_id] = done(user.user_id, "User updated.")
     user_entries.update_rows(
-        connection, [user_entries.row(scope, place, entry, call.now) for entry in entries.values()]
+        connection, [user_entries.row(scope, container, entry, call.now) for entry in entries.values()]
     )
     return Reply("User(s) updated successfully.", results)
 
 
 def delete_users(call: Call[DeleteUsersRequest], connection: Connection) -> Reply:
     scope = _scope(call)
-    place = _place(call.request)
+    container = _container(call.request)
     wanted = dict.fromkeys(call.request.user_ids)
-    if place == ORGANIZATION_PLACE:
+    if container == THE_ORGANIZATION:
         there = _remove_everywhere(connection, scope, wanted)
     else:
-        there = user_entries.existing(connection, scope, place, wanted)
+        there = user_entries.existing(connection, scope, container, wanted)
         connection.execute(
             delete(USER_ENTRY).where(
-                user_entries.at(scope, place), USER_ENTRY.c.user_id.in_(json_sets.texts(connection, there))
+                user_entries.at(scope, container), USER_ENTRY.c.user_id.in_(json_sets.texts(connection, there))
             )
         )
     note_removed(connection, scope, there)
-    if place.level != "folder":
-        call.backend.contents.forget_users(connection, scope, there, place.container_id or None)
+    if container.level != "folder":
+        call.backend.contents.forget_users(connection, scope, there, container.container_id or None)
     results: Results = {
         user_id: {"success": True, "message": "User removed."}
         if user_id in there
@@ -129,10 +129,10 @@ def get_users(call: Call[GetUsersRequest], connection: Connection) -> Reply:
     request = call.request
     if request.all_documents:
         return _users_of_all_documents(call, connection)
-    place = _place(request)
-    if place == ORGANIZATION_PLACE and request.organization_user_group_ids is not None:
+    container = _container(request)
+    if container == THE_ORGANIZATION and request.organization_user_group_ids is not None:
         return _members_of_groups(call, connection)
-    query = _filtered(call, connection, select(*_COLUMNS).where(user_entries.at(_scope(call), place)))
+    query = _filtered(call, connection, select(*_COLUMNS).where(user_entries.at(_scope(call), container)))
     after = call.position(request.page_token)
     if after is not None:
         query = query.where(USER_ENTRY.c.user_id > after[0])
@@ -174,7 +174,7 @@ def _members_of_groups(call: Call[GetUsersRequest], connection: Connection) -> R
     members: list[str] = []
     if first_of_each:
         members = list(connection.scalars(union(*first_of_each).order_by("user_id").limit(size + 1)))
-    entries = user_entries.load(connection, scope, ORGANIZATION_PLACE, members, call.now)
+    entries = user_entries.load(connection, scope, THE_ORGANIZATION, members, call.now)
     elsewhere = _metadata_elsewhere(connection, scope, [user_id for user_id in members if user_id not in entries])
     found = [
         user_entries.to_wire(user_id, entry.access_role, entry.expires_at, entry.payload)
@@ -251,20 +251,22 @@ def _remove_everywhere(connection: Connection, scope: Scope, user_ids: Iterable[
     return there
 
 
-def _make_room(call: Call[AddUsersRequest], connection: Connection, scope: Scope, place: Place) -> str | None:
-    """Makes what has to be there before users can be added at this place; why that cannot be, if it cannot.
+def _make_room(
+    call: Call[AddUsersRequest], connection: Connection, scope: Scope, container: EntryContainer
+) -> str | None:
+    """Makes what has to be there before users can be added in this container; why that cannot be, if it cannot.
 
     The organization and the document come into being (with core operations alone there is no other way to make them),
     a folder only on request: Add Folder makes those, and where a folder belongs nobody says here.
     """
-    ensures_folder = place.level == "folder" and not folder_exists(connection, scope, place.container_id)
+    ensures_folder = container.level == "folder" and not folder_exists(connection, scope, container.container_id)
     if ensures_folder and not call.request.create_folder:
         return NO_FOLDER
     ensure_organization(connection, scope, call.now)
     if ensures_folder:
-        ensure_folder(connection, scope, place.container_id, call.backend.settings, call.now)
-    elif place.level == "document":
-        ensure_document(connection, scope, place.container_id, call.now)
+        ensure_folder(connection, scope, container.container_id, call.backend.settings, call.now)
+    elif container.level == "document":
+        ensure_document(connection, scope, container.container_id, call.now)
     return None
 
 
@@ -274,12 +276,12 @@ def _scope(
     return Scope(call.principal.api_key_id, call.request.organization_id)
 
 
-def _place(request: AddUsersRequest | UpdateUsersRequest | GetUsersRequest | DeleteUsersRequest) -> Place:
+def _container(request: AddUsersRequest | UpdateUsersRequest | GetUsersRequest | DeleteUsersRequest) -> EntryContainer:
     if request.document_id is not None:
-        return Place("document", request.document_id)
+        return EntryContainer("document", request.document_id)
     if request.folder_id is not None:
-        return Place("folder", request.folder_id)
-    return ORGANIZATION_PLACE
+        return EntryContainer("folder", request.folder_id)
+    return THE_ORGANIZATION
 
 
 def _id_of(user: UserInput) -> str:

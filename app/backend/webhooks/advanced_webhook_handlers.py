@@ -94,7 +94,7 @@ def create_endpoint(call: Call[CreateEndpointRequest], connection: Connection) -
 def list_endpoints(call: Call[ListEndpointsRequest], connection: Connection) -> Reply:
     _require_enabled(connection, call.principal.api_key_id)
     limit = call.request.limit or limits.ENDPOINTS_PER_PAGE_DEFAULT
-    direction, position = _place(call.request.iterator)
+    direction, position = _position(call.request.iterator)
     # One more than asked for tells whether there are any.
     found = page_of_endpoints(connection, call.principal.api_key_id, position, limit + 1, backwards=direction == "-")
     more, page = len(found) > limit, found[:limit]
@@ -180,7 +180,7 @@ def _iterator(direction: Literal["+", "-"], endpoint: StoredEndpoint) -> str:
     return f"{direction}{endpoint.created_at}.{endpoint.endpoint_id}"
 
 
-def _place(iterator: str | None) -> tuple[str, tuple[int, str] | None]:
+def _position(iterator: str | None) -> tuple[str, tuple[int, str] | None]:
     """The direction to go, and the endpoint to go from."""
     if not iterator:
         return "+", None

@@ -1,4 +1,4 @@
-"""Endpoints of advanced webhooks as they are stored and told, and the events that they want."""
+"""Endpoints of advanced webhooks as they are stored and shown, and the events that they want."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field

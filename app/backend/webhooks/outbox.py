@@ -1,4 +1,4 @@
-"""The outbox: messages written with their deliveries, in the transaction of what they tell about."""
+"""The outbox: messages written with their deliveries, in the transaction of what they are about."""
 
 import random
 from collections.abc import Collection, Mapping, Sequence

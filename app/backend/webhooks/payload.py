@@ -1,4 +1,4 @@
-"""The payload: what does a webhook tell?
+"""The payload: what does a webhook say?
 
 An event is kept as one JSON object, whole. What a target gets of it is made when it is sent: ``raw`` is what happened,
 ``processed`` is what to show to whom. Both have the form that Standard Webhooks suggests: type, timestamp, data.

@@ -1,4 +1,4 @@
-"""Searching for objects: pages of them, their large groups read to the end, and the members that groups do not name."""
+"""The search for objects: by page, large groups read to their end, and the members that groups do not name."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

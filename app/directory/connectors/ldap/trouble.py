@@ -1,4 +1,4 @@
-"""What keeps a directory from being read, in one line that names the setting and the remedy.
+"""Trouble with a directory, in one line: what keeps it from being read, the setting, and the remedy.
 
 No text holds a password: what servers say is shown printable and short, and it is not they who know it.
 """

@@ -1,4 +1,4 @@
-"""What went wrong with a database that is read: one line, the setting it is about, and what to do.
+"""Trouble with a database that is read, in one line: what is wrong, the setting it is about, and what to do.
 
 No line holds the URL or its password.
 """
