@@ -123,6 +123,8 @@ def state_of(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
         **{tables.source.name: f"SELECT * FROM {tables.source.name}" for tables in SCRATCH_TABLES},
         "access_user_alias": "SELECT * FROM access_user_alias",
         "former_payload": "SELECT * FROM former_payload",
+        "access_name": "SELECT * FROM access_name",
+        "access_count": "SELECT * FROM access_count WHERE records <> 0",
         "directory_source": "SELECT source_id, name, position, records, dangling FROM directory_source",
         "directory_state": "SELECT generation - merged_generation, merge_problems FROM directory_state",
         "access_revision": "SELECT revision, changes FROM access_revision",

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, text
 
 from app.access.records import (
     AccessRole,
@@ -28,8 +28,10 @@ from app.access.records import (
 )
 from app.database.engine import open_engine, reading, writing
 from app.model.contents import current_revision, export_records, source_states
+from app.model.names import NAMED_KINDS, names_of
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Refresh
+from app.store.record_tables import VALUES_FROM_RECORD
 from app.store.schema import METADATA
 from tests.tables import make_tables
 from tests.worlds.references import references
@@ -337,6 +339,32 @@ def model_of(engine: Engine) -> dict[Key, Record]:
         return {record.key: record for record in export_records(connection)}
 
 
+NamesAndCounts = tuple[set[tuple[str, ...]], dict[tuple[str, str], int]]
+"""(kind, name, organization, id), and (organization, kind) → how many."""
+
+
+def names_and_counts(connection: Connection) -> NamesAndCounts:
+    """What is kept beside the access model; numbers of which there are none left out."""
+    names = connection.execute(text("SELECT kind, name, organization_id, item_id FROM access_name"))
+    counts = connection.execute(text("SELECT organization_id, kind, records FROM access_count WHERE records <> 0"))
+    return {tuple(row) for row in names}, {(row[0], row[1]): row[2] for row in counts}
+
+
+def expected_names_and_counts(model: Collection[Record]) -> NamesAndCounts:
+    """The same, counted and made anew."""
+    names: set[tuple[str, ...]] = set()
+    counts: Counter[tuple[str, str]] = Counter(("", one.kind) for one in model)
+    for one in model:
+        *within, own = one.key[1:]
+        if within:
+            counts[one.key[1], one.kind] += 1
+        if one.kind in NAMED_KINDS:
+            payload = VALUES_FROM_RECORD[one.kind](one)[-2]
+            organization = within[0] if within else ""
+            names |= {(one.kind, name, organization, own) for name in names_of(one.kind)(own, str(payload))}
+    return names, dict(counts)
+
+
 def without_aliases(model: dict[Key, Record]) -> dict[Key, Record]:
     """What a revision tells apart: whose an alias is changes nothing by itself."""
     return {key: replace(one, aliases=()) if isinstance(one, User) else one for key, one in model.items()}
@@ -364,6 +392,8 @@ def test_refresh_follows_the_merging_rules(database_url: str, steps: list[dict[s
             expected = naive.refresh(configured)
             problems, changed, new_revision = run_refresh(engine, configured)
             assert model_of(engine) == expected
+            with reading(engine) as connection:
+                assert names_and_counts(connection) == expected_names_and_counts(expected.values())
             assert changed == (without_aliases(expected) != without_aliases(before))
             assert new_revision == revision + (changed or (revision == 0 and bool(naive.ever_read)))
             assert problems.counts.get("duplicate", 0) == naive.problems["duplicate"]

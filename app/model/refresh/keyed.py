@@ -24,6 +24,7 @@ from app.model.refresh.cycles import CyclesAround
 from app.model.refresh.fills import TouchedFills, any_fills
 from app.model.refresh.given import count_repeated, give_touched, report_touched_repeated
 from app.model.refresh.merge import clear, compare_kind, merge_kind
+from app.model.refresh.naming import Naming
 from app.model.refresh.problems import Problem, ProblemList
 from app.model.refresh.reasons import report_left_out, staged_left_out
 from app.model.refresh.replace import STATE, Replaced, carry_out_access_changes, close_revision, revision_in_force
@@ -76,6 +77,7 @@ class KeyedMerge:
         self._repeated: dict[str, int] = {}
         """Kind → how many records that are given again were counted under the touched keys."""
         self._more_repeated = 0
+        self._naming = Naming(session)
         self._merged: set[str] = set()
         self._differs: list[ModelTables] = []
 
@@ -112,6 +114,7 @@ class KeyedMerge:
     def _compute(self) -> bool:
         connection = self._connection
         self._session.run_all(str(statement) for tables in SCRATCH_TABLES for statement in clear(tables))
+        self._naming.begin()
         come_or_gone: set[str] = set()
         with self._session.looking_up():
             for tables in MODEL_TABLES:
@@ -128,6 +131,7 @@ class KeyedMerge:
                 self._more_repeated += repeated
                 if compare_kind(connection, tables, TOUCHED):
                     self._differs.append(tables)
+                    self._naming.note(connection, tables, TOUCHED)
                     if TOUCHED.run(connection, _comes_or_goes, tables).first() is not None:
                         come_or_gone.add(tables.kind)
                 self._merged.add(tables.kind)
@@ -153,7 +157,7 @@ class KeyedMerge:
         cycles = CyclesAround(connection, self._names) if self._members_differ() else None
         before = cycles.count() if cycles else 0
         with self._session.looking_up():
-            changes = carry_out_access_changes(connection, TOUCHED, self._differs)
+            changes = carry_out_access_changes(connection, TOUCHED, self._naming, self._differs)
         more = (cycles.count(problems) if cycles else 0) - before + self._more_repeated
         for (source_id, owned_elsewhere), count in self._left_out.items():
             if count and not owned_elsewhere:

@@ -27,6 +27,7 @@ from app.model.refresh.guard import Guard, refuse_shrunk
 from app.model.refresh.keyed import KeyedMerge, is_merged
 from app.model.refresh.marks import About, drop_marks, spare_pushed, spare_the_rest
 from app.model.refresh.merge import dangling_by_source
+from app.model.refresh.naming import Naming
 from app.model.refresh.parts import aliases_of, objects_of
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.reasons import staged_left_out
@@ -194,6 +195,7 @@ class Refresh:
         self._guard: Guard | None = None
         self._guards: dict[int, Guard] = {}
         self._abouts: dict[int, About] = {}
+        self._naming = Naming(self._session)
         self._note_touched = note_touched
         self._followed = followed
         self._is_planned_from = is_planned_from
@@ -516,7 +518,7 @@ class Refresh:
 
     def _merge_everything(self, connection: Connection) -> Merged:
         found = ProblemList(self._problems.room)
-        compute_access_changes(self._session, connection, _names(connection), found)
+        compute_access_changes(self._session, connection, _names(connection), found, self._naming)
         return found, dangling_by_source(connection)
 
     def _replace(self, connection: Connection, work: Merged | None) -> Replaced:
@@ -537,7 +539,7 @@ class Refresh:
             shadow(connection, ACCESS_ALIAS)
         if carry_out_aliases(connection) > _ROWS_WORTH_ANALYZING:
             self._session.analyze(ACCESS_ALIAS)
-        changes = carry_out_access_changes(connection, Everything(connection))
+        changes = carry_out_access_changes(connection, Everything(connection), self._naming)
         replaced = close_revision(connection, changes, found.total, epoch_ms(self._clock()))
         for tables in MODEL_TABLES:
             if replaced.changes[tables.kind].total > _ROWS_WORTH_ANALYZING:

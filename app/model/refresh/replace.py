@@ -15,10 +15,12 @@ from app.access.records import User
 from app.model.former import keep_former
 from app.model.refresh.aliases import collect_aliases
 from app.model.refresh.changes import NOTHING, ChangeCounts, carry_out, counted, total
+from app.model.refresh.counting import count_on
 from app.model.refresh.cycles import report_group_cycles
 from app.model.refresh.fills import apply_fills
 from app.model.refresh.given import give, report_repeated
 from app.model.refresh.merge import clear, compare_kind, merge_kind, several_sources
+from app.model.refresh.naming import Naming
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.reasons import report_left_out
 from app.model.refresh.scope import Everything, Scope
@@ -58,10 +60,11 @@ def is_up_to_date(connection: Connection) -> bool:
 
 
 def compute_access_changes(
-    session: RefreshSession, connection: Connection, names: Mapping[int, str], problems: ProblemList
+    session: RefreshSession, connection: Connection, names: Mapping[int, str], problems: ProblemList, naming: Naming
 ) -> None:
-    """Merges the sources' records and fills the deltas with what that changes in the access model."""
+    """Merges the sources' records, fills the deltas with what that changes in the access model, and notes names."""
     several = several_sources(connection)
+    naming.begin()
     for tables in MODEL_TABLES:
         for statement in clear(tables):
             connection.execute(statement)
@@ -75,18 +78,19 @@ def compute_access_changes(
             session.analyze(RESOLVED_ALIAS)
             apply_fills(connection)
             session.analyze(FILLED_USER)
-        compare_kind(connection, tables, Everything(connection))
+        if compare_kind(connection, tables, Everything(connection)):
+            naming.note(connection, tables, Everything(connection))
     report_repeated(connection, names, problems)
     report_left_out(connection, Everything(connection), names, problems)
     report_group_cycles(session, connection, names, problems)
 
 
 def carry_out_access_changes(
-    connection: Connection, scope: Scope, kinds: Iterable[ModelTables] = MODEL_TABLES
+    connection: Connection, scope: Scope, naming: Naming, kinds: Iterable[ModelTables] = MODEL_TABLES
 ) -> dict[str, ChangeCounts]:
     """Does what the deltas of these kinds say, in the transaction of the connection; kind → counts, for every kind.
 
-    ``scope``: that of the merge that has filled them."""
+    ``scope``: that of the merge that has filled them; ``naming``: what was noted then."""
     changes = {tables.kind: NOTHING for tables in MODEL_TABLES}
     for tables in kinds:
         counts = changes[tables.kind] = total(counted(connection, tables).values())
@@ -95,6 +99,9 @@ def carry_out_access_changes(
             keep_former(connection, tables, given)
         if counts.any:
             carry_out(connection, tables, tables.access, tables.keys, given, by=tables.given_keys, counts=counts)
+        if naming.is_wanted:
+            count_on(connection, tables, counts)
+    naming.carry_out(connection)
     return changes
 
 

@@ -341,6 +341,18 @@ FORMER_ALIAS = Table(
 )
 """Whose an alias was that a change gives or takes; null: nobody's, or that of several."""
 
+CHANGED_NAME = Table(
+    "refresh_changed_name",
+    TEMPORARY,
+    Column("change", SmallInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("organization_id", Text, nullable=False),
+    Column("item_id", Text, nullable=False),
+    prefixes=["TEMPORARY"],
+)
+"""Which names are added to those of the access model, and removed from them."""
+
 FILLED_USER = Table(
     "refresh_filled_user",
     TEMPORARY,

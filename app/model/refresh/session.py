@@ -69,6 +69,10 @@ class RefreshSession:
     def on_candidate(self) -> bool:
         return self._on_candidate
 
+    @property
+    def is_small(self) -> bool:
+        return self._is_small
+
     def __enter__(self) -> Self:
         try:
             with self.scratch() as connection:
@@ -182,10 +186,11 @@ class RefreshSession:
             for kind, values in rows.items():
                 if not values:
                     continue
-                if self._sqlite:
-                    connection.exec_driver_sql(self._inserts[kind], values)
-                else:
-                    self._copy(self._inserts[kind], values)
+                self._insert(self._inserts[kind], values)
+
+    def fill(self, table: Table, rows: list[Values]) -> None:
+        """Adds rows (values in the order of the columns) to a table, in the transaction that is open."""
+        self._insert(self._insert_text(table, tuple(column.name for column in table.columns)), rows)
 
     def analyze(self, table: Table) -> None:
         """Tells PostgreSQL's planner how large a table has become, in the transaction that is open.
@@ -229,7 +234,10 @@ class RefreshSession:
     def _driver_connection(self) -> Any:
         return self._connection.connection.driver_connection
 
-    def _copy(self, statement: str, values: list[Values]) -> None:
+    def _insert(self, statement: str, values: list[Values]) -> None:
+        if self._sqlite:
+            self._connection.exec_driver_sql(statement, values)
+            return
         with self._driver_connection.cursor() as cursor, cursor.copy(statement) as copy:
             for row in values:
                 copy.write_row(row)

@@ -215,7 +215,8 @@ def _names(item: str, payload: str, fields: tuple[str, ...]) -> set[str]:
     except ValueError:
         described = {}
     name, *others = (str(described.get(field) or "") for field in fields)
-    return {*_beginnings(name)[:4], *(found for text in (*others, item) for found in _beginnings(text)[:1])}
+    found = {*_beginnings(name)[:4], *(first for text in (*others, item) for first in _beginnings(text)[:1])}
+    return {beginning for beginning in found if len(beginning) > 1}
 
 
 def _beginnings(text: str) -> list[str]:

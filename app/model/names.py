@@ -1,0 +1,161 @@
+"""The names by which people search the access model: the beginnings of what organizations, users, groups, folders and
+documents are called.
+
+A record stands in ``access_name`` once for each of the first four words of its name, with all that follows: "Ada
+Lovelace" under "ada lovelace" and "lovelace". So what somebody begins to type is a range of the primary key. E-mail
+address and id stand there as a whole. Case and accents make no difference.
+
+Which names a record has follows from its id and its fields alone: so what is to be deleted is known from what it was.
+The migration that made the table has the same rules; whoever changes them makes the names anew in another one.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import orjson
+from sqlalchemy import Connection
+
+from app.access.records import Document, Folder, Group, Organization, User
+from app.database.statements import run
+
+LEAST = 2
+"""Characters that somebody has to type: less finds nothing."""
+
+SHOWN = 20
+"""How many of a kind are found at most, unless somebody asks for another number."""
+
+_KEPT = 64
+"""Characters of a name that are kept."""
+_LOOKED_AT = 256
+"""Characters of a text that are looked at."""
+_WORDS = 4
+
+_LAST = "\U0010ffff"
+"""Stands behind whatever begins like it."""
+
+_FIRST_OF_WORD = re.compile(r"(?<![^\W_])[^\W_]")
+
+NamesOf = Callable[[str, str], set[str]]
+"""From an id and a payload to the names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record that was searched for."""
+
+    kind: str
+    organization_id: str
+    """Empty for organizations themselves and for users."""
+    item_id: str
+    label: str
+    """What it is called; its id where it has no name."""
+    detail: str
+    """The e-mail address of a user; empty otherwise."""
+
+
+def folded(text: str) -> str:
+    """The beginning of a text as it is compared: without case, accents and repeated space."""
+    text = text[:_LOOKED_AT].replace("\0", " ")
+    if not text.isascii():
+        text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+        text = "".join(character for character in text if not unicodedata.combining(character))
+    return " ".join(text.lower().split())
+
+
+def beginnings(text: str, most: int = _WORDS) -> list[str]:
+    """A text from its first words on, in the order of these; one that has no letter or digit as it is."""
+    whole = folded(text)
+    if most == 1 and whole[:1].isalnum():
+        return [whole[:_KEPT]]
+    found = []
+    for word in _FIRST_OF_WORD.finditer(whole):
+        found.append(whole[word.start() : word.start() + _KEPT])
+        if len(found) == most:
+            break
+    return found or ([whole[:_KEPT]] if whole else [])
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """How records of a kind are called."""
+
+    table: str
+    item: str
+    """The column of the id."""
+    name: str
+    """The field of the payload that holds the name."""
+    other: str = ""
+    """One that is looked at as a whole."""
+
+
+_NAMED: Mapping[str, _Named] = {
+    Organization.kind: _Named("access_organization", "organization_id", "organizationName"),
+    User.kind: _Named("access_user", "user_id", "name", "email"),
+    Group.kind: _Named("access_group", "organization_user_group_id", "groupName"),
+    Folder.kind: _Named("access_folder", "folder_id", "folderName"),
+    Document.kind: _Named("access_document", "document_id", "documentName"),
+}
+
+NAMED_KINDS = tuple(_NAMED)
+"""The kinds that can be searched for."""
+
+
+def names_of(kind: str) -> NamesOf:
+    """What makes of a record's id and payload the names under which it stands."""
+    name_field, other_field = _NAMED[kind].name, _NAMED[kind].other
+
+    def names(item_id: str, payload: str) -> set[str]:
+        fields = orjson.loads(payload)
+        found = {*beginnings(str(fields.get(name_field) or "")), *beginnings(item_id, 1)}
+        if other_field:
+            found.update(beginnings(str(fields.get(other_field) or ""), 1))
+        return {name for name in found if len(name) >= LEAST}
+
+    return names
+
+
+# A record may stand under several names that begin alike.
+_SEARCH = """
+SELECT n.organization_id, n.item_id, r.payload
+FROM (
+  SELECT name, organization_id, item_id FROM access_name
+  WHERE kind = :kind AND name >= :beginning AND name < :behind
+  ORDER BY name, organization_id, item_id LIMIT :most
+) n CROSS JOIN {table} r
+WHERE {same}
+ORDER BY n.name, n.organization_id, n.item_id
+"""
+
+_NAMES_OF_ONE = _WORDS + 2
+
+
+def search(connection: Connection, text: str, kind: str, limit: int = SHOWN) -> list[Found]:
+    """The records of a kind that are called like the text, in the order of their names, each once.
+
+    One index range, then each of them by its key. Less than ``LEAST`` letters or digits find nothing.
+    """
+    beginning = next(iter(beginnings(text, 1)), "")
+    if len(beginning) < LEAST:
+        return []
+    named = _NAMED[kind]
+    within = "" if kind in {Organization.kind, User.kind} else "r.organization_id = n.organization_id AND "
+    rows = run(
+        connection,
+        _SEARCH,
+        {"kind": kind, "beginning": beginning, "behind": beginning + _LAST, "most": limit * _NAMES_OF_ONE},
+        table=named.table,
+        same=f"{within}r.{named.item} = n.item_id",
+    )
+    found: dict[tuple[str, str], Found] = {}
+    for organization_id, item_id, payload in rows:
+        if (organization_id, item_id) not in found:
+            fields = orjson.loads(payload)
+            label, detail = fields.get(named.name), fields.get(named.other) if named.other else ""
+            found[organization_id, item_id] = Found(
+                kind, organization_id, item_id, str(label or item_id), str(detail or "")
+            )
+            if len(found) == limit:
+                break
+    return list(found.values())
