@@ -38,7 +38,8 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
     from app.admin.resync import change_to_wire, run_to_wire
     from app.bootstrap.application import application
     from app.commands.changes import show_changes, show_sums
-    from app.commands.run_report import changes_of, report_lines, show_summary
+    from app.commands.run_report import changes_of, show_summary
+    from app.runs.report import report_lines
 
     with application(invocation.settings()) as parts:
         if run_id is None:

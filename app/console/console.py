@@ -29,6 +29,7 @@ from app.ledger.failures import failing_now
 from app.ledger.ledger import ledger_in_use
 from app.model.contents import current_revision, oldest_good_read, source_states
 from app.model.origins import Origins
+from app.plan.limits import noun_of
 from app.runs.lifecycle import Runs
 from app.runs.status import held_runs
 from app.text import named
@@ -135,6 +136,7 @@ class Console:
         self._environment = make_environment(
             Path(__file__).parent / "templates",
             {
+                "noun": noun_of,
                 "asset": lambda file: f"{PREFIX}/assets/{self.assets.name(file)}",
                 "page": address,
                 "home": f"{PREFIX}/",

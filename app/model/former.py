@@ -29,6 +29,11 @@ DELETE FROM former_payload WHERE NOT EXISTS (
   SELECT 1 FROM ledger b CROSS JOIN ledger_item l
   WHERE l.ledger_id = b.ledger_id AND l.item_id = former_payload.item_id AND l.digest = former_payload.digest
     AND l.kind IN (former_payload.kind, 'organizationUser', 'folderUser', 'documentUser'))
+AND digest NOT IN (
+  SELECT i.digest FROM plan_part p CROSS JOIN plan_item i
+  WHERE p.organization_id = '' AND p.action = 'delete'
+    AND p.kind IN ('organization', 'folder', 'document', 'group', 'organizationUser')
+    AND i.plan_id = p.plan_id AND i.ordinal BETWEEN p.first_ordinal AND p.last_ordinal)
 """
 
 
@@ -63,7 +68,7 @@ def keep_former(connection: Connection, tables: ModelTables, given: Table) -> No
 
 
 def forget_former(connection: Connection) -> int:
-    """Forgets the fields that no ledger has a digest of any more; how many records."""
+    """Forgets the fields of which neither a ledger nor a delete in a plan has a digest any more; how many records."""
     return run(connection, _FORGET).rowcount
 
 

@@ -80,7 +80,7 @@ WHERE {which}
 
 _NEEDS_PERCENT = "own * 100 > :percent * 10"
 
-_NOUNS = {
+NOUNS = {
     "organization": ("organization", "organizations"),
     "folder": ("folder", "folders"),
     "document": ("document", "documents"),
@@ -90,13 +90,19 @@ _NOUNS = {
     "documentUser": ("document user", "document users"),
     "groupMember": ("group member", "group members"),
 }
+"""The kinds as people call one and several of them."""
+
+
+def noun_of(kind: str, number: int = 2) -> str:
+    """A kind as people call one, or several of them."""
+    one, many = NOUNS.get(kind, (kind, kind))
+    return one if number == 1 else many
 
 
 def _noun(kind: str, number: str) -> str:
     """The kind in words, singular or plural, as an SQL expression of a column with the kind and one with a number."""
     cases = " ".join(
-        f"WHEN '{name}' THEN CASE {number} WHEN 1 THEN '{one}' ELSE '{many}' END"
-        for name, (one, many) in _NOUNS.items()
+        f"WHEN '{name}' THEN CASE {number} WHEN 1 THEN '{one}' ELSE '{many}' END" for name, (one, many) in NOUNS.items()
     )
     return f"CASE {kind} {cases} END"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from app.database.statements import run
-from app.ledger.standing import Identity
+from app.database.statements import json_list, run
+from app.plan.finding import EVERY_ITEM, Wanted, find
 from app.plan.rules import CONTAINERS, SETTLES, USER_KINDS, Action, Kind
 
 
@@ -66,8 +66,7 @@ FROM (
   SELECT ordinal, phase, action, kind, organization_id, container_id, item_id, operation, reason, status, message,
     parent_id, access_type, access_role, disabled, payload, was
   FROM plan_item
-  WHERE plan_id = :plan_id AND ordinal > :after AND {of_status} AND {of_kind}
-  ORDER BY ordinal LIMIT :limit
+  WHERE plan_id = :plan_id AND ordinal IN (@numbers(ordinals))
 ) p ORDER BY p.ordinal
 """
 
@@ -92,20 +91,20 @@ def list_changes(
     connection: Connection,
     plan_id: str,
     *,
-    status: str | None = None,
-    kind: str | None = None,
+    wanted: Wanted = EVERY_ITEM,
     after: int | None = None,
     limit: int = 100,
 ) -> list[PlannedChange]:
     """The plan's items in order, those after the ordinal ``after``."""
+    ordinals = find(connection, plan_id, wanted, after=after, limit=limit)
+    if not ordinals:
+        return []
     rows = run(
         connection,
         _PAGE,
-        {"plan_id": plan_id, "after": -1 if after is None else after, "status": status, "kind": kind, "limit": limit},
+        {"plan_id": plan_id, "ordinals": json_list(ordinals)},
         item_payload=_ITEM_PAYLOAD,
         container_payload=_CONTAINER_PAYLOAD,
-        of_status="TRUE" if status is None else "status = :status",
-        of_kind="TRUE" if kind is None else "kind = :kind",
     )
     return [_change(row) for row in rows]
 
@@ -208,48 +207,3 @@ def _changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
 def _same(one: object, other: object) -> bool:
     """As JSON: true is not 1."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-@dataclass(frozen=True, slots=True)
-class PastChange:
-    """What a run had planned for an item, and what became of it. ``requested_at`` is epoch milliseconds."""
-
-    run_id: str
-    requested_at: int
-    ordinal: int
-    action: str
-    operation: str
-    status: str
-    message: str
-
-
-# From the runs, which are few, to an index of their items: the order of the join is fixed on SQLite by CROSS JOIN.
-_HISTORY = """
-SELECT r.run_id, r.requested_at, p.ordinal, p.action, p.operation, p.status, p.message
-FROM run r CROSS JOIN plan_item p
-WHERE r.plan_id IS NOT NULL AND p.plan_id = r.plan_id AND p.kind = :kind AND p.organization_id = :organization_id
-  AND p.container_id = :container_id AND p.item_id = :item_id
-ORDER BY r.run_id DESC, p.ordinal LIMIT :limit
-"""
-
-
-def item_history(connection: Connection, change: PlannedChange | Identity, *, limit: int) -> list[PastChange]:
-    """What runs had planned for this very item, the newest first."""
-    identity = {
-        "kind": change.kind,
-        "organization_id": change.organization_id,
-        "container_id": change.container_id,
-        "item_id": change.item_id,
-    }
-    return [PastChange(*row) for row in run(connection, _HISTORY, {**identity, "limit": limit})]
-
-
-def item_payload(connection: Connection, plan_id: str, ordinal: int) -> Mapping[str, Any]:
-    """The descriptive fields that an item travels with; empty where its operation needs none."""
-    found = run(
-        connection,
-        "SELECT payload FROM plan_item WHERE plan_id = :plan_id AND ordinal = :ordinal",
-        {"plan_id": plan_id, "ordinal": ordinal},
-    ).scalar()
-    payload: Mapping[str, Any] = json.loads(found) if found else {}
-    return payload

@@ -16,9 +16,10 @@ from app.database.engine import reading, writing
 from app.model.former import forget_former
 from app.model.touched import touched_since
 from app.plan.discards import discard_held
+from app.plan.finding import Wanted
 from app.plan.listing import PlannedChange, Sum, list_changes, sum_up
 from app.runs.queue import CHANGES, KEY, enqueue, one_at_a_time, requests_for_changes
-from app.runs.rows import RUN, change, claim, move, row_of, run_from
+from app.runs.rows import RUN, change, claim, move, recent_runs, row_of, run_from
 from app.runs.run import RUNNING, Run, RunConflictError, RunNotFoundError, RunRequest, RunStatus
 from app.store.plan_tables import PlanImpactRow, PlanPartRow
 from app.store.sync_tables import CallRow, PlanItemRow, PlanRow
@@ -113,15 +114,8 @@ class Runs:
     ) -> list[Run]:
         """The latest runs, newest first; ``before``: a run id, only those requested earlier than it. ``statuses``,
         ``trigger``: of these alone."""
-        query = select(RUN).order_by(RUN.c.run_id.desc()).limit(limit)
-        if before is not None:
-            query = query.where(RUN.c.run_id < before)
-        if statuses:
-            query = query.where(RUN.c.status.in_(statuses))
-        if trigger is not None:
-            query = query.where(RUN.c.trigger == trigger)
         with reading(self.engine) as connection:
-            return [run_from(row) for row in connection.execute(query)]
+            return recent_runs(connection, limit, before, statuses=statuses, trigger=trigger)
 
     def next_queued(self) -> Run | None:
         """The run that has waited longest."""
@@ -238,7 +232,8 @@ class Runs:
             plan_id = row_of(connection, run_id).plan_id
             if plan_id is None:
                 return []
-            return list_changes(connection, plan_id, status=status, kind=kind, after=after, limit=limit)
+            wanted = Wanted(status=status, kind=kind)
+            return list_changes(connection, plan_id, wanted=wanted, after=after, limit=limit)
 
     def summary(self, run_id: str) -> list[Sum]:
         """How many items of each sort the run's plan has. Raises ``RunNotFoundError``."""

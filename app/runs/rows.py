@@ -6,7 +6,7 @@ its way, and the others are told what has become of it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, Row, select, text, update
@@ -45,6 +45,36 @@ def row_of(connection: Connection, run_id: str, *, claimed: bool = False) -> Row
     if row is None:
         raise RunNotFoundError(f"there is no run {run_id}")
     return row
+
+
+SCOPES = ("everything", "narrowed", "preview")
+"""What runs may be about: all there is, some organizations or users; and those that only plan."""
+
+
+def recent_runs(
+    connection: Connection,
+    limit: int,
+    before: str | None = None,
+    *,
+    statuses: Sequence[str] = (),
+    trigger: str | None = None,
+    scope: str | None = None,
+) -> list[Run]:
+    """The latest runs, newest first; ``before``: a run id, only those requested earlier than it. ``statuses``,
+    ``trigger``, ``scope``: of these alone."""
+    query = select(RUN).order_by(RUN.c.run_id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(RUN.c.run_id < before)
+    if statuses:
+        query = query.where(RUN.c.status.in_(statuses))
+    if trigger is not None:
+        query = query.where(RUN.c.trigger == trigger)
+    is_everything = (RUN.c.organization_ids == "[]") & (RUN.c.user_ids == "[]")
+    if scope == "preview":
+        query = query.where(RUN.c.dry_run)
+    elif scope is not None:
+        query = query.where(~RUN.c.dry_run, is_everything if scope == "everything" else ~is_everything)
+    return [run_from(row) for row in connection.execute(query)]
 
 
 def claim(connection: Connection, run_id: str) -> Run:

@@ -191,7 +191,7 @@ class PlanItemRow(StoreTable, table=True):
         Index(None, "plan_id", "status", "ordinal"),
         Index(None, "plan_id", "kind", "organization_id", "container_id", "item_id"),
         Index(None, "plan_id", "covered_by"),
-        Index(None, "plan_id", "item_id"),
+        Index(None, "plan_id", "item_id", "ordinal"),
     )
 
     plan_id: str = Field(primary_key=True)

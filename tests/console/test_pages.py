@@ -84,9 +84,9 @@ def test_a_run_is_shown_with_its_items_and_each_of_them(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     html = browser.get(address("run", id=run))
     assert "user handbook is gone" in html
-    assert "1 delete" not in html  # a viewer may not approve
+    assert "approve 1 delete" not in html  # a viewer may not approve
     html = browser.get(address("item", run=run, ordinal=1))
-    assert "delete document" in html
+    assert "Delete document" in html
     assert "this one" in html
 
 

@@ -38,6 +38,7 @@ def make_environment(templates: Path, names: Mapping[str, object]) -> Environmen
         state=words.state,
         pill=words.pill,
         visible=words.visible,
+        visible_lines=words.visible_lines,
         moment=from_epoch_ms,
     )
     environment.globals.update(counted=words.counted, percent=words.percent, bars=bars, curve=curve, pairs=_pairs)

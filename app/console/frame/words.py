@@ -81,6 +81,11 @@ def visible(text: str) -> str:
     )
 
 
+def visible_lines(text: str) -> str:
+    """The same of a text of several lines."""
+    return "\n".join(visible(line) for line in text.replace("\t", "  ").split("\n"))
+
+
 def id_tag(text: str, limit: int = _SHORT) -> Markup:
     """An id in mono: cut where it is long, with the whole in the title."""
     shown = visible(text)

@@ -1,131 +1,174 @@
-"""The runs: all of them, one with its stages and items, and one item."""
+"""The runs: all of them, and one with its stages, what it does, whom it affects, and its items."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flask import Blueprint, Response, request
+from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
 from app.admin.resync import ITEM_STATUSES
-from app.console.console import PAGE_ROWS, Console, one_of, query, route_of
+from app.console.console import PAGE_ROWS, Console, address, one_of, query, route_of
+from app.console.pages.course import ACTIONS, hold_rows, kind_rows, phase_rows, stages_of
 from app.console.settings import Role
-from app.plan.listing import PlannedChange, item_history, item_payload, list_changes
-from app.runs.run import RUNNING, Run, RunNotFoundError, RunStatus
+from app.model.browse.things import may_be_stored
+from app.plan.finding import Wanted, count
+from app.plan.impact import affected, largest_impact
+from app.plan.limits import noun_of
+from app.plan.listing import PlannedChange, list_changes
+from app.plan.parts import Part, parts_of
+from app.runs.report import report_lines
+from app.runs.rows import SCOPES, recent_runs, row_of, run_from
+from app.runs.run import Run, RunNotFoundError, RunStatus
 from app.store.sync_tables import ITEM_KINDS
 
 STATUSES = tuple(status.value for status in RunStatus)
 TRIGGERS = ("schedule", "verify_schedule", "resync", "console", "command", "continuation", "changes")
-_ACTIONS = ("add", "update", "delete")
 _RUN_ID = re.compile(r"[!-~]{1,200}")
 _ORDINAL = re.compile(r"[0-9]{1,18}")
-_HISTORY = 20
+_ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
+_MOST_COUNTED = 1_000
+_ORGANIZATIONS_SHOWN = 10
+_TOLD_ELSEWHERE = frozenset({"held", "problems"})
 
 
 def install(blueprint: Blueprint, console: Console) -> None:
-    """``/runs``, ``/run`` and ``/item``."""
+    """``/runs`` and ``/run``."""
 
     @blueprint.get(route_of("runs"))
     @console.gate.page(Role.VIEWER)
     def runs() -> Response:
-        given = query("status", "trigger", "before")
+        given = query("status", "trigger", "scope", "before")
         status = one_of(given["status"], STATUSES, "status")
         trigger = one_of(given["trigger"], TRIGGERS, "trigger")
+        scope = one_of(given["scope"], SCOPES, "scope")
         before = given["before"]
         if before and not _RUN_ID.fullmatch(before):
             raise NotFound
-        found = console.parts.runs.recent(
-            PAGE_ROWS + 1, before or None, statuses=(status,) if status else (), trigger=trigger or None
-        )
+        with console.reading() as connection:
+            found = recent_runs(
+                connection,
+                PAGE_ROWS + 1,
+                before or None,
+                statuses=(status,) if status else (),
+                trigger=trigger or None,
+                scope=scope or None,
+            )
         return console.show(
             "runs.html",
             current="runs",
             runs=found[:PAGE_ROWS],
             next_before=found[PAGE_ROWS - 1].run_id if len(found) > PAGE_ROWS else "",
-            filters={"status": status, "trigger": trigger},
+            filters={"status": status, "trigger": trigger, "scope": scope},
             statuses=STATUSES,
             triggers=TRIGGERS,
+            scopes=SCOPES,
             is_first=not before,
         )
 
     @blueprint.get(route_of("run"))
     @console.gate.page(Role.VIEWER)
     def run() -> Response:
-        given = query("id", "status", "kind", "after")
-        found = find_run(console, given["id"])
-        status = one_of(given["status"], ITEM_STATUSES, "status")
-        kind = one_of(given["kind"], ITEM_KINDS, "kind")
+        given = query("id", *_ITEM_FILTERS, "after")
+        filters = _filters(given)
         after = ordinal_of(given["after"])
-        items = _items(console, found, status=status or None, kind=kind or None, after=after, limit=PAGE_ROWS + 1)
-        context: dict[str, Any] = {
-            "run": found,
-            "is_live": found.is_running or found.status is RunStatus.QUEUED,
-            "stages": stages_of(found, console.parts.clock()),
-            "progress": progress_of(found),
-            "kinds": kind_rows(found),
-            "holds": _holds(found),
-        }
-        if request.headers.get("x-fragment") == "1":
+        is_part = request.headers.get("x-fragment") == "1"
+        with console.reading() as connection:
+            found = _read_run(connection, given["id"])
+            parts = [] if found.plan_id is None else parts_of(connection, found.plan_id)
+            context = _course(connection, found, parts)
+            if not is_part:
+                context |= _items(connection, found, filters, after, parts)
+        if is_part:
             return console.bare("run_live.html", ended=not context["is_live"], **context)
+        problem = None
+        if found.dry_run and found.status is RunStatus.DONE and found.plan_id is not None and found.still_to_send():
+            problem = console.parts.plan_problem(found.plan_id)
         return console.show(
             "run.html",
             current="runs",
-            items=items[:PAGE_ROWS],
-            next_after=items[PAGE_ROWS - 1].ordinal if len(items) > PAGE_ROWS else None,
-            filters={"status": status, "kind": kind},
-            item_kinds=ITEM_KINDS,
-            counts={name: found.total(name) for name in ITEM_STATUSES},
-            total=found.total("planned"),
+            filters=filters,
+            plan_problem=problem,
+            kind_choices=[("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
             problems=_problems(found),
+            reported=_reported(found),
+            keep_runs=console.parts.keep_runs,
             **context,
         )
 
-    @blueprint.get(route_of("item"))
-    @console.gate.page(Role.VIEWER)
-    def item() -> Response:
-        given = query("run", "ordinal")
-        found = find_run(console, given["run"])
-        ordinal = ordinal_of(given["ordinal"])
-        page = [] if ordinal is None else _items(console, found, after=ordinal - 1, limit=1)
-        if not page or page[0].ordinal != ordinal or found.plan_id is None:
-            raise NotFound
-        change = page[0]
-        with console.reading() as connection:
-            history = item_history(connection, change, limit=_HISTORY)
-            payload = item_payload(connection, found.plan_id, change.ordinal)
-        return console.show(
-            "item.html",
-            current="runs",
-            run=found,
-            item=change,
-            history=history,
-            payload=payload,
-            where=where_of(change),
-        )
+
+def _filters(given: Mapping[str, str]) -> dict[str, str]:
+    """What is looked for among the items. Raises ``BadRequest`` for what cannot be."""
+    one_of(given["status"], ITEM_STATUSES, "status")
+    one_of(given["kind"], ITEM_KINDS, "kind")
+    one_of(given["action"], ACTIONS, "action")
+    if not may_be_stored(given["organization"], given["item"]):
+        raise NotFound
+    return {name: given[name] for name in _ITEM_FILTERS}
+
+
+def _course(connection: Connection, run: Run, parts: Sequence[Part]) -> dict[str, Any]:
+    """What follows a run while it is under way."""
+    counted = {name: run.total(name) for name in ITEM_STATUSES}
+    is_live = run.is_running or run.status is RunStatus.QUEUED
+    settled = sum(number for name, number in counted.items() if name != "planned")
+    affects = (0, 0) if run.plan_id is None else affected(connection, run.plan_id)
+    return {
+        "run": run,
+        "is_live": is_live,
+        "stages": stages_of(run, counted),
+        "settled": settled,
+        "total": counted["planned"],
+        "counts": counted,
+        "phases": phase_rows(run, parts) if is_live and run.status is RunStatus.APPLYING else [],
+        "kinds": kind_rows(run, parts),
+        "holds": hold_rows(run.report.get("held")) if run.total("held") else [],
+        "impact": [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN),
+        "affected": affects,
+    }
 
 
 def _items(
-    console: Console,
-    run: Run,
-    *,
-    status: str | None = None,
-    kind: str | None = None,
-    after: int | None = None,
-    limit: int,
-) -> list[PlannedChange]:
-    if run.plan_id is None:
-        return []
-    with console.reading() as connection:
-        return list_changes(connection, run.plan_id, status=status, kind=kind, after=after, limit=limit)
+    connection: Connection, run: Run, filters: Mapping[str, str], after: int | None, parts: Sequence[Part]
+) -> dict[str, Any]:
+    """A page of the items that are looked for, how many there are, and where the next page begins."""
+    items: list[PlannedChange] = []
+    fit: int | None = 0
+    wanted = Wanted(
+        status=filters["status"] or None,
+        kind=filters["kind"] or None,
+        action=filters["action"] or None,
+        organization_id=filters["organization"] or None,
+        item_id=filters["item"] or None,
+    )
+    if run.plan_id is not None:
+        items = list_changes(connection, run.plan_id, wanted=wanted, after=after, limit=PAGE_ROWS + 1)
+        if wanted.is_anything:
+            fit = sum(part.items for part in parts)
+        elif items:
+            fit = count(connection, run.plan_id, wanted, most=_MOST_COUNTED + 1)
+            fit = None if fit > _MOST_COUNTED else fit
+    shown = {name: value for name, value in filters.items() if value}
+    next_after = items[PAGE_ROWS - 1].ordinal if len(items) > PAGE_ROWS else None
+    return {
+        "items": items[:PAGE_ROWS],
+        "fit": fit,
+        "is_filtered": not wanted.is_anything,
+        "next_page": "" if next_after is None else address("run", id=run.run_id, **shown, after=next_after),
+    }
 
 
 def find_run(console: Console, run_id: str) -> Run:
     """The run of this id. Raises ``RunNotFoundError``, also for what is no id of ours."""
+    with console.reading() as connection:
+        return _read_run(connection, run_id)
+
+
+def _read_run(connection: Connection, run_id: str) -> Run:
     if not _RUN_ID.fullmatch(run_id):
         raise RunNotFoundError("there is no such run")
-    return console.parts.runs.get(run_id)
+    return run_from(row_of(connection, run_id))
 
 
 def ordinal_of(value: str) -> int | None:
@@ -137,95 +180,14 @@ def ordinal_of(value: str) -> int | None:
     return int(value)
 
 
-def where_of(change: PlannedChange) -> str:
-    """In what the item is: ``northwind / engineering``."""
-    return " / ".join(part for part in (change.organization_id, change.container_id) if part and part != change.item_id)
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One stage of a run: its name, state and the moment at which it began, as far as that is known."""
-
-    name: str
-    state: str
-    at: datetime | None
-    says: str
-    is_now: bool = False
-
-
-def stages_of(run: Run, now: datetime) -> list[Stage]:
-    """From the queue to the end, as far as the run has come."""
-    order = [RunStatus.QUEUED, RunStatus.READING, RunStatus.PLANNING, RunStatus.APPLYING]
-    names = {
-        RunStatus.QUEUED: "Queued",
-        RunStatus.READING: "Read directory",
-        RunStatus.PLANNING: "Planned",
-        RunStatus.APPLYING: "Applied",
-    }
-    at = RunStatus.PLANNING if run.status is RunStatus.VERIFYING else run.status
-    reached = order.index(at) if at in order else len(order)
-    stages = [
-        Stage(
-            names[status], run.status.value if number == reached else "done", _when(run, status), "", number == reached
-        )
-        for number, status in enumerate(order)
-        if number <= reached and not (run.dry_run and status is RunStatus.APPLYING)
-    ]
-    if run.status not in RUNNING and run.status is not RunStatus.QUEUED:
-        took = None if run.finished_at is None or run.started_at is None else run.finished_at - run.started_at
-        says = "" if took is None else f"after {took.total_seconds():.1f} s"
-        stages.append(Stage(run.status.value.capitalize(), run.status.value, run.finished_at or now, says, True))
-    return stages
-
-
-def _when(run: Run, status: RunStatus) -> datetime | None:
-    return {RunStatus.QUEUED: run.requested_at, RunStatus.READING: run.started_at}.get(status)
-
-
-def progress_of(run: Run) -> tuple[int, int]:
-    """How many items are settled, of how many."""
-    total = run.total("planned")
-    settled = sum(run.total(status) for status in ITEM_STATUSES if status != "planned")
-    return settled, total
-
-
-@dataclass(frozen=True, slots=True)
-class KindRow:
-    """What a run does with one kind."""
-
-    kind: str
-    planned: Sequence[int]
-    """How many adds, updates and deletes."""
-    outcomes: Sequence[tuple[str, int]]
-
-
-def kind_rows(run: Run) -> list[KindRow]:
-    """kind × action, and what became of it."""
-    rows = []
-    for kind in ITEM_KINDS:
-        actions = run.counts.get(kind)
-        if not actions:
-            continue
-        outcomes = {
-            status: sum(numbers.get(status, 0) for numbers in actions.values())
-            for status in ITEM_STATUSES
-            if status != "planned"
-        }
-        rows.append(
-            KindRow(
-                kind,
-                [actions.get(action, {}).get("planned", 0) for action in _ACTIONS],
-                [(status, number) for status, number in outcomes.items() if number],
-            )
-        )
-    return rows
-
-
-def _holds(run: Run) -> Sequence[object]:
-    found = run.report.get("held")
-    return found if isinstance(found, list) else []
-
-
-def _problems(run: Run) -> Sequence[object]:
+def _problems(run: Run) -> Sequence[tuple[str, str]]:
+    """Place and what is wrong there, of what was left out of the directory."""
     found = run.report.get("problems")
-    return found if isinstance(found, list) else []
+    told = [str(one) for one in found] if isinstance(found, list) else []
+    parted = [one.partition(": ") for one in told]
+    return [(place, says) if says else ("", place) for place, _, says in parted]
+
+
+def _reported(run: Run) -> list[str]:
+    report = {topic: value for topic, value in run.report.items() if topic not in _TOLD_ELSEWHERE}
+    return [line for line in report_lines(report) if line]

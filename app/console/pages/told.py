@@ -9,7 +9,7 @@ from app.console.settings import Role
 from app.ledger.ledger import ledger_in_use
 from app.ledger.standing import Identity, failures_of, holding_of
 from app.model.browse.things import may_be_stored
-from app.plan.listing import item_history
+from app.plan.detail import item_history
 from app.store.sync_tables import ITEM_KINDS
 
 _HISTORY = 50

@@ -85,7 +85,9 @@ def _plans() -> None:
         sa.PrimaryKeyConstraint("plan_id", "organization_id", name=op.f("pk_plan_impact")),
     )
     op.create_index(op.f("ix_plan_impact_plan_id_people"), "plan_impact", ["plan_id", "people"], unique=False)
-    op.create_index(op.f("ix_plan_item_plan_id_item_id"), "plan_item", ["plan_id", "item_id"], unique=False)
+    op.create_index(
+        op.f("ix_plan_item_plan_id_item_id_ordinal"), "plan_item", ["plan_id", "item_id", "ordinal"], unique=False
+    )
     with op.batch_alter_table("run", schema=None) as batch_op:
         batch_op.add_column(sa.Column("stages", sa.String(), server_default="[]", nullable=False))
         batch_op.add_column(sa.Column("items", sa.String(), server_default="[]", nullable=False))
@@ -319,6 +321,6 @@ def _drop_plans() -> None:
     with op.batch_alter_table("run", schema=None) as batch_op:
         batch_op.drop_column("items")
         batch_op.drop_column("stages")
-    op.drop_index(op.f("ix_plan_item_plan_id_item_id"), table_name="plan_item")
+    op.drop_index(op.f("ix_plan_item_plan_id_item_id_ordinal"), table_name="plan_item")
     op.drop_table("plan_impact")
     op.drop_table("plan_part")

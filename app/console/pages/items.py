@@ -1,0 +1,152 @@
+"""One item of a run's plan: what changes, why, what was sent and answered, and where its record stands."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+from flask import Blueprint, Response
+from pydantic import ValidationError
+from sqlalchemy import Connection
+from werkzeug.exceptions import NotFound
+
+from app.access.records import Document, Folder, Grant, Group, GroupMember, Membership, Organization, Record, User
+from app.apply.requests import NotExpressibleError, request_of
+from app.clock import from_epoch_ms
+from app.console.console import Console, address, query, route_of
+from app.console.pages.runs import find_run, ordinal_of
+from app.console.settings import Role
+from app.contract import operations as contract
+from app.ledger.journal import SentCall, call_of_item
+from app.plan.detail import NOT_KNOWN, FieldStory, field_stories, item_history, was_of
+from app.plan.listing import list_changes
+from app.plan.rules import Kind
+from app.plan.stored import PlanItem, read_item
+
+_HISTORY = 20
+_SENT_SHOWN = 4_000
+
+
+def install(blueprint: Blueprint, console: Console) -> None:
+    """``/item``."""
+
+    @blueprint.get(route_of("item"))
+    @console.gate.page(Role.VIEWER)
+    def item() -> Response:
+        given = query("run", "ordinal")
+        run = find_run(console, given["run"])
+        ordinal = ordinal_of(given["ordinal"])
+        if ordinal is None or run.plan_id is None:
+            raise NotFound
+        with console.reading() as connection:
+            found = read_item(connection, run.plan_id, ordinal)
+            if found is None:
+                raise NotFound
+            change = list_changes(connection, run.plan_id, after=ordinal - 1, limit=1)[0]
+            stories = field_stories(connection, found, was_of(connection, run.plan_id, ordinal))
+            history = item_history(connection, change, limit=_HISTORY)
+            call = _call(connection, found)
+        return console.show(
+            "item.html",
+            current="runs",
+            run=run,
+            item=change,
+            changed=[_shown(story) for story in stories if story.is_changed],
+            unchanged=[_shown(story) for story in stories if not story.is_changed],
+            covered_by=found.covered_by,
+            sent=None if call is None and found.covered_by is not None else _request(found),
+            call=call,
+            sent_at=None if call is None else from_epoch_ms(call.sent_at),
+            took=None if call is None or call.settled_at is None else (call.settled_at - call.sent_at) / 1000,
+            history=history,
+            records=_places(console, found),
+            links=_links(found),
+        )
+
+
+def _call(connection: Connection, item: PlanItem) -> SentCall | None:
+    if item.status in {"planned", "held", "waiting", "parked", "discarded"}:
+        return None
+    ordinal = item.ordinal if item.covered_by is None else item.covered_by
+    return call_of_item(connection, item.plan_id, ordinal)
+
+
+def _shown(story: FieldStory) -> dict[str, Any]:
+    return {
+        "field": story.field,
+        "before": _text(story.before),
+        "after": _text(story.after),
+        "before_is_known": story.before is not NOT_KNOWN,
+    }
+
+
+def _text(value: object) -> str | None:
+    if value is None or value is NOT_KNOWN:
+        return None
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _request(item: PlanItem) -> dict[str, str] | None:
+    """The request that tells this item alone, made as for sending it; None: the contract cannot say it."""
+    contracted = contract.by_name(item.operation)
+    try:
+        request = request_of(item.operation, [item])
+    except (NotExpressibleError, ValidationError):
+        return None
+    body = orjson.dumps(contracted.body(request), option=orjson.OPT_INDENT_2).decode()
+    cut = "\n…" if len(body) > _SENT_SHOWN else ""
+    return {"path": contracted.path, "body": body[:_SENT_SHOWN] + cut}
+
+
+def _places(console: Console, item: PlanItem) -> list[tuple[str, list[str]]]:
+    """What sources say of the item now: the kind of each record and where it stands."""
+    records = list(_records(item))
+    origins = console.parts.load_origins(records)
+    return [(record.kind, [str(one) for one in origins.get(record.key, ())]) for record in records]
+
+
+def _records(item: PlanItem) -> Iterable[Record]:
+    """The records that an item may rest on, by their keys."""
+    organization, container, own = item.organization_id, item.container_id, item.item_id
+    match Kind(item.kind):
+        case Kind.ORGANIZATION:
+            yield Organization(organization_id=own, organization_name="")
+        case Kind.FOLDER:
+            yield Folder(organization_id=organization, folder_id=own, folder_name="")
+        case Kind.DOCUMENT:
+            yield Document(organization_id=organization, document_id=own, document_name="")
+        case Kind.GROUP:
+            yield Group(organization_id=organization, organization_user_group_id=own, group_name="")
+        case Kind.ORGANIZATION_USER:
+            yield Membership(organization_id=organization, user_id=own)
+            yield User(user_id=own, name="", email="")
+        case Kind.FOLDER_USER:
+            yield Grant(organization_id=organization, folder_id=container, user_id=own)
+            yield User(user_id=own, name="", email="")
+        case Kind.DOCUMENT_USER:
+            yield Grant(organization_id=organization, document_id=container, user_id=own)
+            yield User(user_id=own, name="", email="")
+        case Kind.GROUP_MEMBER:
+            yield GroupMember(organization_id=organization, organization_user_group_id=container, user_id=own)
+            yield User(user_id=own, name="", email="")
+
+
+_RESOURCES = {
+    Kind.ORGANIZATION_USER: "organization",
+    Kind.FOLDER_USER: "folder",
+    Kind.DOCUMENT_USER: "document",
+}
+
+
+def _links(item: PlanItem) -> list[tuple[str, str]]:
+    """Where one reads on: what decides about it now, and what the backend holds of it."""
+    links = []
+    resource = _RESOURCES.get(Kind(item.kind))
+    if resource is not None:
+        opened = item.container_id or item.organization_id
+        where = address("explain", user=item.item_id, type=resource, resource=opened, organization=item.organization_id)
+        links.append(("Explain what they may open now", where))
+    told = address(
+        "told", kind=item.kind, organization=item.organization_id, container=item.container_id, item=item.item_id
+    )
+    return [*links, ("What the backend was told of it", told)]
