@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup, escape
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_FAR = 90 * _DAY
 _SHORT = 64
 
 
@@ -40,8 +41,10 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """``3 min ago``, ``in 11 min``."""
+    """``3 min ago``, ``in 11 min``; a day where it is farther away than a season."""
     seconds = (now - moment).total_seconds()
+    if abs(seconds) >= _FAR:
+        return f"{moment.astimezone(UTC):%-d %b %Y}"
     for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (1, "s")):
         passed = int(abs(seconds) // size)
         if passed:

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import create_engine, insert
 
+from app.bootstrap.service import service_app
+from app.clock import utc_now
+from app.console.console import route_of
 from app.console.settings import Role
 from app.database.engine import writing
+from app.settings import Settings
 from app.store.sync_tables import ItemFailureRow
 from tests.console.browser.company import Company, without_old_documents
 from tests.console.browser.conftest import OpenDesk
@@ -83,6 +87,14 @@ PAGES: dict[str, dict[str, str]] = {
     "explain denied": {"user": "jun", "resource": "project-aurora", "organization": "northwind"},
     "explain unknown": {"user": "nobody", "resource": "nothing", "organization": "northwind"},
     "explain wrong": {"user": "jun", "resource": "x", "organization": "northwind", "at": "soon"},
+    "browse": {},
+    "organization": {"id": "northwind"},
+    "folder": {"organization": "northwind", "id": "unreleased"},
+    "document": {"organization": "northwind", "id": "project-aurora"},
+    "group": {"organization": "northwind", "id": "engineering"},
+    "user": {"id": "bruno"},
+    "user unknown": {"id": "nobody"},
+    "told": {"kind": "document", "organization": "northwind", "container": "archive", "item": "minutes-00"},
     "sources": {},
     "settings": {},
     "sessions": {},
@@ -93,12 +105,28 @@ PAGES: dict[str, dict[str, str]] = {
 """The page, and after a blank in which state; the parameters of its address."""
 
 
+NO_PAGES = {"audit.jsonl", "oidc", "oidc/back", "sign-in"}
+"""Addresses that lead on, or are looked at below."""
+
+
 @pytest.mark.parametrize("which", PAGES)
 def test_a_page_is_for_everybody(desk: OpenDesk, busy: Busy, which: str) -> None:
     one = desk(Role.ADMIN)
     one.expected = {404, 400}
     one.go(which.partition(" ")[0], **{name: value.format(**vars(busy)) for name, value in PAGES[which].items()})
     look_at(one, which)
+
+
+def test_no_page_is_left_out() -> None:
+    """Whoever adds a page adds it above."""
+    app = service_app(Settings(), create_engine("sqlite://"), clock=utc_now, new_id=lambda: "")
+    served = {
+        rule.rule.removeprefix("/console/")
+        for rule in app.url_map.iter_rules()
+        if rule.rule.startswith("/console/") and "GET" in (rule.methods or ()) and "<" not in rule.rule
+    }
+    looked_at = {route_of(name.partition(" ")[0]).removeprefix("/") for name in PAGES}
+    assert served - looked_at == NO_PAGES
 
 
 def test_who_is_not_signed_in_sees_a_page_for_everybody(desk: OpenDesk) -> None:

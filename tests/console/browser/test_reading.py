@@ -132,3 +132,10 @@ def test_ids_are_shown_exactly(desk: OpenDesk) -> None:
     one.go("explain", user="wanda", resource="salaries", organization="northwind")
     assert re.search(r"\bwanda\b", one.page.locator(".answer").inner_text())
     assert not re.search(r"\bWanda\b", one.page.locator(".answer").inner_text())
+
+
+def test_what_is_far_away_is_told_by_its_day(desk: OpenDesk) -> None:
+    one = desk()
+    one.go("user", id="bruno")
+    assert "31 Dec 2099" in one.page.locator("main").inner_text()
+    assert one.page.get_by_role("row").filter(has_text="Lumen Labs").locator("time").inner_text() == "31 Dec 2099"

@@ -5,17 +5,19 @@
   const zone = root.dataset.times === "utc" ? "UTC" : undefined;
 
   // Times
-  const parts = new Intl.DateTimeFormat("en-US", {
-    day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZone: zone, hourCycle: "h23",
+  const format = new Intl.DateTimeFormat("en-US", {
+    year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
+    timeZone: zone, hourCycle: "h23",
   });
+  const parts = (moment) => Object.fromEntries(format.formatToParts(moment).map(({ type, value }) => [type, value]));
   const shown = (moment) => {
-    const { day, month, hour, minute, second } = Object.fromEntries(
-      parts.formatToParts(moment).map((part) => [part.type, part.value]),
-    );
+    const { day, month, hour, minute, second } = parts(moment);
     return `${day} ${month} ${hour}:${minute}:${second}`;
   };
+  const date = (moment) => { const { day, month, year } = parts(moment); return `${day} ${month} ${year}`; };
   const passed = (moment) => {
     const seconds = (Date.now() - moment) / 1000;
+    if (Math.abs(seconds) >= 90 * 86400) return date(moment);
     for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]]) {
       const count = Math.floor(Math.abs(seconds) / size);
       if (count) return seconds > 0 ? `${count} ${unit} ago` : `in ${count} ${unit}`;
