@@ -6,10 +6,10 @@ row. Every row is a line in the log, too, for whoever collects those.
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import structlog
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, delete, insert, select
 
 from app.clock import Clock, epoch_ms
 from app.store.console_tables import AuditRow
@@ -115,15 +115,29 @@ def audit_page(
     *,
     actor: str | None = None,
     action: str | None = None,
+    since: int | None = None,
+    until: int | None = None,
     before: int | None = None,
     limit: int = 50,
 ) -> list[AuditEntry]:
-    """The newest rows; ``before``: an ``audit_id``, only those written earlier."""
+    """The newest rows; ``before``: an ``audit_id``, only those written earlier; ``since``, ``until``: epoch
+    milliseconds, only those written between."""
     query = select(_AUDIT).order_by(_AUDIT.c.audit_id.desc()).limit(limit)
     if actor is not None:
         query = query.where(_AUDIT.c.actor == actor)
     if action is not None:
         query = query.where(_AUDIT.c.action == action)
+    # Ids and times grow together: found by the index of times, a page is still a range of ids.
+    if since is not None:
+        first = _at(connection, _AUDIT.c.at >= since, _AUDIT.c.at)
+        query = query.where(_AUDIT.c.audit_id >= (_LARGEST if first is None else first))
+    if until is not None:
+        last = _at(connection, _AUDIT.c.at <= until, _AUDIT.c.at.desc())
+        query = query.where(_AUDIT.c.audit_id <= (0 if last is None else last))
     if before is not None:
         query = query.where(_AUDIT.c.audit_id < min(before, _LARGEST))
     return [AuditEntry(**row._asdict()) for row in connection.execute(query)]
+
+
+def _at(connection: Connection, where: ColumnElement[bool], order: Any) -> int | None:
+    return connection.scalar(select(_AUDIT.c.audit_id).where(where).order_by(order).limit(1))

@@ -3,11 +3,12 @@
 It is made in each process after the fork, so that no database connection is shared between processes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random, SystemRandom
 from threading import Event, Thread
 from time import sleep
+from types import MappingProxyType
 
 from flask import Flask
 from sqlalchemy import Engine
@@ -19,6 +20,7 @@ from app.bootstrap.outside import impatient_client
 from app.clock import Clock, utc_now
 from app.configuration.showing import listed
 from app.console.console import ConsoleParts
+from app.console.examinations import Examine
 from app.database.migrations import pending
 from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet
@@ -35,9 +37,11 @@ _WATCH_EVERY = 30.0
 """Seconds between two looks of a service; workers look more often."""
 
 
-def open_service(settings: Settings) -> Flask:
+def open_service(
+    settings: Settings, *, origins: Mapping[str, str] = MappingProxyType({}), examine: Examine | None = None
+) -> Flask:
     """The service with a database of its own, and the one who tells people what needs their attention: a worker that is
-    dead tells nobody."""
+    dead tells nobody. ``origins``: where each setting was given; ``examine``: the doctor's look at everything."""
     engine = open_store_for_service(settings)
     stop = Event()
     watch = watch_over(settings, engine, clock=utc_now, stop=stop)
@@ -45,11 +49,26 @@ def open_service(settings: Settings) -> Flask:
     Thread(target=watch.run, name="watch", daemon=True).start()
     activity = Activity(node=node_name(settings.server.port), role="service", clock=utc_now)
     Thread(target=activity.keep_writing, args=(engine, stop), name="activity", daemon=True).start()
-    return service_app(settings, engine, clock=utc_now, new_id=_random_id(SystemRandom()), activity=activity)
+    return service_app(
+        settings,
+        engine,
+        clock=utc_now,
+        new_id=_random_id(SystemRandom()),
+        activity=activity,
+        origins=origins,
+        examine=examine,
+    )
 
 
 def service_app(
-    settings: Settings, engine: Engine, *, clock: Clock, new_id: Callable[[], str], activity: Activity | None = None
+    settings: Settings,
+    engine: Engine,
+    *,
+    clock: Clock,
+    new_id: Callable[[], str],
+    activity: Activity | None = None,
+    origins: Mapping[str, str] = MappingProxyType({}),
+    examine: Examine | None = None,
 ) -> Flask:
     """The service on this database; ``new_id`` makes the ids of requests, ``activity`` is told what it answers."""
     parts = Application(settings=settings, engine=engine, clock=clock, sleep=sleep, random=SystemRandom())
@@ -78,12 +97,14 @@ def service_app(
                 due_after=expected.due_after,
                 worker_after=expected.worker_after.total_seconds() or DatabaseNumbers.WORKER_AFTER,
             ),
-            console=_console(parts, failures) if settings.console.enabled else None,
+            console=_console(parts, failures, origins, examine) if settings.console.enabled else None,
         ),
     )
 
 
-def _console(parts: Application, failures: FailedCredentials) -> ConsoleParts:
+def _console(
+    parts: Application, failures: FailedCredentials, origins: Mapping[str, str], examine: Examine | None
+) -> ConsoleParts:
     settings = parts.settings
     return ConsoleParts(
         engine=parts.engine,
@@ -100,7 +121,8 @@ def _console(parts: Application, failures: FailedCredentials) -> ConsoleParts:
         provider_path=settings.provider.path,
         concerns=look_for_concerns(settings),
         due_after=expectations_of(settings).due_after,
-        settings_rows=lambda: [(key, value) for key, value, _ in listed(settings, {})],
+        settings_rows=lambda: list(listed(settings, origins)),
+        examine=examine,
         keep_runs=settings.worker.keep_runs,
         # The provider goes first.
         places=settings.server.threads // 2,

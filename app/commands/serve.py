@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from app.bootstrap.application import Application
+    from app.configuration.loading import Configuration
     from app.edge.gunicorn import ServerOptions
     from app.settings import Settings
 
@@ -64,7 +65,8 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
     from app.counters import share_counters
 
     invocation.values = {"server.workers": workers, "server.port": port}
-    settings = invocation.settings(server=True)
+    found = invocation.configuration(server=True)
+    settings = found.settings
     require_provider_tokens(settings)
     require_issuer_library(settings)
     if with_worker:
@@ -77,7 +79,7 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
             serve_with_worker(invocation, settings)
         else:
             log_start(invocation, "service", settings.database_url)
-            serve_alone(settings, reread=lambda: _read_again(invocation))
+            serve_alone(found, config=invocation.config, reread=lambda: _read_again(invocation))
 
 
 def log_start(invocation: Invocation, program: str, database_url: str, **further: object) -> None:
@@ -97,34 +99,42 @@ def log_start(invocation: Invocation, program: str, database_url: str, **further
     )
 
 
-def _read_again(invocation: Invocation) -> Settings:
+def _read_again(invocation: Invocation) -> Configuration[Settings]:
     """The settings as they are now, so that tokens can be exchanged while the service runs."""
     from app.bootstrap.requirements import require_issuer_library, require_provider_tokens, require_sources
 
-    settings = invocation.settings(server=True)
-    require_provider_tokens(settings)
-    require_issuer_library(settings)
-    require_sources(settings)
-    return settings
+    found = invocation.configuration(server=True)
+    require_provider_tokens(found.settings)
+    require_issuer_library(found.settings)
+    require_sources(found.settings)
+    return found
 
 
-def serve_alone(settings: Settings, *, reread: Callable[[], Settings]) -> None:
+def serve_alone(
+    found: Configuration[Settings], *, config: Path | None, reread: Callable[[], Configuration[Settings]]
+) -> None:
     """Gunicorn in this process; does not return. On SIGHUP new processes take over that go by what ``reread`` gives;
-    the address and the number of processes and threads stay.
+    the address and the number of processes and threads stay. ``config``: the file that was named to us.
     """
     from prometheus_client.multiprocess import mark_process_dead
 
+    from app.bootstrap.examining import examiner
     from app.bootstrap.service import open_service
     from app.edge.gunicorn import serve as serve_app
 
-    def factory_again() -> Callable[[], Flask]:
-        now = reread()
-        return lambda: open_service(now)
+    examine = examiner([] if config is None else ["--config", str(config)])
+
+    def factory_of(given: Configuration[Settings]) -> Callable[[], Flask]:
+        return lambda: open_service(given.settings, origins=given.origins, examine=examine)
 
     serve_app(
-        lambda: open_service(settings),
+        factory_of(found),
         server_options(
-            settings, settings.server.port, name="usher", on_worker_exit=mark_process_dead, reread=factory_again
+            found.settings,
+            found.settings.server.port,
+            name="usher",
+            on_worker_exit=mark_process_dead,
+            reread=lambda: factory_of(reread()),
         ),
     )
 

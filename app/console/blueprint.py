@@ -11,7 +11,9 @@ from app.console.console import PREFIX, Console, ConsoleParts, address, go_to
 from app.console.gate import RoleTooLow, SignInNeeded
 from app.console.pages import (
     access,
+    audit,
     browse,
+    doctor,
     held,
     items,
     overview,
@@ -21,6 +23,7 @@ from app.console.pages import (
     runs,
     signing_in,
     signing_in_elsewhere,
+    sources,
     system,
     told,
 )
@@ -46,6 +49,9 @@ _PAGES = (
     people,
     told,
     system,
+    sources,
+    doctor,
+    audit,
 )
 
 _TITLES = {

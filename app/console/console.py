@@ -19,6 +19,7 @@ from app.access.records import Record
 from app.access.view import AccessView
 from app.clock import Clock, epoch_ms, from_epoch_ms
 from app.console.credentials import Credentials
+from app.console.examinations import Examine
 from app.console.frame.assets import Assets
 from app.console.frame.rendering import make_environment
 from app.console.gate import Gate
@@ -88,8 +89,10 @@ class ConsoleParts:
     provider_path: str
     concerns: Callable[[Connection, datetime], Sequence[ConcernLike]]
     due_after: Callable[[datetime], datetime | None]
-    settings_rows: Callable[[], Sequence[tuple[str, str]]]
-    """Key and value of every setting, secrets masked."""
+    settings_rows: Callable[[], Sequence[tuple[str, str, str]]]
+    """Key and value of every setting, secrets masked, and where it was given."""
+    examine: Examine | None
+    """Looks at everything, as the doctor does; None: nobody can, from here."""
     keep_runs: int
     """Days for which runs are kept."""
     places: int
@@ -230,6 +233,7 @@ def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
         (
             "System",
             (
+                Link("doctor", "Doctor", address("doctor"), "d"),
                 Link("settings", "Settings", address("settings")),
                 Link("sessions", "Sessions", address("sessions")),
                 Link("audit", "Audit log", address("audit"), "a"),

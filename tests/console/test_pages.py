@@ -1,21 +1,23 @@
 """Every page, for every role, empty and full, and with text that would like to act."""
 
 import re
+from datetime import timedelta
 
 import pytest
-from sqlalchemy import insert, update
+from sqlalchemy import delete, insert, select, update
 
 from app.access.decide import Rule
 from app.activity import Activity
 from app.audit import Actor, Audit
+from app.bootstrap.service import service_app
 from app.console.console import address
 from app.console.settings import Role
 from app.database.engine import writing
 from app.ledger.ledger import open_ledger
 from app.runs.run import RunRequest, RunStatus
-from app.store.directory_tables import DirectorySourceRow
+from app.store.directory_tables import DirectoryProblemCountRow, DirectoryProblemRow, DirectorySourceRow
 from app.store.sync_tables import ItemFailureRow, PlanItemRow, PlanRow
-from tests.console.conftest import Office
+from tests.console.conftest import ADMIN_TOKEN, TOKENS, Browser, Office
 
 DENIES = next(rule for rule in Rule if rule.denies)
 HOSTILE = "<script>alert(1)</script>\"'\u202e\u0001&amp;"
@@ -27,6 +29,7 @@ PAGES = {
     "explain": "Explain",
     "browse": "Browse",
     "sources": "Sources",
+    "doctor": "Doctor",
     "settings": "Settings",
     "sessions": "Sessions",
     "audit": "Audit log",
@@ -279,3 +282,69 @@ def test_before_the_first_read_the_overview_says_what_to_do(office: Office) -> N
     with writing(office.engine) as connection:
         connection.execute(update(DirectorySourceRow.__table__).values(last_good_at=None, last_read_at=None))
     assert "What to do first" in office.browser(Role.VIEWER).get("/console/")
+
+
+def test_sources_tell_their_problems_and_what_to_type(office: Office) -> None:
+    with writing(office.engine) as connection:
+        source = connection.execute(select(DirectorySourceRow.__table__.c.source_id)).scalar_one()
+        connection.execute(delete(DirectoryProblemCountRow.__table__))
+        connection.execute(delete(DirectoryProblemRow.__table__))
+        counts = {"source_id": source, "sort": "malformed", "problems": 250, "told_at": 1}
+        connection.execute(insert(DirectoryProblemCountRow.__table__).values(counts))
+        found = {"source_id": source, "sort": "malformed", "ordinal": 1, "place": HOSTILE, "reason": HOSTILE}
+        connection.execute(insert(DirectoryProblemRow.__table__).values(found))
+        connection.execute(
+            update(DirectorySourceRow.__table__).values(
+                last_verdict="failed", last_reason="it gave nothing; confirm it once with --accept-empty people"
+            )
+        )
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("sources"))
+    assert "usher directory refresh --accept-empty people" in html
+    assert "250" in html
+    html = browser.get(address("problems", source="people", sort="malformed"))
+    assert "The first 1 of 250" in html
+    assert "&lt;script&gt;" in html
+    assert "<script>alert" not in html
+    assert "No such problem" in browser.get(address("problems", source="people", sort="dangling"))
+    for source, sort, status in (
+        ("nobody", "remark", 404),
+        ("people", "", 404),
+        ("people", "odd", 400),
+        ("\0", "remark", 404),
+    ):
+        browser.get(address("problems", source=source, sort=sort))
+        assert browser.status == status, (source, sort)
+
+
+def test_the_audit_log_is_read_by_time(office: Office) -> None:
+    for name in ("first", "second", "third"):
+        with writing(office.engine) as connection:
+            Audit(office.time).note(connection, Actor(name=name, way="command"), "tried")
+        office.time.move_on(days=1)
+    browser = office.browser(Role.VIEWER)
+
+    def shown(path: str) -> list[str]:
+        return [name for name in ("first", "second", "third") if f">{name}<" in path or f'"{name}"' in path]
+
+    day = f"{office.time.began + timedelta(days=1):%Y-%m-%d}"
+    assert shown(browser.get(address("audit", since=day, until=day))) == ["second"]
+    assert shown(browser.get(address("audit", until=f"{day} 23:00"))) == ["first", "second"]
+    assert shown(browser.get(address("audit", since="2100-01-01"))) == []
+    assert shown(browser.get(address("audit", until="1970-01-01"))) == []
+    assert shown(browser.get(address("audit_lines", since=day))) == ["second", "third"]
+    assert "Write a day as" in browser.get(address("audit", since="soon"))
+    assert browser.status == 400
+    for odd in ("0001-01-01", "9999-12-31", "9999-12-31T23:59:59-12:00", "\0"):
+        browser.get(address("audit_lines", until=odd))
+        assert browser.status in {200, 400}, odd
+
+
+def test_settings_tell_where_each_value_was_given(office: Office) -> None:
+    origins = {"console.name": "environment variable USHER_CONSOLE__NAME"}
+    app = service_app(office.settings, office.engine, clock=office.time, new_id=lambda: "x", origins=origins)
+    browser = Browser(app.test_client())
+    browser.sign_in(TOKENS[Role.VIEWER])
+    html = browser.get(address("settings"))
+    assert "environment variable USHER_CONSOLE__NAME" in html
+    assert all(token not in html for token in (*TOKENS.values(), ADMIN_TOKEN))

@@ -1,4 +1,4 @@
-"""Why somebody may open something, and what the directory's sources say."""
+"""Why somebody may open something."""
 
 import json
 from collections.abc import Mapping
@@ -8,13 +8,12 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from app.access.explain import explain
-from app.clock import epoch_ms, from_epoch_ms
+from app.clock import from_epoch_ms
 from app.console.console import Console, one_of, query, route_of
 from app.console.frame.words import visible
 from app.console.ladder import draw, make_ladder
 from app.console.settings import Role
 from app.contract.permission_call import Question, QuestionError, parse_question
-from app.model.contents import SourceState, source_states
 from app.provider.answer import PermissionAnswer
 
 _TYPES = ("document", "folder", "organization", "context")
@@ -22,7 +21,7 @@ _FIELDS = ("user", "type", "resource", "organization", "context", "at")
 
 
 def install(blueprint: Blueprint, console: Console) -> None:
-    """``/explain`` and ``/sources``."""
+    """``/explain``."""
 
     @blueprint.get(route_of("explain"))
     @console.gate.page(Role.VIEWER)
@@ -51,16 +50,6 @@ def install(blueprint: Blueprint, console: Console) -> None:
             found=_explained(console, question, entry, at, now),
             types=_TYPES,
         )
-
-    @blueprint.get(route_of("sources"))
-    @console.gate.page(Role.VIEWER)
-    def sources() -> Response:
-        query()
-        with console.reading() as connection:
-            found = source_states(connection, by_kind=False)
-        now_ms = epoch_ms(console.parts.clock())
-        rows = [(state, _moments(state), state.in_words(now_ms)) for state in found]
-        return console.show("sources.html", current="sources", sources=rows)
 
 
 def _explained(
@@ -165,13 +154,3 @@ def _shown(value: object, indent: int | None = None) -> str:
     """JSON that may be copied: what cannot be seen, or turns its surroundings round, is escaped."""
     shown = json.dumps(value, indent=indent, ensure_ascii=False)
     return shown if shown.replace("\n", "").isprintable() else json.dumps(value, indent=indent)
-
-
-def _moments(state: SourceState) -> dict[str, datetime | None]:
-    given = {
-        "read": state.last_read_at,
-        "good": state.last_good_at,
-        "complete": state.last_complete_at,
-        "refused": state.last_refused_at,
-    }
-    return {name: None if value is None else from_epoch_ms(value) for name, value in given.items()}

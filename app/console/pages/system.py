@@ -1,25 +1,20 @@
-"""The settings in force, the sessions, and the audit log."""
+"""The settings in force, and the sessions."""
 
-import json
 import re
-from collections.abc import Iterator
 
-from flask import Blueprint, Response, request, stream_with_context
+from flask import Blueprint, Response, request
 from werkzeug.exceptions import Forbidden, NotFound
 
-from app.audit import AuditEntry, audit_page
 from app.clock import from_epoch_ms
-from app.console.console import PAGE_ROWS, Console, address, go_to, query, route_of
+from app.console.console import Console, address, go_to, query, route_of
 from app.console.settings import Role
 from app.database.engine import writing
 
-_NUMBER = re.compile(r"[0-9]{1,18}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_LINES_AT_A_TIME = 500
 
 
 def install(blueprint: Blueprint, console: Console) -> None:
-    """``/settings``, ``/sessions``, ``/end-session`` and ``/audit``."""
+    """``/settings``, ``/sessions`` and ``/end-session``."""
 
     @blueprint.get(route_of("settings"))
     @console.gate.page(Role.VIEWER)
@@ -63,48 +58,3 @@ def install(blueprint: Blueprint, console: Console) -> None:
             console.gate.sessions.end(connection, which)
             audit.note(connection, principal.actor, "session ended", subject=session.name)
         return go_to(address("sessions"))
-
-    @blueprint.get(route_of("audit"))
-    @console.gate.page(Role.VIEWER)
-    def audit() -> Response:
-        given = query("actor", "action", "before")
-        page = _page(console, given, PAGE_ROWS + 1)
-        return console.show(
-            "audit.html",
-            current="audit",
-            rows=[(entry, from_epoch_ms(entry.at)) for entry in page[:PAGE_ROWS]],
-            next_before=page[PAGE_ROWS - 1].audit_id if len(page) > PAGE_ROWS else None,
-            filters=given,
-        )
-
-    @blueprint.get(route_of("audit_lines"))
-    @console.gate.page(Role.VIEWER)
-    def audit_lines() -> Response:
-        given = {**query("actor", "action"), "before": ""}
-
-        def lines() -> Iterator[str]:
-            # A page at a time, each in a transaction of its own: who reads slowly holds none open.
-            before = ""
-            while page := _page(console, {**given, "before": before}, _LINES_AT_A_TIME):
-                yield "".join(json.dumps(entry.to_wire(), ensure_ascii=False) + "\n" for entry in page)
-                before = str(page[-1].audit_id)
-
-        response = Response(stream_with_context(lines()), content_type="application/jsonl; charset=utf-8")
-        response.headers["Content-Disposition"] = "attachment; filename=usher-audit.jsonl"
-        return response
-
-
-def _page(console: Console, given: dict[str, str], limit: int) -> list[AuditEntry]:
-    before = given["before"]
-    if before and not _NUMBER.fullmatch(before):
-        raise NotFound
-    if any("\0" in given[name] for name in ("actor", "action")):
-        return []
-    with console.reading() as connection:
-        return audit_page(
-            connection,
-            actor=given["actor"] or None,
-            action=given["action"] or None,
-            before=int(before) if before else None,
-            limit=limit,
-        )

@@ -1,0 +1,63 @@
+"""The doctor: what the last examination found, and another one."""
+
+from collections import Counter
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from app.clock import epoch_ms
+from app.console.console import Console, address, go_to, query, route_of
+from app.console.examinations import Examination, Examinations, begun, run_beside
+from app.console.settings import Role
+
+_BUSY = "An examination is under way already: this is it."
+_STATES = ("problem", "warning", "ok")
+
+
+def install(blueprint: Blueprint, console: Console) -> None:
+    """``/doctor``."""
+    examinations = Examinations(console.parts.clock)
+
+    @blueprint.get(route_of("doctor"))
+    @console.gate.page(Role.VIEWER)
+    def doctor() -> Response:
+        query()
+        return _page(console, examinations)
+
+    @blueprint.post(route_of("doctor"))
+    def examine() -> Response:
+        principal = console.gate.required(Role.ADMIN)
+        look = console.parts.examine
+        if look is None:
+            return _page(console, examinations, says="Nobody can examine from here: type usher doctor.", status=409)
+        audit, engine = console.gate.audit, console.parts.engine
+        made = begun(
+            engine,
+            examinations,
+            principal.asked_by,
+            lambda connection: audit.note(connection, principal.actor, "doctor run"),
+        )
+        if made is None:
+            return _page(console, examinations, says=_BUSY, status=409)
+        run_beside(engine, examinations, made, look)
+        return go_to(address("doctor"))
+
+
+def _page(console: Console, examinations: Examinations, *, says: str = "", status: int = 200) -> Response:
+    with console.reading() as connection:
+        last = examinations.last(connection)
+    found = Counter(one.state for one in last.findings) if last is not None else Counter[str]()
+    context: dict[str, Any] = {
+        "last": last,
+        "is_live": last is not None and last.is_running,
+        "took": None if last is None else _took(last, epoch_ms(console.parts.clock())),
+        "counts": {state: found[state] for state in _STATES},
+    }
+    if request.headers.get("x-fragment") == "1" and last is not None:
+        return console.bare("doctor_live.html", ended=not last.is_running, **context)
+    can_run = console.parts.examine is not None
+    return console.show("doctor.html", current="doctor", says=says, can_run=can_run, status=status, **context)
+
+
+def _took(last: Examination, now: int) -> float:
+    return ((last.finished_at or now) - last.started_at) / 1000

@@ -1,0 +1,87 @@
+"""The directory's sources: how each was read, and what is wrong with what it says."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from shlex import quote
+
+from flask import Blueprint, Response
+from werkzeug.exceptions import NotFound
+
+from app.clock import from_epoch_ms
+from app.console.console import Console, one_of, query, route_of
+from app.console.settings import Role
+from app.model.contents import SourceState, source_states
+from app.model.kept_problems import KeptProblems, first_problems, problem_counts
+from app.model.refresh.problems import PROBLEMS_KEPT, ProblemSort
+
+SORTS = tuple(ProblemSort)
+MEANINGS = {
+    ProblemSort.MALFORMED: "not understood, left out",
+    ProblemSort.REMARK: "odd, but used",
+    ProblemSort.DUPLICATE: "given twice by this source",
+    ProblemSort.OWNED_ELSEWHERE: "given by a source further up, left out",
+    ProblemSort.DANGLING: "refers to what is nowhere, left out",
+    ProblemSort.AMBIGUOUS: "names a user by an alias that several have, left out",
+    ProblemSort.FOLDER_CYCLE: "a folder in a cycle, or below one, left out",
+    ProblemSort.GROUP_CYCLE: "groups that contain each other",
+}
+
+
+def install(blueprint: Blueprint, console: Console) -> None:
+    """``/sources`` and ``/problems``."""
+
+    @blueprint.get(route_of("sources"))
+    @console.gate.page(Role.VIEWER)
+    def sources() -> Response:
+        query()
+        with console.reading() as connection:
+            states = source_states(connection)
+            counts = problem_counts(connection)
+        rows = [(state, _moments(state), _problems(counts.get(state.name, ())), _to_type(state)) for state in states]
+        return console.show("sources.html", current="sources", sources=rows)
+
+    @blueprint.get(route_of("problems"))
+    @console.gate.page(Role.VIEWER)
+    def problems() -> Response:
+        given = query("source", "sort")
+        sort = one_of(given["sort"], SORTS, "sort")
+        with console.reading() as connection:
+            states = {state.name: state for state in source_states(connection)}
+            if "\0" in given["source"] or given["source"] not in states or not sort:
+                raise NotFound
+            kept = {one.sort: one for one in problem_counts(connection).get(given["source"], ())}
+            first = first_problems(connection, given["source"], sort)
+        return console.show(
+            "problems.html",
+            current="sources",
+            source=given["source"],
+            sort=sort,
+            meaning=MEANINGS[ProblemSort(sort)],
+            number=kept[sort].problems if sort in kept else 0,
+            told_at=from_epoch_ms(kept[sort].told_at) if sort in kept else None,
+            first=first,
+            most=PROBLEMS_KEPT,
+        )
+
+
+def _problems(kept: Sequence[KeptProblems]) -> list[tuple[KeptProblems, str]]:
+    return [(one, MEANINGS[ProblemSort(one.sort)] if one.sort in SORTS else "") for one in kept]
+
+
+def _to_type(state: SourceState) -> str:
+    """What confirms a read that was not taken for what it says; empty: there is nothing to confirm."""
+    if state.refused:
+        return f"usher directory refresh --accept-shrink {quote(state.name)}"
+    if "--accept-empty" in state.last_reason:
+        return f"usher directory refresh --accept-empty {quote(state.name)}"
+    return "" if state.is_configured else f"usher directory forget {quote(state.name)}"
+
+
+def _moments(state: SourceState) -> dict[str, datetime | None]:
+    given = {
+        "read": state.last_read_at,
+        "good": state.last_good_at,
+        "complete": state.last_complete_at,
+        "refused": state.last_refused_at,
+    }
+    return {name: None if value is None else from_epoch_ms(value) for name, value in given.items()}
