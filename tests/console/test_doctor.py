@@ -1,5 +1,6 @@
 """The doctor at the console: one at a time over all nodes, findings as they come, given up after a while."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,13 +138,13 @@ def test_the_command_is_heard_line_by_line(monkeypatch: pytest.MonkeyPatch, tmp_
     def says(code: str) -> list[Found]:
         script = tmp_path / "doctor.py"
         script.write_text(f"import sys, time\n{code}")
-        popen = examining.subprocess.Popen
+        popen = subprocess.Popen
 
         def instead(_command: Any, **given: Any) -> Any:
             return popen([sys.executable, str(script)], **given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(examining.subprocess, "Popen", instead)
+            patch.setattr(subprocess, "Popen", instead)
             return list(examiner([])())
 
     assert says(r"print('problem\ta b\tsays\tdo it'); print('ok\tdatabase\tfine'); sys.exit(1)") == [
