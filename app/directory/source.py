@@ -15,6 +15,8 @@ An implementer of ``Source`` does this, in this order:
    must not be used at all.
 4. It raises nothing for anything that the outside world can cause (a missing file, a lost connection, nonsense in the
    data): that is what ``Malformed`` and ``failed`` are for. Reasons are one line, in words, and carry no secret.
+5. Asked for what changed, or for a part (``ReadRequest``), it gives that and says so in ``End.answered``. Everything
+   will always do.
 
 An implementer judges its own records only. Duplicates, references to what is nowhere and cycles are the business of
 those who merge the sources, and do not make a read partial.

@@ -48,6 +48,13 @@ def test_a_command_of_the_readmes_is_one(line: str) -> None:
             assert word.split("=")[0] in known | {"--help", "--version"}, line
 
 
+def test_what_make_is_asked_for_is_a_target() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    found = {match for text in TEXTS for match in re.findall(r"(?:`|\$ )make ([a-z-]+)", text.read_text())}
+    assert len(found) > 10
+    assert found - targets == set()
+
+
 def _anchors(text: str) -> set[str]:
     """What the headings of a page are called in a link."""
     headings = [match.replace("`", "").strip().lower() for match in _HEADING.findall(text)]
