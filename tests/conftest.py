@@ -13,7 +13,7 @@ import structlog
 from sqlalchemy import create_engine, make_url, text
 
 from tests import flaky
-from tests.compiled import share_compiled_statements
+from tests.compiling import share_compiled
 from tests.tables import clear_public_schema
 from tests.unit import UnitRun
 
@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(flaky, "usher-flaky")
-    share_compiled_statements()
+    share_compiled()
     if config.getoption("--unit"):
         config.pluginmanager.register(UnitRun(), "usher-unit")
 

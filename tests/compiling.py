@@ -1,0 +1,65 @@
+"""What a process compiles, shared by all engines and applications in it.
+
+SQLAlchemy keeps the statements that it has compiled with the engine, Flask its routes with the application. A process
+of Usher's has one or two of them for as long as it lives; here each test has its own, and would spend a third of its
+time on compiling the same again.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy import create_engine as sqlalchemy_create_engine
+from sqlalchemy.util import LRUCache
+from werkzeug.routing import Rule
+
+_Key = tuple[Any, ...]
+
+
+class _SharedStatements:
+    """As the cache of an engine; to it, two dialects of a kind are one."""
+
+    def __init__(self) -> None:
+        self._kept: LRUCache[_Key, Any] = LRUCache(5000)
+
+    def get(self, key: _Key, default: object = None) -> Any:
+        return self._kept.get(_of_a_kind(key), default)
+
+    def __setitem__(self, key: _Key, compiled: object) -> None:
+        self._kept[_of_a_kind(key)] = compiled
+
+
+def _of_a_kind(key: _Key) -> _Key:
+    dialect, *rest = key
+    return type(dialect), dialect.server_version_info, *rest
+
+
+_STATEMENTS = _SharedStatements()
+_BUILDERS: dict[tuple[str, str, bool], Any] = {}
+"""What makes the address of a route that has no arguments; it takes the rule as a parameter."""
+
+
+def _create_engine(*args: Any, **options: Any) -> Engine:
+    engine = sqlalchemy_create_engine(*args, **options)
+    engine.update_execution_options(compiled_cache=_STATEMENTS)
+    return engine
+
+
+def _shared(compile_builder: Callable[[Rule, bool], Any]) -> Callable[..., Any]:
+    def compile_once(rule: Rule, append_unknown: bool = True) -> Any:
+        if rule.arguments or rule.defaults:
+            return compile_builder(rule, append_unknown)
+        key = (rule.rule, rule.host or rule.subdomain or "", append_unknown)
+        if key not in _BUILDERS:
+            _BUILDERS[key] = compile_builder(rule, append_unknown)
+        return _BUILDERS[key]
+
+    return compile_once
+
+
+def share_compiled() -> None:
+    """From now on, for whatever is made in this process."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr("app.database.engine.create_engine", _create_engine)
+    patch.setattr(Rule, "_compile_builder", _shared(Rule._compile_builder))
