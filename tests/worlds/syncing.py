@@ -30,6 +30,7 @@ from app.store.schema import METADATA
 from app.store.sync_tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow, PlanItemRow
 from tests.tables import make_tables
 from tests.worlds.directory import Directory, small_company
+from tests.worlds.kept import keep_contents
 from tests.worlds.operations import by_path
 from tests.worlds.world import World, new_workspace
 from tests.wsgi import WsgiAdapter
@@ -115,13 +116,14 @@ class SyncedWorld(World):
         backend_url = f"sqlite:///{tmp_path}/backend.db"
         self.backend_engine = open_engine(backend_url)
         make_tables(self.backend_engine, BACKEND_METADATA)
+        self.entropy = random.Random(4)
         app = create_backend(
             SelfHostedBackendSettings.model_validate(
                 {"database_url": backend_url, "secret_key": "a secret key for tests only", "workspaces_per_hour": 1000}
             ),
             self.backend_engine,
             self.time,
-            random.Random(4),
+            self.entropy,
             open_session(allow_private=True),
             sleep=self.time.sleep,
         )
@@ -233,10 +235,40 @@ def world(database_url: str, tmp_path: Path) -> Iterator[SyncedWorld]:
 def company(world: SyncedWorld) -> SyncedWorld:
     """The same with a small company in the directory, in step with the backend."""
     small_company(world.directory)
+    kept = _COMPANIES.get(world.engine.dialect.name)
+    if kept is not None:
+        kept.give(world)
+        return world
     run = world.sync()
     assert run.status == "done", (run.error, world.items(run, "failed"))
     world.wire.forget()
+    _COMPANIES[world.engine.dialect.name] = KeptWorld(world)
     return world
+
+
+_COMPANIES: dict[str, "KeptWorld"] = {}
+"""The first ``company`` of this process on each database."""
+
+
+class KeptWorld:
+    """A world as it is after its first run, for others to begin with: databases, credentials, clock and chance."""
+
+    def __init__(self, world: SyncedWorld) -> None:
+        self._usher = keep_contents(world.engine)
+        self._backend = keep_contents(world.backend_engine)
+        self._credentials = world.api_key, world.auth_token
+        self._now, self._slept = world.time.now, list(world.time.slept)
+        self._chance = world.random.getstate(), world.entropy.getstate()
+
+    def give(self, world: SyncedWorld) -> None:
+        """Makes a world that was just made one like it."""
+        self._usher.give(world.engine)
+        self._backend.give(world.backend_engine)
+        world.api_key, world.auth_token = self._credentials
+        world.time.now, world.time.slept[:] = self._now, self._slept
+        chance, entropy = self._chance
+        world.random.setstate(chance)
+        world.entropy.setstate(entropy)
 
 
 @pytest.fixture
