@@ -4,7 +4,6 @@ It is made in each process after the fork, so that no database connection is sha
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from random import Random, SystemRandom
 from threading import Event, Thread
 from time import sleep
@@ -19,6 +18,7 @@ from app.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service
 from app.bootstrap.outside import impatient_client
 from app.clock import Clock, utc_now
 from app.configuration.showing import listed
+from app.console.asking import AskBackend
 from app.console.console import ConsoleParts
 from app.console.examinations import Examine
 from app.database.migrations import pending
@@ -27,7 +27,6 @@ from app.edge.tokens import TokenSet
 from app.ingest.blueprint import Ingest
 from app.ingest.targets import targets_from_settings
 from app.metrics import Metrics
-from app.model.origins import load_origins
 from app.numbers import DatabaseNumbers
 from app.provider.signing import BackendSigner, Sign
 from app.settings import Settings
@@ -35,6 +34,10 @@ from app.web import ServiceParts, create_app, create_metrics_app
 
 _WATCH_EVERY = 30.0
 """Seconds between two looks of a service; workers look more often."""
+
+
+_BACKEND_PATIENCE = 5.0
+"""Seconds for which a page waits for the backend."""
 
 
 def open_service(
@@ -114,8 +117,7 @@ def _console(
         admin_tokens=settings.admin.tokens,
         failed=failures.failed,
         runs=parts.runs,
-        load_view=parts.view_loader(names=True),
-        load_origins=partial(load_origins, parts.engine),
+        ask_backend=_asker(settings),
         plan_problem=parts.plan_problem,
         policy=settings.provider.policy,
         provider_path=settings.provider.path,
@@ -149,6 +151,13 @@ def _signer(settings: Settings) -> Sign | None:
         return None
     client = impatient_client(settings, timeout=provider.signature_timeout)
     return BackendSigner(client.generate_signature, patience=provider.signature_timeout)
+
+
+def _asker(settings: Settings) -> AskBackend | None:
+    """Who asks the backend what it says itself, for a page that compares; None: no credentials are given."""
+    if not settings.backend.api_key.get_secret_value():
+        return None
+    return impatient_client(settings, timeout=_BACKEND_PATIENCE).get_permissions
 
 
 def _random_id(random: Random) -> Callable[[], str]:

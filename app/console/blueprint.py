@@ -10,10 +10,10 @@ from werkzeug.exceptions import HTTPException, NotFound
 from app.console.console import PREFIX, Console, ConsoleParts, address, go_to
 from app.console.gate import RoleTooLow, SignInNeeded
 from app.console.pages import (
-    access,
     audit,
     browse,
     doctor,
+    explain,
     held,
     items,
     overview,
@@ -44,7 +44,7 @@ _PAGES = (
     running,
     held,
     parked,
-    access,
+    explain,
     browse,
     people,
     told,

@@ -1,6 +1,6 @@
 """What all pages of the console have in common: the parts they read from, the menu, and how one is shown."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,10 +14,9 @@ from pydantic import SecretStr
 from sqlalchemy import Connection, Engine
 from werkzeug.exceptions import BadRequest
 
-from app.access.decide import DecisionPolicy, PermissionRequest
-from app.access.records import Record
-from app.access.view import AccessView
+from app.access.decide import DecisionPolicy
 from app.clock import Clock, epoch_ms, from_epoch_ms
+from app.console.asking import AskBackend
 from app.console.credentials import Credentials
 from app.console.examinations import Examine
 from app.console.frame.assets import Assets
@@ -29,7 +28,6 @@ from app.console.settings import ConsoleSettings, Role
 from app.ledger.failures import failing_now
 from app.ledger.ledger import ledger_in_use
 from app.model.contents import current_revision, oldest_good_read, source_states
-from app.model.origins import Origins
 from app.plan.limits import noun_of
 from app.runs.lifecycle import Runs
 from app.runs.status import held_runs
@@ -79,10 +77,8 @@ class ConsoleParts:
     failed: Callable[[str], int]
     """Counts a wrong token of an address; the seconds to wait when these were too many, else 0."""
     runs: Runs
-    load_view: Callable[[Sequence[PermissionRequest]], AccessView]
-    """Loads what reasons need, names included."""
-    load_origins: Callable[[Iterable[Record]], Origins]
-    """Which rows of which sources say these records."""
+    ask_backend: AskBackend | None
+    """None: the settings name no backend that could be asked."""
     plan_problem: Callable[[str], str | None]
     """Why a stored plan cannot be applied; None: it may be."""
     policy: DecisionPolicy

@@ -1,5 +1,4 @@
-"""The ladder of a decision: who asks on the left, the levels from the organization down on the right, and what leads
-from one to the other.
+"""The ladder of a decision: who asks, the levels from the organization down, and what leads from one to the other.
 
 The ladder is always whole. The level that decides is thick; those nearer to what is asked for were passed and say why;
 those farther up were not looked at, and say so, also where a grant stands there: that is the question with which people
@@ -10,24 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from markupsafe import Markup
-
-from app.access.ancestry import Ancestry
+from app.access.ancestry import Ancestry, Obstacle
 from app.access.decide import Decision, PermissionRequest, Rule
-from app.access.records import Document, Folder, Grant, Organization
+from app.access.records import Document, Folder, Grant, Membership, Organization
 from app.access.view import AccessView
-from app.console.frame.words import visible
 
-_LEVEL_WIDTH, _LEVEL_HEIGHT, _GAP = 320, 46, 18
-_BOX_WIDTH, _BOX_NARROW = 150, 110
-_WIDTH = 960
-_NAME_CHARACTERS = 34
-_MOST_GROUPS = 4
+Level = Organization | Folder | Document
+
+_UNDECIDED = frozenset({Rule.USER_UNKNOWN, Rule.USER_DISABLED, Rule.CONTEXT_EMPTY})
+"""Rules that look at no level."""
+_MISSING = frozenset({Rule.RESOURCE_UNKNOWN, Rule.FOLDER_UNKNOWN, Rule.FOLDER_CYCLE})
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One level: the organization, a folder or the document."""
+    """One level: the organization, a folder, the document, or the context within it."""
 
     kind: str
     item_id: str
@@ -47,40 +43,37 @@ class Ladder:
     user_name: str
     groups: Sequence[str] = field(default_factory=tuple)
     """From the user to the group that has the grant."""
-    grant: str = ""
-    """``viewer grant``; empty: no grant decides."""
+    leads: str = ""
+    """What leads to the level that decides: ``viewer grant``, ``no grant``, ``editor as a member``."""
+    user_says: str = ""
+    """What keeps the user out whatever they ask for."""
     reason: str = ""
     allows: bool = False
 
     @property
     def deciding(self) -> int | None:
-        """The number of the rung that decides; None: none does."""
-        return next((number for number, rung in enumerate(self.rungs) if rung.state in {"allows", "denies"}), None)
+        """The number of the rung that decides: the one that denies, else the one that allows; None: none does."""
+        for state in ("denies", "allows"):
+            for number, rung in enumerate(self.rungs):
+                if rung.state == state:
+                    return number
+        return None
 
 
 def make_ladder(
     view: AccessView, question: PermissionRequest, decision: Decision, reason: str, now: datetime
 ) -> Ladder | None:
-    """The ladder of this decision; None where there are no levels to show: the organization or what is asked for is
-    unknown."""
+    """The ladder of this decision; None where there is no level to show: the organization is unknown."""
     organization = view.organization(question.organization_id)
     if organization is None:
         return None
     user = view.user(question.user_id)
-    levels = _levels(view, question)
+    levels, obstacle = _levels(view, question, organization)
     grants = [record for record in decision.trail if isinstance(record, Grant)]
-    reached = _reached(levels, organization, decision, grants)
-    rungs = []
-    for number, level in enumerate(levels):
-        found = _grants_on(view, question, level)
-        if number == reached:
-            state = "allows" if decision.has_access else "denies"
-            says = "grant decides" if grants else _type_says(level, found, now)
-        elif reached is not None and number > reached:
-            state, says = "passed", _passed(found, question.user_id, now)
-        else:
-            state, says = "beyond", _beyond(found, now)
-        rungs.append(_rung(level, says, state))
+    rungs = _Rungs(view, question, decision, levels, now).all()
+    rungs[1:1] = _gap(question, decision, levels, obstacle)
+    if question.type == "context":
+        rungs.append(_context_rung(question, decision))
     groups: tuple[str, ...] = ()
     if grants and grants[0].organization_user_group_id is not None:
         path = view.group_path(question.organization_id, question.user_id, grants[0].organization_user_group_id)
@@ -90,199 +83,156 @@ def make_ladder(
         question.user_id,
         "" if user is None else user.name or "",
         groups,
-        f"{grants[0].access_role} grant" if grants else "",
+        _leads(decision, grants),
+        {Rule.USER_UNKNOWN: "not in the directory", Rule.USER_DISABLED: "disabled"}.get(decision.rule, ""),
         reason,
         decision.has_access,
     )
 
 
-Level = Organization | Folder | Document
-
-
-def _levels(view: AccessView, question: PermissionRequest) -> list[Level]:
-    """From the organization down."""
-    organization = view.organization(question.organization_id)
-    levels: list[Level] = [] if organization is None else [organization]
+def _levels(view: AccessView, question: PermissionRequest, organization: Organization) -> tuple[list[Level], Ancestry]:
+    """Those that are there, from the organization down, and the ancestry that they are of."""
     if question.type == "organization":
-        return levels
+        return [organization], Ancestry()
     document = None
     folder_id: str | None = question.resource_id
     if question.type != "folder":
         document = view.document(question.organization_id, question.resource_id)
         folder_id = None if document is None else document.folder_id
     ancestry = Ancestry() if folder_id is None else view.ancestry_of(question.organization_id, folder_id)
-    levels += reversed(ancestry.folders)
-    if document is not None:
-        levels.append(document)
-    return levels
+    levels: list[Level] = [organization, *reversed(ancestry.folders)]
+    return levels if document is None else [*levels, document], ancestry
 
 
-def _reached(
-    levels: Sequence[Level], organization: Organization, decision: Decision, grants: Sequence[Grant]
-) -> int | None:
-    """The number of the level that decides."""
-    if decision.rule in {
-        Rule.USER_UNKNOWN,
-        Rule.USER_DISABLED,
-        Rule.RESOURCE_UNKNOWN,
-        Rule.FOLDER_UNKNOWN,
-        Rule.FOLDER_CYCLE,
-    }:
-        return None
-    if decision.rule in {Rule.MEMBER, Rule.NOT_A_MEMBER, Rule.ORGANIZATION_DISABLED} and len(levels) == 1:
-        return 0
-    if decision.rule is Rule.ORGANIZATION_DISABLED:
-        return 0
+class _Rungs:
+    """The rungs of the levels that are there."""
+
+    def __init__(
+        self,
+        view: AccessView,
+        question: PermissionRequest,
+        decision: Decision,
+        levels: Sequence[Level],
+        now: datetime,
+    ) -> None:
+        self._view, self._question, self._decision = view, question, decision
+        self._levels, self._now = levels, now
+        self._grants = [record for record in decision.trail if isinstance(record, Grant)]
+        self._reached = self._find()
+
+    def all(self) -> list[Rung]:
+        """From the organization down."""
+        return [self._rung(number, level) for number, level in enumerate(self._levels)]
+
+    def _find(self) -> int | None:
+        """The number of the level that decides; None: none of these does."""
+        rule = self._decision.rule
+        if rule in _UNDECIDED | _MISSING:
+            return None
+        if rule is Rule.ORGANIZATION_DISABLED or len(self._levels) == 1:
+            return 0
+        if self._grants:
+            on = (self._grants[0].folder_id, self._grants[0].document_id)
+            return next((number for number, level in enumerate(self._levels) if _ids(level) == on), None)
+        typed = (n for n in reversed(range(len(self._levels))) if self._levels[n].access_type is not None)
+        return next(typed, 0)
+
+    def _rung(self, number: int, level: Level) -> Rung:
+        says, state = self._says(number, level)
+        kind = level.kind if level.access_type is None else f"{level.kind} · {level.access_type}"
+        if isinstance(level, Organization):
+            return Rung(kind, level.organization_id, level.organization_name or "", says, state)
+        if isinstance(level, Folder):
+            return Rung(kind, level.folder_id, level.folder_name or "", says, state)
+        return Rung(kind, level.document_id, level.document_name or "", says, state)
+
+    def _says(self, number: int, level: Level) -> tuple[str, str]:
+        found, ended = self._grants_on(level), self._ended(level)
+        if number == self._reached:
+            # That a context is not covered is said of the context.
+            allows = self._decision.has_access or self._decision.rule is Rule.CONTEXT_NOT_COVERED
+            says = "grant decides" if self._grants else self._type_says()
+            return f"{says}, {ended}" if ended and not self._grants else says, "allows" if allows else "denies"
+        if self._reached is None or self._decision.rule is Rule.ORGANIZATION_DISABLED:
+            return self._beyond(found), "beyond"
+        if not self._grants:
+            # Every level was looked at for a grant before the access type had its say.
+            plain = "no grant, inherits type" if number > self._reached else "no grant"
+            return ended or plain, "passed"
+        if number > self._reached:
+            return ended or f"nothing for {self._question.user_id}", "passed"
+        return self._beyond(found), "beyond"
+
+    def _type_says(self) -> str:
+        rule = self._decision.rule
+        if rule is Rule.ORGANIZATION_DISABLED:
+            return "disabled"
+        if self._question.type == "organization":
+            return "member" if self._decision.has_access else "members only"
+        return "access type decides"
+
+    def _grants_on(self, level: Level) -> Sequence[Grant]:
+        within, user_id = self._question.organization_id, self._question.user_id
+        if isinstance(level, Folder):
+            return self._view.grants(within, "folder", level.folder_id, user_id)
+        if isinstance(level, Document):
+            return self._view.grants(within, "document", level.document_id, user_id)
+        return ()
+
+    def _ended(self, level: Level) -> str:
+        ends = [grant.expires_at for grant in self._grants_on(level) if grant.expires_at is not None]
+        ended = [end for end in ends if end <= self._now]
+        return f"grant ended {max(ended):%-d %b %Y}" if ended else ""
+
+    def _beyond(self, found: Sequence[Grant]) -> str:
+        active = [grant for grant in found if grant.expires_at is None or grant.expires_at > self._now]
+        if active:
+            return f"{max(active, key=lambda grant: grant.access_role.rank).access_role} grant, not reached"
+        return "not looked at"
+
+
+def _gap(question: PermissionRequest, decision: Decision, levels: Sequence[Level], ancestry: Ancestry) -> list[Rung]:
+    """What is missing between the organization and what is there."""
+    if decision.rule is Rule.RESOURCE_UNKNOWN:
+        kind = "document" if question.type == "context" else question.type
+        return [Rung(kind, question.resource_id, "", "not in the directory", "denies")]
+    if ancestry.obstacle is None or len(levels) < 2:
+        return []
+    if ancestry.obstacle is Obstacle.CYCLE:
+        return [Rung("folders", "in each other", "", "a circle", "denies")]
+    top = levels[1]
+    above = top.parent_folder_id if isinstance(top, Folder) else getattr(top, "folder_id", "")
+    return [Rung("folder", above or "", "", "not in the directory", "denies")]
+
+
+def _context_rung(question: PermissionRequest, decision: Decision) -> Rung:
+    fields = ", ".join(question.context or ()) or "no field"
+    if decision.rule is Rule.CONTEXT_NOT_COVERED:
+        return Rung("context", fields, "", f"no context grant for {', '.join(decision.uncovered)}", "denies")
+    if decision.rule is Rule.CONTEXT_EMPTY:
+        return Rung("context", fields, "", "names no field", "denies")
+    if decision.has_access:
+        return Rung("context", fields, "", "context grants cover it", "allows")
+    return Rung("context", fields, "", "not looked at", "beyond")
+
+
+def _leads(decision: Decision, grants: Sequence[Grant]) -> str:
+    if decision.rule is Rule.CONTEXT_NOT_COVERED:
+        return "no context grant"
     if grants:
-        on = (grants[0].folder_id, grants[0].document_id)
-        return next((number for number, level in enumerate(levels) if _ids(level) == on), None)
-    nearest = next((number for number in reversed(range(len(levels))) if levels[number].access_type is not None), None)
-    return 0 if nearest is None and levels and levels[0] is organization else nearest
+        return f"{grants[0].access_role} grant"
+    if decision.has_access:
+        member = any(isinstance(record, Membership) for record in decision.trail)
+        return f"{decision.access_role} as a member" if member else f"{decision.access_role}, public"
+    return {
+        Rule.RESTRICTED: "no grant",
+        Rule.NOT_A_MEMBER: "no member",
+        Rule.ORGANIZATION_DISABLED: "disabled",
+        Rule.CONTEXT_EMPTY: "no context",
+    }.get(decision.rule, "")
 
 
 def _ids(level: Level) -> tuple[str | None, str | None]:
     if isinstance(level, Folder):
         return level.folder_id, None
     return (None, level.document_id) if isinstance(level, Document) else (None, None)
-
-
-def _grants_on(view: AccessView, question: PermissionRequest, level: Level) -> Sequence[Grant]:
-    if isinstance(level, Folder):
-        return view.grants(question.organization_id, "folder", level.folder_id, question.user_id)
-    if isinstance(level, Document):
-        return view.grants(question.organization_id, "document", level.document_id, question.user_id)
-    return ()
-
-
-def _type_says(level: Level, grants: Sequence[Grant], now: datetime) -> str:
-    says = f"{level.access_type} decides" if level.access_type is not None else "decides"
-    ended = _ended(grants, now)
-    return f"{says}, {ended}" if ended else says
-
-
-def _passed(grants: Sequence[Grant], user_id: str, now: datetime) -> str:
-    return _ended(grants, now) or f"nothing for {_cut(user_id, 18)}"
-
-
-def _ended(grants: Sequence[Grant], now: datetime) -> str:
-    ended = [grant.expires_at for grant in grants if grant.expires_at is not None and grant.expires_at <= now]
-    return f"grant ended {max(ended):%-d %b %Y}" if ended else ""
-
-
-def _beyond(grants: Sequence[Grant], now: datetime) -> str:
-    active = [grant for grant in grants if grant.expires_at is None or grant.expires_at > now]
-    if active:
-        return f"{max(active, key=lambda grant: grant.access_role.rank).access_role} grant, not reached"
-    return "not looked at"
-
-
-def _rung(level: Level, says: str, state: str) -> Rung:
-    kind = level.kind if level.access_type is None else f"{level.kind} · {level.access_type}"
-    if isinstance(level, Organization):
-        return Rung(kind, level.organization_id, level.organization_name or "", says, state)
-    if isinstance(level, Folder):
-        return Rung(kind, level.folder_id, level.folder_name or "", says, state)
-    return Rung(kind, level.document_id, level.document_name or "", says, state)
-
-
-def draw(ladder: Ladder) -> Markup:
-    """It as SVG, by attributes and classes alone; what it says stands in its description, too."""
-    height = len(ladder.rungs) * (_LEVEL_HEIGHT + _GAP)
-    left = _WIDTH - _LEVEL_WIDTH - 1
-    deciding = ladder.deciding
-    middle = (deciding if deciding is not None else len(ladder.rungs) - 1) * (_LEVEL_HEIGHT + _GAP) + _LEVEL_HEIGHT / 2
-    parts = [_draw_rung(rung, left, number * (_LEVEL_HEIGHT + _GAP) + 1) for number, rung in enumerate(ladder.rungs)]
-    parts += [
-        Markup('<line x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>').format(
-            left + _LEVEL_WIDTH / 2,
-            number * (_LEVEL_HEIGHT + _GAP) + _LEVEL_HEIGHT + 1,
-            (number + 1) * (_LEVEL_HEIGHT + _GAP) + 1,
-        )
-        for number in range(len(ladder.rungs) - 1)
-    ]
-    parts.append(_draw_chain(ladder, left, middle))
-    return Markup(
-        '<svg class="ladder" role="img" viewBox="0 0 {} {}"><title>The way to the decision</title>'
-        "<desc>{}</desc>{}</svg>"
-    ).format(_WIDTH, max(height, _LEVEL_HEIGHT + 2), visible(ladder.reason), Markup("").join(parts))
-
-
-def _draw_rung(rung: Rung, x: float, y: float) -> Markup:
-    name = rung.name or rung.item_id
-    shown_id = "" if name == rung.item_id else rung.item_id
-    room = _NAME_CHARACTERS - len(_cut(name, _NAME_CHARACTERS))
-    return Markup(
-        '<g class="level {state}"><title>{kind} {id}{name}</title>'
-        '<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="5"/>'
-        '<text class="tiny" x="{tx}" y="{first}">{kind}</text>'
-        '<text class="note" x="{end}" y="{first}" text-anchor="end">{says}</text>'
-        '<text x="{tx}" y="{second}">{shown}<tspan class="mono muted" dx="8">{shown_id}</tspan></text></g>'
-    ).format(
-        state=rung.state,
-        kind=rung.kind,
-        id=visible(rung.item_id),
-        name=f" {visible(rung.name)}" if rung.name else "",
-        x=x,
-        y=y,
-        w=_LEVEL_WIDTH,
-        h=_LEVEL_HEIGHT,
-        tx=x + 12,
-        end=x + _LEVEL_WIDTH - 12,
-        first=y + 18,
-        second=y + 36,
-        says=visible(rung.says),
-        shown=_cut(name, _NAME_CHARACTERS),
-        shown_id=_cut(shown_id, max(room, 8)),
-    )
-
-
-def _draw_chain(ladder: Ladder, left: float, middle: float) -> Markup:
-    groups = list(ladder.groups)
-    if len(groups) > _MOST_GROUPS:
-        groups = [groups[0], f"{len(groups) - 2} more", groups[-1]]
-    boxes = [("user", ladder.user_name or ladder.user_id), *(("group", group) for group in groups)]
-    narrow = len(boxes) > 2
-    width = _BOX_NARROW if narrow else _BOX_WIDTH
-    room = left - 130
-    step = min(width + 40, (room - width) / max(len(boxes) - 1, 1)) if len(boxes) > 1 else 0
-    leads = bool(ladder.grant) and ladder.allows
-    parts = []
-    for number, (kind, name) in enumerate(boxes):
-        x = 1 + number * step
-        parts.append(
-            Markup(
-                '<g><title>{kind} {whole}</title><rect x="{x:.0f}" y="{y:.0f}" width="{w}" height="46" rx="5"/>'
-                '<text class="tiny" x="{tx:.0f}" y="{first:.0f}">{kind}</text>'
-                '<text x="{tx:.0f}" y="{second:.0f}">{shown}</text></g>'
-            ).format(
-                kind=kind,
-                whole=visible(name),
-                x=x,
-                y=middle - 23,
-                w=width,
-                tx=x + 10,
-                first=middle - 5,
-                second=middle + 13,
-                shown=_cut(name, 14 if narrow else 20),
-            )
-        )
-        if number:
-            parts.append(_arrow(x - step + width, x, middle, "leads" if leads else "", "in"))
-    end = 1 + (len(boxes) - 1) * step + width
-    if ladder.deciding is not None:
-        tone = "leads" if leads or ladder.allows else "none"
-        says = ladder.grant or ("let in" if ladder.allows else "no grant")
-        parts.append(_arrow(end, left, middle, tone, says))
-    return Markup("").join(parts)
-
-
-def _arrow(begin: float, end: float, y: float, tone: str, says: str) -> Markup:
-    return Markup(
-        '<path class="{tone}" d="M{begin:.0f} {y:.0f}H{end:.0f}m-6 -4 6 4-6 4"/>'
-        '<text class="tiny {tone}-note" x="{x:.0f}" y="{above:.0f}" text-anchor="middle">{says}</text>'
-    ).format(tone=tone, begin=begin, end=end, y=y, x=(begin + end) / 2, above=y - 7, says=says)
-
-
-def _cut(text: str, characters: int) -> str:
-    shown = visible(text)
-    return shown if len(shown) <= characters else f"{shown[: characters - 1]}…"

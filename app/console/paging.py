@@ -64,8 +64,17 @@ class Lists:
         shown = rows[:PAGE_ROWS]
         place = ""
         if len(rows) > PAGE_ROWS:
-            place = json.dumps([name, self._about, *key(shown[-1])], ensure_ascii=False)
+            place = _place(name, self._about, key(shown[-1]))
         return Listing(shown, place, not after)
+
+
+def place_in(name: str, about: Sequence[str], key: Sequence[str]) -> str:
+    """The place after a key in a list of these things, as addresses have it."""
+    return _place(name, _digest(about), key)
+
+
+def _place(name: str, about: str, key: Sequence[str]) -> str:
+    return json.dumps([name, about, *key], ensure_ascii=False)
 
 
 def _no_place() -> BadRequest:

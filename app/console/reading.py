@@ -24,25 +24,27 @@ class TooSlowError(Exception):
 def page_reading(engine: Engine, longest: float = LONGEST) -> Iterator[Connection]:
     """Like ``reading``; raises ``TooSlowError`` where the statements together (SQLite), or one of them (PostgreSQL),
     take longer than that many seconds."""
+    dialect = engine.dialect
     with reading(engine) as connection:
-        if not is_sqlite(engine):
-            connection.execute(text(f"SET LOCAL statement_timeout = {round(longest * 1000)}"))
-            try:
-                yield connection
-            except DBAPIError as error:
-                if getattr(error.orig, "sqlstate", "") == "57014":
-                    raise TooSlowError from error
-                raise
-            return
         driver = connection.connection.driver_connection
         assert driver is not None  # noqa: S101 - it is connected
-        ends = monotonic() + longest
-        driver.set_progress_handler(lambda: monotonic() > ends, _STEPS)
+        if is_sqlite(engine):
+            ends = monotonic() + longest
+            driver.set_progress_handler(lambda: monotonic() > ends, _STEPS)
+        else:
+            connection.execute(text(f"SET LOCAL statement_timeout = {round(longest * 1000)}"))
         try:
             yield connection
-        except DBAPIError as error:
-            if "interrupted" in str(error.orig):
+        # What loads views speaks to the driver itself.
+        except (DBAPIError, dialect.loaded_dbapi.Error) as error:
+            own = error.orig if isinstance(error, DBAPIError) else error
+            if getattr(own, "sqlstate", "") == "57014" or "interrupted" in str(own):
                 raise TooSlowError from error
-            raise
+            if isinstance(error, DBAPIError):
+                raise
+            raise DBAPIError.instance(
+                None, None, error, dialect.loaded_dbapi.Error, hide_parameters=True, dialect=dialect
+            ) from error
         finally:
-            driver.set_progress_handler(None, 0)
+            if is_sqlite(engine):
+                driver.set_progress_handler(None, 0)

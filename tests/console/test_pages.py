@@ -207,7 +207,7 @@ def test_explain_answers_as_the_provider_does(office: Office) -> None:
     assert html.count('class="level') == 2
     html = browser.get(address("explain", user="ada", resource="roadmap", organization="acme"))
     assert "Denied" in html
-    assert "restricted decides" in html
+    assert "access type decides" in html
     ended = address("explain", user="cleo", resource="roadmap", organization="acme", at="2031-01-01")
     assert "Denied" in browser.get(ended)
     assert "grant ended" in browser.get(ended)

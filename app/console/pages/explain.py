@@ -1,4 +1,4 @@
-"""Why somebody may open something."""
+"""Why somebody may open something: the answer, the way to it, the records that led there, and what the backend says."""
 
 import json
 from collections.abc import Mapping
@@ -6,18 +6,32 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flask import Blueprint, Response, request
+from sqlalchemy import Connection
 
+from app.access.decide import Rule
 from app.access.explain import explain
+from app.access.view import AccessView
 from app.clock import from_epoch_ms
+from app.console.asking import ASKABLE, Comparison, ask
 from app.console.console import Console, one_of, query, route_of
 from app.console.frame.words import visible
-from app.console.ladder import draw, make_ladder
+from app.console.ladder import make_ladder
+from app.console.ladder_drawing import draw
 from app.console.settings import Role
 from app.contract.permission_call import Question, QuestionError, parse_question
+from app.model.browse.lists import Entry
+from app.model.browse.nearest import nearest
+from app.model.origins import origins_of
+from app.model.view.loader import load_view
 from app.provider.answer import PermissionAnswer
 
 _TYPES = ("document", "folder", "organization", "context")
 _FIELDS = ("user", "type", "resource", "organization", "context", "at")
+_NAMES = {
+    "user": "Name a user.",
+    "resource": "Name what they open.",
+    "organization": "Name the organization that it belongs to.",
+}
 
 
 def install(blueprint: Blueprint, console: Console) -> None:
@@ -26,43 +40,68 @@ def install(blueprint: Blueprint, console: Console) -> None:
     @blueprint.get(route_of("explain"))
     @console.gate.page(Role.VIEWER)
     def explain_page() -> Response:
-        given = query(*_FIELDS)
+        given = query(*_FIELDS, "ask")
+        asks = one_of(given.pop("ask"), ("1",), "ask") == "1"
         given["type"] = one_of(given["type"], _TYPES, "type") or "document"
-        if not given["user"] and not given["resource"]:
-            return console.show("explain.html", current="explain", form=given, wrong={}, found=None, types=_TYPES)
+        # Links from other pages fill in what they know; the form sends every field.
+        was_sent = "at" in request.args or (given["user"] and (given["resource"] or given["organization"]))
+        if not was_sent or not any(given[name] for name in _NAMES):
+            return _show(console, given)
         wrong: dict[str, str] = {}
         now = console.parts.clock()
         at = _moment(given["at"], now, wrong)
         entry = _request(given, wrong)
         question = parse_question(entry)
         if isinstance(question, QuestionError):
-            wrong.setdefault(_field_of(question.error), f"{question.error[0].upper()}{question.error[1:]}.")
-        if wrong:
-            return console.show(
-                "explain.html", current="explain", form=given, wrong=wrong, found=None, types=_TYPES, status=400
+            field = _field_of(question.error)
+            told = f"{question.error[0].upper()}{question.error[1:]}."
+            wrong.update(
+                {name: says for name, says in _NAMES.items() if not given[name] and not _is_implied(name, given)}
             )
-        assert isinstance(question, Question)  # noqa: S101 - the other is wrong
-        return console.show(
-            "explain.html",
-            current="explain",
-            form=given,
-            wrong={},
-            found=_explained(console, question, entry, at, now),
-            types=_TYPES,
-        )
+            if field not in wrong:
+                wrong[field] = told
+        if wrong or isinstance(question, QuestionError):
+            return _show(console, given, status=400, wrong=wrong)
+        found = _explained(console, question, entry, at, now)
+        if asks and not found["never_read"]:
+            found["backend"] = _asked(console, question, found)
+        return _show(console, given, found=found)
+
+
+def _is_implied(name: str, given: Mapping[str, str]) -> bool:
+    """Whether a field may be empty: an organization that is opened is named once."""
+    return (
+        given["type"] == "organization"
+        and name in {"resource", "organization"}
+        and bool(given["resource"] or given["organization"])
+    )
+
+
+def _show(
+    console: Console,
+    given: Mapping[str, str],
+    *,
+    status: int = 200,
+    wrong: Mapping[str, str] | None = None,
+    found: Mapping[str, object] | None = None,
+) -> Response:
+    return console.show(
+        "explain.html", current="explain", status=status, form=given, wrong=wrong or {}, found=found, types=_TYPES
+    )
 
 
 def _explained(
     console: Console, question: Question, entry: Mapping[str, Any], at: datetime, now: datetime
-) -> dict[str, object]:
+) -> dict[str, Any]:
     policy = console.parts.policy
-    view = console.parts.load_view([question])
-    if view.revision == 0:
-        return {"never_read": True}
-    explanation = explain(view, question, at, policy)
-    origins = console.parts.load_origins(explanation.records)
-    answer = PermissionAnswer([])
-    result = answer.add(question, explanation.decision)
+    with console.reading() as connection:
+        view = load_view(connection, [question], policy=policy, names=True)
+        if view.revision == 0:
+            return {"never_read": True}
+        explanation = explain(view, question, at, policy)
+        origins = origins_of(connection, explanation.records)
+        nearly = _nearly(connection, view, question, explanation.decision.rule)
+    result = PermissionAnswer([]).add(question, explanation.decision)
     ladder = make_ladder(view, question, explanation.decision, explanation.reason, at)
     _, _, reason = explanation.reason.partition(": ")
     asked = {"data": {"requests": [entry]}}
@@ -74,14 +113,40 @@ def _explained(
             (*_step(shown), [str(one) for one in origins.get(record.key, ())])
             for shown, record in zip(explanation.path, explanation.records, strict=True)
         ],
+        "nearly": nearly,
         "revision": view.revision,
         "at": at,
         "is_past": at < now,
-        "ladder": None if ladder is None or not ladder.rungs else draw(ladder),
+        "ladder": None if ladder is None else draw(ladder),
         "request": _shown(asked, indent=1),
         "answer": _shown(result, indent=1),
         "curl": _curl(console, asked),
+        "may_ask": question.type in ASKABLE and console.parts.ask_backend is not None,
+        "backend": None,
     }
+
+
+def _asked(console: Console, question: Question, found: Mapping[str, Any]) -> Comparison | None:
+    """What the backend says. The transaction is over by now: it may ask this side in turn, and take its time."""
+    backend = console.parts.ask_backend
+    if backend is None or question.type not in ASKABLE:
+        return None
+    return ask(backend, question, found["decision"])
+
+
+def _nearly(
+    connection: Connection, view: AccessView, question: Question, rule: Rule
+) -> list[tuple[str, str, list[Entry]]]:
+    """Field, what it names that is not there, and what is called nearly so."""
+    nearly = []
+    if view.organization(question.organization_id) is None:
+        nearly.append(("organization", "organization", question.organization_id))
+    if view.user(question.user_id) is None:
+        nearly.append(("user", "user", question.user_id))
+    kind = "document" if question.type == "context" else question.type
+    if rule is Rule.RESOURCE_UNKNOWN and kind != "organization":
+        nearly.append(("resource", kind, question.resource_id))
+    return [(field, kind, nearest(connection, kind, question.organization_id, wrong)) for field, kind, wrong in nearly]
 
 
 def _step(record: Mapping[str, object]) -> tuple[str, list[tuple[str, str]]]:
@@ -137,7 +202,7 @@ def _moment(text: str, now: datetime, wrong: dict[str, str]) -> datetime:
         moment = datetime.fromisoformat(text.strip().replace(" UTC", "+00:00"))
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        wrong["at"] = "Write a time as 2026-11-21 16:00 (UTC), or leave it empty for now."
+        wrong["at"] = "Not a time. Write 2026-11-20T12:00Z."
         return now
 
 
