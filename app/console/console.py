@@ -194,6 +194,11 @@ class Console:
         return {
             "current": current,
             "menu": _menu(held, parked),
+            "search": {
+                "href": address("search"),
+                "says": "Search users, documents, folders, groups",
+                "text": request.args.get("q", "") if current == "search" else "",
+            },
             "standing": None if read_at is None else (from_epoch_ms(read_at), revision),
         }
 

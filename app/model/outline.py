@@ -1,7 +1,4 @@
-"""The outline of the access model for people who look at it: which organizations there are, and how large each is.
-
-Nothing here reads more than a page shows: what would need a scan is counted to ``MOST`` and no further.
-"""
+"""The outline of the access model for people who look at it: which organizations there are, and how large each is."""
 
 import json
 from collections.abc import Mapping
@@ -9,16 +6,16 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from app.access.records import Document, Folder, Grant, Group, Membership
 from app.database.statements import run
+from app.model.counts import counts_of
 
-MOST = 1_000
-"""What there is more of is counted no further."""
-
-_COUNTED = {
-    "members": "access_membership",
-    "folders": "access_folder",
-    "documents": "access_document",
-    "grants": "access_grant",
+_SORTS = {
+    "members": Membership.kind,
+    "groups": Group.kind,
+    "folders": Folder.kind,
+    "documents": Document.kind,
+    "grants": Grant.kind,
 }
 
 _ORGANIZATIONS = """
@@ -26,14 +23,10 @@ SELECT organization_id, access_type, disabled, payload FROM access_organization
 WHERE organization_id > :after ORDER BY organization_id LIMIT :limit
 """
 
-_COUNT = """
-SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE organization_id = :organization_id LIMIT :most) counted
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class OrganizationSize:
-    """One organization, and how much of each sort it has: ``MOST + 1`` stands for more than ``MOST``."""
+    """One organization, and how much of each sort it has."""
 
     organization_id: str
     name: str
@@ -45,18 +38,23 @@ class OrganizationSize:
 def organization_sizes(connection: Connection, *, after: str = "", limit: int = 50) -> list[OrganizationSize]:
     """The organizations in the order of their ids, those after ``after``."""
     rows = run(connection, _ORGANIZATIONS, {"after": after, "limit": limit}).all()
+    counts = counts_of(connection, [row.organization_id for row in rows])
     return [
         OrganizationSize(
             row.organization_id,
             str(json.loads(row.payload).get("organizationName") or ""),
             row.access_type,
             bool(row.disabled),
-            {what: _count(connection, table, row.organization_id) for what, table in _COUNTED.items()},
+            _by_sort(counts.get(row.organization_id, {})),
         )
         for row in rows
     ]
 
 
-def _count(connection: Connection, table: str, organization_id: str) -> int:
-    parameters = {"organization_id": organization_id, "most": MOST + 1}
-    return int(run(connection, _COUNT, parameters, table=table).scalar_one())
+def organization_size(connection: Connection, organization_id: str) -> dict[str, int]:
+    """How much of each sort one organization has."""
+    return _by_sort(counts_of(connection, [organization_id]).get(organization_id, {}))
+
+
+def _by_sort(counts: Mapping[str, int]) -> dict[str, int]:
+    return {sort: counts.get(kind, 0) for sort, kind in _SORTS.items()}

@@ -31,10 +31,10 @@ from app.access.records import (
 )
 from app.access.view import AccessView
 from app.database.engine import open_engine, reading, writing
+from app.model.view.loader import load_view
 from app.store import access_tables as tables
 from app.store.base import METADATA
 from tests.tables import make_tables
-from tests.worlds.views import load_view
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OF_KIND = {record_type.kind: record_type for record_type in get_args(Record)}

@@ -248,3 +248,22 @@ def test_what_was_told_of_a_thing_is_its_history(full: Office) -> None:
         address("told", kind="documentUser", organization="acme", container="plan", item="ada")
     )
     assert "No run that is kept had anything to do with it" in html
+
+
+def test_a_search_finds_names_addresses_and_ids(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    html = browser.get("/console/")
+    assert re.search(r'<form class="search"[^>]*action="/console/search">', html)
+    rows = _rows(browser.get(address("search", q="NAME OF ada")), "user")
+    assert rows[0].startswith("Name of ada ada ada@acme.example")
+    assert len(rows) == 1
+    assert len(_rows(browser.get(address("search", q="user-00")), "user")) == 10
+    html = browser.get(address("search", q="document"))
+    assert len(_rows(html, "document")) == 20
+    assert "There are more; these are the first 20" in html
+    assert "Group eng" in _rows(browser.get(address("search", q="eng")), "group")[0]
+    assert "Acme acme" in _rows(browser.get(address("search", q="acme")), "organization")[0]
+    assert "The middle" in _rows(browser.get(address("search", q="middle")), "folder")[0]
+    assert HOSTILE in _rows(browser.get(address("search", q=HOSTILE)), "user")[0].replace("‹U+202E›", "\u202e")
+    assert "Nothing is called so" in browser.get(address("search", q="zzz"))
+    assert "Write a little more" in browser.get(address("search", q="z"))

@@ -16,12 +16,11 @@ from app.access.records import AccessRole
 from app.database.direct import DirectConnections
 from app.database.engine import is_sqlite, open_engine, reading, writing
 from app.model.view import cache, loader
-from app.model.view.loader import AccessViewLoader
+from app.model.view.loader import AccessViewLoader, load_view
 from app.model.view.queries import DIRECT_SETTINGS, FEW, Statements, direct_statements, statements
 from app.store import access_tables as tables
 from app.store.base import METADATA
 from tests.tables import make_tables
-from tests.worlds.views import load_view
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
 POLICY = DecisionPolicy(decision_ttl=0)

@@ -17,7 +17,7 @@ from app.model.browse.lists import contents, groups, members
 from app.model.browse.reach import Level, Reaching, grants_reaching
 from app.model.browse.sizes import sizes_of
 from app.model.browse.things import find, folders_from
-from app.model.outline import organization_sizes
+from app.model.outline import organization_size, organization_sizes
 
 _CONTENTS = {"contents": 2}
 
@@ -51,7 +51,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
                 "browse_organization.html",
                 current="browse",
                 organization=found,
-                sizes=sizes_of(connection, "organization", organization_id, ""),
+                sizes=organization_size(connection, organization_id),
                 turned=lists.turned,
                 contents=_contents(connection, lists, organization_id, ""),
                 members=lists.page(

@@ -18,6 +18,7 @@ from app.console.pages.runs import find_run, ordinal_of
 from app.console.settings import Role
 from app.contract import operations as contract
 from app.ledger.journal import SentCall, call_of_item
+from app.model.origins import origins_of
 from app.plan.detail import NOT_KNOWN, FieldStory, field_stories, item_history, was_of
 from app.plan.listing import list_changes
 from app.plan.rules import Kind
@@ -101,7 +102,8 @@ def _request(item: PlanItem) -> dict[str, str] | None:
 def _places(console: Console, item: PlanItem) -> list[tuple[str, list[str]]]:
     """What sources say of the item now: the kind of each record and where it stands."""
     records = list(_records(item))
-    origins = console.parts.load_origins(records)
+    with console.reading() as connection:
+        origins = origins_of(connection, records)
     return [(record.kind, [str(one) for one in origins.get(record.key, ())]) for record in records]
 
 

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from sqlalchemy import Connection
 
 from app.database.statements import run
-from app.model.outline import MOST
+
+MOST = 1_000
+"""What there is more of is counted no further."""
 
 _COUNT = (
     "SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE organization_id = :organization_id AND {of} LIMIT :most) counted"
@@ -14,13 +16,6 @@ _COUNT = (
 _AROUND = "access_group_member @by(ix_access_group_member_organization_id_member_group_id_organization_user_group_id)"
 
 _SIZES: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "organization": {
-        "members": ("access_membership", "TRUE"),
-        "groups": ("access_group", "TRUE"),
-        "folders": ("access_folder @by(ix_access_folder_within)", "TRUE"),
-        "documents": ("access_document @by(ix_access_document_within)", "TRUE"),
-        "grants": ("access_grant @by(ix_access_grant_to_group)", "TRUE"),
-    },
     "folder": {
         "folders": ("access_folder @by(ix_access_folder_within)", "parent_folder_id = :id"),
         "documents": ("access_document @by(ix_access_document_within)", "folder_id = :id"),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from app.access.decide import DecisionPolicy, PermissionRequest
@@ -77,6 +77,19 @@ class AccessViewLoader:
             if stamp != NEVER_READ:
                 self._structure = kept
         return kept
+
+
+def load_view(
+    connection: Connection, asked: Sequence[PermissionRequest], *, policy: DecisionPolicy, names: bool = False
+) -> SqlAccessView:
+    """The view of the revision that ``connection``'s transaction sees, for a batch that is asked once: nothing of it is
+    kept. Errors are the driver's own."""
+    dialect = connection.dialect.name
+    driver: Any = connection.connection.dbapi_connection
+    if AT_FIRST[dialect]:
+        driver.execute(AT_FIRST[dialect])
+    hints = policy.unknown_document == "inherit_folder"
+    return _load(asked, statements(dialect, names=names), _runner(driver), Structure, hints=hints)
 
 
 def _runner(driver_connection: Any) -> Run:

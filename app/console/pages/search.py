@@ -1,0 +1,76 @@
+"""The search: users, documents, folders, groups and organizations by the beginning of a name, an address or an id."""
+
+from dataclasses import dataclass
+
+from flask import Blueprint, Response
+from sqlalchemy import Connection
+
+from app.access.records import Document, Folder, Group, Organization, Record, User
+from app.console.console import Console, query, route_of
+from app.console.settings import Role
+from app.model.browse.things import find, may_be_stored, name_of
+from app.model.names import LEAST, SHOWN, Found, beginnings, search
+
+_KINDS: tuple[tuple[type[Record], str], ...] = (
+    (User, "Users"),
+    (Document, "Documents"),
+    (Folder, "Folders"),
+    (Group, "Groups"),
+    (Organization, "Organizations"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hits:
+    """What was found of one kind."""
+
+    kind: str
+    heading: str
+    found: list[Found]
+    more: bool
+
+
+def install(blueprint: Blueprint, console: Console) -> None:
+    """``/search``."""
+
+    @blueprint.get(route_of("search"))
+    @console.gate.page(Role.VIEWER)
+    def search_page() -> Response:
+        text = query("q")["q"].strip()
+        is_short = len(next(iter(beginnings(text, 1)), "")) < LEAST
+        hits = []
+        if may_be_stored(text) and not is_short:
+            with console.reading() as connection:
+                hits = [_search(connection, text, of, heading) for of, heading in _KINDS]
+        elif text and may_be_stored(text):
+            with console.reading() as connection:
+                hits = [_Hits(of.kind, heading, _exact(connection, text, of), False) for of, heading in _KINDS]
+        return console.show(
+            "search.html",
+            current="search",
+            searched=text,
+            hits=[one for one in hits if one.found],
+            is_short=is_short,
+            least=LEAST,
+            shown=SHOWN,
+        )
+
+
+def _search(connection: Connection, text: str, of: type[Record], heading: str) -> _Hits:
+    """Those called so, before them the one whose id is exactly this: of what begins alike it may come late."""
+    exact = _exact(connection, text, of)
+    keys = {(one.organization_id, one.item_id) for one in exact}
+    found = search(connection, text, of.kind, SHOWN + 1)
+    others = [one for one in found if (one.organization_id, one.item_id) not in keys]
+    return _Hits(of.kind, heading, [*exact, *others][:SHOWN], len(exact) + len(others) > SHOWN)
+
+
+def _exact(connection: Connection, text: str, of: type[Record]) -> list[Found]:
+    """The user or organization of exactly this id. Other ids belong to an organization each: what is called like them
+    is found by its beginning."""
+    if of not in {User, Organization}:
+        return []
+    record = find(connection, of, text)
+    if record is None:
+        return []
+    return [Found(of.kind, "", text, name_of(record) or text, str(getattr(record, "email", "") or ""))]
