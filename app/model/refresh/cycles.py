@@ -5,6 +5,7 @@ are ruled out by the database: a group that contains no group, or is in none, is
 which that holds once those are taken away. Only what remains is looked at one by one.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, exists, func, insert, or_, select, text
@@ -57,7 +58,7 @@ class CyclesAround:
             return 0
         self._connection.execute(delete_from(GROUP_EDGE))
         self._connection.execute(text(_EDGES_AROUND))
-        return _report(self._connection, self._names, ProblemList(0) if problems is None else problems)
+        return _report(self._connection, self._names, ProblemList(0, of_each=0) if problems is None else problems)
 
 
 _GROUPS_DIFFER = f"""
@@ -101,8 +102,11 @@ def _report(connection: Connection, names: Mapping[int, str], problems: ProblemL
     for row in connection.execute(select(GROUP_EDGE)):
         edges.setdefault((row.organization_id, row.parent_id), []).append((row.organization_id, row.member_id))
     cycles = sorted(sorted(cycle) for cycle in _strong_components(edges))
-    sample = [_problem(connection, names, cycle) for cycle in cycles[: problems.room]]
-    problems.add_counted(ProblemSort.GROUP_CYCLE, len(cycles), sample)
+    # Those of which the place is not looked up count as the first one's source's: hardly ever are there so many.
+    sample = [_problem(connection, names, cycle) for cycle in cycles[: problems.of_each]]
+    counts = Counter(problem.source for problem in sample)
+    counts[sample[0].source if sample else ""] += len(cycles) - len(sample)
+    problems.add_counted(ProblemSort.GROUP_CYCLE, counts, sample)
     return len(cycles)
 
 

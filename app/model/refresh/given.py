@@ -63,17 +63,18 @@ SELECT {columns} FROM (SELECT {columns}, {rank} AS rank FROM {source} {within}) 
 """
 
 _COUNT_REPEATED = """
-SELECT COALESCE(SUM(given - 1), 0) FROM (
-  SELECT COUNT(*) AS given FROM {source} {within} AND source_id IN (
+SELECT source_id, SUM(given - 1) AS more FROM (
+  SELECT source_id, COUNT(*) AS given FROM {source} {within} AND source_id IN (
     SELECT source_id FROM directory_source WHERE position < :unconfigured)
   GROUP BY {keys} HAVING COUNT(*) > 1) AS repeated
+GROUP BY source_id
 """
 
 _REPEATED = """
 SELECT r.*, f.place AS first_place FROM (SELECT s.*, {rank} AS rank FROM {source} s {within}) AS r
 JOIN (SELECT s.*, {rank} AS rank FROM {source} s {within}) AS f ON {same} AND f.rank = 1
-WHERE r.rank > 1 AND r.source_id IN (SELECT source_id FROM directory_source WHERE position < :unconfigured)
-ORDER BY {keys}, r.rank LIMIT :room
+WHERE r.rank > 1 AND r.source_id = :source_id
+ORDER BY {keys}, r.rank LIMIT :most
 """
 
 _RANK = "ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY origin @bytes, LENGTH(rule), rule @bytes)"
@@ -133,9 +134,9 @@ def give_touched(connection: Connection, tables: ModelTables, *, late: bool = Fa
     )
 
 
-def count_repeated(connection: Connection, tables: ModelTables) -> int:
-    """How many records ``report_repeated`` counts under the touched keys, late ones left out: of those nothing has
-    changed."""
+def count_repeated(connection: Connection, tables: ModelTables) -> dict[int, int]:
+    """Source → how many records ``report_repeated`` counts under the touched keys, late ones left out: of those nothing
+    has changed."""
     repeated = run(
         connection,
         _COUNT_REPEATED,
@@ -144,7 +145,7 @@ def count_repeated(connection: Connection, tables: ModelTables) -> int:
         within=_within_touched(tables, "late = 0"),
         keys=", ".join(tables.given_keys),
     )
-    return int(repeated.scalar_one())
+    return {row.source_id: int(row.more) for row in repeated}
 
 
 def show_filled(connection: Connection, users: ModelTables, origin: str) -> None:
@@ -194,19 +195,24 @@ def report_repeated(connection: Connection, names: Mapping[int, str], problems: 
         source, combined = tables.source, tables.combined
         if tables.record_kind.names_user or connection.execute(select(combined.c.source_id).limit(1)).first() is None:
             continue
-        more = 0
+        more: dict[int, int] = {}
         for table, sign in ((source, 1), (combined, -1)):
-            rows = select(func.count()).select_from(table).where(table.c.source_id.not_in(RETAINED))
-            more += sign * connection.execute(rows).scalar_one()
+            rows = select(table.c.source_id, func.count().label("records")).where(table.c.source_id.not_in(RETAINED))
+            for row in connection.execute(rows.group_by(table.c.source_id)):
+                more[row.source_id] = more.get(row.source_id, 0) + sign * row.records
         _report(connection, tables, names, problems, more, within="")
 
 
 def report_touched_repeated(
-    connection: Connection, tables: ModelTables, names: Mapping[int, str], problems: ProblemList, count: int
+    connection: Connection,
+    tables: ModelTables,
+    names: Mapping[int, str],
+    problems: ProblemList,
+    counts: Mapping[int, int],
 ) -> None:
     """The same for the touched keys of a kind, of which so many were counted."""
-    if count:
-        _report(connection, tables, names, problems, count, within=_within_touched(tables, "late = 0"))
+    if counts:
+        _report(connection, tables, names, problems, counts, within=_within_touched(tables, "late = 0"))
 
 
 def _report(
@@ -214,7 +220,7 @@ def _report(
     tables: ModelTables,
     names: Mapping[int, str],
     problems: ProblemList,
-    count: int,
+    counts: Mapping[int, int],
     *,
     within: str,
 ) -> None:
@@ -225,10 +231,11 @@ def _report(
             row.place,
             f"{described(tables, row)} stands at {row.first_place} as well, which counts",
         )
+        for source_id in sorted(one for one, count in counts.items() if count)
         for row in run(
             connection,
             _REPEATED,
-            {"room": problems.room, "unconfigured": UNCONFIGURED_POSITION},
+            {"most": problems.of_each, "source_id": source_id},
             rank=_rank(tables),
             source=tables.source.name,
             same=" AND ".join(f"f.{name} = r.{name}" for name in tables.given_keys),
@@ -236,7 +243,7 @@ def _report(
             within=within,
         )
     ]
-    problems.add_counted(ProblemSort.DUPLICATE, count, sample)
+    problems.add_counted(ProblemSort.DUPLICATE, {names.get(one, ""): count for one, count in counts.items()}, sample)
 
 
 def _combine_named(connection: Connection, tables: ModelTables) -> None:

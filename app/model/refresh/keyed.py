@@ -74,8 +74,8 @@ class KeyedMerge:
         """Whether aliases have changed hands."""
         self._left_out: Counter[tuple[int, bool]] = Counter()
         """(source, whether owned elsewhere) → how many more do not count than before."""
-        self._repeated: dict[str, int] = {}
-        """Kind → how many records that are given again were counted under the touched keys."""
+        self._repeated: dict[str, dict[int, int]] = {}
+        """Kind → source → how many records that are given again were counted under the touched keys."""
         self._more_repeated = 0
         self._naming = Naming(session)
         self._merged: set[str] = set()
@@ -99,7 +99,7 @@ class KeyedMerge:
                 if tables.kind in self._touched:
                     self._give(tables)
                     self._left_out.subtract(left_out_before(connection, tables))
-                    self._more_repeated -= self._count_repeated(tables)
+                    self._more_repeated -= sum(self._count_repeated(tables).values())
             if Fill.kind in self._touched:
                 self._count_fills(self._fills.left_out_before(late=False))
         return True
@@ -128,7 +128,7 @@ class KeyedMerge:
                     self._rename_and_fill(tables)
                 self._count_left_out(tables)
                 repeated = self._repeated[tables.kind] = self._count_repeated(tables)
-                self._more_repeated += repeated
+                self._more_repeated += sum(repeated.values())
                 if compare_kind(connection, tables, TOUCHED):
                     self._differs.append(tables)
                     self._naming.note(connection, tables, TOUCHED)
@@ -142,8 +142,8 @@ class KeyedMerge:
     def report(self, problems: ProblemList) -> None:
         """Adds what was left out to the problems, as the merge of everything does."""
         connection = self._connection
-        for kind, count in self._repeated.items():
-            report_touched_repeated(connection, TABLES_OF_KIND[kind], self._names, problems, count)
+        for kind, counts in self._repeated.items():
+            report_touched_repeated(connection, TABLES_OF_KIND[kind], self._names, problems, counts)
         report_left_out(connection, TOUCHED, self._names, problems, self._merged_tables())
 
     def staged_left_out(self) -> list[Problem]:
@@ -230,8 +230,8 @@ class KeyedMerge:
         for row in self._connection.execute(counts.group_by(left_out.source_id, left_out.cause)).all():
             self._left_out[row.source_id, row.cause == LeftOutCause.OWNED_ELSEWHERE] += row.records
 
-    def _count_repeated(self, tables: ModelTables) -> int:
-        return 0 if tables.record_kind.names_user else count_repeated(self._connection, tables)
+    def _count_repeated(self, tables: ModelTables) -> dict[int, int]:
+        return {} if tables.record_kind.names_user else count_repeated(self._connection, tables)
 
     def _merged_tables(self) -> list[ScratchTables]:
         return [tables for tables in SCRATCH_TABLES if tables.kind in self._merged]

@@ -4,13 +4,13 @@ The rules: ``app/model/README.md``, "Problems".
 
 Everything is counted; of the texts the first hundred are kept, and of those that say the same the first three, so that
 a directory that is wrong from end to end costs no more memory than one that is right, and one mistake that stands
-everywhere does not hide another.
+everywhere does not hide another. Beside them stand the first hundred of each source and sort (``keeping.py``).
 """
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 PROBLEMS_KEPT = 100
@@ -83,11 +83,27 @@ def _shape(problem: Problem) -> Shape:
     return problem.sort, problem.source, _PARTICULARS.sub("…", problem.reason)
 
 
+@dataclass(slots=True)
+class OfSource:
+    """The problems of one sort of one source."""
+
+    count: int = 0
+    first: list[Problem] = field(default_factory=list)
+
+    def add(self, count: int, problems: Sequence[Problem], most: int) -> None:
+        """Counts them, and keeps the first."""
+        self.count += count
+        self.first.extend(problems[: most - len(self.first)])
+
+
 class ProblemList:
     """Counts all problems and keeps the first of them."""
 
-    def __init__(self, kept: int = PROBLEMS_KEPT) -> None:
+    def __init__(self, kept: int = PROBLEMS_KEPT, *, of_each: int = PROBLEMS_KEPT) -> None:
+        """``kept``: how many texts in all; ``of_each``: how many of each source and sort, beside them."""
         self._room = kept
+        self._of_each = of_each
+        self._by_source: dict[tuple[str, ProblemSort], OfSource] = {}
         self._problems: list[Problem] = []
         self._counts: Counter[ProblemSort] = Counter()
         self._alike: Counter[Shape] = Counter()
@@ -95,6 +111,7 @@ class ProblemList:
     def add(self, problem: Problem) -> None:
         """Counts a problem, and keeps it while there is room, and while it says something new."""
         self._counts[problem.sort] += 1
+        self._of(problem.source, problem.sort).add(1, [problem], self._of_each)
         shape = _shape(problem)
         if shape not in self._alike and len(self._alike) >= _SHAPES_KEPT:
             return
@@ -102,16 +119,34 @@ class ProblemList:
         if self.room and self._alike[shape] <= _ALIKE_KEPT:
             self._problems.append(problem)
 
-    def add_counted(self, sort: ProblemSort, count: int, sample: Sequence[Problem]) -> None:
-        """Counts problems of which only a sample is at hand."""
-        self._counts[sort] += count
+    def add_counted(self, sort: ProblemSort, counts: Mapping[str, int], sample: Sequence[Problem]) -> None:
+        """Counts problems (source → how many) of which only a sample is at hand, ``of_each`` source at most."""
+        self._counts[sort] += sum(counts.values())
         self._problems.extend(sample[: self.room])
+        for source, count in counts.items():
+            of_source = [problem for problem in sample if problem.source == source and problem.sort == sort]
+            self._of(source, sort).add(count, of_source, self._of_each)
 
     def add_all(self, others: "ProblemList") -> None:
         """Counts and keeps what another list did."""
         self._counts.update({ProblemSort(sort): count for sort, count in others.counts.items()})
         self._alike.update(others.alike)
         self._problems.extend(others.kept[: self.room])
+        for (source, sort), one in others.by_source.items():
+            self._of(source, sort).add(one.count, one.first, self._of_each)
+
+    def _of(self, source: str, sort: ProblemSort) -> OfSource:
+        return self._by_source.setdefault((source, sort), OfSource())
+
+    @property
+    def of_each(self) -> int:
+        """How many texts of each source and sort are kept: of so many the reasons are asked for."""
+        return self._of_each
+
+    @property
+    def by_source(self) -> Mapping[tuple[str, ProblemSort], OfSource]:
+        """(source, sort) → those that were found."""
+        return self._by_source
 
     @property
     def room(self) -> int:

@@ -4,6 +4,7 @@ The sets only know that a record does not count. For the few that are listed in 
 one by one.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -48,20 +49,30 @@ def report_left_out(
     """
     for tables in kinds:
         left_out = tables.left_out
-        for cause, count in connection.execute(
-            select(left_out.c.cause, func.count())
+        counts: dict[int, dict[int, int]] = {}
+        for row in connection.execute(
+            select(left_out.c.cause, left_out.c.source_id, func.count().label("records"))
             .where(left_out.c.source_id.not_in(RETAINED))
-            .group_by(left_out.c.cause)
-            .order_by(left_out.c.cause)
+            .group_by(left_out.c.cause, left_out.c.source_id)
+            .order_by(left_out.c.cause, left_out.c.source_id)
         ).all():
-            sample = [
-                _problem(connection, scope, tables, row, names)
-                for row in connection.execute(_sampled(tables, scope, cause, problems.room)).all()
+            counts.setdefault(row.cause, {})[row.source_id] = row.records
+        for cause, of_sources in counts.items():
+            rows = [
+                row
+                for source_id in of_sources
+                for row in connection.execute(_sampled(tables, scope, cause, source_id, problems.of_each)).all()
             ]
-            in_cycles = sum(problem.sort == ProblemSort.FOLDER_CYCLE for problem in sample)
+            rows.sort(key=lambda row: [getattr(row, name) for name in tables.given_keys])
+            sample = [_problem(connection, scope, tables, row, names) for row in rows]
             # The sort of a folder is only known for the sample; the others count as dangling.
-            problems.add_counted(ProblemSort.FOLDER_CYCLE, in_cycles, [])
-            problems.add_counted(_SORTS[LeftOutCause(cause)], count - in_cycles, sample)
+            in_cycles = [problem for problem in sample if problem.sort == ProblemSort.FOLDER_CYCLE]
+            others = Counter({names.get(source_id, ""): count for source_id, count in of_sources.items()})
+            of_cycles = Counter(problem.source for problem in in_cycles)
+            others.subtract(of_cycles)
+            problems.add_counted(ProblemSort.FOLDER_CYCLE, of_cycles, in_cycles)
+            sort = _SORTS[LeftOutCause(cause)]
+            problems.add_counted(sort, others, [problem for problem in sample if problem.sort == sort])
 
 
 def staged_left_out(
@@ -97,12 +108,12 @@ def staged_left_out(
     return found
 
 
-def _sampled(tables: ScratchTables, scope: Scope, cause: int, limit: int) -> Any:
+def _sampled(tables: ScratchTables, scope: Scope, cause: int, source_id: int, limit: int) -> Any:
     left_out, given = tables.left_out, scope.given(tables)
     return (
         select(given, left_out.c.cause)
         .select_from(left_out.join(given, same(left_out, given, tables.given_keys)))
-        .where(left_out.c.cause == cause, left_out.c.source_id.not_in(RETAINED))
+        .where(left_out.c.cause == cause, left_out.c.source_id == source_id)
         .order_by(*(left_out.c[name] for name in tables.given_keys))
         .limit(limit)
     )

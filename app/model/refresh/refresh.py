@@ -24,6 +24,7 @@ from app.model.former import FORMER_PAYLOAD, may_keep_former
 from app.model.refresh.aliases import ACCESS_ALIAS, aliases_change, carry_out_aliases
 from app.model.refresh.changes import any_change, delta_sizes
 from app.model.refresh.guard import Guard, refuse_shrunk
+from app.model.refresh.keeping import ProblemKeeping
 from app.model.refresh.keyed import KeyedMerge, is_merged
 from app.model.refresh.marks import About, drop_marks, spare_pushed, spare_the_rest
 from app.model.refresh.merge import dangling_by_source
@@ -196,6 +197,8 @@ class Refresh:
         self._guards: dict[int, Guard] = {}
         self._abouts: dict[int, About] = {}
         self._naming = Naming(self._session)
+        self._tells_all = False
+        """Whether the problems that the merge found are all that there are."""
         self._note_touched = note_touched
         self._followed = followed
         self._is_planned_from = is_planned_from
@@ -368,6 +371,7 @@ class Refresh:
         (reads, retained), replaced = self._bring_in_line(
             lambda connection: self._compare(connection, accept_empty, accept_shrink)
         )
+        self._keep_problems(reads)
         return Refreshed(replaced=replaced, reads=tuple(reads), retained=retained, rests_on=self._rests_on)
 
     def forget(self, name: str) -> Replaced:
@@ -380,7 +384,9 @@ class Refresh:
 
         with self._session.change() as connection:
             _make_state(connection)
-        return self._bring_in_line(compare)[1]
+        replaced = self._bring_in_line(compare)[1]
+        self._keep_problems([])
+        return replaced
 
     def apply_changes(
         self,
@@ -419,20 +425,25 @@ class Refresh:
         def replace_all(connection: Connection, work: tuple[Merged, tuple[LeftOut, ...]]) -> Applied[Outcome]:
             return Applied(kept=kept, replaced=self._replace(connection, work[0]), left_out=work[1], is_keyed=False)
 
-        return self._settle(merge_everything, replace_all)
+        applied = self._settle(merge_everything, replace_all)
+        self._keep_problems([])
+        return applied
 
     def _bring_in_line(self, compare: Callable[[Connection], Compared]) -> tuple[Kept, Replaced]:
         """The sources' records and the access model; by key where that is faster and says the same."""
 
         def carry_out(connection: Connection, work: Compared) -> tuple[Kept, Replaced | None]:
             # What is wrong is told with every read of everything, touched or not.
-            told = any(not read.answered for read in work[0]) and _any_problem(connection)
+            before = _any_problem(connection)
+            told = before and any(not read.answered for read in work[0])
             merge = None if told else self._keyed_merge(connection, asked=False)
             kept, merged = self._keep_and_merge(connection, work, self._keep, merge)
             if not merged or merge is None:
                 return kept, None
             merge.report(self._problems)
-            return kept, merge.carry_out(self._problems, epoch_ms(self._clock()))
+            replaced = merge.carry_out(self._problems, epoch_ms(self._clock()))
+            self._tells_all = not before or not _any_problem(connection)
+            return kept, replaced
 
         if self._on_candidate:
             return self._bring_candidate_in_line(lambda connection: carry_out(connection, compare(connection)))
@@ -522,6 +533,7 @@ class Refresh:
         return found, dangling_by_source(connection)
 
     def _replace(self, connection: Connection, work: Merged | None) -> Replaced:
+        self._tells_all = True
         if work is None:
             return nothing_changed(connection)
         found, dangling = work
@@ -545,6 +557,16 @@ class Refresh:
             if replaced.changes[tables.kind].total > _ROWS_WORTH_ANALYZING:
                 self._session.analyze(tables.access)
         return replaced
+
+    def _keep_problems(self, reads: Sequence[StagedRead]) -> None:
+        """Remembers what is wrong, where that is not what was wrong before."""
+        if self._on_candidate:
+            return
+        with self._session.snapshot() as connection:
+            keeping = ProblemKeeping(connection, self._problems, reads, whole=self._tells_all)
+        if keeping.differs:
+            with self._session.change() as connection:
+                keeping.write(connection, epoch_ms(self._clock()))
 
     def _note(self, connection: Connection) -> None:
         """Takes down what the deltas, which are those of the access model, are about, in the transaction that carries

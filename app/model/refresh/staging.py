@@ -165,26 +165,31 @@ def _drop_duplicates_of_kind(
     connection: Connection, tables: ScratchTables, names: Mapping[int, str], problems: ProblemList
 ) -> None:
     staged, last = tables.staged, tables.staged.alias("last")
-    sampled = (
-        select(staged, last.c.place.label("last_place"))
-        .select_from(
-            REPLACED.join(staged, staged.c.seq == REPLACED.c.seq).join(last, last.c.seq == REPLACED.c.last_seq)
+    replaced = REPLACED.join(staged, staged.c.seq == REPLACED.c.seq)
+    # Which source's records come first when several are read side by side is chance.
+    by_source = select(staged.c.source_id, func.count().label("records")).select_from(replaced)
+    by_source = by_source.group_by(staged.c.source_id).order_by(staged.c.source_id)
+    counts = {row.source_id: row.records for row in connection.execute(by_source)}
+    sample: list[Problem] = []
+    for source_id in counts:
+        sampled = (
+            select(staged, last.c.place.label("last_place"))
+            .select_from(replaced.join(last, last.c.seq == REPLACED.c.last_seq))
+            .where(staged.c.source_id == source_id)
+            .order_by(staged.c.seq)
+            .limit(problems.of_each)
         )
-        # Which source's records come first when several are read side by side is chance.
-        .order_by(staged.c.source_id, staged.c.seq)
-        .limit(problems.room)
-    )
-    sample = [
-        Problem(
-            ProblemSort.DUPLICATE,
-            names[row.source_id],
-            row.place,
-            f"{described(tables, row)} stands again at {row.last_place}, which replaces this record",
-        )
-        for row in connection.execute(sampled)
-    ]
-    count = connection.execute(delete_from(staged).where(staged.c.seq.in_(select(REPLACED.c.seq)))).rowcount
-    problems.add_counted(ProblemSort.DUPLICATE, count, sample)
+        sample += [
+            Problem(
+                ProblemSort.DUPLICATE,
+                names[source_id],
+                row.place,
+                f"{described(tables, row)} stands again at {row.last_place}, which replaces this record",
+            )
+            for row in connection.execute(sampled)
+        ]
+    connection.execute(delete_from(staged).where(staged.c.seq.in_(select(REPLACED.c.seq))))
+    problems.add_counted(ProblemSort.DUPLICATE, {names[one]: count for one, count in counts.items()}, sample)
 
 
 # The sources' kept records.
