@@ -28,6 +28,7 @@ from app.edge.json import json_response
 from app.edge.request_id import current_request_id
 from app.edge.throttle import TooManyRequests
 from app.edge.tokens import TokenSet, require_bearer, shown_fingerprint
+from app.ledger.chosen import ItemKey
 from app.plan.listing import FieldChange, PlannedChange
 from app.plan.rules import Action
 from app.runs.auditing import audited
@@ -37,6 +38,7 @@ from app.text import named
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_IDS = 10_000
+MAX_ITEMS = 1_000
 MAX_REASON = 1000
 
 ItemStatus = Literal["planned", "done", "failed", "held", "discarded", "waiting", "parked", "skipped", "cancelled"]
@@ -70,6 +72,21 @@ _Selection = Annotated[
 ]
 
 
+class RetriedItem(Request):
+    """One item that is tried again, named as in the changes of a run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: ItemKind
+    organization_id: Id
+    container_id: Id | None = None
+    id: Id
+
+    @property
+    def key(self) -> ItemKey:
+        return ItemKey(self.kind, self.organization_id, self.container_id or "", self.id)
+
+
 class ResyncRequest(Request):
     """The body of ``POST /resync``; unlike the backend's own requests it refuses fields that it does not know."""
 
@@ -93,10 +110,21 @@ class ResyncRequest(Request):
         ),
     ] = None
 
+    items: Annotated[
+        list[RetriedItem] | None,
+        AfterValidator(_not_empty),
+        Field(
+            max_length=MAX_ITEMS,
+            description="With `retry`: these items alone.",
+            json_schema_extra={"minItems": 1},
+        ),
+    ] = None
+
     @model_validator(mode="after")
     def _kinds_of_a_retry(self) -> Self:
-        if self.kinds is not None and not self.retry:
-            raise ValueError("kinds says what is tried again: give it together with retry true")
+        for name in ("kinds", "items"):
+            if getattr(self, name) is not None and not self.retry:
+                raise ValueError(f"{name} says what is tried again: give it together with retry true")
         return self
 
 
@@ -171,10 +199,12 @@ def run_to_wire(run: Run) -> dict[str, object]:
         "userIds": list(run.user_ids),
         "retry": run.retry,
         "kinds": list(run.kinds),
+        "items": [_item_to_wire(item) for item in run.items],
         "planId": run.plan_id,
         "revision": run.revision,
         "counts": run.counts,
         "calls": run.calls,
+        "stages": [{"status": stage.status.value, "at": _iso(stage.at)} for stage in run.stages],
         "requested": _iso(run.requested_at),
         "started": _iso(run.started_at),
         "finished": _iso(run.finished_at),
@@ -186,6 +216,15 @@ def run_to_wire(run: Run) -> dict[str, object]:
         "continuedBy": run.continued_by,
         "error": run.error,
         "report": run.report,
+    }
+
+
+def _item_to_wire(item: ItemKey) -> dict[str, object]:
+    return {
+        "kind": item.kind,
+        "organizationId": item.organization_id,
+        "containerId": item.container_id or None,
+        "id": item.item_id,
     }
 
 
@@ -286,6 +325,7 @@ def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None, aud
                 allow_deletes=bool(wanted.allow_deletes),
                 retry=bool(wanted.retry),
                 kinds=tuple(wanted.kinds or ()),
+                items=tuple(item.key for item in wanted.items or ()),
                 idempotency_key=idempotency_key,
                 asked_by=_asking(),
             ),

@@ -91,22 +91,60 @@ def most_stubborn(connection: Connection, ledger_id: int, *, parked: bool) -> Fa
     return None if row is None else Failure(**row._asdict())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureGroup:
+    """What failed alike; None: whatever it is."""
+
+    kind: str | None = None
+    organization_id: str | None = None
+    message: str | None = None
+
+
+_GROUPED = 10_000
+
+_GROUPS = """
+SELECT kind, organization_id, message, COUNT(*) AS items, MIN(failing_since) AS since
+FROM (
+  SELECT kind, organization_id, message, failing_since FROM item_failure
+  WHERE ledger_id = :ledger_id AND parked = :parked LIMIT :grouped
+) AS failed
+GROUP BY kind, organization_id, message ORDER BY COUNT(*) DESC, kind, organization_id, message LIMIT :limit
+"""
+
+
+def failure_groups(
+    connection: Connection, ledger_id: int, *, parked: bool, limit: int
+) -> list[tuple[FailureGroup, int, int | None]]:
+    """What is parked, or rests, by kind, organization and message: how many items, and since when in epoch
+    milliseconds; the largest groups first. Of more than ten thousand items the first are looked at."""
+    values = {"ledger_id": ledger_id, "parked": parked, "grouped": _GROUPED, "limit": limit}
+    return [
+        (
+            FailureGroup(kind=row.kind, organization_id=row.organization_id, message=row.message),
+            row.items,
+            row.since,
+        )
+        for row in run(connection, _GROUPS, values)
+    ]
+
+
 def failures_page(
     connection: Connection,
     ledger_id: int,
     *,
     parked: bool,
-    kind: str | None = None,
+    like: FailureGroup | None = None,
     after: tuple[str, str, str, str, bool] | None = None,
     limit: int = 50,
 ) -> list[Failure]:
     """What is parked, or rests between tries, in the order of its keys (kind, organization, container, item, whether it
-    is deleted); ``after``: a key, only those behind it."""
+    is deleted); ``like``: of that group alone; ``after``: a key, only those behind it."""
     query = select(*[_FAILURE.c[name] for name in Failure.__dataclass_fields__]).where(
         _FAILURE.c.ledger_id == ledger_id, _FAILURE.c.parked == parked
     )
-    if kind is not None:
-        query = query.where(_FAILURE.c.kind == kind)
+    for column in (_FAILURE.c.kind, _FAILURE.c.organization_id, _FAILURE.c.message):
+        if like is not None and (value := getattr(like, column.name)) is not None:
+            query = query.where(column == value)
     key = [_FAILURE.c[name] for name in ("kind", "organization_id", "container_id", "item_id", "deleting")]
     if after is not None:
         shown = [literal(value, column.type) for value, column in zip(after, key, strict=True)]

@@ -13,10 +13,13 @@ from app.runs.queue import MAX_QUEUED
 from app.runs.run import RunRequest, RunStatus
 from app.store.sync_tables import PlanItemRow, PlanRow
 from tests.admin.conftest import Admin
+from tests.worlds.plans import note_parts
 
 PLAN = PlanRow.__table__
 ITEM = PlanItemRow.__table__
-UNKNOWN = "not a field of this request; it knows organizationIds, userIds, dryRun, verify, allowDeletes, retry, kinds"
+UNKNOWN = (
+    "not a field of this request; it knows organizationIds, userIds, dryRun, verify, allowDeletes, retry, kinds, items"
+)
 
 
 def with_plan(admin: Admin, run_id: str, statuses: list[str], end: RunStatus) -> None:
@@ -30,12 +33,13 @@ def with_plan(admin: Admin, run_id: str, statuses: list[str], end: RunStatus) ->
             [
                 {
                     "plan_id": "p1", "ordinal": ordinal, "phase": 1, "action": "delete", "kind": "document",
-                    "organization_id": "acme", "container_id": "", "item_id": f"d{ordinal}",
+                    "organization_id": "acme", "container_id": "", "item_id": f"d{ordinal - 1}",
                     "operation": "delete_documents", "scope": "[]", "reason": "the record is gone", "status": status,
                 }
-                for ordinal, status in enumerate(statuses)
+                for ordinal, status in enumerate(statuses, 1)
             ],
         )  # fmt: skip
+        note_parts(connection, "p1")
     now = admin.runs.clock()
     admin.runs.move(run_id, RunStatus.QUEUED, RunStatus.READING, started_at=now)
     admin.runs.move(run_id, RunStatus.READING, RunStatus.PLANNING, revision=1)
@@ -285,4 +289,20 @@ def test_retry_is_part_of_what_makes_a_run(admin: Admin) -> None:
     assert len({plain, run_id, ask(retry=True).get_json()["runId"]}) == 3
     assert admin.client.get(f"/resync/{run_id}").get_json()["continuedBy"] is None
     for wrong in ({"kinds": ["groupMember"]}, {"retry": True, "kinds": []}, {"retry": True, "kinds": ["x"]}):
+        assert error(ask(**wrong))[:2] == (400, "INVALID_ARGUMENT")
+
+
+def test_single_items_are_part_of_a_retry(admin: Admin) -> None:
+    def ask(**body: Any) -> Any:
+        return admin.client.post("/resync", json=body)
+
+    item = {"kind": "folderUser", "organizationId": "acme", "containerId": "specs", "id": "ada"}
+    first = ask(retry=True, items=[item]).get_json()["runId"]
+    assert ask(retry=True, items=[item, item]).get_json()["runId"] == first
+    shown = admin.client.get(f"/resync/{first}").get_json()
+    assert shown["items"] == [item]
+    assert [stage["status"] for stage in shown["stages"]] == ["queued"]
+    other = item | {"kind": "folder", "containerId": None}
+    assert ask(retry=True, items=[other]).get_json()["runId"] != first
+    for wrong in ({"items": [item]}, {"retry": True, "items": []}, {"retry": True, "items": [{"kind": "folder"}]}):
         assert error(ask(**wrong))[:2] == (400, "INVALID_ARGUMENT")

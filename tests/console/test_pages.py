@@ -18,6 +18,7 @@ from app.runs.run import RunRequest, RunStatus
 from app.store.directory_tables import DirectoryProblemCountRow, DirectoryProblemRow, DirectorySourceRow
 from app.store.sync_tables import ItemFailureRow, PlanItemRow, PlanRow
 from tests.console.conftest import ADMIN_TOKEN, TOKENS, Browser, Office
+from tests.worlds.plans import note_parts
 
 DENIES = next(rule for rule in Rule if rule.denies)
 HOSTILE = "<script>alert(1)</script>\"'\u202e\u0001&amp;"
@@ -202,7 +203,9 @@ def test_parked_items_are_told_page_by_page(office: Office) -> None:
         path = link[1].replace("&amp;", "&") if link else None
     assert sorted(seen) == [f"d{number:03}" for number in range(60)]
     assert "Retry all" not in browser.get(address("parked"))
-    assert "Retry every folder now" in office.browser(Role.APPROVER).get(address("parked", kind="folder"))
+    approver = office.browser(Role.APPROVER)
+    assert "Retry all that match" in approver.get(address("parked", kind="folder"))
+    assert "Nothing is parked that fits" in approver.get(address("parked", organization="other", message=HOSTILE))
 
 
 def test_explain_answers_as_the_provider_does(office: Office) -> None:
@@ -257,6 +260,7 @@ def planned_run(office: Office, *, item_id: str, message: str = "") -> str:
                 message=message,
             )
         )
+        note_parts(connection, "plan")
     office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=office.time())
     counts = {"document": {"delete": {"planned": 1, "held": 1}}}
     office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, plan_id="plan", revision=1)

@@ -7,14 +7,21 @@ from flask import Blueprint, Response, request
 
 from app.clock import epoch_ms, from_epoch_ms
 from app.console.console import Console, address, go_to, query, route_of
+from app.console.pages.course import hold_rows
 from app.console.pages.running import MAX_REASON
 from app.console.pages.runs import find_run
 from app.console.settings import Role
+from app.plan.finding import Wanted
+from app.plan.impact import largest_impact
+from app.plan.listing import list_changes
 from app.runs.run import Run, RunConflictError, RunStatus
 from app.runs.status import held_runs
 
 NUMBER_TYPED_ABOVE = 100
 """More deletes than that are approved only by whoever types their number."""
+
+_ITEMS_SHOWN = 10
+_ORGANIZATIONS_SHOWN = 5
 
 
 def install(blueprint: Blueprint, console: Console) -> None:
@@ -33,7 +40,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
                 "at": from_epoch_ms(run.finished_at),
                 "until": None if run.held_until is None else from_epoch_ms(run.held_until),
                 "deletes": run.deletes,
-                "holds": run.holds,
+                "holds": hold_rows(run.holds),
             }
             for run in found
         ]
@@ -94,6 +101,10 @@ def _page(
     now = console.parts.clock()
     with console.reading() as connection:
         newer = [one.run_id for one in held_runs(connection, epoch_ms(now)) if one.run_id > run.run_id]
+        items, losing = [], []
+        if run.plan_id is not None:
+            items = list_changes(connection, run.plan_id, wanted=Wanted(status="held"), limit=_ITEMS_SHOWN)
+            losing = [one for one in largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN) if one.lose]
     if _is_over(run, now):
         return _somebody_else(console, run)
     return console.show(
@@ -102,7 +113,9 @@ def _page(
         run=run,
         word=word,
         deletes=run.total("held"),
-        rows=[row for row in run.report.get("held", []) if isinstance(row, dict)],
+        holds=hold_rows(run.report.get("held")),
+        items=items,
+        losing=losing,
         form={"reason": "", "number": "", **form},
         wrong=wrong,
         number_typed=word == "approve" and run.total("held") > NUMBER_TYPED_ABOVE,

@@ -53,7 +53,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             run=run,
             item=change,
             changed=[_shown(story) for story in stories if story.is_changed],
-            unchanged=[_shown(story) for story in stories if not story.is_changed],
+            unchanged=[_shown(story) for story in stories if not story.is_changed and story.after is not None],
             covered_by=found.covered_by,
             sent=None if call is None and found.covered_by is not None else _request(found),
             call=call,

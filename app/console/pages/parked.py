@@ -1,19 +1,29 @@
-"""Parked items: what was given up after failures, and what rests between two tries."""
+"""Parked items: what was given up after failures, what rests between two tries, and trying either again."""
 
 import json
 
 from flask import Blueprint, Response, request
-from werkzeug.exceptions import BadRequest
+from werkzeug.exceptions import BadRequest, NotFound
 
 from app.clock import from_epoch_ms
 from app.console.console import PAGE_ROWS, Console, one_of, query, route_of
 from app.console.pages.running import enqueue, retry_request
 from app.console.settings import Role
-from app.ledger.failures import Failing, Failure, failing_now, failures_page
+from app.ledger.chosen import ItemKey
+from app.ledger.failures import Failing, Failure, FailureGroup, failing_now, failure_groups, failures_page
 from app.ledger.ledger import ledger_in_use
+from app.model.browse.things import may_be_stored
+from app.plan.limits import noun_of
 from app.store.sync_tables import ITEM_KINDS
 
+MOST_CHOSEN = 1_000
+"""So many items may be chosen one by one, or by what the backend said of them."""
+
 _KEY_PARTS = 5
+_GROUPS_SHOWN = 10
+_MOST_NARROWED = 100
+"""About more organizations than that, a retry is a run of everything."""
+_FILTERS = ("kind", "organization", "message")
 
 
 def install(blueprint: Blueprint, console: Console) -> None:
@@ -22,44 +32,82 @@ def install(blueprint: Blueprint, console: Console) -> None:
     @blueprint.get(route_of("parked"))
     @console.gate.page(Role.VIEWER)
     def parked() -> Response:
-        given = query("kind", "state", "after")
-        kind = one_of(given["kind"], ITEM_KINDS, "kind")
+        given = query(*_FILTERS, "state", "after")
         state = one_of(given["state"], ("parked", "waiting"), "state") or "parked"
+        like = _like(given["kind"], given["organization"], given["message"])
         after = _key(given["after"])
         counted: list[Failing] = []
         found: list[Failure] = []
+        groups: list[tuple[FailureGroup, int, int | None]] = []
+        is_parked = state == "parked"
         with console.reading() as connection:
             ledger_id = ledger_in_use(connection)
             if ledger_id is not None:
                 counted = failing_now(connection, ledger_id)
                 found = failures_page(
-                    connection,
-                    ledger_id,
-                    parked=state == "parked",
-                    kind=kind or None,
-                    after=after,
-                    limit=PAGE_ROWS + 1,
+                    connection, ledger_id, parked=is_parked, like=like, after=after, limit=PAGE_ROWS + 1
                 )
-        numbers = {
-            "parked": sum(one.items for one in counted if one.parked),
-            "waiting": sum(one.items for one in counted if not one.parked),
-        }
+                groups = failure_groups(connection, ledger_id, parked=is_parked, limit=_GROUPS_SHOWN)
+        filters = {name: given[name] for name in _FILTERS}
         return console.show(
             "parked.html",
             current="parked",
-            rows=[(failure, from_epoch_ms(failure.retry_at)) for failure in found[:PAGE_ROWS]],
+            rows=[(one, from_epoch_ms(one.retry_at), _shown_key(one)) for one in found[:PAGE_ROWS]],
             next_after=_shown_key(found[PAGE_ROWS - 1]) if len(found) > PAGE_ROWS else "",
-            filters={"kind": kind, "state": state},
-            counted=[(one, None if one.since is None else from_epoch_ms(one.since)) for one in counted],
-            kinds=ITEM_KINDS,
-            numbers=numbers,
+            state=state,
+            filters=filters,
+            is_filtered=any(filters.values()),
+            groups=[(one, items, None if since is None else from_epoch_ms(since)) for one, items, since in groups],
+            kind_choices=[("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
+            numbers={
+                "parked": sum(one.items for one in counted if one.parked),
+                "waiting": sum(one.items for one in counted if not one.parked),
+            },
         )
 
     @blueprint.post(route_of("retry"))
     def retry() -> Response:
         principal = console.gate.required(Role.APPROVER)
-        kind = one_of(request.form.get("kind", ""), ITEM_KINDS, "kind")
-        return enqueue(console, principal, retry_request(principal, (kind,) if kind else ()), "retry asked for")
+        shown = [key for one in request.form.getlist("chosen") if (key := _key(one)) is not None]
+        if request.form.get("only") and not shown:
+            raise BadRequest("no item is chosen: tick at least one, or try all of them again")
+        if shown:
+            items = [ItemKey(*key[:-1]) for key in shown]
+            wanted = retry_request(principal, kinds=(), organization_ids=_organizations(items), items=items)
+            return enqueue(console, principal, wanted, "retry asked for")
+        like = _like(*(request.form.get(name, "") for name in _FILTERS))
+        kinds = () if like.kind is None else (like.kind,)
+        organizations = () if like.organization_id is None else (like.organization_id,)
+        items = [] if like.message is None else _said(console, like)
+        if like.message is not None and not items:
+            raise BadRequest("nothing that failed so is parked or waits any more")
+        wanted = retry_request(principal, kinds=kinds, organization_ids=organizations, items=items)
+        return enqueue(console, principal, wanted, "retry asked for")
+
+
+def _like(kind: str, organization_id: str, message: str) -> FailureGroup:
+    """What is looked for. Raises ``BadRequest`` and ``NotFound`` for what cannot be."""
+    one_of(kind, ITEM_KINDS, "kind")
+    if not may_be_stored(organization_id, message):
+        raise NotFound
+    return FailureGroup(kind=kind or None, organization_id=organization_id or None, message=message or None)
+
+
+def _said(console: Console, like: FailureGroup) -> list[ItemKey]:
+    """The first items of which the backend said so, parked or not."""
+    found: list[Failure] = []
+    with console.reading() as connection:
+        ledger_id = ledger_in_use(connection)
+        for parked in (True, False):
+            if ledger_id is not None:
+                left = MOST_CHOSEN - len(found)
+                found += failures_page(connection, ledger_id, parked=parked, like=like, limit=left)
+    return [ItemKey(one.kind, one.organization_id, one.container_id, one.item_id) for one in found]
+
+
+def _organizations(items: list[ItemKey]) -> set[str]:
+    named = {item.organization_id for item in items}
+    return named if len(named) <= _MOST_NARROWED else set()
 
 
 def _shown_key(failure: Failure) -> str:
@@ -79,10 +127,10 @@ def _key(shown: str) -> tuple[str, str, str, str, bool] | None:
     if (
         not isinstance(parts, list)
         or len(parts) != _KEY_PARTS
-        or not all(isinstance(part, str) and "\0" not in part for part in parts[:-1])
+        or not all(isinstance(part, str) for part in parts[:-1])
+        or not may_be_stored(*parts[:-1])
         or not isinstance(parts[-1], bool)
-        or any(0xD800 <= ord(character) < 0xE000 for part in parts[:-1] for character in part)
     ):
-        raise BadRequest("after is not a place in this list; begin at its first page")
+        raise BadRequest("this is not a place in this list; begin at its first page")
     kind, organization_id, container_id, item_id, deleting = parts
     return kind, organization_id, container_id, item_id, deleting

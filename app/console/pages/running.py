@@ -1,5 +1,7 @@
 """What makes runs and moves them: sync now, preview, apply a previewed plan, cancel, retry."""
 
+from collections.abc import Collection, Sequence
+
 from flask import Blueprint, Response, request
 from werkzeug.exceptions import Forbidden
 
@@ -7,6 +9,7 @@ from app.console.console import Console, address, go_to, query, route_of
 from app.console.pages.runs import find_run
 from app.console.principal import Principal
 from app.console.settings import Role
+from app.ledger.chosen import ItemKey
 from app.runs.run import QueueFullError, RunConflictError, RunRequest, RunStatus
 from app.store.sync_tables import ITEM_KINDS
 
@@ -121,12 +124,16 @@ def enqueue(console: Console, principal: Principal, wanted: RunRequest, action: 
     return go_to(address("run", id=run.run_id))
 
 
-def retry_request(principal: Principal, kinds: tuple[str, ...]) -> RunRequest:
-    """A run that tries again what is parked or waits, of these kinds or of all."""
+def retry_request(
+    principal: Principal, *, kinds: Collection[str], organization_ids: Collection[str], items: Sequence[ItemKey] = ()
+) -> RunRequest:
+    """A run that tries again what is parked or waits: of these kinds, organizations and items, or all of it."""
     return RunRequest(
         trigger="console",
         retry=True,
         kinds=tuple(kind for kind in ITEM_KINDS if kind in kinds),
+        organization_ids=tuple(sorted(organization_ids)),
+        items=tuple(items),
         asked_by=principal.asked_by,
         asked_reason="retry",
     )

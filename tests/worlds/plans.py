@@ -1,0 +1,13 @@
+"""Plans whose items a test has written by itself, completed by what planning writes beside the items."""
+
+from sqlalchemy import Connection, text
+
+from app.plan.parts import ALIKE, Parts
+
+
+def note_parts(connection: Connection, plan_id: str) -> None:
+    """Writes down the parts of a plan, whose items are there and count from 1."""
+    items = text(f"SELECT {ALIKE} FROM plan_item WHERE plan_id = :plan_id ORDER BY ordinal")
+    parts = Parts(connection, plan_id)
+    parts.take(connection.execute(items, {"plan_id": plan_id}).scalars().all())
+    parts.end()
