@@ -92,16 +92,12 @@ class VerifyReport:
 
     def to_wire(self) -> dict[str, object]:
         """The form in which a run's report holds it."""
-        return {
-            "seen": self.seen,
-            "missing": self.missing,
-            "changed": self.changed,
-            "adopted": self.adopted,
-            "undeleted": self.undeleted,
+        named: dict[str, object] = {
             "foreign": self.foreign,
             "foreignNamed": self.foreign_named,
             "notRead": self.not_read,
         }
+        return {**self.numbers(), **named}
 
 
 class Verify:

@@ -18,7 +18,7 @@ from app.backend.resources.containers import (
     new_top_folder,
     organization_exists,
 )
-from app.backend.resources.folder_tree import MAX_DEPTH, TOP, FolderTree, MoveError
+from app.backend.resources.folder_tree import FOLDER_COLUMNS, MAX_DEPTH, TOP, FolderTree, MoveError
 from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
@@ -241,16 +241,7 @@ def _new_row(
 def _subtree(connection: Connection, scope: Scope, top: str, depth: int) -> Iterable[FolderRow]:
     """The folder ``top`` (all folders at the top of the tree for ``TOP``) and what lies at most ``depth`` levels
     below."""
-    columns = (
-        FOLDER.c.folder_id,
-        FOLDER.c.parent_folder_id,
-        FOLDER.c.ancestors,
-        FOLDER.c.own_access_type,
-        FOLDER.c.access_type,
-        FOLDER.c.payload,
-        FOLDER.c.created_at,
-        FOLDER.c.updated_at,
-    )
+    columns = (*FOLDER_COLUMNS, FOLDER.c.created_at, FOLDER.c.updated_at)
     if top == TOP:
         query = select(*columns).where(within(FOLDER, scope), FOLDER.c.depth <= depth)
         return connection.execute(query.order_by(FOLDER.c.folder_id))

@@ -21,7 +21,7 @@ MAX_DEPTH = 100
 TOP = ""
 """The parent of folders at the top of the tree."""
 
-_COLUMNS = (
+FOLDER_COLUMNS = (
     FOLDER.c.folder_id,
     FOLDER.c.parent_folder_id,
     FOLDER.c.ancestors,
@@ -29,6 +29,7 @@ _COLUMNS = (
     FOLDER.c.access_type,
     FOLDER.c.payload,
 )
+"""What is read of a folder wherever the tree is walked."""
 
 
 class MoveError(ValueError):
@@ -65,7 +66,7 @@ class FolderTree:
         """Loads these folders, as far as there are any, with all folders above them."""
         wanted = set(folder_ids) - self.nodes.keys()
         while wanted:  # twice at most: the folders, then their ancestors
-            query = select(*_COLUMNS).where(
+            query = select(*FOLDER_COLUMNS).where(
                 within(FOLDER, self._scope), FOLDER.c.folder_id.in_(json_sets.texts(self._connection, wanted))
             )
             found = [self._keep(row) for row in self._connection.execute(query)]
@@ -75,11 +76,11 @@ class FolderTree:
         """Loads everything below these folders."""
         tops = json_sets.texts(self._connection, folder_ids)
         below = (
-            select(*_COLUMNS)
+            select(*FOLDER_COLUMNS)
             .where(within(FOLDER, self._scope), FOLDER.c.parent_folder_id.in_(tops))
             .cte("below", recursive=True)
         )
-        children = select(*_COLUMNS).join(below, FOLDER.c.parent_folder_id == below.c.folder_id)
+        children = select(*FOLDER_COLUMNS).join(below, FOLDER.c.parent_folder_id == below.c.folder_id)
         # UNION, not UNION ALL: one folder named and another above it named would bring everything twice.
         below = below.union(children.where(within(FOLDER, self._scope)))
         for row in self._connection.execute(select(below)):

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Insert, Select, and_, case, exists, func, ins
 
 from app.database.statements import run
 from app.model.refresh.aliases import holder
+from app.model.refresh.merge import owned_elsewhere
 from app.model.refresh.scope import TOUCHED, Scope
 from app.model.refresh.scratch import (
     FORMER_ALIAS,
@@ -205,18 +206,13 @@ def _below(tables: ModelTables, _scope: Scope, room: int) -> Insert:
 
 def _left_out_before(tables: ModelTables, scope: Scope) -> Select[tuple[int, bool, int]]:
     given = scope.given(tables)
-    other = given.alias("other")
-    mine, theirs = SOURCE.alias("mine"), SOURCE.alias("theirs")
-    owned_elsewhere = exists(
-        select(other.c.source_id)
-        .select_from(other.join(theirs, theirs.c.source_id == other.c.source_id))
-        .where(same(other, given, tables.owned_keys), theirs.c.position < mine.c.position)
-    )
+    mine = SOURCE.alias("mine")
+    elsewhere = owned_elsewhere(tables, given, mine)
     counted = exists().where(same(tables.access, given, tables.keys))
     found = (
-        select(given.c.source_id, case((owned_elsewhere, 1), else_=0).label("owned_elsewhere"))
+        select(given.c.source_id, case((elsewhere, 1), else_=0).label("owned_elsewhere"))
         .select_from(given.join(mine, mine.c.source_id == given.c.source_id))
-        .where(or_(owned_elsewhere, ~counted))
+        .where(or_(elsewhere, ~counted))
         .subquery()
     )
     return select(found.c.source_id, found.c.owned_elsewhere, func.count().label("records")).group_by(

@@ -15,7 +15,22 @@ It is all done by the database, set by set; the memory needed here does not grow
 done for says the scope.
 """
 
-from sqlalchemy import Connection, Delete, Insert, and_, case, exists, func, insert, literal, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Delete,
+    FromClause,
+    Insert,
+    Table,
+    and_,
+    case,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+)
 from sqlalchemy import delete as delete_from
 
 from app.access.records import Folder
@@ -78,6 +93,16 @@ def dangling_by_source(connection: Connection) -> dict[int, int]:
     return found
 
 
+def owned_elsewhere(tables: ModelTables, given: Table, mine: FromClause) -> ColumnElement[bool]:
+    """The condition that a source further up than ``mine`` gives the row of ``given`` as well."""
+    other, theirs = given.alias("other"), SOURCE.alias("theirs")
+    return exists(
+        select(other.c.source_id)
+        .select_from(other.join(theirs, theirs.c.source_id == other.c.source_id))
+        .where(same(other, given, tables.owned_keys), theirs.c.position < mine.c.position)
+    )
+
+
 def clear(tables: ScratchTables) -> list[Delete]:
     """Empties what merging fills."""
     return [delete_from(tables.left_out), delete_from(tables.delta)]
@@ -88,17 +113,11 @@ def clear(tables: ScratchTables) -> list[Delete]:
 
 def _leave_out_owned_elsewhere(tables: ModelTables, scope: Scope) -> Insert:
     given = scope.given(tables)
-    other = given.alias("other")
-    mine, theirs = SOURCE.alias("mine"), SOURCE.alias("theirs")
-    owned_elsewhere = exists(
-        select(other.c.source_id)
-        .select_from(other.join(theirs, theirs.c.source_id == other.c.source_id))
-        .where(same(other, given, tables.owned_keys), theirs.c.position < mine.c.position)
-    )
+    mine = SOURCE.alias("mine")
     losing = (
         select(*(given.c[name] for name in tables.given_keys), literal(int(LeftOutCause.OWNED_ELSEWHERE)))
         .select_from(given.join(mine, mine.c.source_id == given.c.source_id))
-        .where(scope.within(tables, given), owned_elsewhere)
+        .where(scope.within(tables, given), owned_elsewhere(tables, given, mine))
     )
     return insert(tables.left_out).from_select([*tables.given_keys, "cause"], losing)
 
