@@ -13,6 +13,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from app import __version__
 from app.access.decide import Rule
 from app.activity import Activity
+from app.admin.door import Door
 from app.admin.health import Check, NotReadyError, health_blueprint, metrics_blueprint
 from app.admin.openapi import openapi_blueprint
 from app.admin.resync import resync_blueprint
@@ -30,7 +31,7 @@ from app.edge.json import json_response
 from app.edge.paths import install_path_rules
 from app.edge.request_id import install_request_ids
 from app.edge.throttle import FailedCredentials
-from app.edge.tokens import TokenSet, require_bearer
+from app.edge.tokens import TokenSet
 from app.ingest.blueprint import Ingest, install_ingest
 from app.metrics import Metrics
 from app.model.contents import current_revision, oldest_good_read, revision_created_at, source_states
@@ -76,6 +77,7 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
     # A path with two slashes is another path, which does not exist, and not one to redirect a POST from.
     app.url_map.merge_slashes = False
     metrics, admin_tokens = parts.metrics, parts.admin_tokens
+    door = Door(admin_tokens, Audit(parts.clock), parts.engine)
 
     # How many permission calls there are, and how fast, is what metrics are for.
     install_request_ids(app, parts.new_id, frequent={settings.provider.path})
@@ -89,14 +91,14 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
             load_view=parts.load_view,
             load_view_with_names=parts.load_view_with_names,
             load_origins=partial(load_origins, parts.engine),
-            require_admin=lambda: require_bearer(request, admin_tokens),
+            require_admin=door.require,
             clock=parts.clock,
             observer=_Observers((metrics, parts.activity)),
             failures=parts.failures,
             sign=parts.sign,
         )
     )
-    app.register_blueprint(resync_blueprint(parts.runs, admin_tokens, Audit(parts.clock)))
+    app.register_blueprint(resync_blueprint(parts.runs, door))
     install_ingest(app, parts.ingest)
     app.register_blueprint(health_blueprint(readiness_checks(parts, max_age=settings.directory.max_age)))
     app.register_blueprint(

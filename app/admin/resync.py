@@ -17,7 +17,7 @@ from flask import Blueprint, Response, request
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.audit import Actor, Audit
+from app.admin.door import Door, actor, asking
 from app.clock import utc_text
 from app.contract.base import Id, Request
 from app.contract.complaint import first_error
@@ -25,9 +25,7 @@ from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound
 from app.edge.body import read_json
 from app.edge.errors import answer_error
 from app.edge.json import json_response
-from app.edge.request_id import current_request_id
 from app.edge.throttle import TooManyRequests
-from app.edge.tokens import TokenSet, require_bearer, shown_fingerprint
 from app.ledger.chosen import ItemKey
 from app.plan.listing import FieldChange, PlannedChange
 from app.plan.rules import Action
@@ -100,6 +98,9 @@ class ResyncRequest(Request):
     retry: Annotated[
         bool | None, Field(description="Try now what waits for its next try, or is parked, after failures.")
     ] = None
+    reason: Annotated[str | None, Field(max_length=MAX_REASON, description="Why, for whoever looks at it later.")] = (
+        None
+    )
     kinds: Annotated[
         list[ItemKind] | None,
         AfterValidator(_not_empty),
@@ -136,13 +137,13 @@ class DecisionRequest(Request):
     reason: Annotated[str, Field(max_length=MAX_REASON)] | None = None
 
 
-def resync_blueprint(runs: Runs, tokens: TokenSet, audit: Audit) -> Blueprint:
-    """``/resync`` and what hangs below it; every call shows an admin token. ``audit`` keeps what was done."""
+def resync_blueprint(runs: Runs, door: Door) -> Blueprint:
+    """``/resync`` and what hangs below it; every call shows an admin token at the ``door``."""
     blueprint = Blueprint("resync", __name__)
 
     @blueprint.before_request
     def _authorize() -> None:
-        require_bearer(request, tokens)
+        door.require()
 
     @blueprint.errorhandler(RunNotFoundError)
     def _not_found(error: RunNotFoundError) -> BaseResponse:
@@ -150,7 +151,7 @@ def resync_blueprint(runs: Runs, tokens: TokenSet, audit: Audit) -> Blueprint:
 
     @blueprint.post("/resync")
     def start() -> Response:
-        run = _enqueue(runs, _read_request(), _idempotency_key(), audit)
+        run = _enqueue(runs, _read_request(), _idempotency_key(), door)
         # The line that ties the caller's request id, which every line of this request has, to the run.
         structlog.stdlib.get_logger(__name__).info("run_asked_for", run_id=run.run_id, status=run.status.value)
         where = f"/resync/{quote(run.run_id, safe='')}"
@@ -168,8 +169,9 @@ def resync_blueprint(runs: Runs, tokens: TokenSet, audit: Audit) -> Blueprint:
         _found(runs, run_id)
         reason = _read_reason()
         try:
-            run = decide(run_id, by=_asking(), reason=reason, witness=audited(audit, _actor(), word, reason))
+            run = decide(run_id, by=asking(), reason=reason, witness=audited(door.audit, actor(), word, reason))
         except RunConflictError as error:
+            door.refused(str(error), subject=f"{word}: {run_id}")
             raise FailedPrecondition(str(error)) from error
         return json_response(run_to_wire(run), 202)
 
@@ -276,20 +278,6 @@ def _read_reason() -> str | None:
     return _read(DecisionRequest).reason
 
 
-def _asking() -> str:
-    return f"admin token {shown_fingerprint(request)}"
-
-
-def _actor() -> Actor:
-    return Actor(
-        name=_asking(),
-        role="admin",
-        way="api",
-        address=request.remote_addr or "",
-        request_id=current_request_id() or "",
-    )
-
-
 def _read(shape: type[_Body]) -> _Body:
     if request.content_length in {0, None} and "Transfer-Encoding" not in request.headers:
         return shape()
@@ -313,7 +301,8 @@ def _idempotency_key() -> str | None:
     return key
 
 
-def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None, audit: Audit) -> Run:
+def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None, door: Door) -> Run:
+    what = "preview asked for" if wanted.dry_run else "sync asked for"
     try:
         run, _ = runs.enqueue(
             RunRequest(
@@ -327,13 +316,16 @@ def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None, aud
                 kinds=tuple(wanted.kinds or ()),
                 items=tuple(item.key for item in wanted.items or ()),
                 idempotency_key=idempotency_key,
-                asked_by=_asking(),
+                asked_by=asking(),
+                asked_reason=wanted.reason,
             ),
-            witness=audited(audit, _actor(), "preview asked for" if wanted.dry_run else "sync asked for"),
+            witness=audited(door.audit, actor(), what, wanted.reason),
         )
     except RunConflictError as error:
+        door.refused(str(error), subject=what)
         raise FailedPrecondition(f"Idempotency-Key: {error}") from error
     except QueueFullError as error:
+        door.refused(str(error), subject=what)
         raise TooManyRequests(str(error), retry_after=_QUEUE_RETRY_SECONDS) from error
     return run
 

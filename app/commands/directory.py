@@ -16,6 +16,7 @@ import orjson
 
 from app.clock import epoch_ms, utc_now
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
+from app.commands.operator import note_done, reason_option
 from app.commands.preview import preview
 from app.model.refresh.problems import ProblemSort
 from app.screen import note, progress, say, show_json, show_table
@@ -131,6 +132,7 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     multiple=True,
     help="Read this source anew as a whole instead of what changed, or all without a NAME; repeatable.",
 )
+@reason_option
 @_as_json
 @pass_invocation
 @click.pass_context
@@ -140,6 +142,7 @@ def refresh(  # noqa: PLR0917 - click passes them by name
     accept_empty: tuple[str, ...],
     accept_shrink: tuple[str, ...],
     full: tuple[str, ...],
+    reason: str | None,
     as_json: bool,
 ) -> None:
     """Read the sources, so that decisions follow.
@@ -172,6 +175,9 @@ def refresh(  # noqa: PLR0917 - click passes them by name
             anew=_anew(full, sources),
             progress=shown,
         )
+        accepted = {"--accept-empty": accept_empty, "--accept-shrink": accept_shrink}
+        said = [f"{option} {name}" for option, names in accepted.items() for name in names]
+        note_done(parts, "directory refreshed", f"revision {report.revision} {' '.join(said)}".strip(), reason)
     if as_json:
         show_json(object_from_report(report))
     else:
@@ -186,8 +192,9 @@ def refresh(  # noqa: PLR0917 - click passes them by name
 
 @directory.command()
 @click.argument("name", metavar="NAME")
+@reason_option
 @pass_invocation
-def forget(invocation: Invocation, name: str) -> None:
+def forget(invocation: Invocation, name: str, reason: str | None) -> None:
     """Drop what a source gave that is read no more.
 
     NAME is no longer among directory.sources, under this name at least; what it gave stays in force until now. Access
@@ -200,7 +207,8 @@ def forget(invocation: Invocation, name: str) -> None:
     settings = invocation.settings()
     with application(settings) as parts:
         forgotten = forget_source(parts.engine, name, configured_sources(settings, spool=False), clock=parts.clock)
-    gave = ", ".join(f"{count:,} {kind}" for kind, count in forgotten.records.items())
+        gave = ", ".join(f"{count:,} {kind}" for kind, count in forgotten.records.items())
+        note_done(parts, "source forgotten", f"{name}: {gave or 'nothing'}", reason)
     say(f"{name} gave {gave or 'nothing'}; gone is what no other source gives")
     _show_changes(forgotten.replaced)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
+from app.commands.operator import note_done_elsewhere, reason_option
 from app.screen import note, on_terminal, say, show_json
 from app.text import printable
 
@@ -40,10 +41,18 @@ def provider() -> None:
 )
 @click.option("--any-path", is_flag=True, help="A proxy in between turns the URL's path into provider.path.")
 @click.option("--plain-http", is_flag=True, help="Allow http: the way to the service is safe without TLS.")
+@reason_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_invocation
 def register_(
-    invocation: Invocation, url: str, token_file: Path | None, *, any_path: bool, plain_http: bool, as_json: bool
+    invocation: Invocation,
+    url: str,
+    token_file: Path | None,
+    *,
+    any_path: bool,
+    plain_http: bool,
+    reason: str | None,
+    as_json: bool,
 ) -> None:
     """Register this service in the backend.
 
@@ -60,6 +69,8 @@ def register_(
     token = _token(settings.provider, token_file)
     with backend_client(settings) as client:
         found = register(client, url, token, settings.provider.auth_tokens)
+    if found.changed:
+        note_done_elsewhere(settings, "provider registered", url, reason)
     if as_json:
         before = None if found.before is None else found.before.to_wire()
         show_json({"before": before, "after": found.after.to_wire(), "changed": found.changed})

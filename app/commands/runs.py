@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
+from app.commands.operator import reason_option
 from app.screen import note, on_terminal, say, show_json, show_json_list, show_table
 from app.text import printable
 
 if TYPE_CHECKING:
     from app.runs.run import Run
-
-
-_why = click.option("--reason", metavar="TEXT", help="Why, for whoever looks at the run later.")
 
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -72,7 +70,7 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
 
 @click.command(cls=UsherCommand)
 @click.argument("run_id", metavar="RUN")
-@_why
+@reason_option
 @_json
 @pass_invocation
 @click.pass_context
@@ -86,7 +84,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     from app.admin.resync import run_to_wire
     from app.bootstrap.application import application
     from app.bootstrap.requirements import has_credentials
-    from app.commands.operator import operator
+    from app.commands.operator import operator, told
     from app.commands.run_report import show_summary
     from app.commands.sync import EXIT_IN_PART, resume
     from app.runs.auditing import audited
@@ -95,7 +93,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     settings = invocation.settings()
     with application(settings) as parts:
         run_id = parts.runs.named(run_id)
-        why, who = _told(reason), operator()
+        why, who = told(reason), operator()
         witness = audited(parts.audit, who, "approved", why)
         held = parts.runs.approve(run_id, by=who.name, reason=why, witness=witness).total("held")
         if not has_credentials(settings) or not settings.directory.sources:
@@ -117,7 +115,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
 
 @click.command(cls=UsherCommand)
 @click.argument("run_id", metavar="RUN")
-@_why
+@reason_option
 @_json
 @pass_invocation
 def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bool) -> None:
@@ -127,11 +125,11 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
     """
     from app.admin.resync import run_to_wire
     from app.bootstrap.application import application
-    from app.commands.operator import operator
+    from app.commands.operator import operator, told
     from app.runs.auditing import audited
 
     with application(invocation.settings()) as parts:
-        why, who = _told(reason), operator()
+        why, who = told(reason), operator()
         witness = audited(parts.audit, who, "discarded", why)
         run = parts.runs.discard(parts.runs.named(run_id), by=who.name, reason=why, witness=witness)
         dropped = run.total("discarded")
@@ -142,10 +140,6 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
             f"{dropped} held {'delete is' if dropped == 1 else 'deletes are'} dropped, and left alone from now on; "
             "usher sync --allow-deletes deletes them after all"
         )
-
-
-def _told(reason: str | None) -> str | None:
-    return None if reason is None else printable(reason, limit=1000)
 
 
 def _short(ids: Sequence[str]) -> list[str]:

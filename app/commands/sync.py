@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from app.commands.frame import CommandError, EndedBySignalError, Invocation, UsherCommand, pass_invocation
+from app.commands.operator import reason_option, told
 from app.commands.run_report import changes_of, show_plan_summary, show_report, show_summary, show_unfinished
 from app.plan.rules import Kind
 from app.processes import stop_signals
@@ -140,6 +141,7 @@ def plan(  # noqa: PLR0917 - click passes them by name
     metavar="KIND",
     help="With --retry: items of this kind alone; repeatable.",
 )
+@reason_option
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @pass_invocation
 @click.pass_context
@@ -153,6 +155,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
     verify: bool,
     retry: bool,
     kinds: tuple[str, ...],
+    reason: str | None,
     as_json: bool,
 ) -> None:
     """Bring the backend in step with the directory, now.
@@ -186,6 +189,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
                 plan_id=plan_id,
                 retry=retry,
                 kinds=kinds,
+                asked_reason=told(reason),
             ),
         )
         if as_json:
@@ -258,7 +262,8 @@ def _run_under_lock(parts: Application, request: RunRequest, lock: SyncLock, rep
     parts.runs.orphaned()
     who = operator()
     asked = "preview asked for" if request.dry_run else "plan applied" if request.plan_id else "sync asked for"
-    run, _ = parts.runs.enqueue(replace(request, asked_by=who.name), witness=audited(parts.audit, who, asked))
+    witness = audited(parts.audit, who, asked, request.asked_reason)
+    run, _ = parts.runs.enqueue(replace(request, asked_by=who.name), witness=witness)
     return _execute(parts, run.run_id, lock, replaced)
 
 

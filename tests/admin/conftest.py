@@ -11,12 +11,14 @@ from flask import Flask
 from flask.testing import FlaskClient
 from sqlalchemy import Engine
 
+from app.admin.door import Door
 from app.admin.health import NotReadyError, health_blueprint, metrics_blueprint
 from app.admin.resync import resync_blueprint
 from app.audit import Audit
 from app.database.engine import open_engine
 from app.edge.errors import install_error_handlers
 from app.edge.request_id import install_request_ids
+from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet
 from app.runs.lifecycle import Runs
 from app.store.schema import METADATA
@@ -54,8 +56,8 @@ def admin(database_url: str, tmp_path: Path) -> Iterator[Admin]:
     app = Flask("admin")
     install_request_ids(app, lambda: "id")
     install_error_handlers(app)
-    tokens = TokenSet([TOKEN, "another"])
-    app.register_blueprint(resync_blueprint(runs, tokens, Audit(runs.clock)))
+    tokens = TokenSet([TOKEN, "another"], FailedCredentials())
+    app.register_blueprint(resync_blueprint(runs, Door(tokens, Audit(runs.clock), engine)))
     app.register_blueprint(health_blueprint({"first": _check("first", broken), "second": _check("second", broken)}))
     app.register_blueprint(metrics_blueprint(lambda _accept: (b"up 1\n", "text/plain"), tokens))
     yield Admin(app, engine, runs, broken)

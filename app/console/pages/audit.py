@@ -14,6 +14,7 @@ from app.console.console import PAGE_ROWS, Console, query, route_of
 from app.console.settings import Role
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
+_RUN = re.compile(r"[0-9]{8}T[0-9]{9}-[0-9a-f]{12}\b")
 _LINES_AT_A_TIME = 500
 _FILTERS = ("actor", "action", "since", "until")
 
@@ -30,7 +31,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         return console.show(
             "audit.html",
             current="audit",
-            rows=[(entry, from_epoch_ms(entry.at)) for entry in page[:PAGE_ROWS]],
+            rows=[(entry, from_epoch_ms(entry.at), _run_in(entry.subject)) for entry in page[:PAGE_ROWS]],
             next_before=page[PAGE_ROWS - 1].audit_id if len(page) > PAGE_ROWS else None,
             filters={name: given[name] for name in _FILTERS},
             wrong=wrong,
@@ -56,6 +57,12 @@ def install(blueprint: Blueprint, console: Console) -> None:
         response = Response(stream_with_context(lines()), content_type="application/jsonl; charset=utf-8")
         response.headers["Content-Disposition"] = "attachment; filename=usher-audit.jsonl"
         return response
+
+
+def _run_in(subject: str) -> str:
+    """The run that a row is about; empty: it is about something else."""
+    found = _RUN.match(subject)
+    return found[0] if found else ""
 
 
 def _page(console: Console, given: dict[str, str], limit: int, wrong: dict[str, str]) -> list[AuditEntry]:

@@ -1,0 +1,55 @@
+"""The door of the HTTP admin API: who comes in with an admin token, and what the audit log says of who does not."""
+
+import structlog
+from flask import request
+from sqlalchemy import Engine
+
+from app.audit import Actor, Audit
+from app.contract.errors import Unauthenticated
+from app.database.engine import writing
+from app.database.trouble import log_fields
+from app.edge.request_id import current_request_id
+from app.edge.tokens import TokenSet, bearer_token, require_bearer, shown_fingerprint
+
+
+class Door:
+    """Lets requests with an admin token in."""
+
+    def __init__(self, tokens: TokenSet, audit: Audit, engine: Engine) -> None:
+        self.tokens = tokens
+        self.audit = audit
+        self._engine = engine
+
+    def require(self) -> None:
+        """Raises what ``require_bearer`` does. A wrong token is written down; one that is slowed down, or that is not
+        shown at all, leaves no row: nobody fills the log by guessing."""
+        try:
+            require_bearer(request, self.tokens)
+        except Unauthenticated:
+            if bearer_token(request) is not None:
+                self.refused("the bearer token is not accepted", role="")
+            raise
+
+    def refused(self, why: str, *, subject: str = "", role: str = "admin") -> None:
+        """Writes down that a request was refused. The refusal stands, whether or not it can be written down."""
+        try:
+            with writing(self._engine) as connection:
+                self.audit.note(connection, actor(role), "refused", subject=subject or request.path, outcome=why)
+        except Exception as error:  # noqa: BLE001 - log_fields tells all of it
+            structlog.stdlib.get_logger(__name__).warning("audit_not_written", **log_fields(error))
+
+
+def asking() -> str:
+    """Whose request it is, in words: tokens have no names."""
+    return f"admin token {shown_fingerprint(request)}"
+
+
+def actor(role: str = "admin") -> Actor:
+    """They as the audit log knows them; without a role: whoever showed a wrong token, of whom it says nothing."""
+    return Actor(
+        name=asking() if role else "",
+        role=role,
+        way="api",
+        address=request.remote_addr or "",
+        request_id=current_request_id() or "",
+    )
