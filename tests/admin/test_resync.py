@@ -18,8 +18,8 @@ from tests.worlds.plans import note_parts
 PLAN = PlanRow.__table__
 ITEM = PlanItemRow.__table__
 UNKNOWN = (
-    "not a field of this request; it knows organizationIds, userIds, dryRun, verify, allowDeletes, retry, reason, kinds,"
-    " items"
+    "not a field of this request; it knows organizationIds, userIds, dryRun, verify, allowDeletes, retry, reason,"
+    " kinds, items"
 )
 
 
