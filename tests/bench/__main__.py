@@ -2,7 +2,7 @@
 
 make bench                            # everything at full size
 make bench ARGS="provider --scale 0.1"
-make bench ARGS="provider sync planning features --postgres postgresql+psycopg://postgres@127.0.0.1/postgres"
+make bench ARGS="provider sync planning features console --postgres postgresql+psycopg://postgres@127.0.0.1/postgres"
 """
 
 import argparse
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.logs import LogSettings, configure_logs
+from tests.bench.console import bench_console
 from tests.bench.features import bench_features
 from tests.bench.judgments import bench_judgments
 from tests.bench.provider import bench_provider
@@ -61,6 +62,12 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
             ),
         },
     ),
+    "console": (
+        "Every page of the console beside a large installation, and permission calls while people follow a run",
+        lambda folder, options: bench_console(
+            folder, scale=options.scale, rounds=options.rounds, postgres=options.postgres
+        ),
+    ),
     "planning": (
         "Reading and planning everything, small and large",
         lambda folder, options: bench_planning(folder, scale=options.scale, postgres=options.postgres),
@@ -78,7 +85,7 @@ def main() -> int:
     parser.add_argument(
         "--postgres",
         metavar="URL",
-        help="measure provider, sync, planning, features and sources on this server, not on SQLite",
+        help="measure provider, sync, planning, features, console and sources on this server, not on SQLite",
     )
     parser.add_argument("--json", type=Path, help="write the figures into this file, too")
     options = parser.parse_args()

@@ -13,7 +13,7 @@ from sqlalchemy.schema import CreateIndex, DropIndex
 
 from app.database.engine import is_sqlite
 from app.store import access_tables as access
-from app.store import console_tables, directory_tables, sync_tables
+from app.store import console_tables, directory_tables, plan_tables, sync_tables
 from app.store.base import METADATA, StoreTable
 
 NOW_MS = 1_795_000_000_000
@@ -105,8 +105,7 @@ def _default(column: object) -> str:
 
 
 def build(engine: Engine, size: Size, say: Callable[[str], None]) -> None:
-    """Makes the tables and fills them; indexes come last."""
-    METADATA.create_all(engine)
+    """Fills the tables, which are there and empty; indexes come last."""
     indexes = [index for table in METADATA.sorted_tables for index in table.indexes]
     with engine.connect() as connection:
         if is_sqlite(connection):
@@ -122,7 +121,7 @@ def build(engine: Engine, size: Size, say: Callable[[str], None]) -> None:
             connection.execute(DropIndex(index))
         connection.commit()
         builder = Builder(connection, size)
-        for part in (_people, _places, _grants, _names, _ledger, _runs, _around):
+        for part in (_people, _places, _grants, _names, _ledger, _runs, _parts, _around):
             began = time.perf_counter()
             part(builder)
             connection.commit()
@@ -451,6 +450,35 @@ def _runs(b: Builder) -> None:
             "status": "CASE WHEN n.i < 141 THEN 'held' WHEN n.i % 100000 = 7 THEN 'failed' ELSE 'done' END",
         },
         b.series(size.items),
+    )
+
+
+def _parts(b: Builder) -> None:
+    """What a plan tells of its parts, and whom it affects."""
+    alike = "plan_id, phase, kind, action, operation"
+    for organization, also in (("''", ""), ("organization_id", ", organization_id")):
+        b.fill(
+            plan_tables.PlanPartRow,
+            {
+                **{name: f"n.{name}" for name in ("plan_id", "phase", "kind", "action", "operation")},
+                "organization_id": "n.within",
+                "first_ordinal": "n.first",
+                "last_ordinal": "n.last",
+                "items": "n.items",
+            },
+            f"(SELECT {alike}, {organization} AS within, MIN(ordinal) AS first, MAX(ordinal) AS last, COUNT(*) AS items"
+            f" FROM plan_item GROUP BY {alike}{also}) AS n",
+        )
+    b.fill(
+        plan_tables.PlanImpactRow,
+        {
+            "plan_id": f"'{BIG_PLAN}'",
+            "organization_id": "'org-' || n.i",
+            **dict.fromkeys(("gain", "people"), "1000 + n.i"),
+            "lose": "0",
+            "change": "0",
+        },
+        b.series(10),
     )
 
 

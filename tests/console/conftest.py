@@ -131,17 +131,24 @@ def opened_office(database_url: str, folder: Path, directory: str = DIRECTORY) -
     engine = open_engine(database_url)
     make_tables(engine, METADATA)
     (folder / "directory.yaml").write_text(directory)
-    sources: Any = [{"type": "file", "path": str(folder / "directory.yaml"), "name": "people"}]
+    with office_on(engine, {"type": "file", "path": str(folder / "directory.yaml"), "name": "people"}) as office:
+        refresh(engine, sources_from_settings(office.settings.directory), clock=office.time)
+        yield office
+
+
+@contextmanager
+def office_on(engine: Engine, *sources: Mapping[str, str]) -> Iterator[Office]:
+    """The console on a database as it is."""
+    given: Any = list(sources)
     settings = Settings(
         provider=ProviderSettings(auth_tokens=(SecretStr("ask"),)),
         admin=AdminSettings(tokens=[SecretStr(ADMIN_TOKEN)]),
         console=ConsoleSettings(
             tokens=tuple(ConsoleToken(name=f"the {role}", role=role, token=SecretStr(TOKENS[role])) for role in Role)
         ),
-        directory=DirectorySettings(sources=sources),
+        directory=DirectorySettings(sources=given),
     )
     time = SimulatedTime()
-    refresh(engine, sources_from_settings(settings.directory), clock=time)
     yield Office(settings, engine, time, Runs(engine, time, Random(3)))
     engine.dispose()
 

@@ -38,7 +38,7 @@ WHERE organization_id = :organization_id AND organization_user_group_id = :withi
 ORDER BY user_id LIMIT :limit
 """
 _GROUPS_IN = """
-SELECT member_group_id FROM access_group_member
+SELECT member_group_id FROM access_group_member @by(sqlite_autoindex_access_group_member_1)
 WHERE organization_id = :organization_id AND organization_user_group_id = :within AND user_id = ''
   AND member_group_id > :after
 ORDER BY member_group_id LIMIT :limit

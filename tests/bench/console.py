@@ -1,0 +1,288 @@
+"""How long does every page of the console take beside a large installation, and do permission calls stay fast while
+people look?
+
+The installation is built by statements (``console_world``). Pages are asked for in this process, as a service's thread
+makes them: first, deep and widest ones. Then a real service answers permission calls at a steady pace, idle at first,
+then while twenty people follow a run, each asking once a second as their browser does.
+"""
+
+import gzip
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import orjson
+from flask.testing import FlaskClient
+from pydantic import SecretStr
+from sqlalchemy import text
+
+import app.console.frame
+from app.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service
+from app.bootstrap.service import service_app
+from app.clock import utc_now
+from app.console.console import address
+from app.console.paging import place_in
+from app.console.settings import ConsoleSettings, ConsoleToken, Role
+from app.database.engine import open_engine, writing
+from app.database.migrations import upgrade
+from app.provider.settings import ProviderSettings
+from app.settings import Settings
+from tests.bench.console_world import BIG_RUN, Size, build
+from tests.bench.databases import databases
+from tests.bench.load import post
+from tests.bench.processes import USHER, free_port, running, write_settings
+from tests.bench.provider import PATH, QUESTIONS, THREADS
+from tests.bench.provider_under_sync import steadily
+
+TOKEN = "the console token of the bench"
+PERMISSION_TOKEN = "the token of permission calls"
+PEOPLE = 20
+AIM_MS = 200.0
+AIM_TIMES = 1.5
+AIM_BYTES = 15 * 1024
+STEADY_SECONDS = 15.0
+
+
+def bench_console(folder: Path, *, scale: float, rounds: int, postgres: str | None) -> dict[str, object]:
+    """The figures; ``scale`` 1: 1,000,000 users, as many documents, 10,000,000 grants, a plan of 1,500,000 items."""
+    with databases(folder, postgres) as new_database:
+        url = new_database("console")
+        began = time.perf_counter()
+        make(url, Size(scale), print)
+        built = time.perf_counter() - began
+        figures = measure_console(folder, url, Size(scale), repeats=rounds * 8)
+    return {"built in s": round(built), **figures}
+
+
+def make(url: str, size: Size, say: Callable[[str], None]) -> None:
+    """A database of the schema of this version, filled."""
+    engine = open_engine(url)
+    upgrade(engine, STORE_MIGRATIONS)
+    build(engine, size, say)
+    engine.dispose()
+
+
+def measure_console(folder: Path, url: str, size: Size, *, repeats: int) -> dict[str, object]:
+    """The figures of a database that is there."""
+    pages = measure_pages(url, size, repeats=repeats)
+    slowest = max(pages, key=lambda name: pages[name][1])
+    idle, busy = measure_provider(folder, url, size)
+    transferred = asset_bytes()
+    return {
+        **{f"{name} p50/p99 ms": f"{p50:.1f} / {p99:.1f}" for name, (p50, p99) in pages.items()},
+        "slowest page": f"{slowest}: p99 {pages[slowest][1] / AIM_MS:.2f} of the aim of {AIM_MS:.0f} ms",
+        "pages over the aim": ", ".join(name for name, (_, p99) in pages.items() if p99 > AIM_MS) or "none",
+        "permission calls idle p99 ms": round(idle, 2),
+        f"permission calls beside {PEOPLE} people p99 ms": round(busy, 2),
+        "times idle p99": f"{busy / idle:.2f} (the aim: {AIM_TIMES})",
+        "script and stylesheet, compressed": f"{transferred} bytes, {transferred / AIM_BYTES:.2f} of the aim",
+    }
+
+
+def pages_of(size: Size) -> dict[str, str]:
+    """Every page, and of lists the first, a deep and the widest one."""
+
+    def deep(name: str, about: tuple[str, ...], *key: str) -> str:
+        return place_in(name, about, key)
+
+    def one(prefix: str, number: int) -> str:
+        return f"{prefix}-{number:07}"
+
+    user, document, group = one("user", 1), one("document", 0), one("group", 0)
+    middle, items = size.large // 2, size.items
+    member, deep_document = one("user", middle), one("document", middle)
+    of_document = deep("grants", ("org-0", document), "", document, one("user", size.of(50_000)), "")
+    of_group = deep("users", ("org-0", group), member)
+    of_user = deep("grants", (user, "org-0"), "", one("document", size.of(25_000)))
+    in_folder = deep("contents", ("org-0", one("folder", 7)), "document", one("document", size.large // 4))
+    return {
+        "overview": address("overview"),
+        "runs": address("runs"),
+        "runs deep": address("runs", before="20261001T000000000-0001500"),
+        "runs held": address("runs", status="held"),
+        "run of 1.5 M items": address("run", id=BIG_RUN),
+        "run deep": address("run", id=BIG_RUN, after=items - 60),
+        "run by kind": address("run", id=BIG_RUN, kind="document"),
+        "run by kind deep": address("run", id=BIG_RUN, kind="document", after=items - 60),
+        "run by status": address("run", id=BIG_RUN, status="failed"),
+        "run by kind and status": address("run", id=BIG_RUN, kind="document", status="failed"),
+        "run by organization": address("run", id=BIG_RUN, organization="org-9"),
+        "run by item": address("run", id=BIG_RUN, item=member),
+        "item": address("item", run=BIG_RUN, ordinal=items // 2),
+        "told": address("told", kind="document", organization="org-0", item=one("document", 50)),
+        "held": address("held"),
+        "approve": address("approve", run=BIG_RUN),
+        "discard": address("discard", run=BIG_RUN),
+        "sync": address("sync"),
+        "keys": address("keys"),
+        "parked": address("parked"),
+        "parked by kind": address("parked", kind="document", state="waiting"),
+        "explain": address("explain", user=member, resource=deep_document, organization="org-0"),
+        "explain user of 50,000 grants": address("explain", user=user, resource=document, organization="org-0"),
+        "explain unknown": address("explain", user="user-nobody", resource="nothing", organization="org-0"),
+        "browse": address("browse"),
+        "organization of 600,000": address("organization", id="org-0"),
+        "organization, members deep": address("organization", id="org-0", after=deep("members", ("org-0",), member)),
+        "organization, contents deep": address(
+            "organization", id="org-0", after=deep("contents", ("org-0",), "document", deep_document)
+        ),
+        "folder of 285,000": address("folder", organization="org-0", id=one("folder", 7)),
+        "folder deep": address("folder", organization="org-0", id=one("folder", 7), after=in_folder),
+        "document of 100,000 grants": address("document", organization="org-0", id=document),
+        "document deep": address("document", organization="org-0", id=document, after=of_document),
+        "user of 50,000 grants": address("user", id=user),
+        "user deep": address("user", id=user, organization="org-0", after=of_user),
+        "group of 600,000": address("group", organization="org-0", id=group),
+        "group deep": address("group", organization="org-0", id=group, after=of_group),
+        "unknown document": address("document", organization="org-0", id="document-nothing"),
+        "search of many": address("search", q="number"),
+        "search of one": address("search", q=f"number{size.large}"),
+        "search of none": address("search", q="zz zz"),
+        "sources": address("sources"),
+        "problems": address("problems", source="people", sort="malformed"),
+        "doctor": address("doctor"),
+        "settings": address("settings"),
+        "sessions": address("sessions"),
+        "audit": address("audit"),
+        "audit deep": address("audit", before=str(size.of(100_000) // 2)),
+        "audit of one": address("audit", actor="operator 7", action="approved"),
+    }
+
+
+def measure_pages(url: str, size: Size, *, repeats: int) -> dict[str, tuple[float, float]]:
+    """Page → p50 and p99 in milliseconds."""
+    found: dict[str, tuple[float, float]] = {}
+    client = signed_in(url)
+    for name, path in pages_of(size).items():
+        taken = []
+        for _ in range(repeats + 2):
+            began = time.perf_counter()
+            answer = client.get(path)
+            taken.append((time.perf_counter() - began) * 1000)
+            if answer.status_code not in {200, 404}:
+                raise RuntimeError(f"{name}: {answer.status_code} {answer.get_data(as_text=True)[-400:]}")
+        # The first two compile the page and its statements.
+        measured = sorted(taken[2:])
+        found[name] = (statistics.median(measured), measured[min(len(measured) - 1, len(measured) * 99 // 100)])
+    return found
+
+
+def signed_in(url: str) -> FlaskClient:
+    """Somebody at the console of a service on this database."""
+    settings = Settings(
+        database_url=url,
+        provider=ProviderSettings(auth_tokens=(SecretStr(PERMISSION_TOKEN),)),
+        console=ConsoleSettings(tokens=(ConsoleToken(name="bench", role=Role.ADMIN, token=SecretStr(TOKEN)),)),
+    )
+    app = service_app(settings, open_store_for_service(settings), clock=utc_now, new_id=lambda: "bench")
+    client = app.test_client()
+    client.post("/console/sign-in", data={"token": TOKEN}, headers={"Sec-Fetch-Site": "same-origin"})
+    return client
+
+
+def measure_provider(folder: Path, url: str, size: Size) -> tuple[float, float]:
+    """The p99 of permission calls in milliseconds, idle and while people follow a run."""
+    port = free_port()
+    place = folder / "service"
+    place.mkdir(exist_ok=True)
+    settings = write_settings(
+        place,
+        {
+            "database_url": url,
+            "server": {"port": port, "workers": 1, "threads": THREADS},
+            "provider": {"auth_tokens": [PERMISSION_TOKEN]},
+            "console": {"tokens": [{"name": "bench", "role": "viewer", "token": TOKEN}]},
+        },
+    )
+    requests = list(_permission_calls(port, size))
+    with (
+        _as_if_it_ran(url),
+        running([*USHER, "serve", "--config", str(settings)], place, f"http://127.0.0.1:{port}/readyz", "service"),
+    ):
+        steadily(port, requests, _for_seconds(3))
+        idle = steadily(port, requests, _for_seconds(STEADY_SECONDS))
+        stop = threading.Event()
+        people = [threading.Thread(target=_follow, args=(port, stop, number)) for number in range(PEOPLE)]
+        for one in people:
+            one.start()
+        steadily(port, requests, _for_seconds(3))
+        busy = steadily(port, requests, _for_seconds(STEADY_SECONDS))
+        stop.set()
+        for one in people:
+            one.join()
+        again = steadily(port, requests, _for_seconds(STEADY_SECONDS))
+    return (idle.p99 + again.p99) / 2, busy.p99
+
+
+def _permission_calls(port: int, size: Size) -> Iterator[bytes]:
+    for number in range(2_000):
+        user = f"user-{number * 7919 % size.large:07}"
+        asked = [
+            {
+                "userId": user,
+                "resource": {
+                    "type": "document",
+                    "id": f"document-{(number * 10 + one) * 37 % size.large:07}",
+                    "organizationId": "org-0",
+                },
+            }
+            for one in range(QUESTIONS)
+        ]
+        yield post("127.0.0.1", port, PATH, orjson.dumps({"data": {"requests": asked}}), PERMISSION_TOKEN)
+
+
+class _as_if_it_ran:  # noqa: N801 - reads as what it does
+    """The large run is under way meanwhile, so that its page goes on to be asked for."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __enter__(self) -> None:
+        self._set("applying")
+
+    def __exit__(self, *_: object) -> None:
+        self._set("held")
+
+    def _set(self, status: str) -> None:
+        engine = open_engine(self._url)
+        with writing(engine) as connection:
+            connection.execute(
+                text("UPDATE run SET status = :status WHERE run_id = :run_id"), {"status": status, "run_id": BIG_RUN}
+            )
+        engine.dispose()
+
+
+def _follow(port: int, stop: threading.Event, number: int) -> None:
+    """One person: signs in, and asks for the changing part of the run's page once a second."""
+    import requests
+
+    base = f"http://127.0.0.1:{port}"
+    with requests.Session() as session:
+        session.post(
+            f"{base}/console/sign-in",
+            data={"token": TOKEN},
+            headers={"Sec-Fetch-Site": "same-origin"},
+            allow_redirects=False,
+            timeout=30,
+        )
+        # Not all in the same moment.
+        stop.wait(number / PEOPLE)
+        while not stop.is_set():
+            began = time.perf_counter()
+            answer = session.get(f"{base}{address('run', id=BIG_RUN)}", headers={"x-fragment": "1"}, timeout=30)
+            if answer.status_code not in {200, 503}:
+                raise RuntimeError(f"following the run: {answer.status_code}")
+            stop.wait(max(0.0, 1.0 - (time.perf_counter() - began)))
+
+
+def asset_bytes() -> int:
+    """Script and stylesheet as they travel, compressed."""
+    static = Path(app.console.frame.__file__).parent / "static"
+    return sum(len(gzip.compress((static / name).read_bytes(), 9)) for name in ("console.css", "console.js"))
+
+
+def _for_seconds(seconds: float) -> Callable[[], bool]:
+    end = time.perf_counter() + seconds
+    return lambda: time.perf_counter() < end
