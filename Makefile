@@ -80,7 +80,7 @@ lock: $(STAMP)  ## resolve the lock files anew
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-build.txt
 	printf 'python-ldap>=3.4.4\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-ldap.txt
-	printf 'axe-playwright-python\npytest-playwright\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	printf 'axe-playwright-python\ncanaille[front,oidc]\npytest-playwright\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-browser.txt
 
 image:  ## the container image; PYTHON_IMAGE=python@sha256:… names its base (a 3.11-slim) by digest

@@ -4,6 +4,8 @@ a folder of old documents more, and somebody of each role who may sign in."""
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +28,13 @@ from app.processes import Children
 from app.runs.status import held_runs
 from app.sessions import bare_session
 from app.settings import Settings
+from tests.e2e.conftest import free_port
 
+CLIENT_ID, CLIENT_SECRET = "usher", "the-secret-of-the-client"
+"""By which the issuer knows the console."""
+PEOPLE = {"vera": ["readers"], "adele": ["readers", "deciders"], "max": ["deciders", "keepers"], "nils": ["others"]}
+"""Whom the issuer knows, and their groups."""
+PASSWORD = "the password of everybody at the issuer"
 TOKENS = {role: f"the token of the {role} is long" for role in Role}
 OLD = tuple(f"minutes-{number:02}" for number in range(40))
 """The documents of the folder ``archive``."""
@@ -45,6 +53,7 @@ class Company:
         self.url = demo.service_url
         self.settings: Settings = demo.settings()
         self.engine: Engine = open_engine(self.settings.database_url)
+        self.issuer = self.settings.console.oidc.issuer
         self._session = bare_session()
         self._session.headers["Authorization"] = f"Bearer {demo.token_file.read_text('utf-8').strip()}"
         self._whole = demo.directory.read_text("utf-8")
@@ -142,7 +151,7 @@ def without_old_documents(directory: dict[str, Any]) -> None:
     directory["documents"] = [one for one in directory["documents"] if one["documentId"] not in GONE]
 
 
-def _furnished(folder: Path) -> DemoEnvironment:
+def _furnished(folder: Path, issuer: str) -> DemoEnvironment:
     demo = furnish(folder, None)
     directory = yaml.safe_load(demo.directory.read_text("utf-8"))
     directory["folders"].append({"organizationId": "northwind", "folderId": "archive", "folderName": "Archive"})
@@ -154,7 +163,15 @@ def _furnished(folder: Path) -> DemoEnvironment:
     values = yaml.safe_load(demo.settings_file.read_text("utf-8"))
     values["console"] = {
         "name": "trial",
+        "public_url": demo.service_url,
         "tokens": [{"name": f"The {role}", "role": str(role), "token": token} for role, token in TOKENS.items()],
+        "oidc": {
+            "issuer": issuer,
+            "name": "Canaille",
+            "client_id": CLIENT_ID,
+            "client_secret": CLIENT_SECRET,
+            "roles": {"readers": "viewer", "deciders": "approver", "keepers": "admin"},
+        },
     }
     # The guard would refuse the reading that the limits are to hold.
     values["directory"]["guard"] = {"count": 1000, "percent": 100}
@@ -169,8 +186,10 @@ def _furnished(folder: Path) -> DemoEnvironment:
 @contextmanager
 def running(folder: Path) -> Iterator[Company]:
     """A company in step, for as long as the block takes."""
-    demo = _furnished(folder)
+    port = free_port()
+    demo = _furnished(folder, f"http://localhost:{port}")
     children = Children()
+    issuer = _issuer(port, f"{demo.service_url}/console/oidc/back", folder / "issuer.log")
     try:
         start_servers(demo, children)
         wait_for(demo.backend_url, children)
@@ -188,3 +207,21 @@ def running(folder: Path) -> Iterator[Company]:
             company.engine.dispose()
     finally:
         children.end(quickly=True)
+        issuer.kill()
+        issuer.wait()
+
+
+def _issuer(port: int, redirect_uri: str, log: Path) -> subprocess.Popen[bytes]:
+    program = Path(__file__).with_name("canaille_server.py")
+    wanted = {
+        "port": port,
+        "redirect_uri": redirect_uri,
+        "client_id": CLIENT_ID,
+        "client_secret": CLIENT_SECRET,
+        "people": PEOPLE,
+        "password": PASSWORD,
+    }
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-P", str(program), json.dumps(wanted)], cwd=log.parent, stdout=output, stderr=output
+        )

@@ -35,7 +35,9 @@ OpenDesk = Callable[..., Desk]
 
 
 def _missing() -> str:
-    if any(find_spec(name) is None for name in ("playwright", "pytest_playwright", "axe_playwright_python")):
+    if any(
+        find_spec(name) is None for name in ("playwright", "pytest_playwright", "axe_playwright_python", "canaille")
+    ):
         return "what drives a browser is not installed: make test-browser installs and runs these tests"
     if shutil.which(PROGRAM) is None:
         return f"there is no {PROGRAM} (Debian: apt-get install {PROGRAM})"

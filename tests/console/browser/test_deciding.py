@@ -93,10 +93,10 @@ def test_everything_else_is_done_without_a_script(desk: OpenDesk, company: Compa
     one = desk(None, java_script_enabled=False)
     one.expected = {403}
     one.go("sign_in")
-    one.page.get_by_label("Token").fill("a wrong one")
+    one.page.get_by_label("token").fill("a wrong one")
     one.page.get_by_role("button", name="Sign in").click()
     assert one.page.get_by_text("This token is not accepted.").is_visible()
-    assert one.page.get_by_label("Token").input_value() == ""
+    assert one.page.get_by_label("token").input_value() == ""
     one.sign_in(Role.ADMIN)
     with company.standing_still("worker"):
         one.go("sync")

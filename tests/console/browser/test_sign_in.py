@@ -1,0 +1,108 @@
+"""Signing in through an issuer that others wrote, as each role; and what the way back may not be bent to."""
+
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from app.audit import audit_page
+from app.database.engine import reading
+from tests.console.browser.company import PASSWORD, Company
+from tests.console.browser.conftest import OpenDesk
+from tests.console.browser.desk import Desk
+
+pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
+
+Back = dict[str, str]
+
+ROLES = {"vera": "viewer", "adele": "approver", "max": "admin"}
+"""Whoever is in several groups has the highest role."""
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_somebody_signs_in_through_the_issuer_and_gets_to_where_they_were(
+    desk: OpenDesk, company: Company, name: str
+) -> None:
+    one = to_the_issuer(desk, company, "runs", status="held")
+    show_password(one, name)
+    one.page.get_by_role("heading", name="Runs", level=1).wait_for()
+    assert one.page.url == one.at("runs", status="held")
+    assert one.page.locator("details.user summary").inner_text().split() == [name, ROLES[name]]
+    may_approve = one.page.get_by_role("link", name="Sync now").count()
+    assert may_approve == (ROLES[name] != "viewer")
+    with reading(company.engine) as connection:
+        entry = next(one for one in audit_page(connection) if one.action == "signed in")
+    assert (entry.actor, entry.role, entry.way) == (name, ROLES[name], "oidc")
+
+
+def test_whoever_is_in_no_group_is_told_which_would_do(desk: OpenDesk, company: Company) -> None:
+    one = to_the_issuer(desk, company, "overview")
+    one.expected = {403}
+    show_password(one, "nils")
+    one.page.get_by_role("heading", name="None of your groups").wait_for()
+    said = one.page.locator("main").inner_text()
+    assert all(group in said for group in ("readers", "deciders", "keepers"))
+    assert one.violations() == []
+    assert "usher" not in cookies(one)
+
+
+BENT: dict[str, Callable[[Back], Back]] = {
+    "another state": lambda back: {**back, "state": "x" * len(back["state"])},
+    "no state": lambda back: {"code": back["code"]},
+    "another issuer": lambda back: {**back, "iss": "https://evil.example"},
+    "no code": lambda back: {"state": back["state"]},
+    "an error": lambda back: {"state": back["state"], "error": "<b>access</b>_denied"},
+    "everything": lambda back: dict.fromkeys(back, "\u202e<script>"),
+}
+"""Another code is not among them: canaille's memory finds one by its client as well (``test_oidc.py`` tries it)."""
+
+
+def test_a_way_back_that_is_bent_lets_nobody_in(desk: OpenDesk, company: Company) -> None:
+    one = to_the_issuer(desk, company, "overview")
+    one.expected = {403}
+    show_password(one, "max")
+    one.page.get_by_role("heading", name="Overview").wait_for()
+    one.page.context.clear_cookies(name="usher")
+    # As it comes it leads in, but once only.
+    back = _on_the_way_back(one)
+    for heading in ("Overview", "Sign in"):
+        one.page.goto(back)
+        assert one.heading() == heading
+        one.page.context.clear_cookies(name="usher")
+    for how, bend in BENT.items():
+        back = _on_the_way_back(one)
+        bent = bend({name: values[0] for name, values in parse_qs(urlsplit(back).query).items()})
+        one.page.goto(f"{back.partition('?')[0]}?{urlencode(bent)}")
+        assert one.heading() == "Sign in", how
+        assert one.page.locator("main p.muted").first.inner_text(), how
+        assert "usher" not in cookies(one), how
+        one.go("overview")
+        assert one.heading() == "Sign in", how
+
+
+def _on_the_way_back(one: Desk) -> str:
+    """The address to which the issuer sends somebody whom it knows already."""
+    asked = one.page.request.get(one.at("oidc"), max_redirects=0).headers["location"]
+    return one.page.request.get(asked, max_redirects=0).headers["location"]
+
+
+def to_the_issuer(desk: OpenDesk, company: Company, page: str, **query: object) -> Desk:
+    """Somebody who wanted to see this page, and chose the issuer."""
+    one = desk(None)
+    one.known = (company.issuer,)
+    one.go(page, **query)
+    one.page.get_by_role("link", name="Continue with Canaille").click()
+    return one
+
+
+def show_password(one: Desk, name: str) -> None:
+    """The issuer's own pages."""
+    one.page.locator("input[name=login]").fill(name)
+    one.page.locator("input[name=login]").press("Enter")
+    one.page.locator("input[name=password]").fill(PASSWORD)
+    one.page.locator("input[name=password]").press("Enter")
+
+
+def cookies(one: Desk) -> set[str]:
+    """The names of those that the console has set."""
+    return {cookie["name"] for cookie in one.page.context.cookies(one.company.url)}
