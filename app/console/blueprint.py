@@ -104,7 +104,13 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
 
     def problem(status: int, says: str, advice: str = "", title: str | None = None) -> Response:
         shown = title or _TITLES.get(status, "Something went wrong")
-        context = {"title": shown, "says": says, "advice": advice, "request_id": current_request_id() or ""}
+        context = {
+            "title": shown,
+            "says": says,
+            "advice": advice,
+            "request_id": current_request_id() or "",
+            "is_away": status == 503,
+        }
         try:
             if console.gate.principal() is not None:
                 return console.show("problem.html", current="", status=status, **context)
@@ -147,7 +153,7 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
     def _failed(error: Exception) -> Response:
         if is_away(error):
             log.error("unavailable", **log_fields(error))
-            return problem(503, "The database cannot be reached.", "Permission calls fail, too; /readyz tells more.")
+            return problem(503, "The database cannot be reached.", "Permission calls fail, too, until it is back.")
         log.error("request_failed", **log_fields(error))
         return problem(500, "Something went wrong on this side.", "It is in the log.")
 

@@ -1,19 +1,24 @@
 """Every page, for every role, empty and full, and with text that would like to act."""
 
 import re
+import sqlite3
 from datetime import timedelta
 
 import pytest
+from pydantic import SecretStr
 from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import OperationalError
 
 from app.access.decide import Rule
 from app.activity import Activity
 from app.audit import Actor, Audit
 from app.bootstrap.service import service_app
+from app.client.settings import BackendSettings
 from app.console.console import address
-from app.console.settings import Role
+from app.console.settings import OidcSettings, Role
 from app.database.engine import writing
 from app.ledger.ledger import open_ledger
+from app.provider.settings import ProviderSettings
 from app.runs.run import RunRequest, RunStatus
 from app.store.directory_tables import DirectoryProblemCountRow, DirectoryProblemRow, DirectorySourceRow
 from app.store.sync_tables import ItemFailureRow, PlanItemRow, PlanRow
@@ -358,3 +363,57 @@ def test_settings_tell_where_each_value_was_given(office: Office) -> None:
     html = browser.get(address("settings"))
     assert "environment variable USHER_CONSOLE__NAME" in html
     assert all(token not in html for token in (*TOKENS.values(), ADMIN_TOKEN))
+
+
+def test_no_page_shows_a_secret(office: Office, database_url: str) -> None:
+    """Each secret of the settings is looked for in every page that an admin can open."""
+    secrets = {name: f"hunter2-{name}-of-some-length" for name in ("key", "token", "client", "webhook", "proxy", "ask")}
+    settings = office.settings.model_copy(
+        update={
+            "backend": BackendSettings(
+                api_key=SecretStr(secrets["key"]),
+                auth_token=SecretStr(secrets["token"]),
+                proxy=SecretStr(f"http://me:{secrets['proxy']}@127.0.0.1:9"),
+            ),
+            "provider": ProviderSettings(auth_tokens=(SecretStr(secrets["ask"]),)),
+            "console": office.settings.console.model_copy(
+                update={
+                    "public_url": "http://localhost",
+                    "oidc": OidcSettings(
+                        issuer="http://127.0.0.1:9",
+                        client_id="usher",
+                        client_secret=SecretStr(secrets["client"]),
+                        roles={"ops": Role.VIEWER},
+                    ),
+                }
+            ),
+        }
+    )
+    app = service_app(settings, office.engine, clock=office.time, new_id=lambda: "made")
+    browser = Browser(app.test_client())
+    looked_at = [browser.get(address("sign_in")), browser.sign_in(TOKENS[Role.ADMIN])]
+    run = planned_run(office, item_id="handbook")
+    more = [address("run", id=run), address("item", run=run, ordinal=1), address("audit_lines"), "/console/nowhere"]
+    looked_at += [browser.get(path) for path in [*map(address, [*PAGES, *FOR_APPROVERS]), *more]]
+    assert "<h1>Settings</h1>" in "".join(looked_at)
+    cookie = browser.client.get_cookie("usher")
+    assert cookie is not None
+    for secret in (*secrets.values(), *TOKENS.values(), ADMIN_TOKEN, cookie.value):
+        assert all(secret not in html for html in looked_at), secret
+
+
+def test_without_its_database_the_console_says_so_and_where_to_look(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = office.browser(Role.VIEWER)
+    away = OperationalError("SELECT 1", {}, sqlite3.OperationalError("unable to open database file"))
+
+    def fails(*_: object) -> None:
+        raise away
+
+    monkeypatch.setattr("app.console.gate.page_reading", fails)
+    html = browser.get("/console/")
+    assert browser.status == 503
+    assert "The database cannot be reached." in html
+    assert 'href="/readyz"' in html
+    assert "sqlite" not in html
