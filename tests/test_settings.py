@@ -69,7 +69,7 @@ def test_documented_file_is_plain_yaml() -> None:
         ),
         (
             "directory: {sources: [{type: sql, name: app, url: 'mysql://h/x', queries: {grant: SELECT 1}}]}\n",
-            "directory.sources[0]: queries.grant: is no list of records; did you mean grants?",
+            "directory.sources[0]: queries.grant: is not a list of records; did you mean grants?",
         ),
         (
             "directory: {sources: [{type: sql, name: app, url: hunter2@h, queries: {grants: SELECT 1}}]}\n",
@@ -201,7 +201,7 @@ def test_two_programs_need_two_databases(ours: str, the_backends: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("server: {port: 2026-13-45}", "looks like a date and is none"),
+        ("server: {port: 2026-13-45}", "looks like a date but is not one"),
         ("server: &x\n  host: *x", "usher.yaml"),
         pytest.param("server: " + "[" * 3000 + "]" * 3000, "nested without end", marks=pytest.mark.slow),
         pytest.param("server: " + "[" * 3000, "not YAML", marks=pytest.mark.slow),

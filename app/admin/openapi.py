@@ -155,7 +155,7 @@ def _explanation(result: JsonValue) -> Json:
 def _origin() -> Json:
     properties: Json = {
         "source": {"type": "string", "description": "The source's name."},
-        "retained": {"type": "boolean", "description": "Whether it is configured no more."},
+        "retained": {"type": "boolean", "description": "Whether it is no longer configured."},
         "place": {"type": "string", "description": "Where the row stood when it last changed."},
         "set": {"type": ["string", "null"], "description": "The set of the object that it was made from."},
         "id": {"type": ["string", "null"], "description": "The object's id; null where it is too long to be kept."},

@@ -8,7 +8,7 @@ SHORTEST_TOKEN = 16
 """Characters of a token that lets callers in: whoever guesses is not slowed down enough for fewer."""
 
 NO_SOURCES = (
-    "directory.sources is empty: name the directory file, as"
+    "directory.sources is empty: name the directory file, for example"
     " directory: {sources: [{type: file, path: /srv/directory/export.jsonl}]}"
 )
 """What is said where a directory is needed and none is configured."""
@@ -19,7 +19,7 @@ class SetUpError(Exception):
 
 
 class MissingSettingError(SetUpError):
-    """A setting without which it does not go is empty: the file that has it was perhaps not read."""
+    """A setting that is needed is empty: perhaps the file that has it was not read."""
 
 
 def require_backend(settings: Settings) -> None:

@@ -109,7 +109,7 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
     say(f"  api_key: {made.api_key}")
     say(f"  auth_token: {token}")
     if on_terminal():
-        note("These credentials are shown this once. They belong into the settings file, or into the environment as")
+        note("These credentials are shown only this once. They belong in the settings file, or in the environment as")
         note("USHER_BACKEND__API_KEY and USHER_BACKEND__AUTH_TOKEN.")
 
 

@@ -37,7 +37,7 @@ class Moment(click.ParamType[datetime]):
         except (ValueError, OverflowError):
             zoned = None
         if zoned is None:
-            wanted = "write a time with a zone, as 2026-11-20T12:00:00Z, or epoch milliseconds"
+            wanted = "write a time with a zone, such as 2026-11-20T12:00:00Z, or epoch milliseconds"
             self.fail(f"{value!r}: {wanted}", param, ctx)
         return zoned
 

@@ -13,13 +13,16 @@ from app.screen import note
 @click.command(cls=UsherCommand)
 @click.option("--once", is_flag=True, help="Show it and stop; without it everything keeps serving.")
 @click.option(
-    "--port", type=int, metavar="N", help="The service's port, the backend has the next one; free ones without."
+    "--port",
+    type=int,
+    metavar="N",
+    help="The service's port, and the next one for the backend; any free ones if it is left out.",
 )
 @click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Keep the data here and go on from it next time; a temporary folder without.",
+    help="Keep the data here and go on from it next time; a temporary folder if it is left out.",
 )
 @pass_invocation
 def demo(invocation: Invocation, once: bool, port: int | None, data: Path | None) -> None:

@@ -59,7 +59,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     type=click.IntRange(1, 1000),
     default=_LISTED,
     show_default=True,
-    help="So many sorts of problem at most.",
+    help="At most this many sorts of problem.",
 )
 @_as_json
 @pass_invocation
@@ -109,7 +109,7 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
             note(f"source {state.name}: {state.in_words(epoch_ms(utc_now()))}")
         _show_sources(report.sources)
         if known:
-            _show_losses(report.sources, "would take away at least", "of no kind are there fewer records than in force")
+            _show_losses(report.sources, "would take away at least", "no kind has fewer records than are in force")
         say(", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count) or "no records")
     harm = sum(count for sort, count in report.problem_counts.items() if sort not in HARMLESS)
     complete = all(source.verdict is Verdict.COMPLETE for source in report.sources)
@@ -209,7 +209,7 @@ def forget(invocation: Invocation, name: str, reason: str | None) -> None:
         forgotten = forget_source(parts.engine, name, configured_sources(settings, spool=False), clock=parts.clock)
         gave = ", ".join(f"{count:,} {kind}" for kind, count in forgotten.records.items())
         note_done(parts, "source forgotten", f"{name}: {gave or 'nothing'}", reason)
-    say(f"{name} gave {gave or 'nothing'}; gone is what no other source gives")
+    say(f"{name} gave {gave or 'nothing'}; what no other source gives is gone")
     _show_changes(forgotten.replaced)
 
 
@@ -232,7 +232,7 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
         if not _EXPORTED.search(file.name):
             raise CommandError(f"{file}: JSON Lines are written; the name must end in .jsonl, .jsonl.gz or .ndjson")
         if file.exists() and not force:
-            raise CommandError(f"{file}: is there already; --force replaces it")
+            raise CommandError(f"{file}: already exists; --force replaces it")
     with application(invocation.settings()) as parts:
         with reading(parts.engine) as connection:
             if current_revision(connection) == 0:

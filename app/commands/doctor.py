@@ -28,7 +28,7 @@ _LEAST_WIDTH = 24
 
 
 @click.command(cls=UsherCommand)
-@click.option("--notify", is_flag=True, help="Also send a test message to whom notifications names.")
+@click.option("--notify", is_flag=True, help="Also send a test message to everybody that notifications names.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_invocation
 @click.pass_context

@@ -41,7 +41,7 @@ _VALUES = 5
     "--limit",
     type=click.IntRange(1, 1000),
     default=None,
-    help=f"So many objects at most.  [default: {_SHOWN} of those asked for]",
+    help=f"At most this many objects.  [default: {_SHOWN} of those asked for]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_invocation

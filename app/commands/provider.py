@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _TOKENS = {
     "accepted": "with a token that is accepted",
-    "unknown": "with a token that is none of provider.auth_tokens",
+    "unknown": "with a token that is not among provider.auth_tokens",
     "none": "without a token",
 }
 
@@ -100,8 +100,8 @@ def _token(settings: ProviderSettings, file: Path | None) -> str:
         raise CommandError(f"--token-file {file}: must hold one token, on one line")
     if not settings.allow_anonymous and not is_accepted(token, settings.auth_tokens):
         raise CommandError(
-            f"--token-file {file}: the token is none of provider.auth_tokens, so the service would refuse the backend:"
-            " accept it there first"
+            f"--token-file {file}: the token is not among provider.auth_tokens, so the service would refuse the"
+            " backend: accept it there first"
         )
     return token
 

@@ -75,7 +75,7 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
 @pass_invocation
 @click.pass_context
 def approve(context: click.Context, invocation: Invocation, run_id: str, reason: str | None, as_json: bool) -> None:
-    """Let the held-back deletes of a run go.
+    """Approve the held deletes of a run.
 
     Those that are still due are done now, here or by a worker.
 
@@ -119,7 +119,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
 @_json
 @pass_invocation
 def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bool) -> None:
-    """Drop the held-back deletes of a run.
+    """Discard the held deletes of a run.
 
     Later runs leave them alone until what they would delete changes; usher sync --allow-deletes deletes them after all.
     """

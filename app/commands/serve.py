@@ -172,7 +172,7 @@ def serve_with_worker(invocation: Invocation, settings: Settings) -> None:
             children.keep("the worker", ["worker", *common])
             children.watch(stop)
         except ChildEndedError as error:
-            raise CommandError(f"{error}; its last lines tell why") from error
+            raise CommandError(f"{error}; its last lines say why") from error
         finally:
             children.end()
 
@@ -241,7 +241,7 @@ def metrics_beside(invocation: Invocation) -> Iterator[None]:
         try:
             children.watch(stop)
         except ChildEndedError as error:
-            note(f"error: metrics.worker_port: {error}; its last lines tell why")
+            note(f"error: metrics.worker_port: {error}; its last lines say why")
 
     children.keep("the worker's metrics", arguments)
     watching = threading.Thread(target=look_after, name="metrics", daemon=True)

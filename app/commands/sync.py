@@ -304,7 +304,7 @@ def _refuse_unread(run: Run, sources: int) -> None:
     failed = [one for one in told if one["verdict"] == Verdict.FAILED.value] if isinstance(told, list) else []
     if failed and len(failed) >= sources:
         # Which and why was told when it was read.
-        raise CommandError("no source could be read: what it was worked out from is what they said before")
+        raise CommandError("no source could be read: what it rests on is what they said before")
 
 
 def _refuse_unknown(run: Run) -> None:

@@ -60,7 +60,9 @@ def layer_from_file(model: type[BaseModel], path: Path) -> Layer:
         raise ConfigurationError([f"settings file {path}{_yaml_problem(error)}"]) from error
     except ValueError as error:
         # YAML makes a date of what looks like one.
-        raise ConfigurationError([f"settings file {path}: a value looks like a date and is none ({error})"]) from error
+        raise ConfigurationError(
+            [f"settings file {path}: a value looks like a date but is not one ({error})"]
+        ) from error
     except RecursionError as error:
         raise ConfigurationError([f"settings file {path}: is nested without end"]) from error
     if values is None:

@@ -37,7 +37,7 @@ def tell(error: sqlite3.Error, file: str) -> None:
     elif code == sqlite3.SQLITE_CANTOPEN:
         error.args = (f"{file} {'is a directory' if path.is_dir() else 'cannot be opened'} ({own})",)
     elif code == sqlite3.SQLITE_NOTADB:
-        error.args = (f"{file} is no SQLite database",)
+        error.args = (f"{file} is not a SQLite database",)
     elif code in {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT}:
         error.args = (f"{file}: {own}",)
 

@@ -167,11 +167,11 @@ def _refuse_misspelt(kind: str, unknown: list[str], fields: Fields) -> None:
             raise MalformedRecordError(f"{quoted(name)}: {ONLY_BY_USERS}")
         near = _misspelt(kind, name) if isinstance(name, str) else None
         if near is not None and not _stands_beside(kind, name, near, fields):
-            raise MalformedRecordError(f"{quoted(name)}: is no field of {_a(kind)}; did you mean {near}?")
+            raise MalformedRecordError(f"{quoted(name)}: is not a field of {_a(kind)}; did you mean {near}?")
         if not KINDS[kind].carries and not str(name).startswith(_NOTE):
             raise MalformedRecordError(
-                f"{quoted(name)}: is no field of {_a(kind)} and would be ignored; leave it out, or begin a note's name"
-                f" with {_NOTE}"
+                f"{quoted(name)}: is not a field of {_a(kind)} and would be ignored; leave it out, or begin a note's"
+                f" name with {_NOTE}"
             )
 
 
@@ -208,7 +208,7 @@ def _remark(kind: str, name: str) -> str | None:
     if name.startswith(_NOTE) or meant(name, KINDS[kind].field_names):
         return None
     likely = resembling(name, KINDS[kind].field_names, cutoff=0.85)
-    return f"{quoted(name)} is no field that Usher knows; did you mean {likely}?" if likely else None
+    return f"{quoted(name)} is not a field that Usher knows; did you mean {likely}?" if likely else None
 
 
 def _a(kind: str) -> str:

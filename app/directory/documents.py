@@ -144,7 +144,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[object, object]:
         try:
             fields[key] = loader.construct_object(value_node, deep=True)
         except TypeError as error:
-            raise yaml.constructor.ConstructorError(None, None, "a key is no text", key_node.start_mark) from error
+            raise yaml.constructor.ConstructorError(None, None, "a key is not text", key_node.start_mark) from error
     repeated = _repeated(written)
     if repeated is None:
         return fields

@@ -136,7 +136,7 @@ def record_of_key(value: object) -> Record:
         for name in value:
             if name != "kind" and name not in key:
                 raise MalformedRecordError(
-                    f"{quoted(name)}: is no part of the key of this kind, which is {', '.join(key)}"
+                    f"{quoted(name)}: is not part of the key of this kind, which is {', '.join(key)}"
                 )
         value = {**value, **_PLACEHOLDERS[kind]}
     return record_from_object(value)[0]

@@ -73,7 +73,9 @@ def look_at_file(file: str) -> Finding | None:
         return problem("database", f"{file} cannot be read: {error.strerror}", "give this user the right to read it")
     if head and head != _SQLITE:
         return problem(
-            "database", f"{file} is no SQLite database", "let database_url name Usher's own file, or one not there yet"
+            "database",
+            f"{file} is not a SQLite database",
+            "let database_url name Usher's own file, or one not there yet",
         )
     if not _is_writable(path) or not _is_writable(path.parent):
         return problem("database", f"{file} cannot be written to", "give this user the right to write there")

@@ -58,7 +58,8 @@ def _look_at_config(config: PermissionProviderConfig, provider: ProviderSettings
     if not provider.allow_anonymous and not is_accepted(token, provider.auth_tokens):
         return problem(
             "registration",
-            f"the backend asks {shown} with {'a token that is none of provider.auth_tokens' if token else 'no token'}",
+            f"the backend asks {shown} with "
+            + ("a token that is not among provider.auth_tokens" if token else "no token"),
             "register one of provider.auth_tokens there (usher provider register), or accept its token here",
         )
     path = urlsplit(shown).path
@@ -197,5 +198,5 @@ def _without_query(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return "an address that is none"
+        return "something that is not an address"
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -44,7 +44,7 @@ def look_at_settings(found: Configuration[Settings], environment: Mapping[str, s
     if not settings.admin.tokens:
         yield warning("admin", "nobody can use /resync or /permissions/explain", "set admin.tokens to at least one")
     if not settings.sync.schedule:
-        yield warning("schedule", "nothing syncs by itself", 'set sync.schedule, as to "*/15 * * * *"')
+        yield warning("schedule", "nothing syncs by itself", 'set sync.schedule, for example to "*/15 * * * *"')
     if not settings.notifications.webhook.url and not settings.notifications.email.host:
         yield warning(
             "notifications",

@@ -53,7 +53,7 @@ def shown_fingerprint(request: Request) -> str:
 
 def require_bearer(request: Request, tokens: TokenSet) -> None:
     """Lets a caller through who shows one of `tokens`. Raises `Unauthenticated` otherwise, and `TooManyRequests` where
-    that happened too often: never to who shows a right one."""
+    that happened too often: never to whoever shows a right one."""
     token = bearer_token(request)
     if token is None:
         raise Unauthenticated("an Authorization header with a bearer token is required")

@@ -153,7 +153,7 @@ class SentSource:
 
     def _line(self, line: bytes, number: int) -> Iterator[Found | Remark]:
         if self._ended:
-            self.error = f"line {number}: stands behind the end"
+            self.error = f"line {number}: comes after the end"
             return
         try:
             value = object_from_line(line)

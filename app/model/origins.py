@@ -59,7 +59,7 @@ class RecordOrigin:
     source: str
     """The source's name."""
     retained: bool
-    """Whether it is configured no more."""
+    """Whether it is no longer configured."""
     place: str
     """Where the row stood when it last changed: ``file:line``, a DN, a query and row, a push and its item."""
     object_set: str

@@ -131,7 +131,7 @@ def _failed(connection: Connection) -> Iterator[Concern]:
     run = failed_run(connection)
     if run is None:
         return
-    error = _plain(run.error or "for no reason that is known")
+    error = _plain(run.error or "for no known reason")
     says = f"the last run failed: {error}"
     if run.items:
         error = "nothing but failures"
@@ -193,7 +193,7 @@ def _worker(connection: Connection, now: datetime, expectations: Expectations) -
     last = dead[0]
     if len(dead) == len(known):
         since = from_epoch_ms(last.seen_at)
-        says = f"no worker lives: the last one, {_plain(last.name)}, gave no sign of life since {_shown(since)}"
+        says = f"no worker lives: the last one, {_plain(last.name)}, has given no sign of life since {_shown(since)}"
     else:
         says = f"workers die one after the other: {len(lately)} within an hour, {_plain(last.name)} the last"
         since = from_epoch_ms(lately[-1].seen_at)

@@ -47,7 +47,7 @@ def _usable_url(url: str) -> str:
 def _usable_address(address: str) -> str:
     name, at, host = address.rpartition("@")
     if not (name and at and host) or not address.isprintable() or any(one in address for one in ' ,;<>"'):
-        raise ValueError("must be a plain e-mail address, as ops@acme.example")
+        raise ValueError("must be a plain e-mail address, such as ops@acme.example")
     return address
 
 

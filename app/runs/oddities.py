@@ -78,7 +78,7 @@ def oddities_of(record: Record) -> Iterator[str]:
         if len(record.email) > EMAIL_LENGTH:
             yield f"email: has {len(record.email):,} characters; a backend takes at most {EMAIL_LENGTH:,}"
         elif not _ADDRESS.fullmatch(record.email):
-            yield f"email: {quoted(record.email)} is no e-mail address"
+            yield f"email: {quoted(record.email)} is not an e-mail address"
 
 
 def odd_pairs(connection: Connection, limit: int) -> Iterator[Problem]:

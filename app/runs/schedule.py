@@ -17,7 +17,7 @@ from app.clock import EPOCH
 
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _LOOK_BACK = (timedelta(minutes=2), timedelta(hours=1), timedelta(days=1), timedelta(days=8), timedelta(days=32))
-_FIX = 'write five cron fields, as "*/15 * * * *", or an interval, as "every 15m"'
+_FIX = 'write five cron fields, such as "*/15 * * * *", or an interval, such as "every 15m"'
 
 
 _INTERVAL = re.compile(r"every\s+(?P<count>[1-9][0-9]{0,5})\s*(?P<unit>[smhd])")
@@ -80,7 +80,7 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ScheduleError(f"{name!r} is no time zone; write one like UTC or Europe/Berlin") from error
+        raise ScheduleError(f"{name!r} is not a time zone; write one like UTC or Europe/Berlin") from error
 
 
 def _weekdays(field: str) -> str:
@@ -91,7 +91,7 @@ def _weekdays(field: str) -> str:
     for part in field.lower().split(","):
         found = re.fullmatch(r"(\*|[0-7a-z]+)(?:-([0-7a-z]+))?(?:/([1-7]))?", part)
         if found is None:
-            raise ScheduleError(f"{field!r} is no day of the week; {_FIX}")
+            raise ScheduleError(f"{field!r} is not a day of the week; {_FIX}")
         first = 0 if found[1] == "*" else _weekday(found[1])
         last = _weekday(found[2]) if found[2] else 6 if found[1] == "*" or found[3] else first
         if last < first:
@@ -105,4 +105,4 @@ def _weekday(text: str) -> int:
         return _DAYS.index(text)
     if text.isdigit() and len(text) == 1 and int(text) <= 7:
         return int(text)
-    raise ScheduleError(f"{text!r} is no day of the week; {_FIX}")
+    raise ScheduleError(f"{text!r} is not a day of the week; {_FIX}")

@@ -29,7 +29,7 @@ def _known_timezone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (LookupError, ValueError, OSError) as error:
-        raise ValueError(f"{name!r} is no time zone; write one like UTC or Europe/Berlin") from error
+        raise ValueError(f"{name!r} is not a time zone; write one like UTC or Europe/Berlin") from error
     return name
 
 

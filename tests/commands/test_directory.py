@@ -154,7 +154,7 @@ def test_what_a_source_gave_goes_with_forget(usher_read: Usher, folder: Path) ->
     assert usher_read("directory", "check").exit_code == 1
     gone = usher_read("directory", "forget", "directory.yaml")
     gave = "directory.yaml gave 1 organization, 3 user, 2 document, 2 membership, 1 grant, 1 contextGrant; "
-    told = f"{gave}gone is what no other source gives\nrevision 2: membership +0 ~0 -1\n"
+    told = f"{gave}what no other source gives is gone\nrevision 2: membership +0 ~0 -1\n"
     assert (gone.exit_code, gone.stdout) == (0, told)
     assert usher_read("check", "ada", "organization", "acme").exit_code == 4
     assert usher_read("directory", "check").exit_code == 0
@@ -356,7 +356,8 @@ def test_one_mistake_that_stands_everywhere_does_not_hide_another(usher_in: Ushe
         " directory.yaml:memberships[1], directory.yaml:memberships[2] and 342 more)"
     ) in told
     assert (
-        "malformed: directory.yaml:documents[2]: 'documentNam': is no field of a document; did you mean documentName?"
+        "malformed: directory.yaml:documents[2]: 'documentNam': is not a field of a document;"
+        " did you mean documentName?"
     ) in told
     fewer = usher_in("directory", "check", "--limit", "1").stderr.splitlines()
     assert fewer[-1] == "… and 1 other sorts of problem"
@@ -388,7 +389,7 @@ def test_check_remarks_on_what_hardly_anybody_means(usher_in: Usher, folder: Pat
     limit = "a backend takes at most 10,000 and refuses more"
     for remark in (
         "remark: directory.yaml:users[1]: the id 'dan ' begins or ends with a blank",
-        "remark: directory.yaml:users[1]: email: 'not an address' is no e-mail address",
+        "remark: directory.yaml:users[1]: email: 'not an address' is not an e-mail address",
         f"remark: directory.yaml:documents[0]: documentName: has 10,001 characters; {limit}",
         "remark: directory.yaml:users[2]: the user ids 'Ada' and 'ada' differ only in case: they are two users",
         "remark: directory.yaml:users[2]: email: 'ada@acme.example' belongs to the users 'Ada', 'ada'",
@@ -404,7 +405,7 @@ def test_export_writes_over_nothing_and_says_what_it_writes(usher_read: Usher, f
     )
     (folder / "out.jsonl").write_text("mine")
     kept = usher_read("directory", "export", "out.jsonl")
-    assert (kept.exit_code, kept.stderr) == (1, "error: out.jsonl: is there already; --force replaces it\n")
+    assert (kept.exit_code, kept.stderr) == (1, "error: out.jsonl: already exists; --force replaces it\n")
     assert (folder / "out.jsonl").read_text() == "mine"
     assert usher_read("directory", "export", "out.jsonl", "--force").exit_code == 0
     assert len((folder / "out.jsonl").read_text().splitlines()) == 10

@@ -25,7 +25,9 @@ def test_what_needs_the_directory_says_what_to_write(usher_in: Usher, folder: Pa
     result = usher_in(*command)
     assert result.exit_code == 1
     [line] = result.stderr.splitlines()
-    assert line.startswith("error: directory.sources is empty: name the directory file, as directory: {sources: [{")
+    assert line.startswith(
+        "error: directory.sources is empty: name the directory file, for example directory: {sources: [{"
+    )
     assert result.stdout == ""
 
 

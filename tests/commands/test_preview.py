@@ -64,7 +64,7 @@ def test_the_difference_from_what_is_in_force_is_told_and_nothing_is_changed(ush
             " go; refused would be more than 20 and more than 20 %"
         ) in told
     checked = usher_in("directory", "check")
-    assert "guard: of no kind are there fewer records than in force" in checked.stderr.splitlines()
+    assert "guard: no kind has fewer records than are in force" in checked.stderr.splitlines()
     (folder / "directory.yaml").write_text(text.replace("  - {organizationId: acme, userId: ada}\n", ""))
     says = "1 of 2 membership records; refused would be more than 20 and more than 20 %"
     assert (

@@ -103,7 +103,7 @@ def test_a_private_address_names_the_setting_that_allows_it(usher: Usher) -> Non
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("another token", "is none of provider.auth_tokens"),
+        ("another token", "is not among provider.auth_tokens"),
         ("", "must hold one token, on one line"),
         ("one\ntwo\n", "must hold one token, on one line"),
     ],

@@ -412,7 +412,7 @@ def test_exit_code_tells_that_no_source_could_be_read(usher_with_backend: Usher,
     result = usher_with_backend(command)
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == (
-        "error: no source could be read: what it was worked out from is what they said before"
+        "error: no source could be read: what it rests on is what they said before"
     )
     assert usher_with_backend(command, "--json").exit_code == 1
 

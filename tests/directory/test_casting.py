@@ -281,7 +281,7 @@ KNOWN_NAMES = {name for fields in LEAST.values() for name in fields} | {name for
 
 @pytest.mark.parametrize("kind", ["membership", "groupMember", "grant", "contextGrant"])
 def test_what_only_decides_about_access_has_no_unknown_field(kind: str) -> None:
-    with pytest.raises(MalformedRecordError, match=r"'validUntil': is no field of a .* and would be ignored"):
+    with pytest.raises(MalformedRecordError, match=r"'validUntil': is not a field of a .* and would be ignored"):
         record_from_object({"kind": kind, **LEAST[kind], "validUntil": "2020-01-01"})
     assert record_from_object({"kind": kind, **LEAST[kind], "x-note": "until she is back"})[1] == ()
 
@@ -292,7 +292,7 @@ def test_record_from_object_remarks_on_what_may_be_misspelt_or_misplaced() -> No
     assert isinstance(record, Folder)
     assert record.further == {"acesType": "restricted", "disabled": True, "colour": "red"}
     assert remarks == (
-        "'acesType' is no field that Usher knows; did you mean accessType?",
+        "'acesType' is not a field that Usher knows; did you mean accessType?",
         "'disabled' decides nothing about a folder: it travels to the backend like any other field",
     )
 
@@ -300,7 +300,7 @@ def test_record_from_object_remarks_on_what_may_be_misspelt_or_misplaced() -> No
 def test_record_from_object_says_nothing_about_a_field_beside_the_one_it_resembles() -> None:
     user = {"kind": "user", "userId": "a", "name": "A", "names": ["A"], "email": "", "initial": "A", "initials": "AB"}
     assert record_from_object(user)[1] == ()
-    with pytest.raises(MalformedRecordError, match="'UserId': is no field of a user; did you mean userId"):
+    with pytest.raises(MalformedRecordError, match="'UserId': is not a field of a user; did you mean userId"):
         record_from_object({**user, "UserId": "b"})
 
 
@@ -364,7 +364,7 @@ def test_users_are_named_by_aliases_in_any_case() -> None:
         ("user", {**LEAST["user"], "aliases": ["a", None]}, "aliases[1]: must be text, but is null"),
         ("user", {**LEAST["user"], "aliases": list(map(str, range(101)))}, "aliases: are 101; 100 are the most"),
         ("fill", {"userId": "u", "disabled": "yes"}, "disabled: must be true or false, but is text"),
-        ("fill", {"userId": "u", "Disabled": True}, "'Disabled': is no field of a fill; did you mean disabled?"),
+        ("fill", {"userId": "u", "Disabled": True}, "'Disabled': is not a field of a fill; did you mean disabled?"),
         ("fill", {"userId": "u", "aliases": ["a@b.example"]}, "'aliases': is given by the user's own record alone"),
         ("fill", {"userId": "u", "Aliases": None}, "'Aliases': is given by the user's own record alone"),
     ],

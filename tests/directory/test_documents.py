@@ -72,7 +72,7 @@ def test_an_empty_document_is_complete(read_file, name: str, content: str) -> No
         ("d.yaml", "users: []\nusers: []", "users: this key stands twice"),
         ("d.yaml", "users\n", "must be an object"),
         ("d.yaml", "users: []\n---\nusers: []", "not YAML"),
-        ("d.yaml", "? [a]\n: 1", "a key is no text"),
+        ("d.yaml", "? [a]\n: 1", "a key is not text"),
         ("d.yaml", "a: " + "[" * 50_000, "nested more than 100 deep"),
         ("d.yaml", "users: &a [*a]", "contains itself"),
         ("d.yaml", 'users: !!python/object/apply:os.system ["true"]', "could not determine a constructor"),

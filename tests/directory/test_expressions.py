@@ -109,8 +109,8 @@ def test_what_has_no_value_is_an_error_in_one_line(text: str, reason: str) -> No
         ("lowercase(it.mail)", "there is no function lowercase; did you mean lower?"),
         ("it.mail.lower()", "lower is called as lower(it.mail)"),
         ("math.median(1, 2)", "math has"),
-        ("it.mail ==", "is no expression: Syntax error"),
-        ("it.", "is no expression: Syntax error"),
+        ("it.mail ==", "is not an expression: Syntax error"),
+        ("it.", "is not an expression: Syntax error"),
         ('true ? "a" : 1', "no matching overload"),
         ("lower(3)", "no matching overload"),
         ("it.?mail", "may have no value: end it in .orValue"),
@@ -118,7 +118,7 @@ def test_what_has_no_value_is_an_error_in_one_line(text: str, reason: str) -> No
         ("it" + ".a" * 100, "recursion depth"),
         ("1" * 5_000, "is longer than 4,000 characters"),
         ('"\0"', "NUL"),
-        ('"\\ud800"', "is no expression"),
+        ('"\\ud800"', "is not an expression"),
     ],
 )
 def test_what_cannot_be_used_is_refused_when_it_is_compiled(text: str, reason: str) -> None:

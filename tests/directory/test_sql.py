@@ -153,7 +153,7 @@ def test_rows_read_together_are_what_each_is_by_itself(docs: Database, more: str
         ),
         ({"documents": 'SELECT tenant AS "organizationId", id AS "documentId" FROM doc'}, "lacks documentName"),
         ({"documents": DOCUMENTS.replace("documentName", "DocumentName")}, "did you mean documentName"),
-        ({"grants": DOCUMENTS}, "is no field of a grant"),
+        ({"grants": DOCUMENTS}, "is not a field of a grant"),
         ({"grants": 'SELECT tenant AS "organizationId", id AS "documentId" FROM doc'}, "one of userId or"),
         ({"documents": DOCUMENTS, "folders": "SELECT nothing FROM doc"}, "queries.folders: "),
     ],

@@ -199,7 +199,7 @@ def _failed_run(one: Installation) -> None:
             State.WARNING,
             "does not ask the service",
         ),
-        (lambda one: one.register(one.service_url, "else"), "registration", State.PROBLEM, "none of provider.auth"),
+        (lambda one: one.register(one.service_url, "else"), "registration", State.PROBLEM, "not among provider.auth"),
         (lambda one: one.register(one.service_url, ""), "registration", State.PROBLEM, "with no token"),
         (
             lambda one: one.register(one.service_url + "/old", "ask-me-for-tests"),

@@ -63,7 +63,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     ("name", "says", "advice"),
     [
         ("directory", "directory is a directory", "name a file"),
-        ("text", "text is no SQLite database", "Usher's own file"),
+        ("text", "text is not a SQLite database", "Usher's own file"),
         ("text/usher.db", "none can be made: ", "mend database_url"),
         ("gone/usher.db", "gone, and so no usher.db in it", "make the directory"),
     ],
@@ -80,7 +80,7 @@ def test_path_that_is_no_database(tmp_path: Path, name: str, says: str, advice: 
     assert not (tmp_path / "gone").exists()
 
 
-@pytest.mark.parametrize(("name", "says"), [("directory", "is a directory"), ("text", "is no SQLite database")])
+@pytest.mark.parametrize(("name", "says"), [("directory", "is a directory"), ("text", "is not a SQLite database")])
 def test_every_command_names_the_file(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "directory").mkdir()
     (tmp_path / "text").write_text("this is a text, and it is long enough\n")

@@ -135,5 +135,5 @@ def test_demo_ends_with_the_log_of_a_child_that_cannot_go_on(start: Start, tmp_p
     assert demo.process.wait(100) == 1
     assert demo.complained().splitlines()[-1].startswith("error: service ended with exit code 1")
     assert "the database cannot be used: " in demo.complained()
-    assert "usher.db is no SQLite database" in demo.complained()
+    assert "usher.db is not a SQLite database" in demo.complained()
     assert "Traceback" not in demo.complained()

@@ -93,7 +93,7 @@ def test_other_sources_stay_as_they_are(service: Service) -> None:
         (lines(PEOPLE, end=1), "end: must be true"),
         (lines(PEOPLE, ends=True), "ends: is not a field of the last line"),
         (lines(PEOPLE, sequence=0), "sequence: must be a whole number"),
-        (lines(PEOPLE) + b"{}\n", "stands behind the end"),
+        (lines(PEOPLE) + b"{}\n", "comes after the end"),
         (lines([*PEOPLE, {"kind": "user"}]), "line 4: userId: is missing"),
         (lines([*PEOPLE, user("nul\0")]), "line 4: userId: contains a NUL character"),
         (lines([*PEOPLE, user("half") | {"name": "\ud800"}]), "line 4: not JSON"),

@@ -238,7 +238,7 @@ def test_its_certificate_is_checked(domain: Samba) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"bind_password": "wrong"}, "name or password are wrong; mend bind_dn or bind_password"),
+        ({"bind_password": "wrong"}, "the name or the password is wrong; mend bind_dn or bind_password"),
         ({"base": f"OU=Nowhere,{BASE}"}, f"base OU=Nowhere,{BASE}: is not there"),
         ({"base": "DC=other,DC=example"}, "base DC=other,DC=example"),
         ({"sets": {"groups": {"below": "OU=Nowhere"}}}, "sets.groups.below OU=Nowhere"),

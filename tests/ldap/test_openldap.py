@@ -182,8 +182,11 @@ def test_who_may_see_nothing_does_not_read_nothing(standing_slapd: Slapd) -> Non
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"bind_password": "wrong"}, "name or password are wrong; mend bind_dn or bind_password"),
-        ({"bind_dn": "cn=nobody,dc=acme,dc=example"}, "name or password are wrong; mend bind_dn or bind_password"),
+        ({"bind_password": "wrong"}, "the name or the password is wrong; mend bind_dn or bind_password"),
+        (
+            {"bind_dn": "cn=nobody,dc=acme,dc=example"},
+            "the name or the password is wrong; mend bind_dn or bind_password",
+        ),
         ({"bind_dn": "nobody"}, "bind_dn nobody: is no DN; mend it"),
         ({"base": "ou=nowhere,dc=acme,dc=example"}, "base ou=nowhere,dc=acme,dc=example: is not there"),
         ({"base": "dc=other,dc=example"}, "base dc=other,dc=example"),

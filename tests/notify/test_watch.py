@@ -269,7 +269,9 @@ def test_dead_worker_is_told_within_minutes_and_is_over_when_another_lives(
     watch.tick()
     assert kept.told() == [("began", "worker")]
     data = kept.got[0].content["data"]
-    assert data["summary"] == "no worker lives: the last one, node:1, gave no sign of life since 2026-11-20 12:00 UTC"
+    assert (
+        data["summary"] == "no worker lives: the last one, node:1, has given no sign of life since 2026-11-20 12:00 UTC"
+    )
     second.beat()
     watch.tick()
     assert kept.told()[1:] == [("over", "worker")]

@@ -169,7 +169,7 @@ def _verdict(result: object, question: Question) -> ProviderVerdict:
     if has_access is not True or not (role is None or (isinstance(role, str) and role in {"viewer", "editor"})):
         raise CallError("a result has another shape than the contract's")
     if expires_at is not None and not _is_time(expires_at):
-        raise CallError("a result's expiresAt is no time")
+        raise CallError("a result's expiresAt is not a time")
     return ProviderVerdict(True, role or "editor", None if expires_at is None else int(expires_at))
 
 

@@ -113,7 +113,7 @@ class Language:
     def compile(self, text: str) -> Expression:
         """The expression. Raises ``ExpressionError``."""
         if not text.strip():
-            raise ExpressionError("is empty; write an expression, as it.mail, or leave it out")
+            raise ExpressionError("is empty; write an expression, such as it.mail, or leave it out")
         if len(text) > MAX_TEXT:
             raise ExpressionError(f"is longer than {MAX_TEXT:,} characters")
         if "\0" in text:
@@ -166,8 +166,8 @@ class Language:
         if unknown is None:
             place = _PLACE.search(first)
             if place is None:
-                return f"is no expression: {first}"
-            return f"is no expression: {first[place.end() :].partition(' expecting')[0]} (column {place[1]})"
+                return f"is not an expression: {first}"
+            return f"is not an expression: {first[place.end() :].partition(' expecting')[0]} (column {place[1]})"
         name = unknown[2].partition(".")[0]
         sort = "name"
         if name == MEMBER:

@@ -183,7 +183,9 @@ class MappingRule:
             return NOT_MATCHED
         if holds is None:
             return ATTRIBUTE_MISSING
-        return Spoilt(f'when: must be true or false, but is {name_of_type(holds)}; compare it, as it.status == "left"')
+        return Spoilt(
+            f'when: must be true or false, but is {name_of_type(holds)}; compare it, for example it.status == "left"'
+        )
 
     @staticmethod
     def _evaluated(fields: Sequence[tuple[str, _Evaluate]], asked: Asked, into: dict[str, object]) -> dict[str, object]:

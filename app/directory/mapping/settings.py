@@ -114,15 +114,15 @@ class RuleSettings(BaseModel):
         """Raises ``ValueError`` for a field that the kind does not have, or needs and is not given."""
         kind, fields = KINDS[self.kind], self.fields
         if "kind" in fields:
-            raise ValueError(f"{kind.name}.kind: is no field; the rule makes records of the kind {kind.name} alone")
+            raise ValueError(f"{kind.name}.kind: is not a field; the rule makes records of the kind {kind.name} alone")
         for name in fields.keys() - set(kind.field_names):
             if is_for_users_alone(kind.name, name):
                 raise ValueError(f"{kind.name}.{name}: {ONLY_BY_USERS}")
             near = None if name.startswith(_NOTE) else meant(name, kind.field_names)
             if near is not None and near not in fields:
-                raise ValueError(f"{kind.name}.{name}: is no field of this kind; did you mean {near}?")
+                raise ValueError(f"{kind.name}.{name}: is not a field of this kind; did you mean {near}?")
             if not kind.carries and not name.startswith(_NOTE):
-                raise ValueError(f"{kind.name}.{name}: is no field of this kind ({', '.join(kind.field_names)})")
+                raise ValueError(f"{kind.name}.{name}: is not a field of this kind ({', '.join(kind.field_names)})")
         missing = [field.name for field in kind.fields if field.is_needed and field.name not in fields]
         missing += [
             " or ".join(names)

@@ -2,7 +2,7 @@
 
 The rules: ``app/model/README.md``, "Verdicts".
 
-Who may not read a directory any more often gets success, and nothing or next to nothing. So a read that would take away
+A reader that has lost its rights often gets success, and nothing or next to nothing. So a read that would take away
 more than so many records of one kind, and more than so many percent of what the source gave of that kind, counts as
 failed until somebody says that it is meant. Judged is what the deltas hold, before any of it is carried out.
 """

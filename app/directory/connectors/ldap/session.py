@@ -194,7 +194,7 @@ class LdapSession:
             raise of_search(error, self.settings, where=search.where) from error
         except UnicodeDecodeError:
             raise LdapTroubleError(
-                f"{search.where}: {self.settings.url} names an entry in bytes that are no text"
+                f"{search.where}: {self.settings.url} names an entry in bytes that are not text"
             ) from None
         # A reference to another server has no DN.
         entries = [LdapEntry(one[0], one[1]) for one in data if one[0] is not None]

@@ -65,7 +65,7 @@ class SyncreplChanges:
             numbers = []
         # A server takes a cookie that it does not understand for none, and would tell everything as changed.
         if not numbers or not all(_CSN.fullmatch(one) for one in numbers):
-            raise CursorRefusedError("the cursor is none of this source")
+            raise CursorRefusedError("the cursor is not one of this source's")
         self._cookie = f"rid=000,csn={';'.join(numbers)}"
         self._reader = reader
         self._left = _MOST

@@ -25,8 +25,8 @@ class CursorRefusedError(Exception):
 
 
 AD_REFUSALS = {
-    "525": "the server knows nobody of this name; mend bind_dn",
-    "52e": "name or password are wrong; mend bind_dn or bind_password",
+    "525": "the server knows nobody by this name; mend bind_dn",
+    "52e": "the name or the password is wrong; mend bind_dn or bind_password",
     "530": "this account may not log in at this time",
     "531": "this account may not log in from this machine",
     "532": "the account's password has expired; give it a new one",
@@ -59,7 +59,7 @@ def refused_bind(error: ldap.LDAPError, settings: LdapConnectionSettings) -> Lda
         if settings.sasl:
             return LdapTroubleError(f"sasl: {settings.sasl}: the server does not accept who this is: {text}")
         return LdapTroubleError(
-            f"bind_dn {printable(settings.bind_dn, limit=100)}: name or password are wrong; mend bind_dn or"
+            f"bind_dn {printable(settings.bind_dn, limit=100)}: the name or the password is wrong; mend bind_dn or"
             " bind_password"
         )
     if isinstance(error, ldap.STRONG_AUTH_REQUIRED | ldap.CONFIDENTIALITY_REQUIRED):

@@ -50,7 +50,7 @@ class UsnChanges:
             before, current = orjson.loads(since), orjson.loads(now)
             self._usn, of = int(before["usn"]), str(before["of"])
         except (ValueError, TypeError, KeyError):
-            raise CursorRefusedError("the cursor is none of this source") from None
+            raise CursorRefusedError("the cursor is not one of this source's") from None
         if of != current["of"]:
             raise CursorRefusedError("another domain controller answers than before, or its database was restored")
         if not 0 <= self._usn <= current["usn"]:

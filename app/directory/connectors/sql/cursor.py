@@ -99,5 +99,5 @@ def _unpacked(value: object) -> Mark:
         try:
             return datetime.fromisoformat(value["time"])
         except ValueError:
-            raise NoCursorError("holds a time that is none") from None
+            raise NoCursorError("holds something that is not a time") from None
     return None if value is None else mark_of(value)

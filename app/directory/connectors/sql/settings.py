@@ -110,7 +110,7 @@ class SqlSettings(BaseModel):
                 continue
             near = meant(name, KINDS_BY_PLURAL)
             if near is not None:
-                raise ValueError(f"queries.{name}: is no list of records; did you mean {near}?")
+                raise ValueError(f"queries.{name}: is not a list of records; did you mean {near}?")
             self._check_object_query(name, query)
         for number, rule in enumerate(self.map, start=1):
             if rule.from_ not in self.queries or rule.from_ in KINDS_BY_PLURAL:
