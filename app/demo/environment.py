@@ -156,12 +156,17 @@ def _free_ports() -> tuple[int, int]:
         return one.getsockname()[1], other.getsockname()[1]
 
 
-def start_servers(demo: DemoEnvironment, children: Children) -> None:
-    """The backend and the service, side by side; neither answers yet. Raises ``SetUpError``."""
+def start_backend(demo: DemoEnvironment, children: Children) -> None:
+    """The backend, which does not answer yet. Raises ``SetUpError`` where something else listens at its address, or at
+    the service's."""
     for url in (demo.service_url, demo.backend_url):
         _expect_free(url)
     port = str(demo.backend_port)
     _start("backend", ["backend", "serve", "--port", port], demo, children)
+
+
+def start_service(demo: DemoEnvironment, children: Children) -> None:
+    """The service, which does not answer yet; it asks the backend by the credentials that the settings have by now."""
     _start("service", ["serve"], demo, children)
 
 

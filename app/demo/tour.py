@@ -16,7 +16,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from app.demo.cases import CASES
-from app.demo.environment import DemoEnvironment, furnish, introduce, move_in, start_servers, start_worker, wait_for
+from app.demo.environment import (
+    DemoEnvironment,
+    furnish,
+    introduce,
+    move_in,
+    start_backend,
+    start_service,
+    start_worker,
+    wait_for,
+)
 from app.processes import ChildEndedError, Children, stop_signals
 from app.screen import show_table
 from app.sessions import bare_session
@@ -77,10 +86,11 @@ def _show_around(demo: DemoEnvironment, children: Children, console: Console, st
 
     console.print(Text("Usher: everything on one machine\n", style="bold"))
     say("data", str(demo.folder))
-    start_servers(demo, children)
+    start_backend(demo, children)
     wait_for(demo.backend_url, children)
     say("backend", demo.backend_url)
     say("workspace", move_in(demo))
+    start_service(demo, children)
     wait_for(demo.service_url, children)
     say("service", demo.service_url)
     say("permissions", f"the backend asks {introduce(demo)}")

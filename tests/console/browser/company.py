@@ -23,7 +23,16 @@ from app.console.settings import Role
 from app.contract.documents import GetDocumentsRequest
 from app.database.engine import open_engine, reading
 from app.database.private import write_file
-from app.demo.environment import DemoEnvironment, furnish, introduce, move_in, start_servers, start_worker, wait_for
+from app.demo.environment import (
+    DemoEnvironment,
+    furnish,
+    introduce,
+    move_in,
+    start_backend,
+    start_service,
+    start_worker,
+    wait_for,
+)
 from app.processes import Children
 from app.runs.status import held_runs
 from app.sessions import bare_session
@@ -191,9 +200,10 @@ def running(folder: Path) -> Iterator[Company]:
     children = Children()
     issuer = _issuer(port, f"{demo.service_url}/console/oidc/back", folder / "issuer.log")
     try:
-        start_servers(demo, children)
+        start_backend(demo, children)
         wait_for(demo.backend_url, children)
         move_in(demo)
+        start_service(demo, children)
         wait_for(demo.service_url, children)
         introduce(demo)
         company = Company(demo, children)
