@@ -13,6 +13,7 @@ from werkzeug.wrappers import Response
 
 from app.apply.applier import _phase_name
 from app.database.engine import writing
+from app.ledger.chosen import ItemKey
 from app.ledger.failures import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, PARKED_AFTER
 from app.plan.rules import Phase
 from app.store.sync_tables import CallRow, ItemFailureRow, LedgerItemRow, PlanItemRow
@@ -164,6 +165,31 @@ def test_retry_tries_now_what_waits_or_is_parked(company: Any) -> None:
     assert set(company.failures()) == {("organization", "", "other")}
     assert company.sync(retry=True).status == "done"
     assert company.failures() == {}
+
+
+def test_single_items_are_tried_again_and_the_others_wait(company: Any) -> None:
+    for name in ("new", "newer"):
+        company.directory.document(name, folder="archive")
+    company.directory.folder("attic")
+
+    def refuses(name: str, data: dict[str, Any], backend: Callable[[], Response]) -> Response:
+        if name in {"add_documents", "add_folder"}:
+            return failure(400, "FAILED_PRECONDITION", "no room")
+        return backend()
+
+    company.wire.hook = refuses
+    assert company.sync().status == "partial"
+    company.wire.hook = None
+    company.wire.forget()
+    new, attic = ItemKey("document", "acme", "", "new"), ItemKey("folder", "acme", "", "attic")
+    # A kind that none of the items has leaves nothing to try.
+    assert company.sync(retry=True, kinds=("group",), items=(new,)).report["retried"] == {"waiting": 0, "parked": 0}
+    assert company.wire.writes == []
+    run = company.sync(retry=True, items=(new, attic, new), organization_ids=("acme",))
+    assert run.report["retried"] == {"waiting": 2, "parked": 0}
+    assert company.wire.counted() == {"add_documents": 1, "add_folder": 1}
+    assert set(company.failures()) == {("document", "", "newer")}
+    assert run.items == (new, attic)
 
 
 def test_server_error_with_details_is_judged_item_by_item(company: Any) -> None:

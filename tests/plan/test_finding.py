@@ -158,7 +158,7 @@ def test_no_statement_of_a_page_reads_through_a_plan(world: PlanningWorld) -> No
 
 @pytest.mark.parametrize("scope", ["everything", "narrowed", "preview"])
 def test_runs_are_listed_by_what_they_are_about(world: PlanningWorld, scope: str) -> None:
-    rows = {
+    rows: dict[str, dict[str, object]] = {
         "everything": {"organization_ids": "[]"},
         "narrowed": {"organization_ids": '["acme"]'},
         "preview": {"dry_run": True},
