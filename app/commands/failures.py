@@ -4,8 +4,7 @@ from app.bootstrap.requirements import SetUpError
 from app.client.errors import ClientError
 from app.contract.errors import ContractError
 from app.database.engine import DatabaseUrlError
-from app.database.lineage import SchemaError
-from app.database.programs import ForeignDatabaseError
+from app.database.programs import ForeignDatabaseError, SchemaError
 from app.edge.gunicorn import BindError
 from app.registration import RegistrationError
 from app.runs.reading import UnknownSourceError

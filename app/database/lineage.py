@@ -15,9 +15,7 @@ from sqlalchemy import Connection, MetaData, Table, create_engine, inspect
 from sqlalchemy.engine.interfaces import ReflectedIndex
 from sqlalchemy.pool import StaticPool
 
-
-class SchemaError(RuntimeError):
-    """A database whose tables this version cannot work with; the text is one line that says what to do."""
+from app.database.programs import SchemaError
 
 
 class SchemaUnknownError(SchemaError):

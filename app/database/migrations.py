@@ -3,28 +3,21 @@
 Each program keeps its Alembic revisions in a ``migrations`` folder beside its tables, and which of them a database has
 in a version table of its own. ``upgrade`` brings a database to the newest one in a single transaction, one process at a
 time; ``pending`` says whether there is anything to do. Both refuse a database that is another program's.
+
+Almost always there is nothing to do. Every command looks, so it looks without Alembic, which takes long to load.
 """
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
-from alembic import command, context
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, select
-from sqlmodel.sql.sqltypes import AutoString
+from sqlalchemy import Connection, Engine, inspect
 
-from app.database.engine import is_sqlite, reading, writing
-from app.database.lineage import Line, SchemaError, bring_in_line
-from app.database.programs import SHARED_VERSION_TABLE, ForeignDatabaseError, Program, owner_of
+from app.database.engine import reading
+from app.database.programs import Program, SchemaError, owner_of
 
-_CONNECTION = "connection"
-_VERSION_TABLE = "version_table"
-_UPGRADE_LOCK = 0x75736865725F7570
-"""The key of PostgreSQL's advisory lock for upgrades: any constant that only we use ("usher_up")."""
+if TYPE_CHECKING:
+    from alembic.runtime.migration import MigrationContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +29,16 @@ class Migrations:
     once_left_out: tuple[str, ...] = ()
     """Tables that the first revision did not make when it was first out; see ``app.database.lineage``."""
 
-    def context(self, connection: Connection) -> MigrationContext:
+    @property
+    def newest(self) -> str:
+        """The last revision, by the names of their files, which begin with it."""
+        return max((file.name.partition("_")[0] for file in (self.folder / "versions").glob("[0-9]*.py")), default="")
+
+    def context(self, connection: Connection) -> "MigrationContext":
         """What Alembic knows of the database."""
-        return MigrationContext.configure(connection, opts={_VERSION_TABLE: self.program.version_table})
+        from app.database.alembic_revisions import context_of  # noqa: PLC0415 - Alembic takes long to load
+
+        return context_of(connection, self.program)
 
 
 class SchemaNewerError(SchemaError):
@@ -50,18 +50,11 @@ def pending(engine: Engine, migrations: Migrations) -> bool:
 
     Raises ``SchemaNewerError`` when it is ahead of them, ``ForeignDatabaseError`` when it is another program's.
     """
-    scripts = ScriptDirectory(str(migrations.folder))
-    with reading(engine) as connection:
-        if _is_to_be_carried_over(connection, migrations.program):
-            # Not read here: who is about to carry it over may take the table away in between.
-            return True
-        found = migrations.context(connection).get_current_heads()
-    known = {script.revision for script in scripts.walk_revisions()}
-    if set(found) - known:
-        raise SchemaNewerError(
-            "the database was upgraded by a newer version of Usher; run that version, or restore a backup"
-        )
-    return set(found) != set(scripts.get_heads())
+    if _has_newest(engine, migrations):
+        return False
+    from app.database import alembic_revisions  # noqa: PLC0415 - as above
+
+    return alembic_revisions.pending(engine, migrations)
 
 
 def is_new(engine: Engine) -> bool:
@@ -78,86 +71,18 @@ def upgrade(engine: Engine, migrations: Migrations) -> bool:
     """
     if not pending(engine, migrations):
         return False
-    with writing(engine) as connection:
-        if not is_sqlite(connection):
-            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (_UPGRADE_LOCK,))
-        # Looked at again: somebody may have been faster.
-        if _is_to_be_carried_over(connection, migrations.program):
-            _carry_over(connection, migrations.program)
-        bring_in_line(connection, migrations.context(connection), _line(migrations))
-        command.upgrade(_config(migrations, connection), "head")
+    from app.database import alembic_revisions  # noqa: PLC0415 - as above
+
+    alembic_revisions.upgrade(engine, migrations)
     return True
 
 
-def _line(migrations: Migrations) -> Line:
-    def upgrade_to(connection: Connection, revision: str) -> None:
-        command.upgrade(_config(migrations, connection), revision)
-
-    return Line(
-        ScriptDirectory(str(migrations.folder)),
-        upgrade_to,
-        migrations.once_left_out,
-        migrations.program.setting,
-    )
-
-
-def run_environment(metadata: MetaData) -> None:
-    """What an ``env.py`` does: run the migrations on the connection that ``upgrade`` opened."""
-    attributes = context.config.attributes
-    context.configure(
-        connection=attributes[_CONNECTION],
-        version_table=attributes[_VERSION_TABLE],
-        target_metadata=metadata,
-        render_as_batch=True,
-        render_item=_render_item,
-    )
-    context.run_migrations()
-
-
-def _is_to_be_carried_over(connection: Connection, ours: Program) -> bool:
-    """Whether the database is ours and keeps its revision where both programs did once.
-
-    Raises ``ForeignDatabaseError``.
-    """
-    tables = frozenset(inspect(connection).get_table_names())
-    owner = owner_of(tables)
-    if owner is not None and owner != ours:
-        raise ForeignDatabaseError(_refusal(f"belongs to {owner.name}", ours))
-    if ours.version_table in tables or SHARED_VERSION_TABLE not in tables:
-        return False
-    if owner is None and MigrationContext.configure(connection).get_current_heads():
-        raise ForeignDatabaseError(_refusal("holds the tables of other software", ours))
-    return owner == ours
-
-
-def _refusal(whose: str, ours: Program) -> str:
-    return f"the database {whose}: give {ours.name} one of its own ({ours.setting})"
-
-
-def _carry_over(connection: Connection, program: Program) -> None:
-    shared, own = (_version_table(name) for name in (SHARED_VERSION_TABLE, program.version_table))
-    own.create(connection)
-    connection.execute(insert(own).from_select(["version_num"], select(shared.c.version_num)))
-    shared.drop(connection)
-
-
-def _version_table(name: str) -> Table:
-    """As Alembic makes it."""
-    table = Table(name, MetaData(), Column("version_num", String(32), primary_key=True))
-    table.primary_key.name = f"{name}_pkc"
-    return table
-
-
-def _render_item(kind: str, item: object, _: object) -> str | Literal[False]:
-    """SQLModel's own string type is written as the plain one it stands for, so that old migrations need no SQLModel."""
-    return "sa.String()" if kind == "type" and isinstance(item, AutoString) else False
-
-
-def _config(migrations: Migrations, connection: Connection) -> Config:
-    # Alembic would print its progress to standard output, where results belong.
-    config = Config(stdout=io.StringIO())
-    config.set_main_option("script_location", str(migrations.folder).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    config.attributes[_CONNECTION] = connection
-    config.attributes[_VERSION_TABLE] = migrations.program.version_table
-    return config
+def _has_newest(engine: Engine, migrations: Migrations) -> bool:
+    """Whether the database is the program's and has the newest revision, and no other."""
+    own = migrations.program.version_table
+    with reading(engine) as connection:
+        tables = frozenset(inspect(connection).get_table_names())
+        if own not in tables or owner_of(tables) != migrations.program:
+            return False
+        rows = connection.exec_driver_sql(f"SELECT version_num FROM {own}").all()  # noqa: S608 - our own table
+    return [row[0] for row in rows] == [migrations.newest]

@@ -31,6 +31,10 @@ SHARED_VERSION_TABLE = "alembic_version"
 """Where both kept it before each had a table of its own; other software does, too."""
 
 
+class SchemaError(RuntimeError):
+    """A database whose tables this version cannot work with; the text is one line that says what to do."""
+
+
 class ForeignDatabaseError(RuntimeError):
     """The database is somebody else's; the text is one line that says whose, and which setting to mend."""
 

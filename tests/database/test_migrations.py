@@ -1,6 +1,8 @@
 """Migrations lead from an empty database to exactly the tables in the code, on both databases."""
 
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.script import ScriptDirectory
 from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, insert, inspect, select
 
 import app
@@ -40,6 +43,25 @@ def test_upgrade_from_empty_makes_the_tables_of_the_code(
     with engine.connect() as connection:
         assert compare_metadata(migrations.context(connection), metadata) == []
     engine.dispose()
+
+
+@pytest.mark.parametrize("migrations", [STORE_MIGRATIONS, BACKEND_MIGRATIONS], ids=["store", "backend"])
+def test_files_begin_with_the_revision_that_they_hold(migrations: Migrations) -> None:
+    scripts = ScriptDirectory(str(migrations.folder))
+    assert scripts.get_heads() == [migrations.newest]
+    assert all(Path(one.path).name.startswith(f"{one.revision}_") for one in scripts.walk_revisions())
+
+
+def test_who_has_the_newest_revision_loads_no_alembic(database_url: str) -> None:
+    upgrade(open_engine(database_url), STORE_MIGRATIONS)
+    look = f"""
+import sys
+from app.bootstrap.databases import STORE_MIGRATIONS, pending
+from app.database.engine import open_engine
+assert not pending(open_engine({database_url!r}), STORE_MIGRATIONS)
+assert "alembic" not in sys.modules
+"""
+    assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(("migrations", "metadata"), OWNERS)
