@@ -145,7 +145,7 @@ def test_a_user_is_shown_with_all_that_reaches_them(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     here = address("user", id="bob")
     html = browser.get(here)
-    assert [row.split("told")[0] for row in _rows(html, "groups")] == [
+    assert [row.split("explain")[0] for row in _rows(html, "groups")] == [
         "Group platform platform themselves ",
         "Group eng eng through Group platform ",
     ]
