@@ -147,6 +147,7 @@ def pages_of(size: Size) -> dict[str, str]:
         "sessions": address("sessions"),
         "audit": address("audit"),
         "audit deep": address("audit", before=str(size.of(100_000) // 2)),
+        "audit by time": address("audit", since="2026-10-01", until="2026-11-01 12:00"),
         "audit of one": address("audit", actor="operator 7", action="approved"),
     }
 

@@ -13,8 +13,9 @@ from sqlalchemy.schema import CreateIndex, DropIndex
 
 from app.database.engine import is_sqlite
 from app.store import access_tables as access
-from app.store import console_tables, directory_tables, plan_tables, sync_tables
+from app.store import console_tables, directory_tables, plan_tables, process_tables, sync_tables
 from app.store.base import METADATA, StoreTable
+from tests.worlds.clock import NOON
 
 NOW_MS = 1_795_000_000_000
 BIG_RUN = "20261122T120000000-big"
@@ -483,7 +484,25 @@ def _parts(b: Builder) -> None:
 
 
 def _around(b: Builder) -> None:
-    """Audit rows, a source, a revision."""
+    """Audit rows, what services did minute by minute, a source, a revision."""
+    # By the clock of the measurements, and by that of the tests.
+    for end in (round(time.time()) * 1000, round(NOON.timestamp()) * 1000):
+        minute = f"{end // 60_000 * 60_000} - 60000 * n.i"
+        b.fill(
+            process_tables.NodeMinuteRow,
+            {
+                "node": "'node-' || m.i",
+                "role": "'service'",
+                "minute": minute,
+                "seen_at": minute,
+                "version": "'1'",
+                "allowed": "300 + n.i % 60",
+                "denied": "n.i % 40",
+                "calls_2": "300",
+                "calls_6": "3",
+            },
+            f"{b.series(max(b.size.of(43_200), 1_440))} CROSS JOIN {b.series(4, 'm')}",
+        )
     b.fill(
         console_tables.AuditRow,
         {

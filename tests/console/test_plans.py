@@ -37,12 +37,15 @@ LARGE = (
     "plan_item",
     "audit",
     "call",
+    "node_minute",
 )
 """Tables that grow with the directory, the backend or the years."""
 
 BOUNDED = {
     "WITH RECURSIVE a (organization_id": "fifty organizations of each of three sorts, in one order",
     "SELECT n.organization_id, n.item_id, r.payload": "what a search found, which is a hundred names at most",
+    "SELECT stretch,": "the minutes of a day, once for each node",
+    "SELECT node, role,": "the last minutes, once for each node",
     "SELECT item_failure.kind": "the one that failed most often, of those that fail now",
 }
 """Beginnings of statements that sort what they have, each with the reason why that is little."""
