@@ -163,7 +163,7 @@ def _failed_run(one: Installation) -> None:
             ),
             "worker",
             State.PROBLEM,
-            "no worker lives: the last one, node:1, gave no sign of life",
+            "no worker lives: the last one, node:1, has given no sign of life",
         ),
         (lambda one: one.people.unlink(), "directory", State.PROBLEM, "people: "),
         (lambda one: one.people.write_text(""), "directory", State.PROBLEM, "is empty, but gave 151 records"),
