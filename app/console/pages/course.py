@@ -186,6 +186,10 @@ def kind_rows(run: Run, parts: Sequence[Part]) -> list[KindRow]:
     return rows
 
 
+OPENED_KINDS = ("organization", "folder", "document")
+"""What people open: whoever could lose it without anything of their own being taken away."""
+
+
 @dataclass(frozen=True, slots=True)
 class HoldRow:
     """Why the deletes of one kind in one organization are held, in numbers."""

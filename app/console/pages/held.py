@@ -5,12 +5,14 @@ from datetime import datetime
 
 from flask import Blueprint, Response, request
 
+from app.access.records import Membership
 from app.clock import epoch_ms, from_epoch_ms
 from app.console.console import Console, address, go_to, query, route_of
-from app.console.pages.course import hold_rows
+from app.console.pages.course import OPENED_KINDS, hold_rows
 from app.console.pages.running import MAX_REASON
 from app.console.pages.runs import find_run
 from app.console.settings import Role
+from app.model.counts import counts_of
 from app.plan.finding import Wanted
 from app.plan.impact import largest_impact
 from app.plan.listing import list_changes
@@ -99,7 +101,9 @@ def _page(
     console: Console, run: Run, word: str, form: Mapping[str, str], wrong: Mapping[str, str], *, status: int = 200
 ) -> Response:
     now = console.parts.clock()
+    holds = hold_rows(run.report.get("held"))
     with console.reading() as connection:
+        members = counts_of(connection, {hold.organization_id for hold in holds})
         newer = [one.run_id for one in held_runs(connection, epoch_ms(now)) if one.run_id > run.run_id]
         items, losing = [], []
         if run.plan_id is not None:
@@ -113,7 +117,12 @@ def _page(
         run=run,
         word=word,
         deletes=run.total("held"),
-        holds=hold_rows(run.report.get("held")),
+        holds=holds,
+        opened=[
+            (hold, members.get(hold.organization_id, {}).get(Membership.kind, 0))
+            for hold in holds
+            if hold.kind in OPENED_KINDS and hold.organization_id
+        ],
         items=items,
         losing=losing,
         form={"reason": "", "number": "", **form},

@@ -10,7 +10,7 @@ from werkzeug.exceptions import NotFound
 
 from app.admin.resync import ITEM_STATUSES
 from app.console.console import PAGE_ROWS, Console, address, one_of, query, route_of
-from app.console.pages.course import ACTIONS, hold_rows, kind_rows, phase_rows, stages_of
+from app.console.pages.course import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stages_of
 from app.console.settings import Role
 from app.model.browse.things import may_be_stored
 from app.plan.finding import Wanted, count
@@ -123,6 +123,7 @@ def _course(connection: Connection, run: Run, parts: Sequence[Part]) -> dict[str
         "counts": counted,
         "phases": phase_rows(run, parts) if is_live and run.status is RunStatus.APPLYING else [],
         "kinds": kind_rows(run, parts),
+        "opened_kinds": OPENED_KINDS,
         "holds": hold_rows(run.report.get("held")) if run.total("held") else [],
         "impact": [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN),
         "affected": affects,
