@@ -14,6 +14,7 @@ from sqlalchemy import create_engine, make_url, text
 
 from tests import flaky
 from tests.compiling import share_compiled
+from tests.memory import keep_temporary_folders_in_memory
 from tests.tables import clear_public_schema
 from tests.unit import UnitRun
 
@@ -32,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(flaky, "usher-flaky")
     share_compiled()
+    keep_temporary_folders_in_memory()
     if config.getoption("--unit"):
         config.pluginmanager.register(UnitRun(), "usher-unit")
 

@@ -11,7 +11,7 @@ import structlog
 
 from tests.conftest import empty_postgres_database
 from tests.faults.live import LiveWorld, live_world
-from tests.faults.world import memory_folder
+from tests.memory import memory_folder
 from tests.soak.faults import quiet
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tests.faults.world import FaultyWorld, memory_folder
+from tests.faults.world import FaultyWorld
+from tests.memory import memory_folder
 from tests.soak.faults import quiet
 
 

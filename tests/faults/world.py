@@ -262,9 +262,3 @@ def _only(held: Held, wanted: Callable[[Any], bool]) -> Held:
 
 def _any(random: Random, some: Any) -> Any:
     return random.choice(sorted(some)) if some else None
-
-
-def memory_folder() -> Path | None:
-    """Where files need no disk; None where there is no such place."""
-    shared = Path("/dev/shm")
-    return shared if shared.is_dir() else None

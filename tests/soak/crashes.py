@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.crashes.points import SCENARIOS
-from tests.faults.world import memory_folder
+from tests.memory import memory_folder
 
 
 @dataclass

@@ -13,7 +13,8 @@ from pathlib import Path
 import structlog
 
 from tests.faults.schedule import Outcome, run_schedule
-from tests.faults.world import FaultyWorld, memory_folder
+from tests.faults.world import FaultyWorld
+from tests.memory import memory_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

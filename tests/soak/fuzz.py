@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.attack.fuzzing import Fire, Target, backend, memory, service
-from tests.faults.world import memory_folder
+from tests.memory import memory_folder
 from tests.soak.faults import quiet
 
 ROUND = 160

@@ -22,7 +22,8 @@ from app.plan.settings import LimitSettings
 from app.provider.settings import ProviderSettings
 from app.runs.run import Run
 from app.settings import Settings
-from tests.faults.world import FaultyWorld, memory_folder
+from tests.faults.world import FaultyWorld
+from tests.memory import memory_folder
 from tests.worlds.company import Company
 
 LIMITS = LimitSettings(delete_count=50, delete_percent=20)
