@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from threading import Event, Timer
 
-from app.console.examinations import GIVEN_UP, LONGEST, ExaminationError, Examine, Found
+from app.console.examinations import GIVEN_UP, LONGEST, ExaminationError, ExaminationFinding, Examine
 from app.counters import VARIABLE
 
 _NICE = 10
@@ -21,7 +21,7 @@ def examiner(arguments: Sequence[str]) -> Examine:
     return lambda: _findings(command)
 
 
-def _findings(command: Sequence[str]) -> Iterator[Found]:
+def _findings(command: Sequence[str]) -> Iterator[ExaminationFinding]:
     # What it counts is nobody's business; everything else is as it is here.
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     process = subprocess.Popen(  # noqa: S603 - our own command
@@ -50,7 +50,7 @@ def _findings(command: Sequence[str]) -> Iterator[Found]:
         for line in process.stdout:
             state, name, *rest = line.rstrip("\n").split("\t", _SIDES - 1)
             says, advice = (*rest, "", "")[:2]
-            yield Found(name, state, says, advice)
+            yield ExaminationFinding(name, state, says, advice)
         code = process.wait()
     except ValueError as error:
         raise ExaminationError("the doctor said something that is no finding") from error

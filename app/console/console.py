@@ -21,7 +21,7 @@ from app.console.credentials import Credentials
 from app.console.examinations import Examine
 from app.console.frame.assets import Assets
 from app.console.frame.rendering import make_environment
-from app.console.gate import Gate
+from app.console.gate import ConsoleGate
 from app.console.principal import Principal
 from app.console.reading import page_reading
 from app.console.settings import ConsoleSettings, Role
@@ -123,7 +123,7 @@ class Console:
     def __init__(self, parts: ConsoleParts) -> None:
         self.parts = parts
         self.assets = Assets()
-        self.gate = Gate(
+        self.gate = ConsoleGate(
             parts.settings,
             Credentials(parts.settings.tokens, parts.admin_tokens),
             engine=parts.engine,

@@ -33,7 +33,7 @@ _MOST_FINDINGS = 500
 _EXAMINATION = ExaminationRow.__table__
 
 
-class Found(NamedTuple):
+class ExaminationFinding(NamedTuple):
     """One finding: what was looked at, how it is (ok, warning, problem), what that means, and what to do."""
 
     name: str
@@ -46,7 +46,7 @@ class ExaminationError(Exception):
     """The doctor could not look at everything; the text says why."""
 
 
-Examine = Callable[[], Iterator[Found]]
+Examine = Callable[[], Iterator[ExaminationFinding]]
 """Looks at everything. May raise ``ExaminationError``."""
 
 
@@ -60,7 +60,7 @@ class Examination:
     started_at: int
     finished_at: int | None
     outcome: str
-    findings: Sequence[Found]
+    findings: Sequence[ExaminationFinding]
 
     @property
     def is_running(self) -> bool:
@@ -89,7 +89,7 @@ class Examinations:
             started_at=row.started_at,
             finished_at=row.finished_at,
             outcome=GIVEN_UP if is_stale else row.outcome,
-            findings=[Found(*one) for one in orjson.loads(row.findings)],
+            findings=[ExaminationFinding(*one) for one in orjson.loads(row.findings)],
         )
 
     def begin(self, connection: Connection, asked_by: str) -> int | None:
@@ -119,7 +119,7 @@ class Examinations:
     def _is_stale(self, started_at: int) -> bool:
         return started_at < epoch_ms(self.clock() - LONGEST)
 
-    def tell(self, connection: Connection, examination_id: int, findings: Sequence[Found]) -> bool:
+    def tell(self, connection: Connection, examination_id: int, findings: Sequence[ExaminationFinding]) -> bool:
         """Writes down what was found so far; False: it was given up meanwhile."""
         return self._change(connection, examination_id, findings=orjson.dumps([list(one) for one in findings]).decode())
 
@@ -141,11 +141,11 @@ def run_beside(engine: Engine, examinations: Examinations, examination_id: int, 
     """Runs one that was begun in a thread of its own, which is given back."""
 
     def work() -> None:
-        found: list[Found] = []
+        found: list[ExaminationFinding] = []
         outcome = _DONE
         try:
             for one in examine():
-                found.append(Found(*(printable(text, limit=2000) for text in one)))
+                found.append(ExaminationFinding(*(printable(text, limit=2000) for text in one)))
                 with writing(engine) as connection:
                     if not examinations.tell(connection, examination_id, found) or len(found) >= _MOST_FINDINGS:
                         break

@@ -53,7 +53,7 @@ class RoleTooLow(Forbidden):
     """Somebody is signed in who may not do this."""
 
 
-class Gate:
+class ConsoleGate:
     """Lets requests of one blueprint through."""
 
     def __init__(

@@ -20,7 +20,7 @@ ORDER BY deleting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class ItemIdentity:
     """Which item is meant; the parts that its kind has not are empty."""
 
     kind: str
@@ -52,7 +52,7 @@ class ItemFailure:
     message: str
 
 
-def holding_of(connection: Connection, ledger_id: int, item: Identity) -> Holding | None:
+def holding_of(connection: Connection, ledger_id: int, item: ItemIdentity) -> Holding | None:
     """What the ledger has of it; None: nothing."""
     row = run(connection, _ITEM, _keys(ledger_id, item)).one_or_none()
     if row is None:
@@ -60,7 +60,7 @@ def holding_of(connection: Connection, ledger_id: int, item: Identity) -> Holdin
     return Holding(row.parent_id, row.access_type, row.access_role, bool(row.disabled), bool(row.certain), row.gone_at)
 
 
-def failures_of(connection: Connection, ledger_id: int, item: Identity) -> list[ItemFailure]:
+def failures_of(connection: Connection, ledger_id: int, item: ItemIdentity) -> list[ItemFailure]:
     """What writing or deleting it failed with, while it is not settled."""
     return [
         ItemFailure(bool(row.deleting), row.failures, bool(row.parked), row.retry_at, row.message)
@@ -68,7 +68,7 @@ def failures_of(connection: Connection, ledger_id: int, item: Identity) -> list[
     ]
 
 
-def _keys(ledger_id: int, item: Identity) -> dict[str, object]:
+def _keys(ledger_id: int, item: ItemIdentity) -> dict[str, object]:
     return {
         "ledger_id": ledger_id,
         "kind": item.kind,

@@ -42,7 +42,7 @@ NamesOf = Callable[[str, str], set[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchHit:
     """A record that was searched for."""
 
     kind: str
@@ -131,7 +131,7 @@ ORDER BY n.name, n.organization_id, n.item_id
 _NAMES_OF_ONE = _WORDS + 2
 
 
-def search(connection: Connection, text: str, kind: str, limit: int = SHOWN) -> list[Found]:
+def search(connection: Connection, text: str, kind: str, limit: int = SHOWN) -> list[SearchHit]:
     """The records of a kind that are called like the text, in the order of their names, each once.
 
     One index range, then each of them by its key. Less than ``LEAST`` letters or digits find nothing.
@@ -148,12 +148,12 @@ def search(connection: Connection, text: str, kind: str, limit: int = SHOWN) -> 
         table=named.table,
         same=f"{within}r.{named.item} = n.item_id",
     )
-    found: dict[tuple[str, str], Found] = {}
+    found: dict[tuple[str, str], SearchHit] = {}
     for organization_id, item_id, payload in rows:
         if (organization_id, item_id) not in found:
             fields = orjson.loads(payload)
             label, detail = fields.get(named.name), fields.get(named.other) if named.other else ""
-            found[organization_id, item_id] = Found(
+            found[organization_id, item_id] = SearchHit(
                 kind, organization_id, item_id, str(label or item_id), str(detail or "")
             )
             if len(found) == limit:

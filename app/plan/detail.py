@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from app.database.statements import run
-from app.ledger.standing import Identity
+from app.ledger.standing import ItemIdentity
 from app.plan.listing import PlannedChange
 from app.plan.rules import SETTLES, Action, Kind
 from app.plan.stored import PlanItem
@@ -173,7 +173,7 @@ ORDER BY r.run_id DESC, p.ordinal LIMIT :limit
 """
 
 
-def item_history(connection: Connection, change: PlannedChange | Identity, *, limit: int) -> list[PastChange]:
+def item_history(connection: Connection, change: PlannedChange | ItemIdentity, *, limit: int) -> list[PastChange]:
     """What runs had planned for this very item, the newest first."""
     identity = {
         "kind": change.kind,

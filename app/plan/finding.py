@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from sqlalchemy import Connection
 
 from app.database.statements import run
-from app.plan.parts import Part, parts_of
+from app.plan.parts import PlanPart, parts_of
 
 _IN_RANGE = """
 SELECT ordinal FROM plan_item {index}
@@ -30,7 +30,7 @@ _LAST = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ItemFilter:
     """Which items: of this status, kind, action and organization, with this id; None: of any."""
 
     status: str | None = None
@@ -44,10 +44,10 @@ class Wanted:
         return all(getattr(self, field.name) is None for field in fields(self))
 
 
-EVERY_ITEM = Wanted()
+EVERY_ITEM = ItemFilter()
 
 
-def find(connection: Connection, plan_id: str, wanted: Wanted, *, after: int | None, limit: int) -> list[int]:
+def find(connection: Connection, plan_id: str, wanted: ItemFilter, *, after: int | None, limit: int) -> list[int]:
     """The ordinals of the first of these items behind the ordinal ``after``, in order."""
     found: list[int] = []
     for first, last in _ranges(connection, plan_id, wanted):
@@ -74,12 +74,12 @@ def find(connection: Connection, plan_id: str, wanted: Wanted, *, after: int | N
     return found
 
 
-def count(connection: Connection, plan_id: str, wanted: Wanted, *, most: int) -> int:
+def count(connection: Connection, plan_id: str, wanted: ItemFilter, *, most: int) -> int:
     """How many of these there are, counted no further than to ``most``."""
     return len(find(connection, plan_id, wanted, after=None, limit=most))
 
 
-def _ranges(connection: Connection, plan_id: str, wanted: Wanted) -> Iterator[tuple[int, int]]:
+def _ranges(connection: Connection, plan_id: str, wanted: ItemFilter) -> Iterator[tuple[int, int]]:
     """First and last ordinals between which all items are of the kind, action and organization; in order."""
     if wanted.kind is None and wanted.action is None and wanted.organization_id is None:
         yield 0, _LAST
@@ -105,5 +105,5 @@ def _ranges(connection: Connection, plan_id: str, wanted: Wanted) -> Iterator[tu
         yield together
 
 
-def _fits(part: Part, wanted: Wanted) -> bool:
+def _fits(part: PlanPart, wanted: ItemFilter) -> bool:
     return wanted.kind in {None, part.kind} and wanted.action in {None, part.action}

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from app.database.statements import json_list, run
-from app.plan.finding import EVERY_ITEM, Wanted, find
+from app.plan.finding import EVERY_ITEM, ItemFilter, find
 from app.plan.rules import CONTAINERS, SETTLES, USER_KINDS, Action, Kind
 
 
@@ -91,7 +91,7 @@ def list_changes(
     connection: Connection,
     plan_id: str,
     *,
-    wanted: Wanted = EVERY_ITEM,
+    wanted: ItemFilter = EVERY_ITEM,
     after: int | None = None,
     limit: int = 100,
 ) -> list[PlannedChange]:

@@ -24,7 +24,7 @@ ALIKE = """phase || '|' || kind || '|' || action || '|' || operation || '|' || s
 
 
 @dataclass(slots=True)
-class Part:
+class PlanPart:
     """Items from one ordinal to another that share phase, kind, action and operation."""
 
     first_ordinal: int
@@ -46,9 +46,9 @@ class Parts:
         self._connection = connection
         self._plan_id = plan_id
         self._last_ordinal = 0
-        self._growing: dict[bool, tuple[str, Part]] = {}
+        self._growing: dict[bool, tuple[str, PlanPart]] = {}
         """The last part of everything, and the last one of one organization."""
-        self._ended: list[tuple[str, Part]] = []
+        self._ended: list[tuple[str, PlanPart]] = []
         self.counts: Counts = {}
 
     def take(self, items: Iterable[str]) -> None:
@@ -56,7 +56,7 @@ class Parts:
         for alike, number in Counter(items).items():
             phase, kind, action, operation, status, organization_id = alike.split("|", 5)
             first, self._last_ordinal = self._last_ordinal + 1, self._last_ordinal + number
-            part = Part(first, self._last_ordinal, int(phase), kind, action, operation)
+            part = PlanPart(first, self._last_ordinal, int(phase), kind, action, operation)
             by_status = self.counts.setdefault(part.kind, {}).setdefault(part.action, {})
             by_status[status] = by_status.get(status, 0) + number
             self._grow("", part)
@@ -70,7 +70,7 @@ class Parts:
         self._growing = {}
         self._write()
 
-    def _grow(self, organization_id: str, part: Part) -> None:
+    def _grow(self, organization_id: str, part: PlanPart) -> None:
         of_one = organization_id != ""
         of, growing = self._growing.get(of_one, ("", None))
         if growing is not None and of == organization_id and _are_alike(growing, part):
@@ -78,7 +78,7 @@ class Parts:
             return
         if growing is not None:
             self._ended.append((of, growing))
-        fresh = Part(part.first_ordinal, part.last_ordinal, part.phase, part.kind, part.action, part.operation)
+        fresh = PlanPart(part.first_ordinal, part.last_ordinal, part.phase, part.kind, part.action, part.operation)
         self._growing[of_one] = organization_id, fresh
 
     def _write(self) -> None:
@@ -91,13 +91,13 @@ class Parts:
             self._ended = []
 
 
-def _are_alike(one: Part, other: Part) -> bool:
+def _are_alike(one: PlanPart, other: PlanPart) -> bool:
     return (one.phase, one.kind, one.action, one.operation) == (other.phase, other.kind, other.action, other.operation)
 
 
-def parts_of(connection: Connection, plan_id: str, organization_id: str = "") -> list[Part]:
+def parts_of(connection: Connection, plan_id: str, organization_id: str = "") -> list[PlanPart]:
     """The parts of a plan in their order: of everything, or of one organization."""
-    query = select(*[_PART.c[name] for name in Part.__dataclass_fields__]).where(
+    query = select(*[_PART.c[name] for name in PlanPart.__dataclass_fields__]).where(
         _PART.c.plan_id == plan_id, _PART.c.organization_id == organization_id
     )
-    return [Part(*row) for row in connection.execute(query.order_by(_PART.c.first_ordinal))]
+    return [PlanPart(*row) for row in connection.execute(query.order_by(_PART.c.first_ordinal))]

@@ -16,7 +16,7 @@ from app.database.engine import reading, writing
 from app.model.former import forget_former
 from app.model.touched import touched_since
 from app.plan.discards import discard_held
-from app.plan.finding import Wanted
+from app.plan.finding import ItemFilter
 from app.plan.listing import PlannedChange, Sum, list_changes, sum_up
 from app.runs.queue import CHANGES, KEY, enqueue, one_at_a_time, requests_for_changes
 from app.runs.rows import RUN, change, claim, move, recent_runs, row_of, run_from
@@ -232,7 +232,7 @@ class Runs:
             plan_id = row_of(connection, run_id).plan_id
             if plan_id is None:
                 return []
-            wanted = Wanted(status=status, kind=kind)
+            wanted = ItemFilter(status=status, kind=kind)
             return list_changes(connection, plan_id, wanted=wanted, after=after, limit=limit)
 
     def summary(self, run_id: str) -> list[Sum]:

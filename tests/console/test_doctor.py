@@ -14,13 +14,21 @@ from app.bootstrap import examining
 from app.bootstrap.examining import examiner
 from app.bootstrap.service import service_app
 from app.console.console import address
-from app.console.examinations import LONGEST, ExaminationError, Examinations, Examine, Found, begun, run_beside
+from app.console.examinations import (
+    LONGEST,
+    ExaminationError,
+    ExaminationFinding,
+    Examinations,
+    Examine,
+    begun,
+    run_beside,
+)
 from app.console.settings import Role
 from app.database.engine import reading
 from tests.console.conftest import TOKENS, Browser, Office
 
-FINE = Found("database", "ok", "it answers", "")
-WRONG = Found("<b>\u202e", "problem", "<script>alert(1)</script>", "mend\tit")
+FINE = ExaminationFinding("database", "ok", "it answers", "")
+WRONG = ExaminationFinding("<b>\u202e", "problem", "<script>alert(1)</script>", "mend\tit")
 
 
 def examined(office: Office, examine: Examine) -> Browser:
@@ -50,7 +58,7 @@ def waited_for(office: Office, word: str) -> None:
 def test_findings_are_shown_as_they_come_and_there_is_one_at_a_time(office: Office) -> None:
     first, last = Event(), Event()
 
-    def examine() -> Iterator[Found]:
+    def examine() -> Iterator[ExaminationFinding]:
         yield FINE
         first.set()
         assert last.wait(10)
@@ -79,7 +87,7 @@ def test_findings_are_shown_as_they_come_and_there_is_one_at_a_time(office: Offi
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.APPROVER])
 def test_admins_alone_run_it(office: Office, role: Role) -> None:
-    def look() -> Iterator[Found]:
+    def look() -> Iterator[ExaminationFinding]:
         yield FINE
 
     app = service_app(office.settings, office.engine, clock=office.time, new_id=lambda: "x", examine=look)
@@ -112,7 +120,7 @@ def test_one_that_ends_nowhere_is_given_up(office: Office) -> None:
 
 def test_a_doctor_that_fails_says_so(office: Office) -> None:
     def fails(error: Exception) -> Examine:
-        def examine() -> Iterator[Found]:
+        def examine() -> Iterator[ExaminationFinding]:
             yield FINE
             raise error
 
@@ -135,7 +143,7 @@ def test_a_doctor_that_fails_says_so(office: Office) -> None:
 
 
 def test_the_command_is_heard_line_by_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def says(code: str) -> list[Found]:
+    def says(code: str) -> list[ExaminationFinding]:
         script = tmp_path / "doctor.py"
         script.write_text(f"import sys, time\n{code}")
         popen = subprocess.Popen
@@ -148,8 +156,8 @@ def test_the_command_is_heard_line_by_line(monkeypatch: pytest.MonkeyPatch, tmp_
             return list(examiner([])())
 
     assert says(r"print('problem\ta b\tsays\tdo it'); print('ok\tdatabase\tfine'); sys.exit(1)") == [
-        Found("a b", "problem", "says", "do it"),
-        Found("database", "ok", "fine", ""),
+        ExaminationFinding("a b", "problem", "says", "do it"),
+        ExaminationFinding("database", "ok", "fine", ""),
     ]
     for code in ("sys.exit(2)", "print('usage')"):
         with pytest.raises(ExaminationError):

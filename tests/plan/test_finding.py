@@ -10,7 +10,7 @@ from app.database.engine import is_sqlite, reading, writing
 from app.ledger.failures import FailureGroup, failures_page
 from app.ledger.journal import call_of_item
 from app.plan.detail import field_stories, item_history, was_of
-from app.plan.finding import Wanted, count, find
+from app.plan.finding import ItemFilter, count, find
 from app.plan.impact import affected, largest_impact
 from app.plan.listing import list_changes
 from app.plan.parts import parts_of
@@ -40,7 +40,9 @@ def test_items_are_found_by_whatever_is_wanted(world: PlanningWorld) -> None:
     )
     with reading(world.engine) as connection:
         for status, kind, action, organization_id, item_id in product(*ranges):
-            wanted = Wanted(status=status, kind=kind, action=action, organization_id=organization_id, item_id=item_id)
+            wanted = ItemFilter(
+                status=status, kind=kind, action=action, organization_id=organization_id, item_id=item_id
+            )
             expected = [
                 item.ordinal
                 for item in items
@@ -56,7 +58,7 @@ def test_items_are_found_by_whatever_is_wanted(world: PlanningWorld) -> None:
             while page := find(connection, made.plan_id, wanted, after=pages[-1] if pages else None, limit=7):
                 pages += page
             assert pages == expected
-        of_one = Wanted(organization_id=ORGANIZATIONS[0], kind="document")
+        of_one = ItemFilter(organization_id=ORGANIZATIONS[0], kind="document")
         assert {one.item_id for one in list_changes(connection, made.plan_id, wanted=of_one)} == {"d0", "d1"}
 
 
@@ -110,14 +112,14 @@ def large(world: PlanningWorld) -> None:
 def test_no_statement_of_a_page_reads_through_a_plan(world: PlanningWorld) -> None:
     large(world)
     filters = [
-        Wanted(),
-        Wanted(status="failed"),
-        Wanted(kind="folderUser"),
-        Wanted(kind="folderUser", status="waiting"),
-        Wanted(action="add", organization_id="acme", status="failed"),
-        Wanted(organization_id="acme"),
-        Wanted(item_id="u7000"),
-        Wanted(item_id="u7000", status="done", kind="folderUser"),
+        ItemFilter(),
+        ItemFilter(status="failed"),
+        ItemFilter(kind="folderUser"),
+        ItemFilter(kind="folderUser", status="waiting"),
+        ItemFilter(action="add", organization_id="acme", status="failed"),
+        ItemFilter(organization_id="acme"),
+        ItemFilter(item_id="u7000"),
+        ItemFilter(item_id="u7000", status="done", kind="folderUser"),
     ]
     with heard(world.engine, TABLES) as statements, reading(world.engine) as connection:
         for wanted in filters:

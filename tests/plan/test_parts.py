@@ -8,7 +8,7 @@ from sqlalchemy import insert
 from app.database.engine import reading, writing
 from app.plan import making
 from app.plan.impact import Impact, affected, largest_impact
-from app.plan.parts import Part, parts_of
+from app.plan.parts import PlanPart, parts_of
 from app.plan.settings import LimitSettings
 from app.plan.stored import Plan, count_items, load_plan
 from app.store.sync_tables import ItemFailureRow
@@ -33,7 +33,7 @@ def company(users: int = 6) -> Directory:
     return directory
 
 
-def parts_by_hand(world: PlanningWorld, plan: Plan, organization_id: str = "") -> list[Part]:
+def parts_by_hand(world: PlanningWorld, plan: Plan, organization_id: str = "") -> list[PlanPart]:
     """From the items."""
     found = []
     items = world.items(plan)
@@ -45,7 +45,7 @@ def parts_by_hand(world: PlanningWorld, plan: Plan, organization_id: str = "") -
         ]
         if here:
             assert here == list(range(here[0], here[-1] + 1)), "what is alike stands together"
-            found.append(Part(here[0], here[-1], *alike))
+            found.append(PlanPart(here[0], here[-1], *alike))
     return found
 
 

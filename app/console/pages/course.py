@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.admin.resync import ITEM_STATUSES
-from app.plan.parts import Part
+from app.plan.parts import PlanPart
 from app.plan.rules import Phase
 from app.runs.run import RUNNING, Run, RunStatus
 from app.store.sync_tables import ITEM_KINDS
@@ -25,7 +25,7 @@ _OVER = re.compile(r"over sync\.limits\.(\w+) \(([^)]*)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class CourseStage:
     """One stage of a run: its name and state, when it began, how long it took in seconds, and one number in words."""
 
     name: str
@@ -36,7 +36,7 @@ class Stage:
     is_now: bool = False
 
 
-def stages_of(run: Run, counted: Mapping[str, int]) -> list[Stage]:
+def stages_of(run: Run, counted: Mapping[str, int]) -> list[CourseStage]:
     """From the queue to the end; of a run that was approved, from the approval on. ``counted``: status → items."""
     came = _last_pass(run)
     ended = run.status not in RUNNING and run.status is not RunStatus.QUEUED
@@ -45,18 +45,18 @@ def stages_of(run: Run, counted: Mapping[str, int]) -> list[Stage]:
         if status not in came:
             if status is RunStatus.VERIFYING or ended or run.dry_run:
                 continue
-            stages.append(Stage(_STAGE_NAMES[status], "coming", None, None))
+            stages.append(CourseStage(_STAGE_NAMES[status], "coming", None, None))
             continue
         began, until = came[status], _next_moment(came, status, run.finished_at)
         is_now = status is run.status
         name = "Approved" if status is RunStatus.QUEUED and run.approved_at is not None else _STAGE_NAMES[status]
         took = None if until is None or is_now else (until - began).total_seconds()
         stages.append(
-            Stage(name, run.status.value if is_now else "done", began, took, _says(status, run, counted), is_now)
+            CourseStage(name, run.status.value if is_now else "done", began, took, _says(status, run, counted), is_now)
         )
     if ended:
         name = run.status.value.capitalize()
-        stages.append(Stage(name, run.status.value, run.finished_at, None, _end_says(run, counted), is_now=True))
+        stages.append(CourseStage(name, run.status.value, run.finished_at, None, _end_says(run, counted), is_now=True))
     return stages
 
 
@@ -120,7 +120,7 @@ class PhaseRow:
         return "applying" if self.settled else "coming"
 
 
-def phase_rows(run: Run, parts: Sequence[Part]) -> list[PhaseRow]:
+def phase_rows(run: Run, parts: Sequence[PlanPart]) -> list[PhaseRow]:
     """The phases of a plan with their progress.
 
     A run counts by kind and action, and phases come one after the other: so what is settled of a kind and action is
@@ -159,7 +159,7 @@ class KindRow:
     outcomes: Sequence[tuple[str, int]]
 
 
-def kind_rows(run: Run, parts: Sequence[Part]) -> list[KindRow]:
+def kind_rows(run: Run, parts: Sequence[PlanPart]) -> list[KindRow]:
     """kind × action, by which operations, and what became of it."""
     rows = []
     for kind in ITEM_KINDS:

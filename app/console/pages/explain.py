@@ -19,7 +19,7 @@ from app.console.ladder import make_ladder
 from app.console.ladder_drawing import draw
 from app.console.settings import Role
 from app.contract.permission_call import Question, QuestionError, parse_question
-from app.model.browse.lists import Entry
+from app.model.browse.lists import ListEntry
 from app.model.browse.nearest import nearest
 from app.model.origins import origins_of
 from app.model.view.loader import load_view
@@ -136,7 +136,7 @@ def _asked(console: Console, question: Question, found: Mapping[str, Any]) -> Co
 
 def _nearly(
     connection: Connection, view: AccessView, question: Question, rule: Rule
-) -> list[tuple[str, str, list[Entry]]]:
+) -> list[tuple[str, str, list[ListEntry]]]:
     """Field, what it names that is not there, and what is called nearly so."""
     nearly = []
     if view.organization(question.organization_id) is None:

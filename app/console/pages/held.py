@@ -13,7 +13,7 @@ from app.console.pages.running import MAX_REASON
 from app.console.pages.runs import find_run
 from app.console.settings import Role
 from app.model.counts import counts_of
-from app.plan.finding import Wanted
+from app.plan.finding import ItemFilter
 from app.plan.impact import largest_impact
 from app.plan.listing import list_changes
 from app.runs.run import Run, RunConflictError, RunStatus
@@ -107,7 +107,7 @@ def _page(
         newer = [one.run_id for one in held_runs(connection, epoch_ms(now)) if one.run_id > run.run_id]
         items, losing = [], []
         if run.plan_id is not None:
-            items = list_changes(connection, run.plan_id, wanted=Wanted(status="held"), limit=_ITEMS_SHOWN)
+            items = list_changes(connection, run.plan_id, wanted=ItemFilter(status="held"), limit=_ITEMS_SHOWN)
             losing = [one for one in largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN) if one.lose]
     if _is_over(run, now):
         return _somebody_else(console, run)

@@ -13,11 +13,11 @@ from app.console.console import PAGE_ROWS, Console, address, one_of, query, rout
 from app.console.pages.course import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stages_of
 from app.console.settings import Role
 from app.model.browse.things import may_be_stored
-from app.plan.finding import Wanted, count
+from app.plan.finding import ItemFilter, count
 from app.plan.impact import affected, largest_impact
 from app.plan.limits import noun_of
 from app.plan.listing import PlannedChange, list_changes
-from app.plan.parts import Part, parts_of
+from app.plan.parts import PlanPart, parts_of
 from app.runs.report import report_lines
 from app.runs.rows import SCOPES, recent_runs, row_of, run_from
 from app.runs.run import Run, RunNotFoundError, RunStatus
@@ -108,7 +108,7 @@ def _filters(given: Mapping[str, str]) -> dict[str, str]:
     return {name: given[name] for name in _ITEM_FILTERS}
 
 
-def _course(connection: Connection, run: Run, parts: Sequence[Part]) -> dict[str, Any]:
+def _course(connection: Connection, run: Run, parts: Sequence[PlanPart]) -> dict[str, Any]:
     """What follows a run while it is under way."""
     counted = {name: run.total(name) for name in ITEM_STATUSES}
     is_live = run.is_running or run.status is RunStatus.QUEUED
@@ -131,12 +131,12 @@ def _course(connection: Connection, run: Run, parts: Sequence[Part]) -> dict[str
 
 
 def _items(
-    connection: Connection, run: Run, filters: Mapping[str, str], after: int | None, parts: Sequence[Part]
+    connection: Connection, run: Run, filters: Mapping[str, str], after: int | None, parts: Sequence[PlanPart]
 ) -> dict[str, Any]:
     """A page of the items that are looked for, how many there are, and where the next page begins."""
     items: list[PlannedChange] = []
     fit: int | None = 0
-    wanted = Wanted(
+    wanted = ItemFilter(
         status=filters["status"] or None,
         kind=filters["kind"] or None,
         action=filters["action"] or None,

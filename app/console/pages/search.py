@@ -9,7 +9,7 @@ from app.access.records import Document, Folder, Group, Organization, Record, Us
 from app.console.console import Console, query, route_of
 from app.console.settings import Role
 from app.model.browse.things import find, may_be_stored, name_of
-from app.model.names import LEAST, SHOWN, Found, beginnings, search
+from app.model.names import LEAST, SHOWN, SearchHit, beginnings, search
 
 _KINDS: tuple[tuple[type[Record], str], ...] = (
     (User, "Users"),
@@ -26,7 +26,7 @@ class _Hits:
 
     kind: str
     heading: str
-    found: list[Found]
+    found: list[SearchHit]
     more: bool
 
 
@@ -65,7 +65,7 @@ def _search(connection: Connection, text: str, of: type[Record], heading: str) -
     return _Hits(of.kind, heading, [*exact, *others][:SHOWN], len(exact) + len(others) > SHOWN)
 
 
-def _exact(connection: Connection, text: str, of: type[Record]) -> list[Found]:
+def _exact(connection: Connection, text: str, of: type[Record]) -> list[SearchHit]:
     """The user or organization of exactly this id. Other ids belong to an organization each: what is called like them
     is found by its beginning."""
     if of not in {User, Organization}:
@@ -73,4 +73,4 @@ def _exact(connection: Connection, text: str, of: type[Record]) -> list[Found]:
     record = find(connection, of, text)
     if record is None:
         return []
-    return [Found(of.kind, "", text, name_of(record) or text, str(getattr(record, "email", "") or ""))]
+    return [SearchHit(of.kind, "", text, name_of(record) or text, str(getattr(record, "email", "") or ""))]

@@ -7,7 +7,7 @@ from app.clock import from_epoch_ms
 from app.console.console import Console, one_of, query, route_of
 from app.console.settings import Role
 from app.ledger.ledger import ledger_in_use
-from app.ledger.standing import Identity, failures_of, holding_of
+from app.ledger.standing import ItemIdentity, failures_of, holding_of
 from app.model.browse.things import may_be_stored
 from app.plan.detail import item_history
 from app.store.sync_tables import ITEM_KINDS
@@ -23,7 +23,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
     def told() -> Response:
         given = query("kind", "organization", "container", "item")
         kind = one_of(given["kind"], ITEM_KINDS, "kind")
-        item = Identity(
+        item = ItemIdentity(
             kind=kind,
             organization_id=given["organization"],
             container_id=given["container"],

@@ -72,7 +72,7 @@ SELECT organization_id FROM (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ListEntry:
     """One row of a list."""
 
     kind: str
@@ -90,10 +90,10 @@ class Entry:
 
 def contents(
     connection: Connection, organization_id: str, folder_id: str, *, after: Sequence[str], limit: int
-) -> list[Entry]:
+) -> list[ListEntry]:
     """What lies directly in a folder (empty: at the top): folders, then documents. ``after``: kind and id."""
     kind, last = after or ("folder", "")
-    found: list[Entry] = []
+    found: list[ListEntry] = []
     asked = {"organization_id": organization_id, "within": folder_id, "limit": limit}
     if kind == "folder":
         ids = [row[0] for row in run(connection, _FOLDERS, {**asked, "after": last})]
@@ -106,26 +106,28 @@ def contents(
     return found
 
 
-def members(connection: Connection, organization_id: str, *, after: str, limit: int) -> list[Entry]:
+def members(connection: Connection, organization_id: str, *, after: str, limit: int) -> list[ListEntry]:
     """The members of an organization."""
     asked = {"organization_id": organization_id, "after": after, "limit": limit}
     rows = run(connection, _MEMBERS, asked).all()
     return _with_roles(connection, organization_id, rows)
 
 
-def groups(connection: Connection, organization_id: str, *, after: str, limit: int) -> list[Entry]:
+def groups(connection: Connection, organization_id: str, *, after: str, limit: int) -> list[ListEntry]:
     """The groups of an organization."""
     asked = {"organization_id": organization_id, "after": after, "limit": limit}
     return _named(connection, Group, organization_id, [row[0] for row in run(connection, _GROUPS, asked)])
 
 
-def users_in(connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int) -> list[Entry]:
+def users_in(connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int) -> list[ListEntry]:
     """The users who are in a group themselves."""
     asked = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
     return _named(connection, User, organization_id, [row[0] for row in run(connection, _USERS_IN, asked)])
 
 
-def groups_in(connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int) -> list[Entry]:
+def groups_in(
+    connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int
+) -> list[ListEntry]:
     """The groups that are in a group themselves."""
     asked = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
     return _named(connection, Group, organization_id, [row[0] for row in run(connection, _GROUPS_IN, asked)])
@@ -133,13 +135,13 @@ def groups_in(connection: Connection, organization_id: str, group_id: str, *, af
 
 def groups_around(
     connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int
-) -> list[Entry]:
+) -> list[ListEntry]:
     """The groups in which a group is itself."""
     asked = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
     return _named(connection, Group, organization_id, [row[0] for row in run(connection, _GROUPS_AROUND, asked)])
 
 
-def organizations_of(connection: Connection, user_id: str, *, after: str, limit: int) -> list[Entry]:
+def organizations_of(connection: Connection, user_id: str, *, after: str, limit: int) -> list[ListEntry]:
     """The organizations in which a user is a member, in a group, or has a grant; without a role where no member."""
     asked = {"user_id": user_id, "after": after, "limit": limit}
     ids = [row[0] for row in run(connection, _ORGANIZATIONS_OF, asked)]
@@ -149,7 +151,7 @@ def organizations_of(connection: Connection, user_id: str, *, after: str, limit:
     for organization_id in ids:
         membership = roles.get((organization_id, user_id))
         found.append(
-            Entry(
+            ListEntry(
                 kind="organization",
                 organization_id=organization_id,
                 item_id=organization_id,
@@ -171,7 +173,7 @@ def _named(
     of: type[Folder] | type[Document] | type[Group] | type[User],
     organization_id: str,
     ids: Sequence[str],
-) -> list[Entry]:
+) -> list[ListEntry]:
     """The rows of a page: their names are looked up by primary key, for these alone."""
     within = "" if of is User else organization_id
     found = find_all(connection, of, [(within, one) for one in ids])
@@ -179,7 +181,7 @@ def _named(
     for item_id in ids:
         record = found.get((within, item_id))
         entries.append(
-            Entry(
+            ListEntry(
                 kind=of.kind,
                 organization_id=organization_id,
                 item_id=item_id,
@@ -191,10 +193,10 @@ def _named(
     return entries
 
 
-def _with_roles(connection: Connection, organization_id: str, rows: Sequence[Row[Any]]) -> list[Entry]:
+def _with_roles(connection: Connection, organization_id: str, rows: Sequence[Row[Any]]) -> list[ListEntry]:
     roles = {row.user_id: row for row in rows}
     return [
-        Entry(
+        ListEntry(
             kind=one.kind,
             organization_id=one.organization_id,
             item_id=one.item_id,

@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 
 from app.access.records import Document, Folder, Group, Organization, Record, User
 from app.database.statements import run
-from app.model.browse.lists import Entry
+from app.model.browse.lists import ListEntry
 from app.model.browse.things import Key, find_all, may_be_stored, name_of
 
 _KINDS: dict[str, tuple[type[Record], str, str]] = {
@@ -28,7 +28,7 @@ ORDER BY {column} {order} LIMIT :limit
 """
 
 
-def nearest(connection: Connection, kind: str, organization_id: str, item_id: str) -> list[Entry]:
+def nearest(connection: Connection, kind: str, organization_id: str, item_id: str) -> list[ListEntry]:
     """Those of this kind that are most like the id, in the organization where the kind has one."""
     if not item_id or not may_be_stored(organization_id, item_id):
         return []
@@ -54,14 +54,14 @@ def nearest(connection: Connection, kind: str, organization_id: str, item_id: st
     return _most_alike(item_id, kind, found)
 
 
-def _most_alike(wanted: str, kind: str, found: dict[Key, Record]) -> list[Entry]:
+def _most_alike(wanted: str, kind: str, found: dict[Key, Record]) -> list[ListEntry]:
     entries = []
     for (organization_id, item_id), record in found.items():
         name = name_of(record)
         likeness = max(_likeness(wanted, item_id), _likeness(wanted, name))
         if likeness >= _ALIKE:
             entries.append(
-                (-likeness, item_id, Entry(kind=kind, organization_id=organization_id, item_id=item_id, name=name))
+                (-likeness, item_id, ListEntry(kind=kind, organization_id=organization_id, item_id=item_id, name=name))
             )
     return [entry for *_, entry in sorted(entries, key=lambda one: one[:2])[:_MOST]]
 
