@@ -1,4 +1,4 @@
-"""All checks in their order, from the inside out: settings, database, directory, runs, backend."""
+"""All checks in their order, from the inside out: settings, database, directory, runs, backend, sign-in."""
 
 from collections.abc import Mapping
 from random import Random, SystemRandom
@@ -19,6 +19,7 @@ from app.doctor.backend import look_at_backend
 from app.doctor.channels import try_channels
 from app.doctor.database import kept_records, look_at_directory, look_at_runs, look_at_schema, open_database, unusable
 from app.doctor.finding import Findings, State, problem
+from app.doctor.issuer import look_at_issuer
 from app.doctor.settings_check import look_at_settings
 from app.doctor.sources import look_at_sources
 from app.model.contents import SourceState
@@ -59,6 +60,7 @@ def run_checks(
         wrong, _, advice = NO_SOURCES.partition(": ")
         yield problem("directory", f"{wrong}: nobody would be let in", advice)
     yield from look_at_backend(settings, clock=clock, transport=transport)
+    yield from look_at_issuer(settings, clock=clock)
     if notify:
         numbers = random or SystemRandom()
         channels = notification_channels(settings, clock=clock)

@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import func, select
 
+from app.admin.settings import AdminSettings
 from app.audit import audit_page
 from app.bootstrap import requirements
 from app.bootstrap.requirements import SetUpError, require_issuer_library
@@ -18,6 +19,7 @@ from app.console.oidc import outgoing
 from app.console.oidc.attempts import LIVES, MOST
 from app.console.settings import OidcSettings, Role
 from app.database.engine import reading
+from app.doctor.issuer import look_at_issuer
 from app.store.console_tables import ConsoleSessionRow
 from app.store.process_tables import ConsoleSignInRow
 from tests.console import issuer as issuers
@@ -416,3 +418,23 @@ def test_without_its_library_the_service_says_what_to_install(front: Office, mon
 def test_settings_that_would_let_in_the_wrong_people(changed: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         settings_of("https://login.corp.example", **changed)
+
+
+def test_the_doctor_asks_the_issuer(front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(office: Office) -> list[tuple[str, str]]:
+        return [(one.state.value, one.says) for one in look_at_issuer(office.settings, clock=office.time)]
+
+    assert found(front) == [("ok", f"{issuer.url} answers as an issuer")]
+    assert "token" not in issuer.calls
+    issuer.keys = []
+    assert found(front) == [("problem", f"{issuer.url} has no key that could sign")]
+    issuer.metadata = {"issuer": "https://another.example"}
+    ((state, says),) = found(front)
+    assert (state, "calls itself otherwise" in says) == ("problem", True)
+    alone = front.with_console(tokens=())
+    alone.settings = alone.settings.model_copy(update={"admin": AdminSettings()})
+    issuer.straighten()
+    assert [state for state, _ in found(alone)] == ["ok", "warning"]
+    assert found(front.with_console(oidc=OidcSettings())) == []
+    monkeypatch.setattr("app.doctor.issuer.find_spec", lambda _: None)
+    assert "not installed" in found(front)[0][1]

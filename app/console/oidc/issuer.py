@@ -109,6 +109,18 @@ class Issuer:
         )
         return str(address)
 
+    def look(self) -> int:
+        """How many keys it signs with, asked anew."""
+
+        def read() -> int:
+            with bounded_session(self._route) as session:
+                try:
+                    return len(self._read_keys(session, self._read_metadata(session)).keys)
+                except _ODD as error:
+                    raise IssuerError(_phrase(error)) from error
+
+        return self._aside.do(read)
+
     def identity(self, attempt: Attempt, *, code: str, iss: str | None) -> Identity:
         """Who came back with this code. ``iss``: what the answer says of who gives it (RFC 9207)."""
         if iss is not None and iss != self.settings.issuer:

@@ -60,7 +60,7 @@ def _questions(found: Sequence[Stretch]) -> Curve:
     return Curve(
         "Permission questions a minute",
         _rate(values[-1]),
-        f"{percent(denied, asked)} denied" if asked else "nobody asked",
+        f"{percent(denied, asked)} of all denied" if asked else "nobody asked",
         curve(values, says, denied=[one.denied_questions for one in found]),
         from_epoch_ms(found[0].begins),
         _rate(max(values)),
@@ -79,7 +79,7 @@ def _slowest(found: Sequence[Stretch]) -> Curve:
     return Curve(
         "Slowest answers (p99)",
         _time(last),
-        "of 100 answers, 99 were as fast",
+        "99 of 100 took no longer",
         curve([one.p99 or 0.0 for one in found], says),
         from_epoch_ms(found[0].begins),
         _time(max(known, default=None)),
