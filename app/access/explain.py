@@ -39,7 +39,7 @@ def explain(view: AccessView, question: PermissionRequest, now: datetime, policy
     reason = f"{verdict}: {_REASONS[decision.rule](question, decision)}"
     if decision.expires_at is not None:
         reason += f"; to be asked again after {_time(decision.expires_at)}"
-    return Explanation(decision, reason + ".", tuple(map(_wire_from_record, records)), records)
+    return Explanation(decision, reason + ".", tuple(map(record_to_wire, records)), records)
 
 
 def _steps(view: AccessView, question: PermissionRequest, decision: Decision) -> Iterator[Record]:
@@ -57,7 +57,8 @@ def _steps(view: AccessView, question: PermissionRequest, decision: Decision) ->
             yield record
 
 
-def _wire_from_record(record: Record) -> dict[str, object]:
+def record_to_wire(record: Record) -> dict[str, object]:
+    """The record as in ``path``."""
     wire: dict[str, object] = {"kind": record.kind}
     for field in KINDS[record.kind].fields:
         value = getattr(record, field.attribute)

@@ -90,6 +90,28 @@ def make_ladder(
     )
 
 
+def passed_over(
+    view: AccessView, question: PermissionRequest, decision: Decision, now: datetime
+) -> list[tuple[Grant | Membership, str]]:
+    """What might have let them in and did not decide: their grants and membership, the nearest first, each with why."""
+    organization = view.organization(question.organization_id)
+    if organization is None or decision.rule in _UNDECIDED:
+        return []
+    levels, _ = _levels(view, question, organization)
+    rungs = _Rungs(view, question, decision, levels, now)
+    found: list[tuple[Grant | Membership, str]] = []
+    for number in reversed(range(len(levels))):
+        here = "another on the same level decides" if number == rungs.reached else "farther up: not reached"
+        found += [(one, here) for one in rungs.grants_on(levels[number]) if one not in decision.trail]
+    membership = view.membership(question.organization_id, question.user_id)
+    if membership is not None and membership not in decision.trail:
+        found.append((membership, "not asked for: a grant or the access type decides"))
+    return [
+        (one, f"ended {one.expires_at:%-d %b %Y}" if one.expires_at is not None and one.expires_at <= now else why)
+        for one, why in found
+    ]
+
+
 def _levels(view: AccessView, question: PermissionRequest, organization: Organization) -> tuple[list[Level], Ancestry]:
     """Those that are there, from the organization down, and the ancestry that they are of."""
     if question.type == "organization":
@@ -118,7 +140,7 @@ class _Rungs:
         self._view, self._question, self._decision = view, question, decision
         self._levels, self._now = levels, now
         self._grants = [record for record in decision.trail if isinstance(record, Grant)]
-        self._reached = self._find()
+        self.reached = self._find()
 
     def all(self) -> list[Rung]:
         """From the organization down."""
@@ -147,19 +169,19 @@ class _Rungs:
         return Rung(kind, level.document_id, level.document_name or "", says, state)
 
     def _says(self, number: int, level: Level) -> tuple[str, str]:
-        found, ended = self._grants_on(level), self._ended(level)
-        if number == self._reached:
+        found, ended = self.grants_on(level), self._ended(level)
+        if number == self.reached:
             # That a context is not covered is said of the context.
             allows = self._decision.has_access or self._decision.rule is Rule.CONTEXT_NOT_COVERED
             says = "grant decides" if self._grants else self._type_says()
             return f"{says}, {ended}" if ended and not self._grants else says, "allows" if allows else "denies"
-        if self._reached is None or self._decision.rule is Rule.ORGANIZATION_DISABLED:
+        if self.reached is None or self._decision.rule is Rule.ORGANIZATION_DISABLED:
             return self._beyond(found), "beyond"
         if not self._grants:
             # Every level was looked at for a grant before the access type had its say.
-            plain = "no grant, inherits type" if number > self._reached else "no grant"
+            plain = "no grant, inherits type" if number > self.reached else "no grant"
             return ended or plain, "passed"
-        if number > self._reached:
+        if number > self.reached:
             return ended or f"nothing for {self._question.user_id}", "passed"
         return self._beyond(found), "beyond"
 
@@ -171,7 +193,7 @@ class _Rungs:
             return "member" if self._decision.has_access else "members only"
         return "access type decides"
 
-    def _grants_on(self, level: Level) -> Sequence[Grant]:
+    def grants_on(self, level: Level) -> Sequence[Grant]:
         within, user_id = self._question.organization_id, self._question.user_id
         if isinstance(level, Folder):
             return self._view.grants(within, "folder", level.folder_id, user_id)
@@ -180,7 +202,7 @@ class _Rungs:
         return ()
 
     def _ended(self, level: Level) -> str:
-        ends = [grant.expires_at for grant in self._grants_on(level) if grant.expires_at is not None]
+        ends = [grant.expires_at for grant in self.grants_on(level) if grant.expires_at is not None]
         ended = [end for end in ends if end <= self._now]
         return f"grant ended {max(ended):%-d %b %Y}" if ended else ""
 

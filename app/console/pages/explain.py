@@ -9,13 +9,13 @@ from flask import Blueprint, Response, request
 from sqlalchemy import Connection
 
 from app.access.decide import Rule
-from app.access.explain import explain
+from app.access.explain import explain, record_to_wire
 from app.access.view import AccessView
 from app.clock import from_epoch_ms
 from app.console.asking import ASKABLE, Comparison, ask
 from app.console.console import Console, one_of, query, route_of
 from app.console.frame.words import visible
-from app.console.ladder import make_ladder
+from app.console.ladder import make_ladder, passed_over
 from app.console.ladder_drawing import draw
 from app.console.settings import Role
 from app.contract.permission_call import Question, QuestionError, parse_question
@@ -99,7 +99,8 @@ def _explained(
         if view.revision == 0:
             return {"never_read": True}
         explanation = explain(view, question, at, policy)
-        origins = origins_of(connection, explanation.records)
+        passed = passed_over(view, question, explanation.decision, at)
+        origins = origins_of(connection, [*explanation.records, *(record for record, _ in passed)])
         nearly = _nearly(connection, view, question, explanation.decision.rule)
     result = PermissionAnswer([]).add(question, explanation.decision)
     ladder = make_ladder(view, question, explanation.decision, explanation.reason, at)
@@ -112,6 +113,10 @@ def _explained(
         "steps": [
             (*_step(shown), [str(one) for one in origins.get(record.key, ())])
             for shown, record in zip(explanation.path, explanation.records, strict=True)
+        ],
+        "passed": [
+            (*_step(record_to_wire(record)), why, [str(one) for one in origins.get(record.key, ())])
+            for record, why in passed
         ],
         "nearly": nearly,
         "revision": view.revision,
