@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from app.database.engine import is_sqlite, reading
@@ -14,6 +14,10 @@ LONGEST = 2.0
 
 _STEPS = 20_000
 """Virtual machine instructions of SQLite between two looks at the clock; some milliseconds."""
+
+_LOOKING_UP = "; ".join(f"SET LOCAL enable_{way} = off" for way in ("seqscan", "bitmapscan", "hashjoin", "mergejoin"))
+"""Pages look up a few rows by keys. PostgreSQL cannot know how few are in a list that is given as one parameter, and
+would rather read a table with ten million rows."""
 
 
 class TooSlowError(Exception):
@@ -31,9 +35,9 @@ def page_reading(engine: Engine, longest: float = LONGEST) -> Iterator[Connectio
         if is_sqlite(engine):
             ends = monotonic() + longest
             driver.set_progress_handler(lambda: monotonic() > ends, _STEPS)
-        else:
-            connection.execute(text(f"SET LOCAL statement_timeout = {round(longest * 1000)}"))
         try:
+            if not is_sqlite(engine):
+                driver.execute(f"SET LOCAL statement_timeout = {round(longest * 1000)}; {_LOOKING_UP}")
             yield connection
         # What loads views speaks to the driver itself.
         except (DBAPIError, dialect.loaded_dbapi.Error) as error:

@@ -194,6 +194,8 @@ def measure_provider(folder: Path, url: str, size: Size) -> tuple[float, float]:
             "database_url": url,
             "server": {"port": port, "workers": 1, "threads": THREADS},
             "provider": {"auth_tokens": [PERMISSION_TOKEN]},
+            # The service reads none.
+            "directory": {"sources": [{"type": "file", "path": "nothing.jsonl", "name": "people"}]},
             "console": {"tokens": [{"name": "bench", "role": "viewer", "token": TOKEN}]},
         },
     )
