@@ -202,7 +202,7 @@ def measure_provider(folder: Path, url: str, size: Size) -> tuple[float, float]:
     requests = list(_permission_calls(port, size))
     with (
         _as_if_it_ran(url),
-        running([*USHER, "serve", "--config", str(settings)], place, f"http://127.0.0.1:{port}/readyz", "service"),
+        running([*USHER, "serve", "--config", str(settings)], place, f"http://127.0.0.1:{port}/healthz", "service"),
     ):
         steadily(port, requests, _for_seconds(3))
         idle = steadily(port, requests, _for_seconds(STEADY_SECONDS))
