@@ -225,6 +225,44 @@ def test_the_first_line_of_a_module_says_what_it_is() -> None:
     }
 
 
+def test_texts_refer_to_modules_that_exist() -> None:
+    for module in APP.rglob("*.py"):
+        for named in re.findall(r"``(app(?:\.\w+)+)``", module.read_text(encoding="utf-8")):
+            path = ROOT / named.replace(".", "/")
+            holder = path.parent.with_suffix(".py")
+            in_holder = holder.exists() and path.name in holder.read_text(encoding="utf-8")
+            assert path.is_dir() or path.with_suffix(".py").exists() or in_holder, f"{module}: {named}"
+
+
+LONG = {"app/contract/operations.py"}
+"""One table, which is one concept however many rows it has."""
+LONG |= {"app/model/refresh/refresh.py", "app/model/refresh/staging.py"}
+
+
+def _own_lines(function: ast.FunctionDef) -> int:
+    """Its lines without those of functions in it."""
+    within = [one for one in ast.walk(function) if isinstance(one, ast.FunctionDef) and one is not function]
+    lines = set(range(function.lineno, (function.end_lineno or 0) + 1))
+    return len(lines.difference(*(range(one.lineno, (one.end_lineno or 0) + 1) for one in within)))
+
+
+def test_modules_and_functions_are_short() -> None:
+    long = []
+    for module in APP.rglob("*.py"):
+        name, text = str(module.relative_to(ROOT)), module.read_text(encoding="utf-8")
+        if "migrations" in module.parts or name in LONG:
+            continue
+        long += [name] * (text.count("\n") > 450)
+        long += [
+            f"{name}: {node.name}"
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef)
+            and (node.end_lineno or 0) - node.lineno >= 70
+            and _own_lines(node) > 70
+        ]
+    assert long == []
+
+
 WORDS = {1: "one", 3: "three", 5: "five", 10: "ten", 60: "a minute", 100: "a hundred", 6 * 3600: "six hours"}
 BACKEND, LIMITS, RETRIES = BackendSettings(), LimitSettings(), RetryPolicy()
 

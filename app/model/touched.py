@@ -1,7 +1,7 @@
 """Touched organizations and users: changed between two syncs, until a run about them is queued.
 
 Whoever changes the access model outside of a run says here what that was about, in the same transaction; a worker makes
-narrowed runs of it (``app.runs.followup``). So nothing is forgotten when a process dies in between.
+narrowed runs of it (``app.runs.queue``). So nothing is forgotten when a process dies in between.
 """
 
 from collections.abc import Collection
