@@ -1,0 +1,233 @@
+"""Runs, their items, and what is parked: found, shown and tried again, whatever stands in the address."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import insert, update
+
+from app.console.console import address
+from app.console.pages.course import hold_rows, phase_rows, stages_of
+from app.console.settings import Role
+from app.database.engine import writing
+from app.ledger.chosen import ItemKey
+from app.ledger.ledger import open_ledger
+from app.plan.parts import Part
+from app.runs.run import RunRequest, RunStatus
+from app.store.sync_tables import CallRow, ItemFailureRow, PlanItemRow
+from tests.console.conftest import Browser, Office
+from tests.console.test_pages import HOSTILE, planned_run
+
+ODD = {"hostile": HOSTILE, "long": "ü" * 256, "rtl": "\u202eabc", "tags": "<b>x</b>"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        ({"kind": "document"}, "1 item fits."),
+        ({"kind": "document", "status": "held", "action": "delete"}, "1 item fits."),
+        ({"organization": "acme", "item": "handbook"}, "1 item fits."),
+        ({"organization": "other"}, "No item fits"),
+        ({"action": "add"}, "No item fits"),
+        ({"item": ODD["hostile"]}, "No item fits"),
+        ({"organization": ODD["long"]}, "No item fits"),
+        ({"item": ODD["rtl"], "organization": ODD["tags"]}, "No item fits"),
+        ({"after": "1"}, "Nothing to do"),
+    ],
+)
+def test_items_are_found_by_filters_in_the_address(office: Office, wanted: dict[str, str], says: str) -> None:
+    run = planned_run(office, item_id="handbook")
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("run", id=run, **wanted))
+    assert browser.status == 200
+    assert says in html
+    assert "<script>alert" not in html
+    assert "<b>x</b>" not in html
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status"),
+    [
+        ("action=odd", 400),
+        ("kind=odd", 400),
+        ("item=%00", 404),
+        ("organization=%ED%A0%80", 200),
+        ("after=x", 404),
+        ("after=-1", 404),
+        ("scope=everything", 400),
+    ],
+)
+def test_filters_that_cannot_be_lead_on(office: Office, wanted: str, status: int) -> None:
+    run = planned_run(office, item_id="handbook")
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(f"/console/run?id={run}&{wanted}")
+    assert browser.status == status
+    assert "/console/" in html
+
+
+def test_a_fragment_has_what_follows_a_run_alone(office: Office) -> None:
+    run = planned_run(office, item_id="handbook")
+    html = office.browser(Role.VIEWER).get(address("run", id=run), **{"x-fragment": "1"})
+    assert 'data-part="stages"' in html
+    assert "data-ended" in html
+    assert "<h1" not in html
+
+
+def test_an_item_has_its_request_and_the_answer_as_text(office: Office) -> None:
+    run = planned_run(office, item_id="handbook", message=HOSTILE)
+    call = {"run_id": run, "plan_id": "plan", "ledger_id": 1, "operation": "delete_documents", "ordinals": "[1]"}
+    told = {"first_ordinal": 1, "code": 400, "tries": 2, "answer": HOSTILE, "sent_at": 0, "settled_at": 1500}
+    with writing(office.engine) as connection:
+        connection.execute(insert(CallRow).values(**call, **told))
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("item", run=run, ordinal=1))
+    assert "/organizations/documents/delete" in html
+    assert "as it would be sent" in html
+    assert "HTTP 400" not in html  # it is held: no call was about it
+    with writing(office.engine) as connection:
+        connection.execute(update(PlanItemRow).values(status="failed"))
+    html = browser.get(address("item", run=run, ordinal=1))
+    assert "HTTP 400" in html
+    assert "2 tries" in html
+    assert "settled after 1.5 s" in html
+    assert "<script>alert" not in html
+    assert "\u202e" not in html
+
+
+def test_what_is_covered_leads_to_what_takes_it_along(office: Office) -> None:
+    run = planned_run(office, item_id="handbook")
+    with writing(office.engine) as connection:
+        connection.execute(update(PlanItemRow).values(covered_by=7))
+    html = office.browser(Role.VIEWER).get(address("item", run=run, ordinal=1))
+    assert "It goes along with" in html
+    assert "ordinal=7" in html
+
+
+def parked(office: Office, *messages: str) -> None:
+    """One item for each message."""
+    ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
+    row = {"ledger_id": ledger.ledger_id, "kind": "folderUser", "organization_id": "acme", "container_id": "specs"}
+    row |= {"deleting": False, "fingerprint": "", "failures": 10, "retry_at": 0, "parked": True}
+    with writing(office.engine) as connection:
+        connection.execute(
+            insert(ItemFailureRow),
+            [row | {"item_id": f"u{number}", "message": message} for number, message in enumerate(messages)],
+        )
+
+
+def retry(browser: Browser, **form: str | list[str]) -> str:
+    """Sends the form of the parked page, which it takes from there."""
+    html = browser.get(address("parked"))
+    token = html.split('name="formToken" value="', 1)[1].split('"', 1)[0] if "formToken" in html else ""
+    browser.answer = browser.client.post(
+        "/console/retry", data={"formToken": token, **form}, headers={"Sec-Fetch-Site": "same-origin"}
+    )
+    return browser.answer.get_data(as_text=True)
+
+
+def test_chosen_items_alone_are_tried_again(office: Office) -> None:
+    parked(office, "no", "no", HOSTILE)
+    browser = office.browser(Role.APPROVER)
+    key = json.dumps(["folderUser", "acme", "specs", "u1", False])
+    for _ in range(2):
+        retry(browser, only="1", chosen=[key])
+        assert browser.status == 303
+    (run,) = office.runs.recent()
+    assert (run.retry, run.items, run.organization_ids) == (
+        True,
+        (ItemKey("folderUser", "acme", "specs", "u1"),),
+        ("acme",),
+    )
+    office.time.move_on(seconds=1)
+    retry(browser, message=HOSTILE)
+    assert office.runs.recent()[0].items == (ItemKey("folderUser", "acme", "specs", "u2"),)
+    office.time.move_on(seconds=1)
+    retry(browser, kind="folderUser", organization="acme")
+    assert (office.runs.recent()[0].items, office.runs.recent()[0].kinds) == ((), ("folderUser",))
+    assert "retries 1 item" in browser.get(address("run", id=run.run_id))
+
+
+@pytest.mark.parametrize(
+    ("form", "status"),
+    [
+        ({"only": "1"}, 400),
+        ({"chosen": ["[1]"]}, 400),
+        ({"chosen": ['["folderUser", "a", "b", "\\ud800", false]']}, 400),
+        ({"message": "nobody said so"}, 400),
+        ({"kind": "odd"}, 400),
+        ({"organization": "\0"}, 404),
+    ],
+)
+def test_a_retry_of_nothing_makes_no_run(office: Office, form: dict[str, str | list[str]], status: int) -> None:
+    parked(office, "no")
+    browser = office.browser(Role.APPROVER)
+    assert "/console/" in retry(browser, **form)
+    assert browser.status == status
+    assert office.runs.recent() == []
+
+
+def test_viewers_are_shown_no_choice_and_have_none(office: Office) -> None:
+    parked(office, "no")
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("parked", message="no"))
+    assert "Retry" not in html
+    assert "checkbox" not in html
+    retry(browser, kind="folderUser")
+    assert browser.status == 403
+    assert office.runs.recent() == []
+
+
+def test_stages_tell_when_they_began_and_how_long_they_took(office: Office) -> None:
+    held = office.held_run()
+    office.time.move_on(seconds=60)
+    stages = stages_of(held, {"planned": 34, "held": 34})
+    assert [(stage.name, stage.state) for stage in stages] == [
+        ("Queued", "done"),
+        ("Read directory", "done"),
+        ("Planned", "done"),
+        ("Held", "held"),
+    ]
+    assert stages[0].took == 1.0
+    assert stages[-1].says == "34 deletes wait"
+    office.runs.approve(held.run_id)
+    again = office.runs.get(held.run_id)
+    assert [(stage.name, stage.state) for stage in stages_of(again, {})] == [
+        ("Approved", "queued"),
+        ("Read directory", "coming"),
+        ("Planned", "coming"),
+        ("Applied", "coming"),
+    ]
+    assert again.stages[-1].at - again.stages[-2].at == timedelta(seconds=60)
+
+
+def test_phases_are_settled_one_after_the_other(office: Office) -> None:
+    run, _ = office.runs.enqueue(RunRequest(trigger="schedule"))
+    counts = {
+        "document": {"add": {"planned": 4, "done": 4}, "update": {"planned": 6, "done": 3, "failed": 1}},
+        # With what was settled before its deletes were approved.
+        "folder": {"delete": {"planned": 5, "done": 3}},
+    }
+    run = office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, counts=counts)
+    parts = [
+        Part(1, 4, 30, "document", "add", "add_documents"),
+        Part(5, 7, 31, "document", "update", "update_documents"),
+        Part(8, 10, 32, "document", "update", "move_documents"),
+        Part(11, 13, 160, "folder", "delete", "delete_folder"),
+    ]
+    assert [(row.name, row.settled, row.items) for row in phase_rows(run, parts)] == [
+        ("Add documents", 4, 4),
+        ("Update documents", 3, 3),
+        ("Move documents", 1, 3),
+        ("Delete folders", 1, 3),
+    ]
+
+
+def test_limits_are_told_in_few_words() -> None:
+    reasons = {
+        "7 of 13 documents would be deleted, over sync.limits.delete_percent (20 %): ask": "delete_percent, 20 %",
+        "1 folder would take along 3 documents that are held": "takes held items along",
+        "1 organization would be deleted; deleting an organization always asks": "always asks",
+    }
+    rows = hold_rows([{"kind": "document", "reason": reason} for reason in reasons] + ["odd"])
+    assert [row.over for row in rows] == list(reasons.values())
+    assert hold_rows(None) == []
