@@ -12,7 +12,7 @@ from app.console.settings import Role
 from app.database.engine import writing
 from app.ledger.chosen import ItemKey
 from app.ledger.ledger import open_ledger
-from app.plan.parts import Part
+from app.plan.parts import PlanPart
 from app.runs.run import RunRequest, RunStatus
 from app.store.sync_tables import CallRow, ItemFailureRow, PlanItemRow
 from tests.console.conftest import Browser, Office
@@ -209,10 +209,10 @@ def test_phases_are_settled_one_after_the_other(office: Office) -> None:
     }
     run = office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, counts=counts)
     parts = [
-        Part(1, 4, 30, "document", "add", "add_documents"),
-        Part(5, 7, 31, "document", "update", "update_documents"),
-        Part(8, 10, 32, "document", "update", "move_documents"),
-        Part(11, 13, 160, "folder", "delete", "delete_folder"),
+        PlanPart(1, 4, 30, "document", "add", "add_documents"),
+        PlanPart(5, 7, 31, "document", "update", "update_documents"),
+        PlanPart(8, 10, 32, "document", "update", "move_documents"),
+        PlanPart(11, 13, 160, "folder", "delete", "delete_folder"),
     ]
     assert [(row.name, row.settled, row.items) for row in phase_rows(run, parts)] == [
         ("Add documents", 4, 4),
