@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, event, text
 
+import app.model.refresh.changes
 import app.model.refresh.refresh
 from app.access.records import Fill, Membership, User
 from app.database.engine import is_sqlite, open_engine, reading, writing
@@ -182,3 +184,35 @@ def test_the_objects_of_a_user_are_those_that_name_them_by_an_alias_too(engine: 
         refreshing.finish()
         assert refreshing.aliases_of(["ann"]) == ["a", "b"]
         assert refreshing.objects_of(0, [], ["ann"]) == [("rows", "0"), ("users", "1")]
+
+
+def indexes(engine: Engine) -> list[str]:
+    asked = "SELECT sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY name"
+    if not is_sqlite(engine):
+        asked = "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY indexname"
+    with reading(engine) as connection:
+        return list(connection.execute(text(asked)).scalars())
+
+
+def test_indexes_are_as_they_were_after_a_first_refresh(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app.model.refresh.changes, "_WORTH_INDEXING_AFTERWARDS", 2)
+    made: list[str] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def note(*arguments: Any) -> None:
+        if arguments[2].startswith("CREATE INDEX ix_source"):
+            made.append(arguments[2])
+
+    before = indexes(engine)
+    assert refresh(engine, "a") == 1
+    assert made == []
+    assert indexes(engine) == before
+    with writing(engine) as connection:
+        connection.execute(text("DELETE FROM source_user"))
+        connection.execute(text("DELETE FROM access_user"))
+        connection.execute(text("DELETE FROM access_name"))
+    assert refresh(engine, "a", "b", "c") == 2
+    assert bool(made) == is_sqlite(engine)
+    assert indexes(engine) == before
+    assert refresh(engine, "d", "e", "f") == 3
+    assert users(engine) == {"d", "e", "f"}

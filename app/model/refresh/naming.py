@@ -16,7 +16,7 @@ from app.model.refresh.scratch import CHANGED_NAME, ModelTables, RowChange
 from app.model.refresh.session import RefreshSession
 from app.store.record_tables import Values
 
-_ROWS_AT_A_TIME = 5_000
+_ROWS_AT_A_TIME = 2_000
 
 # Outer joins keep SQLite from turning the joins round and reading whole tables for a small delta.
 _DIFFERING = """
