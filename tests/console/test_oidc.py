@@ -1,7 +1,9 @@
 """The sign-in through an issuer of OpenID Connect: who gets in as what, and what lets nobody in."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from threading import Event
 from time import monotonic
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -339,6 +341,32 @@ def test_an_issuer_that_is_away_or_hangs_holds_nobody_up(
     assert theirs["code"] in issuer.codes
 
 
+def test_while_one_waits_for_the_issuer_others_sign_in_by_token(
+    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outgoing, "_QUEUE", 0.01)
+    app = front.browser().client.application
+    waiting, late, other = (Browser(app.test_client()) for _ in range(3))
+    brought, too_many = issuer.authorize(sent(waiting)), issuer.authorize(sent(late))
+    asked, answers = Event(), Event()
+
+    def answer_late() -> str:
+        asked.set()
+        assert answers.wait(2)
+        return ""
+
+    issuer.token_answer = answer_late
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(come_back, waiting, brought)
+        assert asked.wait(2)
+        assert "<h1>Overview</h1>" in other.sign_in(TOKENS[Role.VIEWER])
+        assert "nobody was let in" in come_back(late, too_many)
+        assert told(front)[0][3] == "another sign-in waits for its answers"
+        assert not answer.done()
+        answers.set()
+        assert "nobody was let in" in answer.result()
+
+
 def test_new_keys_are_asked_for_and_not_again_and_again(
     front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,6 +409,7 @@ def test_a_name_of_the_issuers_is_nobody_elses(front: Office, issuer: Issuer) ->
     with reading(front.engine) as connection:
         rows = connection.execute(select(ConsoleSessionRow.__table__)).all()
     token = browser.get("/console/").partition('name="formToken" value="')[2].partition('"')[0]
+    assert "<td>issuer</td>" in browser.get(address("sessions"))
     for row in rows:
         if not row.credential.startswith("oidc:"):
             browser.post(address("end_session"), {"session": row.session_digest, "formToken": token})

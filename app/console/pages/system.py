@@ -7,6 +7,7 @@ from werkzeug.exceptions import Forbidden, NotFound
 
 from app.clock import from_epoch_ms
 from app.console.console import Console, address, go_to, query, route_of
+from app.console.oidc.identity import is_by_issuer
 from app.console.settings import Role
 from app.database.engine import writing
 
@@ -35,7 +36,9 @@ def install(blueprint: Blueprint, console: Console) -> None:
             if console.gate.owner_of(session) is not None
             and (principal.may(Role.ADMIN) or session.credential == principal.credential)
         ]
-        return console.show("sessions.html", current="sessions", rows=rows, own=principal.session_digest)
+        return console.show(
+            "sessions.html", current="sessions", rows=rows, own=principal.session_digest, by_issuer=is_by_issuer
+        )
 
     @blueprint.post(route_of("end_session"))
     def end_session() -> Response:
