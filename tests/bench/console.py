@@ -8,9 +8,11 @@ then while twenty people follow a run, each asking once a second as their browse
 
 import gzip
 import statistics
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
@@ -206,15 +208,9 @@ def measure_provider(folder: Path, url: str, size: Size) -> tuple[float, float]:
     ):
         steadily(port, requests, _for_seconds(3))
         idle = steadily(port, requests, _for_seconds(STEADY_SECONDS))
-        stop = threading.Event()
-        people = [threading.Thread(target=_follow, args=(port, stop, number)) for number in range(PEOPLE)]
-        for one in people:
-            one.start()
-        steadily(port, requests, _for_seconds(3))
-        busy = steadily(port, requests, _for_seconds(STEADY_SECONDS))
-        stop.set()
-        for one in people:
-            one.join()
+        with _people(port, place):
+            steadily(port, requests, _for_seconds(6))
+            busy = steadily(port, requests, _for_seconds(STEADY_SECONDS))
         again = steadily(port, requests, _for_seconds(STEADY_SECONDS))
     return (idle.p99 + again.p99) / 2, busy.p99
 
@@ -257,27 +253,21 @@ class _as_if_it_ran:  # noqa: N801 - reads as what it does
         engine.dispose()
 
 
-def _follow(port: int, stop: threading.Event, number: int) -> None:
-    """One person: signs in, and asks for the changing part of the run's page once a second."""
-    import requests
-
-    base = f"http://127.0.0.1:{port}"
-    with requests.Session() as session:
-        session.post(
-            f"{base}/console/sign-in",
-            data={"token": TOKEN},
-            headers={"Sec-Fetch-Site": "same-origin"},
-            allow_redirects=False,
-            timeout=30,
+@contextmanager
+def _people(port: int, folder: Path) -> Iterator[None]:
+    with (folder / "people.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.people", str(port), str(PEOPLE), TOKEN, BIG_RUN],
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
-        # Not all in the same moment.
-        stop.wait(number / PEOPLE)
-        while not stop.is_set():
-            began = time.perf_counter()
-            answer = session.get(f"{base}{address('run', id=BIG_RUN)}", headers={"x-fragment": "1"}, timeout=30)
-            if answer.status_code not in {200, 503}:
-                raise RuntimeError(f"following the run: {answer.status_code}")
-            stop.wait(max(0.0, 1.0 - (time.perf_counter() - began)))
+    try:
+        yield
+        if told := (folder / "people.log").read_text():
+            raise RuntimeError(f"somebody could not follow the run: {told[-1000:]}")
+    finally:
+        process.kill()
+        process.wait()
 
 
 def asset_bytes() -> int:
