@@ -1,5 +1,6 @@
 """The command line in this process, in a folder of its own, with a small directory and settings that name it."""
 
+import itertools
 import os
 import shutil
 import socket
@@ -120,11 +121,16 @@ def backend_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait(30)
 
 
+_OWNERS = itertools.count()
+
+
 @pytest.fixture
 def usher_with_backend(usher_in: Usher, folder: Path, backend_url: str) -> Usher:
     """The same, with a workspace of its own in the backend."""
     (folder / "bare.yaml").write_text(f"backend: {{base_url: '{backend_url}'}}\n")
-    made = usher_in("backend", "bootstrap", "--email", f"{folder.name}@acme.example.com", config="bare.yaml")
+    # Folders of tests that have passed are gone, and their names are used again.
+    email = f"owner-{next(_OWNERS)}@acme.example.com"
+    made = usher_in("backend", "bootstrap", "--email", email, config="bare.yaml")
     assert made.exit_code == 0, made.output
     with (folder / "usher.yaml").open("a") as settings:
         # What bootstrap prints is meant to be pasted as it is.
