@@ -43,4 +43,5 @@ def test_a_curve_is_as_high_as_its_highest_value() -> None:
     assert '<path d="M0.0 55.0 L160.0 28.0 L320.0 1.0"/>' in drawn
     assert '<path class="bad" d="M0.0 55.0 L160.0 55.0 L320.0 28.0"/>' in drawn
     assert curve([3], "one") == ""
+    assert 'class="bad"' not in curve([3, 4], "nobody was denied", denied=[0, 0])
     assert "NaN" not in curve([0, 0], "nothing")

@@ -44,7 +44,7 @@ def curve(values: Sequence[float], says: str, *, denied: Sequence[float] = ()) -
     top = max(values) or 1
     line = _line(values, top)
     drawn = Markup('<path class="ground" d="{0} L{1} {2} L0 {2} Z"/><path d="{0}"/>').format(line, _WIDTH, _HEIGHT)
-    if denied:
+    if any(denied):
         drawn += Markup('<path class="bad" d="{}"/>').format(_line(denied, top))
     return Markup(
         '<svg class="chart curve" role="img" aria-label="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>'

@@ -45,7 +45,9 @@ def test_held_deletes_are_approved_by_keyboard_alone(desk: OpenDesk, company: Co
     assert run["status"] == "done"
     assert (run["decision"]["by"], run["decision"]["reason"]) == ("The approver (console)", "the archive moved")
     assert company.documents() == set(OLD) - set(GONE)
+    _until_done(one, script=True)
     one.press("g", "a")
+    one.page.get_by_role("heading", name="Audit log", level=1).wait_for()
     row = one.page.get_by_role("row").filter(has_text="the archive moved").first
     assert "The approver" in row.inner_text()
     assert "approved" in row.inner_text()
@@ -78,11 +80,11 @@ def test_a_preview_is_applied(desk: OpenDesk, company: Company, script: bool) ->
     assert one.page.get_by_label("Preview").is_checked()
     one.page.get_by_label("Reason").fill("to see")
     one.page.get_by_role("button", name="Begin").click()
-    _until_done(one, script)
+    _until_done(one, script=script)
     assert one.heading().startswith("Preview of")
     one.page.get_by_role("button", name="Apply this plan").click()
     one.page.get_by_role("heading", name="Run of").wait_for()
-    _until_done(one, script)
+    _until_done(one, script=script)
     assert one.page.get_by_text("1 done").first.is_visible()
     assert company.document_name("welcome") == f"Welcome, {script}"
     company.back_in_step()
@@ -104,6 +106,9 @@ def test_everything_else_is_done_without_a_script(desk: OpenDesk, company: Compa
         one.page.get_by_role("button", name="Begin").click()
         one.page.get_by_role("button", name="Cancel the run").click()
         assert one.page.get_by_text("cancelled").first.is_visible()
+    one.go("doctor")
+    one.page.get_by_role("button", name="Run the doctor").click()
+    assert one.page.get_by_text("Asked for by").is_visible()
     one.page.locator("details.user summary").click()
     one.page.get_by_role("button", name="dark").click()
     assert one.page.locator("html").get_attribute("data-theme") == "dark"
@@ -113,7 +118,7 @@ def test_everything_else_is_done_without_a_script(desk: OpenDesk, company: Compa
     assert one.heading() == "Sign in"
 
 
-def _until_done(one: Desk, script: bool) -> None:
+def _until_done(one: Desk, *, script: bool) -> None:
     """The page says so by itself, or when it is loaded again."""
     done = one.page.locator(".pill", has_text="done")
     for _ in range(0 if script else 100):
