@@ -27,8 +27,9 @@ from app.directory.source import (
     Source,
     Verdict,
 )
+from app.model.refresh.intake import HowRead
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
-from app.model.refresh.refresh import HowRead, Refresh
+from app.model.refresh.refresh import Refresh
 from app.plan.selection import Selection
 from app.store.directory_tables import origin_text
 

@@ -17,11 +17,13 @@ import app.model.refresh.refresh
 from app.access.records import Document, Fill, Folder, Grant, Key, Membership, Organization, Record, User
 from app.database.engine import is_sqlite, open_engine, reading
 from app.model.refresh.changes import counted
+from app.model.refresh.intake import HowRead
+from app.model.refresh.kept import carry_out_kept, compute_source_changes
 from app.model.refresh.keyed import is_merged
 from app.model.refresh.problems import ProblemList
-from app.model.refresh.refresh import Applied, HowRead, Refresh, Refreshed
+from app.model.refresh.refresh import Applied, Refresh, Refreshed
 from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES, RowChange
-from app.model.refresh.staging import CHANGES, PARTIAL, SOURCE, StagedRead, carry_out_kept, compute_source_changes
+from app.model.refresh.staging import CHANGES, PARTIAL, SOURCE, StagedRead
 from app.store.schema import METADATA
 from tests.model.test_merging import BASE, SOURCES, Read, emptied, model_of, reads, records, run_refresh
 from tests.tables import make_tables

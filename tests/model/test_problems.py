@@ -10,8 +10,9 @@ from sqlalchemy import Engine, event
 from app.access.records import Grant, Membership, Organization, Record, User
 from app.database.engine import open_engine, reading
 from app.model.kept_problems import first_problems, problem_counts
+from app.model.refresh.intake import AS_A_WHOLE, HowRead
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
-from app.model.refresh.refresh import AS_A_WHOLE, HowRead, Refresh
+from app.model.refresh.refresh import Refresh
 from app.model.refresh.staging import CHANGES
 from app.store.schema import METADATA
 from tests.tables import make_tables

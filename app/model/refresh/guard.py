@@ -16,7 +16,8 @@ from sqlalchemy import Connection, Select, exists, func, select
 from sqlalchemy import delete as delete_from
 
 from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, ScratchTables, same
-from app.model.refresh.staging import FAILED, Losses, StagedRead, refuse
+from app.model.refresh.staging import FAILED, Losses, StagedRead
+from app.model.refresh.verdicts import refuse
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,20 +33,13 @@ from app.clock import Clock, epoch_ms
 from app.database.engine import is_sqlite, reading, writing
 from app.database.statements import json_list, run
 from app.model.refresh.changes import counted, total
+from app.model.refresh.kept import carry_out_kept, compute_source_changes
 from app.model.refresh.marks import PUSH, Key, mark, pushed_keys
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Refresh
 from app.model.refresh.replace import STATE
 from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, ScratchTables
-from app.model.refresh.staging import (
-    COMPLETE,
-    PARTIAL,
-    SOURCE,
-    UNCONFIGURED_POSITION,
-    StagedRead,
-    carry_out_kept,
-    compute_source_changes,
-)
+from app.model.refresh.staging import COMPLETE, PARTIAL, SOURCE, UNCONFIGURED_POSITION, StagedRead
 from app.store.record_tables import VALUES_FROM_RECORD
 
 _KEY_PLACES = {

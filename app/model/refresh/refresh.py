@@ -11,25 +11,30 @@ works it out again, at last while it holds the lock.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType, TracebackType
-from typing import Generic, NamedTuple, Self, TypeVar
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Engine, Table, insert, select, update
+from sqlalchemy import Connection, Engine, Table, select, update
 
-from app.access.records import Record
 from app.clock import Clock, epoch_ms
 from app.model.candidate import World, catch_up, is_stirred, lasting_world, shadow
 from app.model.former import FORMER_PAYLOAD, may_keep_former
 from app.model.refresh.aliases import ACCESS_ALIAS, aliases_change, carry_out_aliases
 from app.model.refresh.changes import any_change, delta_sizes
-from app.model.refresh.guard import Guard, refuse_shrunk
+from app.model.refresh.guard import refuse_shrunk
+from app.model.refresh.intake import Intake, make_state
 from app.model.refresh.keeping import ProblemKeeping
+from app.model.refresh.kept import (
+    carry_out_source_changes,
+    compute_source_changes,
+    retained_source,
+    sources_to_forget,
+    unconfigured_sources,
+)
 from app.model.refresh.keyed import KeyedMerge, is_merged
-from app.model.refresh.marks import About, drop_marks, spare_pushed, spare_the_rest
+from app.model.refresh.marks import drop_marks, spare_pushed, spare_the_rest
 from app.model.refresh.merge import dangling_by_source
 from app.model.refresh.naming import Naming
-from app.model.refresh.parts import aliases_of, objects_of
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.reasons import staged_left_out
 from app.model.refresh.replace import (
@@ -46,45 +51,17 @@ from app.model.refresh.scope import Everything
 from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import (
-    FAILED,
-    NOTHING_STAGED,
     SOURCE,
-    Begun,
     StagedRead,
-    begin_reads,
-    carry_out_source_changes,
-    compute_source_changes,
     drop_duplicates,
-    drop_staged,
-    judge,
-    last_staged,
-    retained_source,
-    sources_to_forget,
-    supersede_staged,
-    tell_gone,
-    tell_objects,
-    unconfigured_sources,
 )
+from app.model.refresh.verdicts import judge
 from app.model.touched import Followed, note_touched, touched_in_deltas
-from app.store.record_tables import VALUES_FROM_RECORD, Values
-
-_BATCH_ROWS = 5_000
-_BATCH_CHARACTERS = 4 * 1024 * 1024
-"""Staged rows wait in memory for company until there are so many, or their payloads so long."""
 
 _ROWS_WORTH_ANALYZING = 1_000
 """From so many changed rows on the planner is told at once."""
 
-_GONE_AT_A_TIME = 500
-"""Objects that are gone wait for company until there are so many."""
-
 _TRIES_IN_SNAPSHOT = 2
-
-NO_GUARDS: Mapping[str, Guard] = MappingProxyType({})
-"""No source has a guard of its own."""
-
-NOTHING_LEFT_OUT: Mapping[str, About] = MappingProxyType({})
-"""Every source says all that there is."""
 
 Work = TypeVar("Work")
 Outcome = TypeVar("Outcome")
@@ -97,28 +74,6 @@ Merged = tuple[ProblemList, Mapping[int, int]]
 
 Kept = tuple[list[StagedRead], tuple[str, ...]]
 """The reads, and the names of the sources that are retained."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HowRead:
-    """What else there is to say of a read that has ended."""
-
-    answered: str = ""
-    """``CHANGES`` or ``PART``; empty: everything was read."""
-    cursor: str = ""
-    """From where changes can be asked for next."""
-    digest: str = ""
-    """Of the settings under which it was read."""
-    caught_up: bool = False
-    """Whether ``Refresh.caught_up`` has added what changed meanwhile."""
-    seconds: float = 0
-    """How long it took."""
-    cursor_refused: str = ""
-    """Why the source did not accept the cursor that it was asked with at first."""
-
-
-AS_A_WHOLE = HowRead()
-"""Everything was read of a source that knows no changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +110,7 @@ class Applied(Generic[Outcome]):
     """Whether it was merged by key, in the same transaction; otherwise everything was merged after it."""
 
 
-class Refresh:
+class Refresh(Intake):
     """One refresh; use it in a ``with`` statement, and ``finish`` it inside."""
 
     def __init__(
@@ -178,24 +133,10 @@ class Refresh:
         ``note_touched``: no run of everything follows; what changes is noted for a run about it, but for what is
         ``followed`` (``app.model.touched``).
         """
+        super().__init__(RefreshSession(engine, on_candidate=on_candidate, is_small=is_small))
         self._clock = clock
         self._problems = problems
         self._on_candidate = on_candidate
-        self._session = RefreshSession(engine, on_candidate=on_candidate, is_small=is_small)
-        self._waiting: dict[str, list[Values]] = {tables.kind: [] for tables in SCRATCH_TABLES}
-        self._waiting_rows = 0
-        self._waiting_characters = 0
-        self._begun: dict[int, Begun] = {}
-        self._gone: dict[int, set[str]] = {}
-        """Position → objects of which nothing is left, until they are noted."""
-        self._follows: dict[int, dict[str, int]] = {}
-        """Position → the last numbers of what was staged when changes began to follow."""
-        self._open: dict[int, StagedRead] = {}
-        """Position → the read of the source that stands there in the configuration."""
-        self._ended: dict[int, StagedRead] = {}
-        self._guard: Guard | None = None
-        self._guards: dict[int, Guard] = {}
-        self._abouts: dict[int, About] = {}
         self._naming = Naming(self._session)
         self._tells_all = False
         """Whether the problems that the merge found are all that there are."""
@@ -203,163 +144,6 @@ class Refresh:
         self._followed = followed
         self._is_planned_from = is_planned_from
         self._rests_on: World | None = None
-        self._positions: dict[int, int] = {}
-        """Source → its place in the configuration, read or not."""
-
-    def __enter__(self) -> Self:
-        self._session.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._session.__exit__(kind, error, trace)
-
-    def begin(
-        self,
-        names: Sequence[str],
-        *,
-        only: Collection[str] | None = None,
-        guard: Guard | None = None,
-        guards: Mapping[str, Guard] = NO_GUARDS,
-        abouts: Mapping[str, About] = NOTHING_LEFT_OUT,
-    ) -> None:
-        """Says which sources there are, in the order of the configuration; names are unique. All of them will be read,
-        or ``only`` some: the others stay as they are.
-
-        ``guard`` is what they are guarded by, alone and together, but for those that have one in ``guards``. Those in
-        ``abouts`` say nothing of what that leaves out.
-        """
-        with self._session.change() as connection:
-            _make_state(connection)
-            begun = begin_reads(connection, names, names if only is None else only)
-        self._begun = dict(enumerate(begun))
-        self._positions = {one.source_id: position for position, one in self._begun.items()}
-        self._open = {
-            position: StagedRead(
-                source_id=begun.source_id,
-                name=names[position],
-                position=position,
-                number=begun.number,
-                records=0,
-                verdict=FAILED,
-                reason="",
-            )
-            for position, begun in self._begun.items()
-            if begun.number
-        }
-        self._guard = guard
-        self._abouts = {read.source_id: abouts[read.name] for read in self._open.values() if read.name in abouts}
-        self._guards = {read.source_id: guards[read.name] for read in self._open.values() if read.name in guards}
-
-    def begun(self, position: int) -> Begun:
-        """What is known of the source at that position."""
-        return self._begun[position]
-
-    def objects_of(
-        self, position: int, organization_ids: Collection[str], user_ids: Collection[str]
-    ) -> Sequence[tuple[str, str]] | None:
-        """The objects of the source at that position that gave records of these; None: they cannot be told."""
-        with self._session.snapshot() as connection:
-            return objects_of(connection, self._begun[position].source_id, organization_ids, user_ids)
-
-    def aliases_of(self, user_ids: Collection[str]) -> Sequence[str]:
-        """What else these users are called, by the access model."""
-        with self._session.snapshot() as connection:
-            return aliases_of(connection, user_ids)
-
-    def open_source(self, source_id: int) -> None:
-        """What is added from here on is staged for this source; no read begins. For ``apply_changes``."""
-        self._open = {0: StagedRead(source_id, name="", position=0, number=0, records=0, verdict=FAILED, reason="")}
-
-    def add(self, record: Record, place: str, *, origin: str = "", rule: str = "", position: int | None = None) -> None:
-        """Stages a record of the source at that position; None: of the first that has not ended yet.
-
-        ``origin``: the object that it was made from (``app.store.directory_tables.origin_text``), ``rule``: what made
-        it, both empty where the source has no objects.
-        """
-        read = self._read_at(position)
-        if origin in self._gone.get(read.position, ()):
-            self._flush()
-        values = VALUES_FROM_RECORD[record.kind](record)
-        self._waiting[record.kind].append((*values, read.source_id, origin, rule, place))
-        self._waiting_rows += 1
-        # Payloads are the one part of a row that can be long; they stand next to last.
-        self._waiting_characters += len(values[-2]) if isinstance(values[-2], str) else 0
-        if self._waiting_rows >= _BATCH_ROWS or self._waiting_characters >= _BATCH_CHARACTERS:
-            self._flush()
-
-    def gone(self, origin: str, *, position: int | None = None) -> None:
-        """Among changes: of this object nothing is left, whatever was added of it before."""
-        gone = self._gone.setdefault(self._read_at(position).position, set())
-        gone.add(origin)
-        if len(gone) >= _GONE_AT_A_TIME:
-            self._flush()
-
-    def again(self, position: int) -> None:
-        """The source at that position is read from the beginning: what was added of it is dropped."""
-        self._flush()
-        self._follows.pop(position, None)
-        with self._session.scratch() as connection:
-            drop_staged(connection, self._open[position].source_id)
-
-    def follow(self, position: int) -> None:
-        """All of the source was added; what is added of it from here on are changes since."""
-        self._flush()
-        with self._session.scratch() as connection:
-            self._follows[position] = last_staged(connection)
-
-    def caught_up(self, position: int, *, usable: bool) -> None:
-        """The changes that ``follow`` announced were added as well; unless they are ``usable``, they are dropped."""
-        self._flush()
-        source_id, before = self._open[position].source_id, self._follows.pop(position)
-        with self._session.scratch() as connection:
-            if usable:
-                tell_objects(connection, source_id, before)
-                supersede_staged(connection, source_id, before)
-            else:
-                drop_staged(connection, source_id, after=before)
-
-    def end(
-        self,
-        *,
-        records: int,
-        verdict: str,
-        reason: str,
-        malformed: int = 0,
-        position: int | None = None,
-        how: HowRead = AS_A_WHOLE,
-    ) -> None:
-        """Closes the source at that position, as ``add``; the records of a failed read are dropped."""
-        self._flush()
-        open_read = self._read_at(position)
-        read = replace(
-            open_read,
-            records=records,
-            malformed=malformed,
-            verdict=verdict,
-            reason=reason,
-            answered=how.answered,
-            cursor=how.cursor,
-            digest=how.digest,
-            caught_up=how.caught_up,
-            seconds=how.seconds,
-            cursor_refused=how.cursor_refused,
-        )
-        del self._open[read.position]
-        self._ended[read.position] = read
-        with self._session.scratch() as connection:
-            if verdict == FAILED:
-                drop_staged(connection, read.source_id)
-            elif how.answered:
-                tell_objects(connection, read.source_id, NOTHING_STAGED)
-
-    def _read_at(self, position: int | None) -> StagedRead:
-        return self._open[next(iter(self._open)) if position is None else position]
-
-    def _reads(self) -> list[StagedRead]:
-        """Those that have ended, in the order of the configuration, whichever ended first."""
-        return [read for _, read in sorted(self._ended.items())]
 
     def finish(self, accept_empty: Collection[str] = (), accept_shrink: Collection[str] = ()) -> Refreshed:
         """Brings the access model in line with what was read, and says what that changed.
@@ -383,7 +167,7 @@ class Refresh:
             return [], forgotten
 
         with self._session.change() as connection:
-            _make_state(connection)
+            make_state(connection)
         replaced = self._bring_in_line(compare)[1]
         self._keep_problems([])
         return replaced
@@ -404,7 +188,7 @@ class Refresh:
         """
         self._flush()
         with self._session.change() as connection, self._session.looking_up():
-            _make_state(connection)
+            make_state(connection)
             work = compare(connection)
             if work is None:
                 return None
@@ -599,23 +383,6 @@ class Refresh:
         self._shadow(connection, {tables.kind: tables.access for tables in MODEL_TABLES})
         if self._on_candidate and any(may_keep_former(connection, tables) for tables in MODEL_TABLES):
             shadow(connection, FORMER_PAYLOAD)
-
-    def _flush(self) -> None:
-        if self._waiting_rows:
-            self._session.stage(self._waiting)
-            for values in self._waiting.values():
-                values.clear()
-            self._waiting_rows = self._waiting_characters = 0
-        for position, gone in self._gone.items():
-            after = self._follows.get(position, NOTHING_STAGED)
-            with self._session.scratch() as connection:
-                tell_gone(connection, self._open[position].source_id, gone, after=after)
-        self._gone.clear()
-
-
-def _make_state(connection: Connection) -> None:
-    if connection.execute(select(STATE)).first() is None:
-        connection.execute(insert(STATE).values(state_id=1, generation=0, merged_generation=-1, merge_problems=0))
 
 
 def _order(connection: Connection) -> dict[int, int]:

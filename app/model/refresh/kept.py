@@ -1,0 +1,253 @@
+"""The sources' kept records: what each said when it was last read well, and how it was read.
+
+The records of a source that is no longer configured stay until somebody says that they are to go (``Refresh.forget``).
+A source's name is its path unless it was given one, so another path is another source: nobody may lose access because a
+setting was changed.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from sqlalchemy import BindParameter, Connection, Insert, bindparam, case, exists, insert, literal, or_, select, update
+from sqlalchemy import delete as delete_from
+
+from app.database.engine import is_sqlite
+from app.model.refresh.changes import ChangeCounts, carry_out, counted, total
+from app.model.refresh.scratch import (
+    SCRATCH_TABLES,
+    SCRATCH_TABLES_OF_KIND,
+    TOLD_OBJECT,
+    RowChange,
+    ScratchTables,
+    same,
+)
+from app.model.refresh.staging import (
+    COMPLETE,
+    FAILED,
+    PART,
+    SOURCE,
+    UNCONFIGURED_POSITION,
+    SourceError,
+    StagedRead,
+)
+from app.text import quoted
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A read that begins, and what is known of the source. Times are epoch milliseconds."""
+
+    source_id: int
+    number: int
+    """Its number among the reads of this source; 0: it is not to be read."""
+    cursor: str
+    """From where changes can be asked for; empty: only everything can be."""
+    settings_digest: str
+    """Of the settings under which the cursor was given."""
+    last_full_at: int | None
+
+
+def begin_reads(connection: Connection, names: Sequence[str], read: Collection[str]) -> list[Begun]:
+    """Makes sure that the sources are known, and numbers the reads that begin now: of those that are to be ``read``."""
+    begun = []
+    for position, name in enumerate(names):
+        if connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == name)).first() is None:
+            connection.execute(
+                insert(SOURCE).values(
+                    name=name,
+                    position=position,
+                    reads_begun=0,
+                    read_in_force=0,
+                    records=0,
+                    last_verdict="",
+                    last_reason="",
+                )
+            )
+        if name in read:
+            begins = update(SOURCE).where(SOURCE.c.name == name).values(reads_begun=SOURCE.c.reads_begun + 1)
+            connection.execute(begins)
+        row = connection.execute(select(SOURCE).where(SOURCE.c.name == name)).one()
+        begun.append(
+            Begun(
+                source_id=row.source_id,
+                number=row.reads_begun if name in read else 0,
+                cursor=row.cursor,
+                settings_digest=row.settings_digest,
+                last_full_at=row.last_full_at,
+            )
+        )
+    return begun
+
+
+def sources_to_forget(connection: Connection, configured: Collection[int]) -> list[int]:
+    """The sources that are known, but no longer configured, and of which nothing is kept."""
+    empty = select(SOURCE.c.source_id).where(SOURCE.c.source_id.not_in(list(configured)), SOURCE.c.records == 0)
+    return list(connection.execute(empty).scalars())
+
+
+def retained_source(connection: Connection, name: str) -> int:
+    """The id of a source that was not among those of the last refresh. Raises ``SourceError`` where it is none."""
+    row = connection.execute(select(SOURCE.c.source_id, SOURCE.c.position).where(SOURCE.c.name == name)).first()
+    if row is None:
+        retained = connection.execute(
+            select(SOURCE.c.name).where(SOURCE.c.position >= UNCONFIGURED_POSITION).order_by(SOURCE.c.name)
+        ).scalars()
+        others = ", ".join(retained) or "none"
+        raise SourceError(f"nothing is in force of a source called {quoted(name)}; no longer configured: {others}")
+    return int(row.source_id)
+
+
+def unconfigured_sources(connection: Connection, configured: Collection[int]) -> tuple[str, ...]:
+    """The names of the sources of which something is in force, but that are not configured."""
+    retained = SOURCE.c.source_id.not_in(list(configured)), SOURCE.c.records > 0
+    rows = connection.execute(select(SOURCE.c.name).where(*retained).order_by(SOURCE.c.name))
+    return tuple(rows.scalars())
+
+
+def compute_source_changes(
+    connection: Connection,
+    reads: Sequence[StagedRead],
+    forgotten: Collection[int],
+    *,
+    of: Sequence[ScratchTables] = SCRATCH_TABLES,
+) -> None:
+    """Fills the deltas with what the reads change in the sources' kept records; ``of`` these kinds."""
+    usable = [read.source_id for read in reads if read.verdict != FAILED]
+    complete = [read for read in reads if read.verdict == COMPLETE]
+    replaced = [read.source_id for read in complete if not read.answered] + list(forgotten)
+    told_of = [read.source_id for read in complete if read.answered]
+    for tables in of:
+        connection.execute(delete_from(tables.delta))
+        if usable:
+            connection.execute(_changed_rows(tables.kind, in_order=is_sqlite(connection)), {"source_ids": usable})
+        if replaced:
+            connection.execute(_rows_not_given(tables.kind), {"source_ids": replaced})
+        if told_of:
+            connection.execute(_rows_of_told_objects(tables.kind), {"source_ids": told_of})
+
+
+# Put together once: that takes longer than to execute them for a few rows.
+
+_ASKED: BindParameter[int] = bindparam("source_ids", expanding=True)
+
+
+@cache
+def _changed_rows(kind: str, *, in_order: bool) -> Insert:
+    """``in_order``: by their keys, in which both tables are read then, and the third is filled."""
+    tables = SCRATCH_TABLES_OF_KIND[kind]
+    staged, source = tables.staged, tables.source
+    missing = source.c.source_id.is_(None)
+    differs = or_(missing, *(staged.c[name].is_distinct_from(source.c[name]) for name in tables.compared))
+    changed = (
+        select(
+            *(staged.c[name] for name in tables.source_keys),
+            case((missing, int(RowChange.ADD)), else_=int(RowChange.UPDATE)),
+        )
+        .select_from(staged.outerjoin(source, same(staged, source, tables.source_keys)))
+        .where(staged.c.source_id.in_(_ASKED), differs)
+    )
+    if in_order:
+        changed = changed.order_by(*(staged.c[name] for name in tables.source_keys))
+    return insert(tables.delta).from_select([*tables.source_keys, "change"], changed)
+
+
+@cache
+def _rows_not_given(kind: str) -> Insert:
+    tables = SCRATCH_TABLES_OF_KIND[kind]
+    staged, source = tables.staged, tables.source
+    gone = select(*(source.c[name] for name in tables.source_keys), literal(int(RowChange.REMOVE))).where(
+        source.c.source_id.in_(_ASKED), ~exists().where(same(staged, source, tables.source_keys))
+    )
+    return insert(tables.delta).from_select([*tables.source_keys, "change"], gone)
+
+
+@cache
+def _rows_of_told_objects(kind: str) -> Insert:
+    tables = SCRATCH_TABLES_OF_KIND[kind]
+    staged, source = tables.staged, tables.source
+    # Told objects are few; each is looked up by its source and origin.
+    gone = (
+        select(*(source.c[name] for name in tables.source_keys), literal(int(RowChange.REMOVE)))
+        .select_from(TOLD_OBJECT.join(source, same(source, TOLD_OBJECT, ("source_id", "origin"))))
+        .where(TOLD_OBJECT.c.source_id.in_(_ASKED), ~exists().where(same(staged, source, tables.source_keys)))
+    )
+    return insert(tables.delta).from_select([*tables.source_keys, "change"], gone)
+
+
+def carry_out_source_changes(
+    connection: Connection,
+    reads: Sequence[StagedRead],
+    forgotten: Collection[int],
+    positions: Mapping[int, int],
+    now_ms: int,
+) -> bool:
+    """Does what the deltas say and notes how each source was read; whether anything changed that merging looks at.
+
+    ``positions``: source → its place in the configuration; empty where nothing is known of which are configured.
+    """
+    moved = _note_positions(connection, positions, forgotten) if positions else False
+    difference: dict[int, int] = {}
+    for tables in SCRATCH_TABLES:
+        by_source = counted(connection, tables)
+        for source_id, counts in by_source.items():
+            difference[source_id] = difference.get(source_id, 0) + counts.added - counts.removed
+            moved = True
+        carry_out_kept(connection, tables, total(by_source.values()))
+    for read in reads:
+        if read.overtaken and read.answered:
+            # The later one knows of the same changes: nothing is wrong.
+            continue
+        values = _state_after(read, now_ms)
+        values["records"] = SOURCE.c.records + difference.get(read.source_id, 0)
+        connection.execute(update(SOURCE).where(SOURCE.c.source_id == read.source_id).values(values))
+    if forgotten:
+        connection.execute(delete_from(SOURCE).where(SOURCE.c.source_id.in_(list(forgotten))))
+    return moved
+
+
+def carry_out_kept(connection: Connection, tables: ScratchTables, counts: ChangeCounts) -> None:
+    """Brings the sources' kept records of a kind in line with its delta, which holds so many."""
+    keys = tables.source_keys
+    carry_out(connection, tables, tables.source, keys, tables.staged, by=keys, counts=counts)
+
+
+def _state_after(read: StagedRead, now_ms: int) -> dict[str, object]:
+    """What is remembered of a source after a read of it; its cursor moves only with the records that it is about."""
+    values: dict[str, object] = {
+        "malformed": read.malformed,
+        "last_verdict": read.verdict,
+        "last_reason": read.reason,
+        "last_read_at": now_ms,
+        "last_read_ms": round(read.seconds * 1000),
+        "last_answered": read.answered,
+        "refused": read.refused,
+    }
+    refusal = read.refused or (read.cursor_refused and f"it did not accept the cursor: {read.cursor_refused}")
+    if refusal:
+        values |= {"last_refusal": refusal, "last_refused_at": now_ms}
+    if read.verdict != FAILED:
+        values["last_good_at"] = now_ms
+        # One that caught up may have begun before another one that is in force.
+        values["read_in_force"] = case(
+            (SOURCE.c.read_in_force > read.number, SOURCE.c.read_in_force), else_=literal(read.number)
+        )
+    if read.verdict == COMPLETE:
+        values["last_complete_at"] = now_ms
+        if read.answered != PART:
+            values["cursor"] = read.cursor
+        if not read.answered:
+            values |= {"settings_digest": read.digest, "last_full_at": now_ms}
+    return values
+
+
+def _note_positions(connection: Connection, wanted: Mapping[int, int], forgotten: Collection[int]) -> bool:
+    """Gives every source its place in the order of the configuration; whether any of them moved."""
+    moved = False
+    rows = connection.execute(select(SOURCE.c.source_id, SOURCE.c.position).order_by(SOURCE.c.name)).all()
+    for index, (source_id, position) in enumerate(rows):
+        due = wanted.get(source_id, UNCONFIGURED_POSITION + index)
+        if due != position and source_id not in forgotten:
+            connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(position=due))
+            moved = True
+    return moved
