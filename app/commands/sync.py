@@ -141,6 +141,14 @@ def plan(  # noqa: PLR0917 - click passes them by name
     metavar="KIND",
     help="With --retry: items of this kind alone; repeatable.",
 )
+@click.option(
+    "--item",
+    "items",
+    type=(click.Choice([kind.value for kind in Kind]), str, str, str),
+    multiple=True,
+    metavar="KIND ORGANIZATION CONTAINER ID",
+    help="With --retry: this item alone; repeatable. What lies in no folder, document or group has '' as container.",
+)
 @reason_option
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @pass_invocation
@@ -155,6 +163,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
     verify: bool,
     retry: bool,
     kinds: tuple[str, ...],
+    items: tuple[tuple[str, str, str, str], ...],
     reason: str | None,
     as_json: bool,
 ) -> None:
@@ -167,12 +176,14 @@ def sync(  # noqa: PLR0917 - click passes them by name
     """
     from app.admin.resync import run_to_wire
     from app.bootstrap.application import application
+    from app.ledger.chosen import ItemKey
     from app.runs.run import RunRequest, RunStatus
 
     if plan_id is not None and (organizations or users or verify or retry):
         raise click.UsageError("--plan applies a plan as it is: leave --organization, --user, --verify and --retry out")
-    if kinds and not retry:
-        raise click.UsageError("--kind says what is tried again: give it together with --retry")
+    for given, name in ((kinds, "--kind"), (items, "--item")):
+        if given and not retry:
+            raise click.UsageError(f"{name} says what is tried again: give it together with --retry")
     with application(invocation.settings(), needs_backend=True) as parts:
         if plan_id is not None:
             plan_id = _plan_named(parts, plan_id)
@@ -189,6 +200,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
                 plan_id=plan_id,
                 retry=retry,
                 kinds=kinds,
+                items=tuple(ItemKey(*item) for item in items),
                 asked_reason=told(reason),
             ),
         )

@@ -307,6 +307,9 @@ def test_retry_says_how_many(usher_with_backend: Usher) -> None:
     assert result.exit_code == 0, result.output
     assert "0 items that wait for the next try and 0 parked items will be tried now" in result.stderr
     assert usher_with_backend("sync", "--kind", "document").exit_code == 2
+    single = ("--item", "document", "acme", "", "gone")
+    assert "0 parked items will be tried now" in usher_with_backend("sync", "--retry", *single).stderr
+    assert usher_with_backend("sync", *single).exit_code == 2
 
 
 def test_bootstrap_says_what_the_backend_objects_to(usher_in: Usher, folder: Path, backend_url: str) -> None:
