@@ -1,4 +1,4 @@
-"""What the processes of each node do, minute by minute: questions answered, how fast, and that they live.
+"""The activity of processes, minute by minute: questions answered, how fast, and that they live.
 
 A process counts in memory and adds its counts to its node's row once a minute, in a thread of its own: no request ever
 waits for that. What could not be written is written the next time. Rows are kept for ``KEPT``.

@@ -1,4 +1,4 @@
-"""What was heard of the calls of one thread: how often each was tried, and what its last answer said.
+"""What one thread heard of its calls: how often each was tried, and what its last answer said.
 
 Whoever writes down what a backend answered listens around its calls. Nobody pays for it who does not: an answer is a
 reference to bytes that are there anyway, and is made a text only where somebody wants to read it.

@@ -1,4 +1,4 @@
-"""What Alembic does for ``migrations.py``: it is loaded for databases alone that lack a revision, or are not ours."""
+"""Alembic at work for ``migrations.py``: loaded only for databases that lack a revision, or are not ours."""
 
 import io
 from typing import Literal

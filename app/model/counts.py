@@ -1,4 +1,4 @@
-"""How many records of each kind the access model has, in all and in each organization: kept, not counted.
+"""Counts of records, in all and in each organization: kept by refreshes, not counted when somebody asks.
 
 Refreshes add and subtract what they change (``refresh/replace.py``), in the same transaction.
 """

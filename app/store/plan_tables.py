@@ -1,4 +1,4 @@
-"""What is known of a plan beside its items: its parts, and whom it affects.
+"""The tables beside those of plans: their parts, and whom they affect.
 
 Both are written with the plan, so that pages which show a plan of any size read a few rows.
 """

@@ -1,4 +1,4 @@
-"""Who an issuer says that somebody is, and as what that lets them in."""
+"""The identity that an issuer gives somebody, and as what that lets them in."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

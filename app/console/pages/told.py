@@ -1,4 +1,4 @@
-"""What the backend was told of one thing: what it holds of it, and what runs had planned for it."""
+"""The page of what the backend was told of one thing: what it holds, and what runs had planned for it."""
 
 from flask import Blueprint, Response
 from werkzeug.exceptions import NotFound
