@@ -68,6 +68,13 @@ def test_wrong_tokens_get_one_sentence_and_are_slowed_down(office: Office) -> No
     assert len(told(office)) == FAILURES + 1
 
 
+def test_wrong_admin_tokens_over_http_are_told_as_well(office: Office) -> None:
+    client = office.browser().client
+    for path in ("/permissions/explain", "/resync"):
+        assert client.post(path, json={}, headers={"Authorization": "Bearer guessed"}).status_code == 401
+    assert told(office) == [("", "refused", "the bearer token is not accepted")] * 2
+
+
 def test_an_admin_token_is_an_admin_without_a_name(office: Office) -> None:
     browser = office.browser()
     assert "admin token" in browser.sign_in(ADMIN_TOKEN)
