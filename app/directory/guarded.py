@@ -39,7 +39,7 @@ _STOP_LOOK = 0.25
 _PUT_LOOK = 0.5
 """Seconds after which a thread whose steps nobody takes looks whether it was given up."""
 
-_STEPS_AT_A_TIME = 256
+_STEPS_AT_A_TIME = 64
 """Steps that are handed over together; few, because a single record may be as long as its line was."""
 
 

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import insert
 
 from app.database.engine import open_engine, writing
+from app.plan.parts import Parts
 from app.runs.lifecycle import Runs
 from app.runs.run import FINAL, HELD_FOR, MOVES, RunConflictError, RunNotFoundError, RunRequest, RunStatus
 from app.store.schema import METADATA
@@ -51,7 +52,9 @@ def make_plan(runs: Runs, plan_id: str, *statuses: str, created_at: int = 0) -> 
                 limits="[]",
             )
         )
+        parts = Parts(connection, plan_id)
         for ordinal, status in enumerate(statuses, 1):
+            parts.take([f"150|{'document' if ordinal % 2 else 'folder'}|delete|delete_documents|{status}|acme"])
             connection.execute(
                 insert(PlanItemRow.__table__).values(
                     plan_id=plan_id,
@@ -75,6 +78,7 @@ def make_plan(runs: Runs, plan_id: str, *statuses: str, created_at: int = 0) -> 
                     message="",
                 )
             )
+        parts.end()
 
 
 def go(runs: Runs, run_id: str, *steps: RunStatus, **values: Any) -> None:

@@ -27,6 +27,7 @@ from app.console.oidc.identity import Identity, groups_in, identity_of
 from app.console.oidc.outgoing import Aside, IssuerError, bounded_session
 from app.console.settings import OidcSettings
 from app.outbound.route import Route
+from app.sessions import bare_session
 
 _KEPT = 3600.0
 """Seconds for which metadata and keys are taken for true."""
@@ -99,7 +100,7 @@ class Issuer:
                 raise IssuerError(says)
             metadata = self._aside.do(self._fresh_metadata)
         scopes = self.settings.scopes or [one for one in _WANTED_SCOPES if one in metadata.scopes]
-        client = self._client(requests.Session(), metadata)
+        client = self._client(bare_session(), metadata)
         address, _ = client.create_authorization_url(
             metadata.authorization_endpoint,
             state=attempt.state,
