@@ -177,6 +177,10 @@ class Console:
                 **context,
             }
         )
+        return self.as_it_was(text, status)
+
+    def as_it_was(self, text: str, status: int = 200) -> Response:
+        """What was made before, or just now."""
         response = make_response(text, status)
         response.headers["Content-Type"] = "text/html; charset=utf-8"
         response.headers["Vary"] = "Cookie"

@@ -11,7 +11,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from app.clock import Clock, epoch_ms
 from app.console.settings import Role
@@ -22,6 +22,8 @@ _SESSION = ConsoleSessionRow.__table__
 _SEEN_EVERY_MS = 60_000
 """How much later a request has to come for its time to be written down: not every one of them is to write."""
 _FORM = b"the form token of "
+_ONE = select(_SESSION).where(_SESSION.c.session_digest == bindparam("digest"))
+"""Asked with every request, and so made once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +84,7 @@ class Sessions:
 
     def find(self, connection: Connection, session_id: str) -> Session | None:
         """The session of this id, if it lives."""
-        row = connection.execute(
-            select(_SESSION).where(_SESSION.c.session_digest == session_digest(session_id))
-        ).one_or_none()
+        row = connection.execute(_ONE, {"digest": session_digest(session_id)}).one_or_none()
         if row is None or not self._lives(row.created_at, row.seen_at):
             return None
         return _session(row._asdict())

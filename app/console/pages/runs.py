@@ -29,12 +29,14 @@ _RUN_ID = re.compile(r"[!-~]{1,200}")
 _ORDINAL = re.compile(r"[0-9]{1,18}")
 _ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
 _MOST_COUNTED = 1_000
+_MOST_FOLLOWED = 20
 _ORGANIZATIONS_SHOWN = 10
 _TOLD_ELSEWHERE = frozenset({"held", "problems"})
 
 
 def install(blueprint: Blueprint, console: Console) -> None:
     """``/runs`` and ``/run``."""
+    followed = _Followed()
 
     @blueprint.get(route_of("runs"))
     @console.gate.page(Role.VIEWER)
@@ -76,12 +78,14 @@ def install(blueprint: Blueprint, console: Console) -> None:
         is_part = request.headers.get("x-fragment") == "1"
         with console.reading() as connection:
             found = _read_run(connection, given["id"])
+            if is_part and (kept := followed.get(found)) is not None:
+                return console.as_it_was(kept)
             parts = [] if found.plan_id is None else parts_of(connection, found.plan_id)
             context = _course(connection, found, parts)
             if not is_part:
                 context |= _items(connection, found, filters, after, parts)
         if is_part:
-            return console.bare("run_live.html", ended=not context["is_live"], **context)
+            return followed.keep(found, console.bare("run_live.html", ended=not context["is_live"], **context))
         problem = None
         if found.dry_run and found.status is RunStatus.DONE and found.plan_id is not None and found.still_to_send():
             problem = console.parts.plan_problem(found.plan_id)
@@ -96,6 +100,26 @@ def install(blueprint: Blueprint, console: Console) -> None:
             keep_runs=console.parts.keep_runs,
             **context,
         )
+
+
+class _Followed:
+    """What runs looked like when somebody last followed them: the same for all who follow, and so made anew only when
+    the run has changed."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Run, str]] = {}
+
+    def get(self, run: Run) -> str | None:
+        """The part of the page, unless the run has changed."""
+        kept = self._kept.get(run.run_id)
+        return kept[1] if kept is not None and kept[0] == run else None
+
+    def keep(self, run: Run, part: Response) -> Response:
+        """Keeps it for whoever asks next."""
+        if len(self._kept) >= _MOST_FOLLOWED:
+            self._kept.clear()
+        self._kept[run.run_id] = run, part.get_data(as_text=True)
+        return part
 
 
 def _filters(given: Mapping[str, str]) -> dict[str, str]:
