@@ -134,6 +134,31 @@ def test_no_page_is_left_out() -> None:
     assert served - looked_at == NO_PAGES
 
 
+def test_what_is_wrong_would_be_noticed(desk: OpenDesk) -> None:
+    """An image without words, a message, and requests to elsewhere, of which the policy stops those of our pages."""
+    one = desk()
+    one.go("keys")
+    one.page.evaluate(
+        """() => {
+          document.querySelector("main").append(new Image());
+          console.warn("a message");
+          fetch("http://127.0.0.1:9/").catch(() => undefined);
+        }"""
+    )
+    one.page.wait_for_timeout(100)
+    assert any(found.startswith("image-alt") for found in one.violations())
+    assert "a message" in one.messages
+    assert any("Content Security Policy" in message for message in one.messages)
+    one.messages.clear()
+    one.page.goto("about:blank")
+    one.page.evaluate("fetch('http://127.0.0.1:9/').catch(() => undefined)")
+    one.page.wait_for_timeout(100)
+    assert one.elsewhere == ["http://127.0.0.1:9/"]
+    one.elsewhere.clear()
+    one.known = ("http://127.0.0.1:9/",)
+    one.messages.clear()
+
+
 def test_who_is_not_signed_in_sees_a_page_for_everybody(desk: OpenDesk) -> None:
     one = desk(None)
     one.go("sign_in")
