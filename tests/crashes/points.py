@@ -116,8 +116,7 @@ class Prepared:
         self.world, self.scenario = world, scenario
         random = Random(scenario.seed)
         company = Company(random, size=1)
-        world.begin(company, batch_size=scenario.batch_size, max_in_flight=scenario.max_in_flight)
-        world.plant_foreign()
+        world.begin(company, batch_size=scenario.batch_size, max_in_flight=scenario.max_in_flight, foreign=True)
         if scenario.first_sync:
             assert world.sync().status is RunStatus.DONE
             edit_many(company, 20)

@@ -90,8 +90,7 @@ def run_schedule(seed: int, world: FaultyWorld) -> Outcome:
 def _play(drawn: Drawn, world: FaultyWorld, outcome: Outcome, *, calm: bool) -> int:
     random = Random(f"play {drawn.seed}")
     company = Company(random, size=random.choice((0.3, 1, 2)))
-    world.begin(company, batch_size=drawn.batch_size, max_in_flight=drawn.max_in_flight)
-    world.plant_foreign()
+    world.begin(company, batch_size=drawn.batch_size, max_in_flight=drawn.max_in_flight, foreign=True)
     foreign = world.held(foreign=True)
     if random.random() < 0.5:
         world.sync()

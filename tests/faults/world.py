@@ -45,9 +45,9 @@ class FaultyWorld(World):
         self.backend_engine: Engine = open_engine(f"sqlite:///{folder / 'backend.db'}")
         for engine, migrations in ((self.engine, STORE_MIGRATIONS), (self.backend_engine, BACKEND_MIGRATIONS)):
             upgrade(engine, migrations)
-            engine.dispose()
-            database = Path(str(engine.url.database))
-            shutil.copy(database, database.with_suffix(".empty"))
+            self._keep(engine, ".empty")
+        self._planted: tuple[str, str] | None = None
+        """API key and auth token of the workspace in which others put something; its backend is kept."""
         settings = SelfHostedBackendSettings(
             database_url=f"sqlite:///{folder / 'backend.db'}",
             secret_key=SecretStr("a secret key for tests only"),
@@ -62,22 +62,38 @@ class FaultyWorld(World):
             sleep=self.time.sleep,
         )
 
-    def begin(self, company: Company, *, batch_size: int = 200, max_in_flight: int = 1) -> None:
-        """Empty databases, a new workspace, this company."""
-        for engine in (self.engine, self.backend_engine):
-            engine.dispose()
-            database = Path(str(engine.url.database))
-            for tail in ("-wal", "-shm"):
-                database.with_name(database.name + tail).unlink(missing_ok=True)
-            shutil.copy(database.with_suffix(".empty"), database)
+    def begin(self, company: Company, *, batch_size: int = 200, max_in_flight: int = 1, foreign: bool = False) -> None:
+        """Empty databases, a new workspace, this company; on demand, what others put there."""
+        self.time.restart()
+        self._put(self.engine, ".empty")
+        if foreign and self._planted is not None:
+            self._put(self.backend_engine, ".planted")
+            self.api_key, self.auth_token = self._planted
+        else:
+            self._put(self.backend_engine, ".empty")
+            self.api_key, self.auth_token = new_workspace(self.app)
+            if foreign:
+                self._plant_foreign()
+                self._keep(self.backend_engine, ".planted")
+                self._planted = self.api_key, self.auth_token
         self.company = company
         self.sources = [company]
         self.batch_size, self.max_in_flight = batch_size, max_in_flight
-        self.time.restart()
         self.stop = threading.Event()
         self.random = Random(0)
-        self.api_key, self.auth_token = new_workspace(self.app)
         self.transport = self.layer = FaultLayer(self.app, self.time, change_something=self.change_something)
+
+    def _keep(self, engine: Engine, suffix: str) -> None:
+        engine.dispose()  # whoever closes a SQLite database last writes all of it into its file
+        database = Path(str(engine.url.database))
+        shutil.copy(database, database.with_suffix(suffix))
+
+    def _put(self, engine: Engine, suffix: str) -> None:
+        engine.dispose()
+        database = Path(str(engine.url.database))
+        for tail in ("-wal", "-shm"):
+            database.with_name(database.name + tail).unlink(missing_ok=True)
+        shutil.copy(database.with_suffix(suffix), database)
 
     def close(self) -> None:
         super().close()
@@ -96,7 +112,7 @@ class FaultyWorld(World):
         headers = {"x-service-api-key": self.api_key, "x-service-auth-token": self.auth_token}
         return self.app.test_client().post(path, json={"data": data}, headers=headers).json
 
-    def plant_foreign(self) -> None:
+    def _plant_foreign(self) -> None:
         """What was there before Usher came and is nobody's business."""
         everyone = [{"userId": "guest-1", "name": "Guest", "email": "guest@other.example"}]
         for organization in ("theirs Ltd", HOME):
