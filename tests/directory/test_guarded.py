@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.access.records import User
+from app.directory import guarded
 from app.directory.configured import sources_from_settings
 from app.directory.guarded import GuardedSource, ReadingStoppedError, SideBySide, Step
 from app.directory.settings import DirectorySettings
@@ -227,7 +228,7 @@ def test_sources_side_by_side_hold_only_a_few_steps(let_go: threading.Event) -> 
         for _ in side_by_side.steps():
             let_go.wait(0.3)
             break
-    assert max(given) <= 300
+    assert max(given) <= 4 * guarded._STEPS_AT_A_TIME
 
 
 def test_sources_side_by_side_end_when_the_process_is_to_end(let_go: threading.Event) -> None:
