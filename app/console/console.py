@@ -25,7 +25,7 @@ from app.console.gate import ConsoleGate
 from app.console.principal import Principal
 from app.console.reading import page_reading
 from app.console.settings import ConsoleSettings, Role
-from app.ledger.failures import failing_now
+from app.ledger.failures import parked_now
 from app.ledger.ledger import ledger_in_use
 from app.model.contents import current_revision, oldest_good_read, source_states
 from app.plan.limits import noun_of
@@ -45,6 +45,9 @@ _LOOKS: Mapping[str, tuple[str, ...]] = {
     "times": ("own", "utc"),
     "keys": ("on", "off"),
 }
+_MOST_COUNTED = 1_000
+"""What there is more of is counted no further."""
+
 _LOOK_COOKIE = "usher-look"
 _LOOK_SECONDS = 365 * 86_400
 
@@ -115,6 +118,8 @@ class Link:
     count: int = 0
     tone: str = ""
     count_says: str = ""
+    is_more: bool = False
+    """Whether there are more than were counted."""
 
 
 class Console:
@@ -191,10 +196,9 @@ class Console:
             now = self.parts.clock()
             held = sum(run.deletes for run in held_runs(connection, epoch_ms(now)))
             ledger_id = ledger_in_use(connection)
-            failing = [] if ledger_id is None else failing_now(connection, ledger_id)
+            parked = 0 if ledger_id is None else parked_now(connection, ledger_id, most=_MOST_COUNTED + 1)
             read_at = oldest_good_read([state for state in source_states(connection) if state.is_configured])
             revision = current_revision(connection)
-        parked = sum(one.items for one in failing if one.parked)
         return {
             "current": current,
             "menu": _menu(held, parked),
@@ -224,7 +228,16 @@ def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
             (
                 Link("runs", "Runs", address("runs"), "r"),
                 Link("held", "Held deletes", address("held"), "h", held, "warn", "held"),
-                Link("parked", "Parked items", address("parked"), "p", parked, "bad", "parked"),
+                Link(
+                    "parked",
+                    "Parked items",
+                    address("parked"),
+                    "p",
+                    min(parked, _MOST_COUNTED),
+                    "bad",
+                    "parked",
+                    parked > _MOST_COUNTED,
+                ),
             ),
         ),
         (

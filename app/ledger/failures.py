@@ -17,7 +17,7 @@ from sqlalchemy import Connection, literal, select, text, tuple_
 from app.database.statements import json_list, run
 from app.ledger.chosen import ItemKey, chosen
 from app.ledger.ledger import FINGERPRINT
-from app.store.sync_tables import ItemFailureRow
+from app.store.sync_tables import ITEM_KINDS, ItemFailureRow
 
 PARKED_AFTER = 10
 FIRST_PAUSE_MS = 60_000
@@ -77,6 +77,21 @@ def failing_now(connection: Connection, ledger_id: int) -> list[Failing]:
         {"ledger_id": ledger_id},
     )
     return [Failing(row.kind, bool(row.parked), row.items, row.since) for row in rows]
+
+
+# One range of the index for each kind, in which those that rest are not met.
+_PARKED = """
+SELECT COUNT(*) FROM (
+  SELECT 1 FROM (@list(kinds)) AS asked CROSS JOIN item_failure f @by(ix_item_failure_ledger_id_kind_parked)
+  WHERE f.ledger_id = :ledger_id AND f.kind = asked.value AND f.parked = TRUE LIMIT :most
+) AS counted
+"""
+
+
+def parked_now(connection: Connection, ledger_id: int, *, most: int) -> int:
+    """How many items are parked; counted to ``most`` and no further."""
+    asked = {"ledger_id": ledger_id, "kinds": json_list(ITEM_KINDS), "most": most}
+    return int(run(connection, _PARKED, asked).scalar_one())
 
 
 def most_stubborn(connection: Connection, ledger_id: int, *, parked: bool) -> Failure | None:

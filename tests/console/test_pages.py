@@ -16,7 +16,8 @@ from app.bootstrap.service import service_app
 from app.client.settings import BackendSettings
 from app.console.console import address
 from app.console.settings import OidcSettings, Role
-from app.database.engine import writing
+from app.database.engine import reading, writing
+from app.ledger.failures import parked_now
 from app.ledger.ledger import open_ledger
 from app.provider.settings import ProviderSettings
 from app.runs.run import RunRequest, RunStatus
@@ -207,6 +208,11 @@ def test_parked_items_are_told_page_by_page(office: Office) -> None:
         link = re.search(r'href="([^"]*after=[^"]*)">Next 50', html)
         path = link[1].replace("&amp;", "&") if link else None
     assert sorted(seen) == [f"d{number:03}" for number in range(60)]
+    assert '60<span class="hidden"> parked' in browser.get(address("runs"))
+    ledger_id = ledger.ledger_id
+    with reading(office.engine) as connection:
+        assert parked_now(connection, ledger_id, most=100) == 60
+        assert parked_now(connection, ledger_id, most=7) == 7
     assert "Retry all" not in browser.get(address("parked"))
     approver = office.browser(Role.APPROVER)
     assert "Retry all that match" in approver.get(address("parked", kind="folder"))

@@ -46,6 +46,7 @@ BOUNDED = {
     "SELECT n.organization_id, n.item_id, r.payload": "what a search found, which is a hundred names at most",
     "SELECT stretch,": "the minutes of a day, once for each node",
     "SELECT node, role,": "the last minutes, once for each node",
+    "SELECT kind, organization_id, message, COUNT(*)": "groups of ten thousand that failed at most",
     "SELECT item_failure.kind": "the one that failed most often, of those that fail now",
 }
 """Beginnings of statements that sort what they have, each with the reason why that is little."""
