@@ -7,7 +7,9 @@ from app.access.records import AccessRole, User
 from app.admin.resync import change_to_wire
 from app.database.engine import reading, writing
 from app.model.former import FORMER_PAYLOAD, forget_former
+from app.plan.detail import NOT_KNOWN, field_stories, was_of
 from app.plan.listing import PlannedChange
+from app.plan.stored import read_item
 from app.runs.run import Run
 from tests.worlds.directory import small_company
 from tests.worlds.syncing import SyncedWorld
@@ -125,6 +127,35 @@ def test_fields_are_kept_once_and_as_long_as_a_backend_may_hold_them(company: Sy
     company.directory.remove("groupMember", "acme", "core")
     company.sync(dry_run=False)
     assert kept(company) == 1
+
+
+def stories(company: SyncedWorld, run: Run, kind: str, item_id: str) -> dict[str, tuple[object, object]]:
+    """Field → before and after, of the one item of that kind and id."""
+    assert run.plan_id is not None
+    with reading(company.engine) as connection:
+        (ordinal,) = [one.ordinal for one in changes(company, run) if (one.kind, one.item_id) == (kind, item_id)]
+        item = read_item(connection, run.plan_id, ordinal)
+        assert item is not None
+        found = field_stories(connection, item, was_of(connection, run.plan_id, ordinal))
+    return {one.field: (one.before, one.after) for one in found}
+
+
+def test_an_item_says_what_it_was_and_is_also_when_it_is_deleted(company: SyncedWorld) -> None:
+    company.directory.user("bob", name="Robert")
+    changed = company.sync()
+    shown = stories(company, changed, "organizationUser", "bob")
+    assert shown["name"] == ("Bob", "Robert")
+    assert shown["email"] == ("bob@acme.example", "bob@acme.example")
+    assert shown["accessRole"][0] == shown["accessRole"][1] != NOT_KNOWN
+    company.directory.remove("user", "dan")
+    company.directory.remove("membership", "acme", "dan")
+    company.directory.remove("groupMember", "acme", "core")
+    gone = company.sync()
+    with writing(company.engine) as connection:
+        forget_former(connection)
+    shown = stories(company, gone, "organizationUser", "dan")
+    assert shown["name"] == ("Dan", None)
+    assert shown["accessRole"][1] is None
 
 
 def test_wire_leaves_out_what_is_not_known_and_gives_values_whole(company: SyncedWorld) -> None:
