@@ -1,5 +1,7 @@
 """The command ``usher``."""
 
+import gc
+
 import click
 
 from app.commands.frame import UsherCommands
@@ -59,4 +61,7 @@ def usher() -> None:
 
 def main() -> None:
     """The entry point of the installed command."""
+    # Modules, tables and models that are loaded are no garbage, and records that pass through are not made of cycles:
+    # Python's own thresholds look through all of it some hundred times before a command has begun.
+    gc.set_threshold(50_000, 20, 100)
     usher(prog_name="usher")
