@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import structlog
 
-from app.bootstrap.databases import STORE_MIGRATIONS
 from app.database.engine import open_engine
-from app.database.migrations import upgrade
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
 from app.runs.run import Run, RunStatus
+from app.store.schema import METADATA
 from tests.misbehaving.company import FOREIGN, Directory, held
 from tests.soak.faults import quiet
+from tests.tables import make_tables
 from tests.worlds.backend import EXTENDED, TROUBLES, Backend, serving
 from tests.worlds.world import World
 
@@ -35,7 +35,7 @@ class MisbehavingWorld(World):
 
     def __init__(self, folder: Path, seed: int, url: str, backend: Backend) -> None:
         super().__init__(open_engine(f"sqlite:///{folder / f'usher-{seed}.db'}"))
-        upgrade(self.engine, STORE_MIGRATIONS)
+        make_tables(self.engine, METADATA)
         self.random = Random(f"misbehaving {seed}")
         self.backend = backend
         self.directory = Directory(self.random)
