@@ -168,7 +168,8 @@ FROM (
   FROM desired m
   CROSS JOIN access_grant a @by(ix_access_grant_to_group)
   WHERE m.kind = 'groupMember' AND a.organization_id = m.organization_id
-    AND a.organization_user_group_id = m.container_id AND (a.expires_at IS NULL OR a.expires_at > :now)
+    AND a.organization_user_group_id = m.container_id AND a.user_id = ''
+    AND (a.expires_at IS NULL OR a.expires_at > :now)
   GROUP BY 1, 2, 3, 4
 ) g CROSS JOIN access_user u WHERE u.user_id = g.user_id
 ON CONFLICT DO NOTHING

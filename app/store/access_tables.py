@@ -122,9 +122,17 @@ class GrantRow(StoreTable, table=True):
     __table_args__ = (
         # Holds all that is asked of a user's grants, so that the table is not looked at.
         Index(None, "user_id", "organization_id", "folder_id", "document_id", "access_role", "expires_at"),
-        # Pages list the grants of a group by where they stand.
-        Index("ix_access_grant_to_group", "organization_id", "organization_user_group_id", "folder_id", "document_id"),
-        # Grants to groups are few beside those to users: what a level has of them is found without touching the rest.
+        # Grants to groups are few beside those to users. Pages list those of a group by where they stand,
+        Index(
+            "ix_access_grant_to_group",
+            "organization_id",
+            "organization_user_group_id",
+            "folder_id",
+            "document_id",
+            sqlite_where=text("user_id = ''"),
+            postgresql_where=text("user_id = ''"),
+        ),
+        # and what a level has of them is found without touching the rest.
         Index(
             "ix_access_grant_of_groups",
             "organization_id",

@@ -45,14 +45,14 @@ ORDER BY g.folder_id, g.document_id LIMIT :limit
 """
 _OF_GROUP = """
 SELECT {columns} FROM access_grant g @by(ix_access_grant_to_group)
-WHERE g.organization_id = :organization_id AND g.organization_user_group_id = :group_id
+WHERE g.organization_id = :organization_id AND g.organization_user_group_id = :group_id AND g.user_id = ''
   AND (g.folder_id, g.document_id) > (:folder_id, :document_id)
 ORDER BY g.folder_id, g.document_id LIMIT :limit
 """
 _GROUPS_WITH_ANY = """
 SELECT asked.value FROM (@list(groups)) AS asked WHERE EXISTS (
   SELECT 1 FROM access_grant g @by(ix_access_grant_to_group)
-  WHERE g.organization_id = :organization_id AND g.organization_user_group_id = asked.value)
+  WHERE g.organization_id = :organization_id AND g.organization_user_group_id = asked.value AND g.user_id = '')
 """
 _EXACT = """
 SELECT {columns} FROM (@list(asked)) AS asked CROSS JOIN access_grant g

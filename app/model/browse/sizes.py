@@ -26,7 +26,7 @@ _SIZES: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "users": ("access_group_member", "organization_user_group_id = :id AND user_id > ''"),
         "groups": ("access_group_member", "organization_user_group_id = :id AND user_id = ''"),
         "around": (_AROUND, "member_group_id = :id"),
-        "grants": ("access_grant @by(ix_access_grant_to_group)", "organization_user_group_id = :id"),
+        "grants": ("access_grant @by(ix_access_grant_to_group)", "organization_user_group_id = :id AND user_id = ''"),
     },
     "user": {
         "groups": (

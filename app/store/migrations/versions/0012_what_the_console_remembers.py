@@ -40,6 +40,9 @@ _ORDERED = (
 )
 """Indexes that now hold what lists are ordered by, too. On SQLite they did already: its indexes end with the key."""
 
+_OF_GROUPS = sa.text("user_id = ''")
+"""Of grants, those to groups alone are looked up by their group, and they are few."""
+
 
 def upgrade() -> None:
     _plans()
@@ -286,7 +289,8 @@ def _order() -> None:
     """Indexes in whose order lists are shown."""
     for table, old, new, columns in _ORDERED:
         op.drop_index(op.f(old), table)
-        op.create_index(new, table, list(columns))
+        only = _OF_GROUPS if table == "access_grant" else None
+        op.create_index(new, table, list(columns), sqlite_where=only, postgresql_where=only)
 
 
 def downgrade() -> None:
