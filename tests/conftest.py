@@ -45,6 +45,7 @@ def _logs_as_they_were() -> Iterator[None]:
     handlers, level = list(root.handlers), root.level
     yield
     structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
     root.handlers, root.level = handlers, level
 
 
