@@ -10,7 +10,8 @@ and what aliases may expand to is limited.
 """
 
 import json
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import IO
 
 import yaml
@@ -30,6 +31,8 @@ MAX_NODES = 4_000_000
 
 MAX_DEPTH = 100
 """How deep a YAML document may be nested."""
+
+_NO_LINES: Mapping[str, Sequence[int]] = MappingProxyType({})
 
 _KIND_BY_LIST = {plural(kind): kind for kind in KINDS}
 
@@ -51,11 +54,11 @@ def read_json(stream: IO[bytes], file_name: str) -> Reading:
 def read_yaml(stream: IO[bytes], file_name: str) -> Reading:
     """The records of a YAML document. Errors of the stream are the caller's to catch."""
     try:
-        document = _parse_yaml(_text_of(stream))
+        document, lines = _parse_yaml(_text_of(stream))
     except _UnusableError as error:
         yield End(Verdict.FAILED, f"{file_name}: {error}")
         return
-    yield from _records_of(document, file_name)
+    yield from _records_of(document, file_name, lines)
 
 
 def _text_of(stream: IO[bytes]) -> str:
@@ -82,7 +85,8 @@ def _parse_json(text: str) -> object:
         raise _UnusableError(f"not JSON that can be used: {error}") from error
 
 
-def _records_of(document: object, file_name: str) -> Reading:
+def _records_of(document: object, file_name: str, lines: Mapping[str, Sequence[int]] = _NO_LINES) -> Reading:
+    """``lines``: on which line each record of a list begins, as far as that is known."""
     try:
         lists = _lists_of(document)
     except _UnusableError as error:
@@ -91,7 +95,8 @@ def _records_of(document: object, file_name: str) -> Reading:
     malformed = 0
     for list_name, values in lists.items():
         for index, value in enumerate(values):
-            place = f"{file_name}:{list_name}[{index}]"
+            line = lines.get(list_name)
+            place = f"{file_name}:{line[index] if line else f'{list_name}[{index}]'}"
             try:
                 record, remarks = record_from_object(value, _KIND_BY_LIST[list_name])
             except MalformedRecordError as error:
@@ -169,16 +174,19 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
-def _parse_yaml(text: str) -> object:
+def _parse_yaml(text: str) -> tuple[object, Mapping[str, Sequence[int]]]:
+    """The document, and on which line each entry of the lists at its top begins."""
     try:
         _check_depth(text)
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
             if node is None:
-                return None
+                return None, _NO_LINES
             _check_expansion(node)
-            return loader.construct_document(node)
+            # Before merge keys are resolved, which changes the nodes.
+            lines = _lines_in(node)
+            return loader.construct_document(node), lines
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
@@ -189,6 +197,15 @@ def _parse_yaml(text: str) -> object:
         if isinstance(error, _UnusableError):
             raise
         raise _UnusableError(f"not YAML that can be used: {error}") from error
+
+
+def _lines_in(root: yaml.Node) -> Mapping[str, Sequence[int]]:
+    """Counted from 1. An entry that is an alias begins where its anchor stands: there it can be changed."""
+    return {
+        key.value: [entry.start_mark.line + 1 for entry in value.value]
+        for key, value in (root.value if isinstance(root, yaml.MappingNode) else ())
+        if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.SequenceNode)
+    }
 
 
 def _check_depth(text: str) -> None:

@@ -42,7 +42,7 @@ def test_a_file_is_shown_as_it_stands(usher_in: Usher) -> None:
     result = usher_in("directory", "preview", "directory.yaml", "--id", "BOB@acme.example")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "directory.yaml, directory.yaml:users[1]",
+        "directory.yaml, directory.yaml:5",
         "  record   user         userId bob, name Bob, email bob@acme.example",
         "",
     ]

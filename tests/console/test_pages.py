@@ -223,7 +223,7 @@ def test_explain_answers_as_the_provider_does(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     html = browser.get(address("explain", user="ada", resource="handbook", organization="acme"))
     assert "Allowed as editor" in html
-    assert "memberships[0]" in html  # the line that says so
+    assert "directory.yaml:8" in html  # the line that says so
     assert html.count('class="level') == 2
     html = browser.get(address("explain", user="ada", resource="roadmap", organization="acme"))
     assert "Denied" in html
@@ -235,7 +235,7 @@ def test_explain_answers_as_the_provider_does(office: Office) -> None:
     # What would have to change stands there with its place, although it did not decide.
     passed = html.partition("Passed over")[2].partition("</table>")[0]
     assert "ended " in passed
-    assert "directory.yaml:grants[" in passed
+    assert "directory.yaml:14" in passed
 
 
 def test_a_live_run_is_told_in_parts(office: Office) -> None:

@@ -15,6 +15,7 @@ DEMO = Path(__file__).parents[2] / "config" / "demo" / "directory.yaml"
 
 @pytest.mark.parametrize("name", ["d.yaml", "d.yml", "d.json"])
 def test_documents_are_read_with_their_places(read_file, name: str) -> None:
+    """A JSON document is read without its lines; this YAML has one alone."""
     document = {
         "users": [{"userId": "ada", "name": "Ada", "email": ""}, "nobody", {"userId": ""}],
         "folders": [
@@ -31,10 +32,11 @@ def test_documents_are_read_with_their_places(read_file, name: str) -> None:
         "groups": None,
     }
     steps = read_file(name, orjson.dumps(document))
+    line = "" if name.endswith(".json") else "file:1"
     assert steps == [
-        Found(User(user_id="ada", name="Ada", email=""), "file:users[0]"),
-        Malformed("file:users[1]", "not an object, but text"),
-        Malformed("file:users[2]", "userId: is empty"),
+        Found(User(user_id="ada", name="Ada", email=""), (line or "file:users[0]")),
+        Malformed((line or "file:users[1]"), "not an object, but text"),
+        Malformed((line or "file:users[2]"), "userId: is empty"),
         Found(
             Folder(
                 organization_id="o",
@@ -43,11 +45,36 @@ def test_documents_are_read_with_their_places(read_file, name: str) -> None:
                 access_type=AccessType.RESTRICTED,
                 further={"x": 1},
             ),
-            "file:folders[0]",
+            (line or "file:folders[0]"),
         ),
-        Malformed("file:folders[1]", "kind: 'user' stands in a list of folders"),
+        Malformed((line or "file:folders[1]"), "kind: 'user' stands in a list of folders"),
         End(Verdict.PARTIAL, "3 malformed record(s)"),
     ]
+
+
+def test_a_place_in_yaml_is_the_line_on_which_a_record_begins(read_file) -> None:
+    steps = read_file(
+        "d.yaml",
+        """\
+# People
+x-common: &common {email: ""}
+x-grace: &grace
+  <<: *common
+  userId: grace
+  name: Grace
+users:
+  - userId: ada
+    name: Ada
+    <<: *common
+
+  - nobody
+  - *grace
+memberships: [{organizationId: o,
+    userId: ada}, {organizationId: o, userId: grace}]
+""",
+    )
+    places = [step.place for step in steps if not isinstance(step, End)]
+    assert places == ["file:8", "file:12", "file:3", "file:14", "file:15"]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +169,7 @@ def test_yaml_times_need_a_zone_like_everywhere(read_file) -> None:
 
 def test_yaml_key_twice_in_a_record_is_malformed(read_file) -> None:
     steps = read_file("d.yaml", "users: [{userId: a, userId: b, name: A, email: ''}]")
-    assert steps[0] == Malformed("file:users[0]", "userId: this key stands twice in one object")
+    assert steps[0] == Malformed("file:1", "userId: this key stands twice in one object")
 
 
 def test_yaml_values_that_json_lacks_are_malformed(read_file) -> None:
