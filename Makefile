@@ -9,7 +9,7 @@ JOBS ?= 3
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help hooks install model ldap demo test test-browser unit check lint types imports bench soak lock image clean
+.PHONY: help hooks install model ldap browser demo test test-browser unit check lint types imports bench soak lock image clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,8 +40,13 @@ demo: $(STAMP)  ## everything on one machine, from nothing, with a sample compan
 test: $(STAMP)  ## the test suite (USHER_TEST_POSTGRES=postgresql+psycopg://… runs the database tests there too)
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
 
-test-browser: $(STAMP)  ## the console in a real browser; adds what drives it (Debian: chromium-headless-shell)
+# The issuer lies in a folder of its own, because it brings along a package with the name of ours, `tests`.
+browser: $(STAMP)  ## add what the console's tests in a real browser need (Debian: chromium-headless-shell)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r config/requirements-browser.txt
+	[ config/requirements-issuer.txt -ot $(VENV)/issuer ] || { rm -rf $(VENV)/issuer && $(BIN)/python -m pip install -qq \
+		--disable-pip-version-check --require-hashes --target $(VENV)/issuer -r config/requirements-issuer.txt; }
+
+test-browser: browser  ## the console in a real browser
 	USHER_TEST_BROWSER=1 $(BIN)/python -m pytest -q -m browser $(ARGS) tests/console/browser
 
 unit: $(STAMP)  ## the tests that start no process and no server, in less than a minute
@@ -80,8 +85,10 @@ lock: $(STAMP)  ## resolve the lock files anew
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-build.txt
 	printf 'python-ldap>=3.4.4\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-ldap.txt
-	printf 'axe-playwright-python\ncanaille[front,oidc]\npytest-playwright\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	printf 'axe-playwright-python\npytest-playwright\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-browser.txt
+	printf 'canaille[front,oidc]\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-issuer.txt
 
 image:  ## the container image; PYTHON_IMAGE=python@sha256:… names its base (a 3.11-slim) by digest
 	@case "$(PYTHON_IMAGE)" in *@sha256:*) ;; *) \

@@ -49,6 +49,8 @@ OLD = tuple(f"minutes-{number:02}" for number in range(40))
 """The documents of the folder ``archive``."""
 GONE = OLD[:34]
 """Those that the directory does not name any more in ``with_held_deletes``."""
+ISSUER = Path(sys.prefix) / "issuer"
+"""Where the issuer that others wrote is installed: apart, because it brings along a package ``tests``."""
 _WITHIN = 60.0
 _ENDED = {"done", "partial", "held", "failed", "cancelled"}
 
@@ -233,5 +235,9 @@ def _issuer(port: int, redirect_uri: str, log: Path) -> subprocess.Popen[bytes]:
     }
     with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-P", str(program), json.dumps(wanted)], cwd=log.parent, stdout=output, stderr=output
+            [sys.executable, "-P", str(program), json.dumps(wanted)],
+            cwd=log.parent,
+            env=os.environ | {"PYTHONPATH": str(ISSUER)},
+            stdout=output,
+            stderr=output,
         )

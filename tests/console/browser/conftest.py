@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.console.settings import Role
-from tests.console.browser.company import Company, running
+from tests.console.browser.company import ISSUER, Company, running
 from tests.console.browser.desk import WIDE, Desk
 
 if TYPE_CHECKING:
@@ -35,9 +35,8 @@ OpenDesk = Callable[..., Desk]
 
 
 def _missing() -> str:
-    if any(
-        find_spec(name) is None for name in ("playwright", "pytest_playwright", "axe_playwright_python", "canaille")
-    ):
+    drivers = ("playwright", "pytest_playwright", "axe_playwright_python")
+    if any(find_spec(name) is None for name in drivers) or not (ISSUER / "canaille").is_dir():
         return "what drives a browser is not installed: make test-browser installs and runs these tests"
     if shutil.which(PROGRAM) is None:
         return f"there is no {PROGRAM} (Debian: apt-get install {PROGRAM})"
