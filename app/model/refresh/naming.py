@@ -16,7 +16,9 @@ from app.model.refresh.scratch import CHANGED_NAME, ModelTables, RowChange
 from app.model.refresh.session import RefreshSession
 from app.store.record_tables import Values
 
-_ROWS_AT_A_TIME = 2_000
+_ROWS_AT_A_TIME = 100
+"""Few, because the fields of a single record may be as long as a line of its source."""
+_NAMES_AT_A_TIME = 4_000
 
 # Outer joins keep SQLite from turning the joins round and reading whole tables for a small delta.
 _DIFFERING = """
@@ -63,9 +65,8 @@ class Naming:
         if not self.is_wanted or tables.kind not in NAMED_KINDS:
             return
         kind, names = tables.kind, names_of(tables.kind)
+        changed: list[Values] = []
         for rows in self._differing(connection, tables, scope):
-            changed: list[Values] = []
-            removed = 0
             for row in rows:
                 organization_id, item_id, payload_before, payload_after = tuple(row)
                 new = _NONE if payload_after is None else names(item_id, payload_after)
@@ -73,13 +74,15 @@ class Naming:
                     former = names(item_id, payload_before)
                     gone = former - new
                     changed += [(_REMOVE, kind, name, organization_id, item_id) for name in gone]
-                    removed += len(gone)
+                    self._removed += len(gone)
                     new = new - former
                 changed += [(_ADD, kind, name, organization_id, item_id) for name in new]
-            if changed:
-                self._removed += removed
-                self._added += len(changed) - removed
+                self._added += len(new)
+            if len(changed) >= _NAMES_AT_A_TIME:
                 self._session.fill(CHANGED_NAME, changed)
+                changed = []
+        if changed:
+            self._session.fill(CHANGED_NAME, changed)
 
     def carry_out(self, connection: Connection) -> None:
         """Does what was noted."""

@@ -181,7 +181,7 @@ _NAMED = {
 }
 """kind → its table, the key, and the fields of the payload that hold the name, then further texts."""
 
-_AT_A_TIME = 5_000
+_AT_A_TIME = 500
 _WORD = re.compile(r"(?<![^\W_])[^\W_]")
 
 
