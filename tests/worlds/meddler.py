@@ -42,11 +42,11 @@ class Meddler:
             self.forget()
 
     def close(self) -> None:
-        """Ends all connections."""
-        self._listener.close()
-        for one in self._open:
-            with suppress(OSError):
-                one.close()
+        """Ends all connections. Closing alone would not: threads that wait for a socket keep it open, and a server in
+        the middle of an answer its locks."""
+        _shut(self._listener, *self._open)
+        for one in (self._listener, *self._open):
+            one.close()
 
     def _accept(self) -> None:
         while True:
