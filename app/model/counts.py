@@ -18,13 +18,9 @@ CROSS JOIN access_count c WHERE c.organization_id = asked.value
 """
 
 
-def counts_in_all(connection: Connection) -> dict[str, int]:
-    """kind → how many records of it there are; kinds of which there are none may be missing."""
-    return dict(counts_of(connection, [IN_ALL]).get(IN_ALL, {}))
-
-
 def counts_of(connection: Connection, organization_ids: Collection[str]) -> Mapping[str, Mapping[str, int]]:
-    """Organization → kind → how many records of it there are; where there are none, it is missing."""
+    """Organization → kind → how many records of it there are; where there are none, it is missing. ``IN_ALL`` may be
+    among those that are asked for."""
     found: dict[str, dict[str, int]] = {}
     for organization_id, kind, records in run(
         connection, _COUNTS, {"organization_ids": json_list(organization_ids)}

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, event, text
 import app.store
 from app.access.records import Document, Folder, Grant, Group, Membership, Organization, Record, User
 from app.database.engine import is_sqlite, open_engine, reading, writing
-from app.model.counts import counts_in_all, counts_of
+from app.model.counts import IN_ALL, counts_of
 from app.model.names import beginnings, search
 from app.store.schema import METADATA
 from tests.model.test_merging import Read, expected_names_and_counts, model_of, names_and_counts, run_refresh
@@ -108,7 +108,7 @@ def test_what_is_typed_finds_what_is_called_like_it(engine: Engine) -> None:
 def test_names_and_numbers_follow_what_changes(engine: Engine) -> None:
     refresh(engine, COMPANY)
     with reading(engine) as connection:
-        assert counts_in_all(connection)["document"] == 2
+        assert counts_of(connection, [IN_ALL])[IN_ALL]["document"] == 2
         assert counts_of(connection, ["o1", "o2", "none"]) == {
             "o1": {"membership": 1, "folder": 1, "document": 1, "grant": 1},
             "o2": {"group": 1, "document": 1},
