@@ -250,8 +250,8 @@ def test_a_live_run_is_told_in_parts(office: Office) -> None:
     assert "data-ended" in browser.get(address("run", id=run.run_id), **{"x-fragment": "1"})
 
 
-def planned_run(office: Office, *, item_id: str, message: str = "") -> str:
-    """A held run with a plan of one item."""
+def planned_run(office: Office, *, item_id: str, message: str = "", **columns: object) -> str:
+    """A held run with a plan of one item, the delete of a document unless ``columns`` say otherwise."""
     run, _ = office.runs.enqueue(RunRequest(trigger="schedule"))
     with writing(office.engine) as connection:
         connection.execute(
@@ -261,19 +261,22 @@ def planned_run(office: Office, *, item_id: str, message: str = "") -> str:
         )
         connection.execute(
             insert(PlanItemRow.__table__).values(
-                plan_id="plan",
-                ordinal=1,
-                phase=10,
-                action="delete",
-                kind="document",
-                organization_id="acme",
-                container_id="",
-                item_id=item_id,
-                operation="delete_documents",
-                scope="[]",
-                reason="user handbook is gone",
-                status="held",
-                message=message,
+                {
+                    "plan_id": "plan",
+                    "ordinal": 1,
+                    "phase": 10,
+                    "action": "delete",
+                    "kind": "document",
+                    "organization_id": "acme",
+                    "container_id": "",
+                    "item_id": item_id,
+                    "operation": "delete_documents",
+                    "scope": "[]",
+                    "reason": "user handbook is gone",
+                    "status": "held",
+                    "message": message,
+                    **columns,
+                }
             )
         )
         note_parts(connection, "plan")
@@ -302,6 +305,31 @@ def test_the_overview_draws_what_services_answered(office: Office) -> None:
     assert "peak 30" in html
     assert "1 service, 0 workers" in html
     assert "slowest answers, of which 99 of 100 took no longer" in html
+    assert "99 of 100 took no longer</span>" in html
+    assert "gaps" not in html
+    # A minute in which nobody asks has no slowest answer.
+    for asked in (0, 10, 0):
+        office.time.move_on(minutes=1)
+        if asked:
+            service.answered(asked, {}, 0, 0.003)
+        service.write(office.engine)
+    office.time.move_on(seconds=31)
+    html = browser.get("/console/")
+    assert "; gaps where nobody asked, 3 min in all" in html
+    assert "when somebody asked last</span>" in html
+    assert html.partition("slowest answers")[2].partition("</svg>")[0].count("<path d=") == 2
+
+
+def test_where_nobody_asked_at_all_there_is_no_slowest_answer(office: Office) -> None:
+    service = Activity(node="n:1", role="service", clock=office.time)
+    for _ in range(3):
+        office.time.move_on(minutes=1)
+        service.write(office.engine)
+    office.time.move_on(seconds=31)
+    html = office.browser(Role.VIEWER).get("/console/")
+    assert 'aria-label="no answers yet: nobody asked"' in html
+    assert html.count("nobody asked</span>") == 2
+    assert "<path d=" not in html.partition("no answers yet")[2].partition("</svg>")[0]
 
 
 def test_before_the_first_read_the_overview_says_what_to_do(office: Office) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from markupsafe import Markup
 
@@ -37,22 +38,40 @@ def bars(found: Sequence[Bar], says: str) -> Markup:
     ).format(says, _WIDTH, _HEIGHT, drawn)
 
 
-def curve(values: Sequence[float], says: str, *, denied: Sequence[float] = ()) -> Markup:
-    """A line through the values, on soft ground, and below it, in bad, the part of them that was denied."""
+def curve(values: Sequence[float | None], says: str, *, denied: Sequence[float] = ()) -> Markup:
+    """A line through the values, on soft ground, and below it, in bad, the part of them that was denied. None is a gap:
+    there is no value, which is not the same as nothing."""
     if len(values) < 2:
         return Markup("")
-    top = max(values) or 1
-    line = _line(values, top)
-    drawn = Markup('<path class="ground" d="{0} L{1} {2} L0 {2} Z"/><path d="{0}"/>').format(line, _WIDTH, _HEIGHT)
+    top = max((value for value in values if value is not None), default=0) or 1
+    drawn = Markup("").join(
+        Markup('<path class="ground" d="{0} L{2} {3} L{1} {3} Z"/><path d="{0}"/>').format(
+            _line(points), points[0][0], points[-1][0], _HEIGHT
+        )
+        for points in _stretches(values, top)
+    )
     if any(denied):
-        drawn += Markup('<path class="bad" d="{}"/>').format(_line(denied, top))
+        drawn += Markup('<path class="bad" d="{}"/>').format(_line(*_stretches(denied, top)))
     return Markup(
         '<svg class="chart curve" role="img" aria-label="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>'
     ).format(says, _WIDTH, _HEIGHT, drawn)
 
 
-def _line(values: Sequence[float], top: float) -> str:
+def _stretches(values: Sequence[float | None], top: float) -> list[list[tuple[str, str]]]:
+    """The points of each stretch without a gap. One that stands alone is as wide as a step, so that it is seen."""
     step = _WIDTH / (len(values) - 1)
     # A pixel is left above and below: the line is as thick as that.
-    points = [f"{n * step:.1f} {_HEIGHT - 1 - (_HEIGHT - 2) * value / top:.1f}" for n, value in enumerate(values)]
-    return "M" + " L".join(points)
+    high = [None if value is None else _HEIGHT - 1 - (_HEIGHT - 2) * value / top for value in values]
+    found = []
+    for is_gap, numbered in groupby(enumerate(high), key=lambda one: one[1] is None):
+        points = [] if is_gap else [(number * step, at or 0.0) for number, at in numbered]
+        if len(points) == 1:
+            ((middle, at),) = points
+            points = [(max(middle - step / 2, 0), at), (min(middle + step / 2, _WIDTH), at)]
+        if points:
+            found.append([(f"{across:.1f}", f"{at:.1f}") for across, at in points])
+    return found
+
+
+def _line(points: Sequence[tuple[str, str]]) -> str:
+    return "M" + " L".join(f"{across} {at}" for across, at in points)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from app.activity import LIVES_FOR, Stretch, nodes, stretches
 from app.clock import epoch_ms, from_epoch_ms
 from app.console.frame.charts import curve
-from app.console.frame.words import counted, percent
+from app.console.frame.words import counted, duration, percent
 
 _SPAN = timedelta(hours=24)
 _FEWEST = 2
@@ -70,17 +70,23 @@ def _questions(found: Sequence[Stretch]) -> Curve:
 def _slowest(found: Sequence[Stretch]) -> Curve:
     known = [one.p99 for one in found if one.p99 is not None]
     last = known[-1] if known else None
+    silent = 60.0 * sum(one.minutes for one in found if one.p99 is None)
     says = (
         f"slowest answers, of which 99 of 100 took no longer: lowest {_time(min(known))}, highest {_time(max(known))},"
-        f" last {_time(known[-1])}"
+        f" last {_time(last)}"
         if known
-        else "no answers yet"
+        else "no answers yet: nobody asked"
     )
+    if known and silent:
+        says += f"; gaps where nobody asked, {duration(silent)} in all"
+    beside = "99 of 100 took no longer"
+    if found[-1].p99 is None:
+        beside = "when somebody asked last" if known else "nobody asked"
     return Curve(
         "Slowest answers (p99)",
         _time(last),
-        "99 of 100 took no longer",
-        curve([one.p99 or 0.0 for one in found], says),
+        beside,
+        curve([one.p99 for one in found], says),
         from_epoch_ms(found[0].begins),
         _time(max(known, default=None)),
     )
