@@ -1,6 +1,8 @@
 """The frame: what it weighs, what it draws, and that another blueprint's pages may stand in it."""
 
 import gzip
+import re
+from datetime import UTC, datetime, timedelta, timezone
 from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,3 +47,27 @@ def test_a_curve_is_as_high_as_its_highest_value() -> None:
     assert curve([3], "one") == ""
     assert 'class="bad"' not in curve([3, 4], "nobody was denied", denied=[0, 0])
     assert "NaN" not in curve([0, 0], "nothing")
+
+
+def test_where_there_is_no_value_a_curve_has_a_gap() -> None:
+    drawn = curve([None, 8, 4, None, 8], "three")
+    assert re.findall(r'<path d="([^"]*)"/>', drawn) == ["M80.0 1.0 L160.0 28.0", "M280.0 1.0 L320.0 1.0"]
+    assert '<path class="ground" d="M80.0 1.0 L160.0 28.0 L160.0 56 L80.0 56 Z"/>' in drawn
+    assert "<path" not in curve([None, None], "nothing was there")
+    assert 'aria-label="nothing was there"' in curve([None, None], "nothing was there")
+
+
+def test_a_time_of_another_year_says_so(tmp_path: Path) -> None:
+    (tmp_path / "own.html").write_text("{{ at|when }} {{ at|when(now) }}")
+    page = make_environment(tmp_path, {}).get_template("own.html")
+    now = datetime(2026, 1, 3, tzinfo=UTC)
+    for at, shown, ago in (
+        (datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC), "1 Jan 00:00:01", "1 d ago"),
+        (datetime(2025, 12, 31, 23, 59, 59, tzinfo=UTC), "31 Dec 2025 23:59:59", "2 d ago"),
+        (datetime(2025, 1, 3, tzinfo=UTC), "3 Jan 2025 00:00:00", "3 Jan 2025"),
+        (datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=2))), "31 Dec 2025 23:00:00", "2 d ago"),
+    ):
+        html = page.render(at=at, now=now)
+        assert re.findall(r">([^<]+)</time>", html) == [shown, ago]
+        assert f'title="{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"' in html
+    assert re.findall(r">([^<]+)</time>", page.render(at=now, now=None)) == ["3 Jan 2026 00:00:00"] * 2

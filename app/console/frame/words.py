@@ -52,9 +52,11 @@ def ago(moment: datetime, now: datetime) -> str:
     return "now"
 
 
-def clock_time(moment: datetime, *, seconds: bool = True) -> str:
-    """``21 Nov 16:13:22``, in UTC."""
-    return f"{moment.astimezone(UTC):%-d %b %H:%M:%S}" if seconds else f"{moment.astimezone(UTC):%-d %b %H:%M}"
+def clock_time(moment: datetime, now: datetime | None) -> str:
+    """``21 Nov 16:13:22``, in UTC; ``21 Nov 2024 16:13:22`` where that is another year than now's, or now is not
+    known."""
+    is_this_year = now is not None and moment.astimezone(UTC).year == now.astimezone(UTC).year
+    return f"{moment.astimezone(UTC):{'%-d %b' if is_this_year else '%-d %b %Y'} %H:%M:%S}"
 
 
 def utc_title(moment: datetime) -> str:
@@ -62,13 +64,13 @@ def utc_title(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def time_tag(moment: datetime | None, now: datetime | None = None) -> Markup:
-    """A ``time`` element: when it was, or with ``now`` how long ago, with the moment in its title. The script shows
-    times in the reader's own zone."""
+def time_tag(moment: datetime | None, now: datetime | None, *, is_ago: bool = False) -> Markup:
+    """A ``time`` element: when it was, or how long ago, with the moment in its title. The script shows times in the
+    reader's own zone."""
     if moment is None:
         return Markup("–")
-    shown = clock_time(moment) if now is None else ago(moment, now)
-    kind = "time" if now is None else "ago"
+    shown = ago(moment, now) if is_ago and now is not None else clock_time(moment, now)
+    kind = "ago" if is_ago else "time"
     return Markup('<time datetime="{}" title="{}" data-{}>{}</time>').format(
         moment.astimezone(UTC).isoformat(timespec="milliseconds"), utc_title(moment), kind, shown
     )

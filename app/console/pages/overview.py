@@ -60,7 +60,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             in_step=_in_step(last),
             due=due,
             every=_every(parts.due_after, due),
-            bars_shown=[_bar(run) for run in reversed(runs)],
+            bars_shown=[_bar(run, now) for run in reversed(runs)],
             planned=sum(map(items_of, runs)),
             peak=max(map(items_of, runs), default=0),
             bars_say=_bars_say(runs),
@@ -117,9 +117,9 @@ def items_of(run: Run) -> int:
     return run.total("planned")
 
 
-def _bar(run: Run) -> Bar:
+def _bar(run: Run, now: datetime) -> Bar:
     tone = TONES.get(run.status.value, "idle")
-    says = f"{clock_time(run.requested_at)} UTC, {run.status.value}: {counted(items_of(run), 'item')}"
+    says = f"{clock_time(run.requested_at, now)} UTC, {run.status.value}: {counted(items_of(run), 'item')}"
     return Bar(items_of(run), tone, says)
 
 

@@ -11,8 +11,8 @@
   });
   const parts = (moment) => Object.fromEntries(format.formatToParts(moment).map(({ type, value }) => [type, value]));
   const shown = (moment) => {
-    const { day, month, hour, minute, second } = parts(moment);
-    return `${day} ${month} ${hour}:${minute}:${second}`;
+    const { day, month, year, hour, minute, second } = parts(moment);
+    return `${day} ${month} ${year === parts(Date.now()).year ? "" : `${year} `}${hour}:${minute}:${second}`;
   };
   const date = (moment) => { const { day, month, year } = parts(moment); return `${day} ${month} ${year}`; };
   const passed = (moment) => {
