@@ -1,7 +1,6 @@
 """One item of a run's plan: what changes, why, what was sent and answered, and where its record stands."""
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -10,15 +9,14 @@ from pydantic import ValidationError
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
-from app.access.records import Document, Folder, Grant, Group, GroupMember, Membership, Organization, Record, User
 from app.apply.requests import NotExpressibleError, request_of
 from app.clock import from_epoch_ms
 from app.console.console import Console, address, query, route_of
 from app.console.pages.runs import find_run, ordinal_of
+from app.console.pages.standing import standings_of
 from app.console.settings import Role
 from app.contract import operations as contract
 from app.ledger.journal import SentCall, call_of_item
-from app.model.origins import origins_of
 from app.plan.detail import NOT_KNOWN, FieldStory, field_stories, item_history, was_of
 from app.plan.listing import list_changes
 from app.plan.rules import Kind
@@ -26,6 +24,7 @@ from app.plan.stored import PlanItem, read_item
 
 _HISTORY = 20
 _SENT_SHOWN = 4_000
+_NO_ITEM = "this run has no item of that number; its page lists those that it has"
 
 
 def install(blueprint: Blueprint, console: Console) -> None:
@@ -38,15 +37,16 @@ def install(blueprint: Blueprint, console: Console) -> None:
         run = find_run(console, given["run"])
         ordinal = ordinal_of(given["ordinal"])
         if ordinal is None or run.plan_id is None:
-            raise NotFound
+            raise NotFound(_NO_ITEM)
         with console.reading() as connection:
             found = read_item(connection, run.plan_id, ordinal)
             if found is None:
-                raise NotFound
+                raise NotFound(_NO_ITEM)
             change = list_changes(connection, run.plan_id, after=ordinal - 1, limit=1)[0]
             stories = field_stories(connection, found, was_of(connection, run.plan_id, ordinal))
             history = item_history(connection, change, limit=_HISTORY)
             call = _call(connection, found)
+            standings, more_groups = standings_of(connection, found, console.parts.clock())
         return console.show(
             "item.html",
             current="runs",
@@ -60,7 +60,8 @@ def install(blueprint: Blueprint, console: Console) -> None:
             sent_at=None if call is None else from_epoch_ms(call.sent_at),
             took=None if call is None or call.settled_at is None else (call.settled_at - call.sent_at) / 1000,
             history=history,
-            records=_places(console, found),
+            standings=standings,
+            more_groups=more_groups,
             links=_links(found),
         )
 
@@ -97,40 +98,6 @@ def _request(item: PlanItem) -> dict[str, str] | None:
     body = orjson.dumps(contracted.body(request), option=orjson.OPT_INDENT_2).decode()
     cut = "\n…" if len(body) > _SENT_SHOWN else ""
     return {"path": contracted.path, "body": body[:_SENT_SHOWN] + cut}
-
-
-def _places(console: Console, item: PlanItem) -> list[tuple[str, list[str]]]:
-    """What sources say of the item now: the kind of each record and where it stands."""
-    records = list(_records(item))
-    with console.reading() as connection:
-        origins = origins_of(connection, records)
-    return [(record.kind, [str(one) for one in origins.get(record.key, ())]) for record in records]
-
-
-def _records(item: PlanItem) -> Iterable[Record]:
-    """The records that an item may rest on, by their keys."""
-    organization, container, own = item.organization_id, item.container_id, item.item_id
-    match Kind(item.kind):
-        case Kind.ORGANIZATION:
-            yield Organization(organization_id=own, organization_name="")
-        case Kind.FOLDER:
-            yield Folder(organization_id=organization, folder_id=own, folder_name="")
-        case Kind.DOCUMENT:
-            yield Document(organization_id=organization, document_id=own, document_name="")
-        case Kind.GROUP:
-            yield Group(organization_id=organization, organization_user_group_id=own, group_name="")
-        case Kind.ORGANIZATION_USER:
-            yield Membership(organization_id=organization, user_id=own)
-            yield User(user_id=own, name="", email="")
-        case Kind.FOLDER_USER:
-            yield Grant(organization_id=organization, folder_id=container, user_id=own)
-            yield User(user_id=own, name="", email="")
-        case Kind.DOCUMENT_USER:
-            yield Grant(organization_id=organization, document_id=container, user_id=own)
-            yield User(user_id=own, name="", email="")
-        case Kind.GROUP_MEMBER:
-            yield GroupMember(organization_id=organization, organization_user_group_id=container, user_id=own)
-            yield User(user_id=own, name="", email="")
 
 
 _RESOURCES = {

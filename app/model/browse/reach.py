@@ -7,11 +7,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice, pairwise
 from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from app.access.records import Document, Folder, Grant, Group, User
+from app.access.records import Document, Folder, Grant, Group, GroupMember, User
 from app.database.statements import json_list, run
 from app.model.browse.lists import moment
 from app.model.browse.things import Key, find_all, names_of
@@ -210,6 +211,26 @@ def chain_to(groups: Mapping[str, str | None], group_id: str) -> list[str]:
     while (through := groups.get(chain[-1])) is not None:
         chain.append(through)
     return chain[::-1]
+
+
+def members_along(organization_id: str, user_id: str, chain: Sequence[str]) -> list[GroupMember]:
+    """The records by which a user is in the last group of a chain: in its first themselves, then group in group."""
+    if not chain:
+        return []
+    first = GroupMember(organization_id=organization_id, organization_user_group_id=chain[0], user_id=user_id)
+    return [first] + [
+        GroupMember(organization_id=organization_id, organization_user_group_id=outer, member_group_id=inner)
+        for inner, outer in pairwise(chain)
+    ]
+
+
+def group_grants_on(
+    connection: Connection, organization_id: str, level: Level, groups: Iterable[str]
+) -> dict[str, Grant]:
+    """Group → its grant on this very folder or document, of those of these groups that have one; in their order."""
+    asked = list(islice(groups, MOST_GROUPS))
+    found = _exact(connection, organization_id, {(*level, "", group) for group in asked})
+    return {group: found[*level, "", group] for group in asked if (*level, "", group) in found}
 
 
 def _nearer(
