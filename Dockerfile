@@ -27,8 +27,11 @@ COPY config/demo config/demo
 RUN pip install --require-hashes --only-binary=:all: -r config/requirements-build.txt \
     && pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
     && /opt/usher/bin/pip install --no-deps --no-index /wheels/*.whl \
-    && /opt/usher/bin/pip uninstall --yes pip setuptools \
-    && find /opt/usher -name '__pycache__' -prune -exec rm -rf {} +
+    && /opt/usher/bin/pip uninstall --yes pip setuptools
+# Compiled once here: the user that runs it may write nothing there, and compiling takes longer than all the rest of a start.
+# By their content, not by the time of the build, so that the same files make the same image.
+RUN find /opt/usher -name '__pycache__' -prune -exec rm -rf {} + \
+    && /opt/usher/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/usher/lib
 
 FROM ${PYTHON_IMAGE}
 # What the library for LDAP is linked against, with Kerberos for sasl: gssapi. ldap-utils stands for libldap, whose package
