@@ -18,10 +18,6 @@ from app.bootstrap.requirements import require_backend, require_sources
 from app.clock import Clock, Sleep, utc_now
 from app.database.engine import reading
 from app.directory.source import Source
-from app.ledger.ledger import ledger_in_use, open_ledger, read_ledger
-from app.notify.concerns import Concern, Expectations, concerns
-from app.plan.stored import load_plan, stale_sentence
-from app.runs.lifecycle import Runs
 from app.runs.lock import SyncLock, sync_lock
 from app.runs.schedule import first_due_after
 from app.settings import Settings
@@ -29,8 +25,10 @@ from app.settings import Settings
 if TYPE_CHECKING:
     from app.client.client import Observer
     from app.model.view.loader import AccessViewLoader
+    from app.notify.concerns import Concern, Expectations
     from app.notify.watch import Watch
     from app.runs.engine import SyncEngine
+    from app.runs.lifecycle import Runs
     from app.runs.what_if import WhatIf
 
 
@@ -45,8 +43,10 @@ class Application:
     random: Random
 
     @property
-    def runs(self) -> Runs:
+    def runs(self) -> "Runs":
         """The runs in the database."""
+        from app.runs.lifecycle import Runs  # noqa: PLC0415 - commands that read the directory live without it
+
         return Runs(self.engine, self.clock, self.random)
 
     @property
@@ -100,6 +100,9 @@ class Application:
 
         Whether it is still what is due shows when the directory is read: what it was made from may not be in force yet.
         """
+        from app.ledger.ledger import ledger_in_use, open_ledger, read_ledger  # noqa: PLC0415 - as above
+        from app.plan.stored import load_plan, stale_sentence  # noqa: PLC0415 - as above
+
         backend = self.settings.backend
         api_key = backend.api_key.get_secret_value()
         own = open_ledger(self.engine, backend.base_url, api_key, self.clock).ledger_id if api_key else None
@@ -113,7 +116,7 @@ class Application:
             is_stale = ledger.verified_at is not None and plan.ledger_revision != ledger.ledger_revision
             return stale_sentence(plan_id) if is_stale else None
 
-    def concerns(self) -> Sequence[Concern]:
+    def concerns(self) -> "Sequence[Concern]":
         """What needs somebody's attention now."""
         with reading(self.engine) as connection:
             return look_for_concerns(self.settings)(connection, self.clock())
@@ -124,14 +127,18 @@ class Application:
             connection.execute(text("SELECT 1"))
 
 
-def look_for_concerns(settings: Settings) -> Callable[[Connection, datetime], Sequence[Concern]]:
+def look_for_concerns(settings: Settings) -> "Callable[[Connection, datetime], Sequence[Concern]]":
     """What tells, from the database, what needs somebody's attention at a moment."""
+    from app.notify.concerns import concerns  # noqa: PLC0415 - most commands live without it, and start sooner
+
     expected = expectations_of(settings)
     return lambda connection, now: concerns(connection, now, expected)
 
 
-def expectations_of(settings: Settings) -> Expectations:
+def expectations_of(settings: Settings) -> "Expectations":
     """What ought to happen by itself."""
+    from app.notify.concerns import Expectations  # noqa: PLC0415 - as above
+
     sync = settings.sync
     schedules = [schedule for schedule in (sync.schedule, sync.verify_schedule) if schedule]
     return Expectations(

@@ -47,7 +47,7 @@ class BackendSettings(BaseModel):
     """The ``backend`` section."""
 
     # A validation error would otherwise show what was given, credentials included.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     base_url: Annotated[str, AfterValidator(_base_url)] = "http://127.0.0.1:8090"
     """Where the backend's API begins, without the version."""

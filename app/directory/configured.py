@@ -3,15 +3,8 @@
 from pathlib import Path
 from threading import Event
 
-from app.directory.connectors.ldap.connector import LdapConnector
-from app.directory.connectors.sql.reading import SqlDatabase
-from app.directory.connectors.sql.snapshot import parse_source_url
-from app.directory.connectors.sql.source import SqlConnector, SqlSource
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
-from app.directory.mapping.rules import Rules
-from app.directory.mapping.source import MappedSource
-from app.directory.mapping.spool_file import SpoolFile
 from app.directory.policy import Policy
 from app.directory.pushed import PushedSource
 from app.directory.settings import (
@@ -22,6 +15,8 @@ from app.directory.settings import (
     SqlSourceSettings,
 )
 from app.directory.source import Source
+
+# What reads the other sorts of source is imported where one is configured.
 
 
 def sources_from_settings(
@@ -52,6 +47,11 @@ def sources_from_settings(
 def source_from_settings(settings: SourceSettings, spool: Path | None = None) -> Source:
     """The source of one entry, without a guard before it."""
     if isinstance(settings, LdapSourceSettings):
+        from app.directory.connectors.ldap.connector import LdapConnector  # noqa: PLC0415 - as above
+        from app.directory.mapping.rules import Rules  # noqa: PLC0415 - as above
+        from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
+        from app.directory.mapping.spool_file import SpoolFile  # noqa: PLC0415 - as above
+
         spooled = SpoolFile.of(spool, settings.source_name)
         return MappedSource(settings.source_name, LdapConnector(settings), Rules(settings.map), spooled)
     if isinstance(settings, PushSourceSettings):
@@ -63,6 +63,12 @@ def source_from_settings(settings: SourceSettings, spool: Path | None = None) ->
 
 def sql_source(settings: SqlSourceSettings) -> Source:
     """A source of queries."""
+    from app.directory.connectors.sql.reading import SqlDatabase  # noqa: PLC0415 - as above
+    from app.directory.connectors.sql.snapshot import parse_source_url  # noqa: PLC0415 - as above
+    from app.directory.connectors.sql.source import SqlConnector, SqlSource  # noqa: PLC0415 - as above
+    from app.directory.mapping.rules import Rules  # noqa: PLC0415 - as above
+    from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
+
     database = SqlDatabase(
         parse_source_url(settings.url.get_secret_value()),
         settings.made_queries(),

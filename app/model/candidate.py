@@ -25,12 +25,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from app.database.engine import WRITE, is_sqlite, open_engine
 from app.model.refresh.replace import REVISION, STATE, revision_in_force
 from app.model.refresh.staging import SOURCE
-from app.store.base import METADATA
-from app.store.sync_tables import DeletedItemRow, LedgerItemRow, LedgerRow, ObservedItemRow
-
-_LEDGER_TABLES: Sequence[Table] = [
-    METADATA.tables[str(row.__tablename__)] for row in (LedgerRow, LedgerItemRow, DeletedItemRow, ObservedItemRow)
-]
+from app.store.record_tables import core_table
 
 World = tuple[int, int]
 """The generation of the sources' records, and the revision of the access model."""
@@ -87,9 +82,16 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 
 def shadow_ledger(engine: Engine) -> None:
     """What a verify finds out is for the candidate alone as well: nothing becomes ours because of a plan."""
+    from app.store.sync_tables import (  # noqa: PLC0415 - a refresh lives without them, and starts sooner
+        DeletedItemRow,
+        LedgerItemRow,
+        LedgerRow,
+        ObservedItemRow,
+    )
+
     with transaction(engine) as connection:
-        for table in _LEDGER_TABLES:
-            shadow(connection, table)
+        for row in (LedgerRow, LedgerItemRow, DeletedItemRow, ObservedItemRow):
+            shadow(connection, core_table(row))
 
 
 def shadow(connection: Connection, table: Table) -> None:

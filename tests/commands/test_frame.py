@@ -213,3 +213,23 @@ def test_completion_names_commands_without_importing_them() -> None:
     *names, modules = asked.stdout.splitlines()
     assert names == ["plain,discard", "plain,directory"]
     assert "sqlalchemy" not in modules.split()
+
+
+@pytest.mark.process
+def test_refresh_of_a_file_waits_for_nothing_that_it_does_not_need(usher_in: Usher, folder: Path) -> None:
+    usher_in("directory", "refresh")  # migrations need more
+    script = (
+        "import sys; from app.cli import main\n"
+        "sys.argv = ['usher', 'directory', 'refresh', '--config', 'usher.yaml']\n"
+        "try: main()\nfinally: print(*sys.modules)"
+    )
+    place = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    asked = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, **place}, capture_output=True, text=True, check=True
+    )
+    *told, modules = asked.stdout.splitlines()
+    assert told[-1] == "revision 1: nothing changed"
+    slow = {"alembic", "flask", "requests", "ldap", "app.notify.concerns", "app.runs.lifecycle", "app.ledger.ledger"}
+    slow |= {"app.store.sync_tables", "app.directory.connectors.sql.reading", "app.directory.mapping.source"}
+    assert {"app.model.refresh.refresh"} <= {*modules.split()}
+    assert slow & {*modules.split()} == set()

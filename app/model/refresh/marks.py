@@ -12,10 +12,8 @@ from hashlib import blake2b
 
 from sqlalchemy import Connection, Table, exists, select
 from sqlalchemy import delete as delete_from
-from sqlalchemy.dialects import postgresql, sqlite
 
-from app.database.engine import is_sqlite
-from app.database.statements import run
+from app.database.statements import run, statement
 from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, ScratchTables
 from app.model.refresh.staging import FAILED, SOURCE, StagedRead
 from app.store.push_tables import DirectoryPushRow, PushedKeyRow
@@ -26,6 +24,12 @@ PUSH: Table = core_table(DirectoryPushRow)
 
 Key = tuple[str, ...]
 """The ids that identify a record within its kind, in the order of the columns of its table."""
+
+_MARK = """
+INSERT INTO pushed_key (source_id, kind, key_digest, key, read_number)
+VALUES (:source_id, :kind, :key_digest, :key, :read_number)
+ON CONFLICT (source_id, kind, key_digest) DO UPDATE SET read_number = excluded.read_number
+"""
 
 _SPARE = """
 DELETE FROM {delta} WHERE source_id = :source_id AND ({columns}) IN (
@@ -51,13 +55,7 @@ def mark(connection: Connection, source_id: int, keys: Iterable[tuple[str, Key]]
         for kind, key in sorted((kind, _text(ids)) for kind, ids in keys)
     ]
     if rows:
-        dialect = sqlite if is_sqlite(connection) else postgresql
-        statement = dialect.insert(MARK)
-        statement = statement.on_conflict_do_update(
-            index_elements=[MARK.c.source_id, MARK.c.kind, MARK.c.key_digest],
-            set_={"read_number": statement.excluded.read_number},
-        )
-        connection.execute(statement, rows)
+        connection.execute(statement(connection, _MARK), rows)
 
 
 def spare_pushed(connection: Connection, reads: Sequence[StagedRead]) -> None:

@@ -32,12 +32,12 @@ from sqlalchemy import (
 
 from app.access.records import Folder
 from app.model.refresh.scratch import (
-    DIALECTS,
     TABLES_OF_KIND,
     USER_ALIAS,
     ModelTables,
     RowChange,
     ScratchTables,
+    dialect_of,
     same,
 )
 from app.store.access_tables import UserAliasRow
@@ -183,4 +183,4 @@ def _is_not_left_out(tables: ModelTables, given: Table) -> ColumnElement[bool]:
 @lru_cache(maxsize=1024)
 def _text(dialect: str, rule: Rule, kind: str, arguments: tuple[object, ...]) -> str:
     statement: Any = rule(TABLES_OF_KIND[kind], TOUCHED, *arguments)
-    return str(statement.compile(dialect=DIALECTS[dialect], compile_kwargs={"literal_binds": True}))
+    return str(statement.compile(dialect=dialect_of(dialect), compile_kwargs={"literal_binds": True}))

@@ -13,7 +13,8 @@ other's, and filling them takes no lock on anything that others use. For each ki
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import import_module
 from typing import Any
 
 from sqlalchemy import (
@@ -36,7 +37,6 @@ from sqlalchemy import (
     and_,
     select,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from app.access.kinds import KINDS, KINDS_BY_REFERENCE, RecordKind
 from app.store.directory_tables import SOURCE_TABLES, access_keys, given_keys, source_keys
@@ -176,11 +176,12 @@ def described(tables: ScratchTables, row: Row[Any]) -> str:
     return f"{tables.kind} {', '.join(f'{name}={quoted(value)}' for name, value in ids if value)}"
 
 
-DIALECTS: Mapping[str, Dialect] = {
-    "sqlite": sqlite.dialect(),
-    "postgresql": postgresql.dialect(),  # type: ignore[no-untyped-call] # SQLAlchemy's own
-}
-"""Name → how it spells statements: for texts that are made once, whatever engine they are executed by."""
+@cache
+def dialect_of(name: str) -> Dialect:
+    """How a database spells statements: for texts that are made once, whatever engine they are executed by."""
+    # The other database's is not loaded: that takes longer than the texts.
+    dialect: Dialect = import_module(f"sqlalchemy.dialects.{name}").dialect()
+    return dialect
 
 
 def same(left: FromClause, right: FromClause, columns: Sequence[str]) -> ColumnElement[bool]:

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, Table, text
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from app.database.engine import WRITE, is_sqlite
-from app.model.refresh.scratch import DIALECTS, MODEL_TABLES, SCRATCH_TABLES, TEMPORARY
+from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES, TEMPORARY, dialect_of
 from app.store.record_tables import Values
 
 _FAILED = 3
@@ -43,7 +43,7 @@ _DELTA_INDEXES = {f"ix_{tables.delta.name}": (tables.delta.name, tables.source_k
 @cache
 def _made_by(dialect: str) -> tuple[str, ...]:
     """The texts that make the temporary tables; to put them together anew takes longer than they do."""
-    return tuple(str(CreateTable(table).compile(dialect=DIALECTS[dialect])) for table in TEMPORARY.sorted_tables)
+    return tuple(str(CreateTable(table).compile(dialect=dialect_of(dialect))) for table in TEMPORARY.sorted_tables)
 
 
 class RefreshSession:
