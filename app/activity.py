@@ -63,7 +63,7 @@ def node_name(port: int = 0) -> str:
     return f"{socket.gethostname()}:{port}" if port else socket.gethostname()
 
 
-class Activity:
+class NodeActivity:
     """What one process has done since it last wrote. Safe to share between threads."""
 
     def __init__(self, *, node: str, role: Role, clock: Clock) -> None:

@@ -12,7 +12,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app import __version__
 from app.access.decide import Rule
-from app.activity import Activity
+from app.activity import NodeActivity
 from app.admin.door import Door
 from app.admin.health import Check, NotReadyError, health_blueprint, metrics_blueprint
 from app.admin.openapi import openapi_blueprint
@@ -23,8 +23,7 @@ from app.console.blueprint import console_blueprint
 from app.console.console import ConsoleParts
 from app.counters import counters_are_shared
 from app.database.engine import reading
-from app.database.migrations import SchemaNewerError
-from app.database.programs import ForeignDatabaseError
+from app.database.programs import ForeignDatabaseError, SchemaNewerError
 from app.edge.errors import install_error_handlers
 from app.edge.headers import install_security_headers
 from app.edge.json import json_response
@@ -64,7 +63,7 @@ class ServiceParts:
     failures: FailedCredentials
     admin_tokens: TokenSet
     metrics: Metrics
-    activity: Activity
+    activity: NodeActivity
     numbers: DatabaseNumbers
     console: ConsoleParts | None
     """None: it is switched off."""

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.access.decide import Rule
-from app.activity import KEPT, Activity, forget_activity, nodes, stretches
+from app.activity import KEPT, NodeActivity, forget_activity, nodes, stretches
 from app.clock import epoch_ms
 from app.database.engine import open_engine, reading, writing
 from app.store.process_tables import BUCKETS
@@ -35,8 +35,8 @@ def read(engine: Engine, time: SimulatedTime, most: int = 120) -> list[tuple[flo
 
 def test_processes_of_a_node_add_up_and_gaps_are_nothing(engine: Engine) -> None:
     time = SimulatedTime()
-    one, two = (Activity(node="n:1", role="service", clock=time) for _ in range(2))
-    other = Activity(node="n:2", role="service", clock=time)
+    one, two = (NodeActivity(node="n:1", role="service", clock=time) for _ in range(2))
+    other = NodeActivity(node="n:2", role="service", clock=time)
     one.answered(3, {DENIES: 1}, 0, 0.0004)
     two.answered(2, {}, 1, 0.0004)
     other.answered(1, {}, 0, 0.0004)
@@ -59,7 +59,7 @@ def test_processes_of_a_node_add_up_and_gaps_are_nothing(engine: Engine) -> None
 
 def test_what_could_not_be_written_is_written_the_next_time(engine: Engine) -> None:
     time = SimulatedTime()
-    process = Activity(node="n", role="service", clock=time)
+    process = NodeActivity(node="n", role="service", clock=time)
     process.answered(5, {}, 0, 0.1)
     with writing(engine) as connection:
         connection.execute(text("ALTER TABLE node_minute RENAME TO away"))
@@ -75,9 +75,9 @@ def test_what_could_not_be_written_is_written_the_next_time(engine: Engine) -> N
 
 def test_who_lives_has_written_lately(engine: Engine) -> None:
     time = SimulatedTime()
-    Activity(node="n:1", role="service", clock=time).write(engine)
+    NodeActivity(node="n:1", role="service", clock=time).write(engine)
     time.move_on(seconds=60)
-    Activity(node="n", role="worker", clock=time).write(engine)
+    NodeActivity(node="n", role="worker", clock=time).write(engine)
     for seconds, alive in ((29, [("n", "worker"), ("n:1", "service")]), (2, [("n", "worker")]), (60, [])):
         time.move_on(seconds=seconds)
         with reading(engine) as connection:
@@ -86,7 +86,7 @@ def test_who_lives_has_written_lately(engine: Engine) -> None:
 
 def test_rows_are_kept_for_thirty_days(engine: Engine) -> None:
     time = SimulatedTime()
-    process = Activity(node="n", role="service", clock=time)
+    process = NodeActivity(node="n", role="service", clock=time)
     process.write(engine)
     time.move_on(days=KEPT.days, minutes=2)
     process.write(engine)
@@ -98,5 +98,5 @@ def test_rows_are_kept_for_thirty_days(engine: Engine) -> None:
 def test_nothing_yet_is_no_stretch(engine: Engine) -> None:
     time = SimulatedTime()
     assert read(engine, time) == []
-    Activity(node="n", role="service", clock=time).write(engine)
+    NodeActivity(node="n", role="service", clock=time).write(engine)
     assert len(read(engine, time)) == 1

@@ -3,7 +3,9 @@
 import ast
 import re
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -260,6 +262,43 @@ def test_modules_and_functions_are_short() -> None:
             and _own_lines(node) > 70
         ]
     assert long == []
+
+
+TWO_SIDES = {"Document", "Folder", "Organization", "User"}
+"""One thing on two sides of a port: what the directory says of it, and what the backend answers."""
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    defined = defaultdict[str, set[str]](set)
+    for module in APP.rglob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                defined[node.name].add(str(module.relative_to(APP)))
+    several = {
+        name: {module.split("/")[0] for module in modules} for name, modules in defined.items() if len(modules) > 1
+    }
+    assert several == {name: {"access", "contract"} for name in TWO_SIDES}
+    assert codes(section("README.md", "Glossary")) >= TWO_SIDES
+
+
+def _imported(module: Path) -> Iterator[str]:
+    """What a module imports of ours, at whatever moment, and for its types alone as well."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: name the module from the top"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    names = {".".join(module.relative_to(ROOT).with_suffix("").parts): module for module in APP.rglob("*.py")}
+    names = {name.removesuffix(".__init__"): module for name, module in names.items()}
+    order = TopologicalSorter[str]()
+    for name, module in names.items():
+        found = {one if one in names else one.rpartition(".")[0] for one in _imported(module)}
+        order.add(name, *(found & names.keys() - {name}))
+    assert len(list(order.static_order())) == len(names)
 
 
 WORDS = {1: "one", 3: "three", 5: "five", 10: "ten", 60: "a minute", 100: "a hundred", 6 * 3600: "six hours"}

@@ -11,8 +11,8 @@ import app.backend
 import app.store
 from app.bootstrap.requirements import SetUpError
 from app.database.engine import DatabaseUrlError, is_sqlite, open_engine, parse_url, reading
-from app.database.migrations import Migrations, SchemaNewerError, is_new, pending, upgrade
-from app.database.programs import SELF_HOSTED_BACKEND, USHER, ForeignDatabaseError
+from app.database.migrations import is_new, pending, upgrade
+from app.database.programs import SELF_HOSTED_BACKEND, USHER, ForeignDatabaseError, Migrations, SchemaNewerError
 from app.model.contents import SourceState, source_states
 from app.settings import Settings
 

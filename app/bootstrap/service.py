@@ -12,7 +12,7 @@ from types import MappingProxyType
 from flask import Flask
 from sqlalchemy import Engine
 
-from app.activity import Activity, node_name
+from app.activity import NodeActivity, node_name
 from app.bootstrap.application import Application, expectations_of, look_for_concerns, watch_over
 from app.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service
 from app.bootstrap.outside import impatient_client
@@ -50,7 +50,7 @@ def open_service(
     watch = watch_over(settings, engine, clock=utc_now, stop=stop)
     watch.every = _WATCH_EVERY
     Thread(target=watch.run, name="watch", daemon=True).start()
-    activity = Activity(node=node_name(settings.server.port), role="service", clock=utc_now)
+    activity = NodeActivity(node=node_name(settings.server.port), role="service", clock=utc_now)
     Thread(target=activity.keep_writing, args=(engine, stop), name="activity", daemon=True).start()
     return service_app(
         settings,
@@ -69,7 +69,7 @@ def service_app(
     *,
     clock: Clock,
     new_id: Callable[[], str],
-    activity: Activity | None = None,
+    activity: NodeActivity | None = None,
     origins: Mapping[str, str] = MappingProxyType({}),
     examine: Examine | None = None,
 ) -> Flask:
@@ -92,7 +92,7 @@ def service_app(
             failures=failures,
             admin_tokens=_admin_tokens(settings, failures),
             metrics=Metrics(),
-            activity=activity or Activity(node=node_name(settings.server.port), role="service", clock=clock),
+            activity=activity or NodeActivity(node=node_name(settings.server.port), role="service", clock=clock),
             numbers=DatabaseNumbers(
                 engine,
                 clock,

@@ -258,7 +258,7 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
     """Works until SIGTERM or SIGINT; a run in the middle ends before its next call."""
     import structlog
 
-    from app.activity import Activity, node_name
+    from app.activity import NodeActivity, node_name
     from app.bootstrap.application import application
     from app.bootstrap.work import worker_parts
 
@@ -275,7 +275,7 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
         # Daemons: nobody waits for a mail server, or for a source that hangs, when the worker is to end.
         _begin("watch", working.watch.run)
         pulse = _begin("heartbeat", working.heartbeat.run)
-        activity = Activity(node=node_name(), role="worker", clock=utc_now)
+        activity = NodeActivity(node=node_name(), role="worker", clock=utc_now)
         _begin("activity", lambda: activity.keep_writing(parts.engine, stop))
         _begin("patience", lambda: _give_up_after(stop, settings.worker.stop_timeout))
         for poll in working.polls:

@@ -112,7 +112,7 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
             "is_away": status == 503,
         }
         try:
-            if console.gate.principal() is not None:
+            if console.gate.operator() is not None:
                 return console.show("problem.html", current="", status=status, **context)
         except Exception as error:  # noqa: BLE001 - the page that tells of it needs no database
             log.warning("page_without_frame", **log_fields(error))

@@ -22,7 +22,7 @@ from app.console.examinations import Examine
 from app.console.frame.assets import Assets
 from app.console.frame.rendering import make_environment
 from app.console.gate import ConsoleGate
-from app.console.principal import Principal
+from app.console.operator import Operator
 from app.console.reading import page_reading
 from app.console.settings import ConsoleSettings, Role
 from app.ledger.failures import parked_now
@@ -156,29 +156,29 @@ class Console:
 
     def show(self, template: str, *, current: str, status: int = 200, **context: object) -> Response:
         """A page in its frame; ``current``: its name in the menu."""
-        principal = self.gate.principal()
+        operator = self.gate.operator()
         frame: dict[str, object] = {}
-        if principal is not None:
+        if operator is not None:
             frame = self._frame(current)
         return self.bare(template, status=status, **frame, **context)
 
     def bare(self, template: str, *, status: int = 200, **context: object) -> Response:
         """A page, or part of one, without its frame."""
-        return self._page(template, status, self.gate.principal(), context)
+        return self._page(template, status, self.gate.operator(), context)
 
     def alone(self, template: str, *, status: int, **context: object) -> Response:
         """A page for nobody in particular, which asks no database."""
         return self._page(template, status, None, context)
 
-    def _page(self, template: str, status: int, principal: Principal | None, context: Mapping[str, object]) -> Response:
+    def _page(self, template: str, status: int, operator: Operator | None, context: Mapping[str, object]) -> Response:
         text = self._environment.get_template(template).render(
             {
                 "look": look_of_request(),
-                "principal": principal,
-                "token": "" if principal is None else principal.form_token,
+                "operator": operator,
+                "token": "" if operator is None else operator.form_token,
                 "here": request.full_path.rstrip("?"),
                 "now": self.parts.clock(),
-                "may": _may(principal),
+                "may": _may(operator),
                 **context,
             }
         )
@@ -260,8 +260,8 @@ def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
     )
 
 
-def _may(principal: Principal | None) -> Callable[[str], bool]:
-    return lambda role: principal is not None and principal.may(Role(role))
+def _may(operator: Operator | None) -> Callable[[str], bool]:
+    return lambda role: operator is not None and operator.may(Role(role))
 
 
 _PATHS = {

@@ -11,7 +11,7 @@ from app.console.settings import ConsoleToken, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class TokenOwner:
     """Whose token it is."""
 
     name: str
@@ -24,20 +24,20 @@ class Credentials:
     __slots__ = ("_owners",)
 
     def __init__(self, tokens: Iterable[ConsoleToken], admin_tokens: Iterable[SecretStr]) -> None:
-        self._owners: dict[str, Owner] = {}
+        self._owners: dict[str, TokenOwner] = {}
         for admin in admin_tokens:
             if text := admin.get_secret_value():
                 digest = _digest(text)
-                self._owners[digest] = Owner(f"admin token {digest[:8]}", Role.ADMIN)
+                self._owners[digest] = TokenOwner(f"admin token {digest[:8]}", Role.ADMIN)
         for token in tokens:
             # An empty one is nobody's: a field that was left empty must let nobody in.
             if text := token.token.get_secret_value():
-                self._owners[_digest(text)] = Owner(token.name, token.role)
+                self._owners[_digest(text)] = TokenOwner(token.name, token.role)
 
     def __len__(self) -> int:
         return len(self._owners)
 
-    def of_token(self, token: str) -> tuple[str, Owner] | None:
+    def of_token(self, token: str) -> tuple[str, TokenOwner] | None:
         """The token's digest and its owner; takes as long for a near miss as for any other."""
         shown, found = _digest(token), ""
         for digest in self._owners:
@@ -45,7 +45,7 @@ class Credentials:
                 found = digest
         return (found, self._owners[found]) if found else None
 
-    def of_digest(self, digest: str) -> Owner | None:
+    def of_digest(self, digest: str) -> TokenOwner | None:
         """Whose it is that a session was opened with; None: nobody's any more."""
         return self._owners.get(digest)
 

@@ -20,9 +20,9 @@ from werkzeug.exceptions import Forbidden, RequestEntityTooLarge, ServiceUnavail
 
 from app.audit import Actor, Audit
 from app.clock import Clock
-from app.console.credentials import Credentials, Owner
+from app.console.credentials import Credentials, TokenOwner
 from app.console.oidc.identity import is_by_issuer, settings_mark
-from app.console.principal import Principal
+from app.console.operator import Operator
 from app.console.reading import page_reading
 from app.console.sessions import Session, Sessions, form_token
 from app.console.settings import ConsoleSettings, Role
@@ -149,14 +149,14 @@ class ConsoleGate:
         """Takes it away."""
         response.delete_cookie(self._cookie, secure=not self.is_plain, httponly=True, samesite="Lax", path="/")
 
-    def principal(self) -> Principal | None:
+    def operator(self) -> Operator | None:
         """Who is signed in; None: nobody."""
-        if "console_principal" not in g:
-            g.console_principal = self._find()
-        found: Principal | None = g.console_principal
+        if "console_operator" not in g:
+            g.console_operator = self._find()
+        found: Operator | None = g.console_operator
         return found
 
-    def _find(self) -> Principal | None:
+    def _find(self) -> Operator | None:
         session_id = self.shown_session()
         if not session_id:
             return None
@@ -167,7 +167,7 @@ class ConsoleGate:
             return None
         if self.sessions.is_to_be_noted(session):
             self._note(session)
-        return Principal(
+        return Operator(
             name=owner.name,
             role=owner.role,
             way="oidc" if is_by_issuer(session.credential) else "console",
@@ -178,33 +178,33 @@ class ConsoleGate:
             request_id=current_request_id() or "",
         )
 
-    def owner_of(self, session: Session) -> Owner | None:
+    def owner_of(self, session: Session) -> TokenOwner | None:
         """Whose a session is by the settings of now; None: what it was opened with is accepted no longer. What the
         issuer said of somebody holds until the session ends."""
         if not is_by_issuer(session.credential):
             return self.credentials.of_digest(session.credential)
         fits = self._issuer_mark and session.credential.startswith(self._issuer_mark)
-        return Owner(session.name, session.role) if fits else None
+        return TokenOwner(session.name, session.role) if fits else None
 
     def _note(self, session: Session) -> None:
         with writing(self.engine) as connection:
             self.sessions.note(connection, session)
 
-    def required(self, role: Role) -> Principal:
+    def required(self, role: Role) -> Operator:
         """Who is signed in, and may what this role may.
 
         Raises ``SignInNeeded``, ``RoleTooLow`` (which is audited), and ``Forbidden`` for a form without its token.
         """
-        principal = self.principal()
-        if principal is None:
+        operator = self.operator()
+        if operator is None:
             raise SignInNeeded
-        if not principal.may(role):
-            self.refused(principal.actor, request.path, f"needs the role {role}")
-            raise RoleTooLow(f"{principal.name} is {principal.role}; this needs the role {role}")
-        if request.method == "POST" and not _is_same(request.form.get("formToken", ""), principal.form_token):
-            self.refused(principal.actor, request.path, "the form had no valid token")
+        if not operator.may(role):
+            self.refused(operator.actor, request.path, f"needs the role {role}")
+            raise RoleTooLow(f"{operator.name} is {operator.role}; this needs the role {role}")
+        if request.method == "POST" and not _is_same(request.form.get("formToken", ""), operator.form_token):
+            self.refused(operator.actor, request.path, "the form had no valid token")
             raise Forbidden("the form is not of this session: open the page again and send it from there")
-        return principal
+        return operator
 
     def refused(self, actor: Actor, what: str, why: str) -> None:
         """Writes down that somebody was refused."""

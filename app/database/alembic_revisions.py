@@ -12,8 +12,14 @@ from sqlmodel.sql.sqltypes import AutoString
 
 from app.database.engine import is_sqlite, reading, writing
 from app.database.lineage import Line, bring_in_line
-from app.database.migrations import Migrations, SchemaNewerError
-from app.database.programs import SHARED_VERSION_TABLE, ForeignDatabaseError, Program, owner_of
+from app.database.programs import (
+    SHARED_VERSION_TABLE,
+    ForeignDatabaseError,
+    Migrations,
+    Program,
+    SchemaNewerError,
+    owner_of,
+)
 
 _CONNECTION = "connection"
 _VERSION_TABLE = "version_table"

@@ -7,42 +7,10 @@ time; ``pending`` says whether there is anything to do. Both refuse a database t
 Almost always there is nothing to do. Every command looks, so it looks without Alembic, which takes long to load.
 """
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from sqlalchemy import Connection, Engine, inspect
+from sqlalchemy import Engine, inspect
 
 from app.database.engine import reading
-from app.database.programs import Program, SchemaError, owner_of
-
-if TYPE_CHECKING:
-    from alembic.runtime.migration import MigrationContext
-
-
-@dataclass(frozen=True, slots=True)
-class Migrations:
-    """The revisions of one program, in a folder with Alembic's layout."""
-
-    program: Program
-    folder: Path
-    once_left_out: tuple[str, ...] = ()
-    """Tables that the first revision did not make when it was first out; see ``app.database.lineage``."""
-
-    @property
-    def newest(self) -> str:
-        """The last revision, by the names of their files, which begin with it."""
-        return max((file.name.partition("_")[0] for file in (self.folder / "versions").glob("[0-9]*.py")), default="")
-
-    def context(self, connection: Connection) -> "MigrationContext":
-        """What Alembic knows of the database."""
-        from app.database.alembic_revisions import context_of  # noqa: PLC0415 - Alembic takes long to load
-
-        return context_of(connection, self.program)
-
-
-class SchemaNewerError(SchemaError):
-    """The database was upgraded by a newer version of this software, which this version cannot read."""
+from app.database.programs import Migrations, owner_of
 
 
 def pending(engine: Engine, migrations: Migrations) -> bool:
@@ -52,7 +20,7 @@ def pending(engine: Engine, migrations: Migrations) -> bool:
     """
     if _has_newest(engine, migrations):
         return False
-    from app.database import alembic_revisions  # noqa: PLC0415 - as above
+    from app.database import alembic_revisions  # noqa: PLC0415 - Alembic takes long to load
 
     return alembic_revisions.pending(engine, migrations)
 

@@ -1,7 +1,8 @@
-"""The programs that keep tables in a database, and by which tables one sees whose a database is."""
+"""The programs that keep tables in a database, their revisions, and by which tables one sees whose a database is."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +28,32 @@ SELF_HOSTED_BACKEND = Program(
     setting="self_hosted_backend.database_url",
 )
 
+
+@dataclass(frozen=True, slots=True)
+class Migrations:
+    """The revisions of one program, in a folder with Alembic's layout."""
+
+    program: Program
+    folder: Path
+    once_left_out: tuple[str, ...] = ()
+    """Tables that the first revision did not make when it was first out; see ``app.database.lineage``."""
+
+    @property
+    def newest(self) -> str:
+        """The last revision, by the names of their files, which begin with it."""
+        return max((file.name.partition("_")[0] for file in (self.folder / "versions").glob("[0-9]*.py")), default="")
+
+
 SHARED_VERSION_TABLE = "alembic_version"
 """Where both kept it before each had a table of its own; other software does, too."""
 
 
 class SchemaError(RuntimeError):
     """A database whose tables this version cannot work with; the text is one line that says what to do."""
+
+
+class SchemaNewerError(SchemaError):
+    """The database was upgraded by a newer version of this software, which this version cannot read."""
 
 
 class ForeignDatabaseError(RuntimeError):
@@ -42,5 +63,5 @@ class ForeignDatabaseError(RuntimeError):
 def owner_of(tables: Collection[str]) -> Program | None:
     """Whose a database with these tables is; None when it is nobody's of ours."""
     programs = (USHER, SELF_HOSTED_BACKEND)
-    told = next((program for program in programs if program.version_table in tables), None)
-    return told or next((program for program in programs if program.first_table in tables), None)
+    versioned = next((program for program in programs if program.version_table in tables), None)
+    return versioned or next((program for program in programs if program.first_table in tables), None)

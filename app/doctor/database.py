@@ -14,8 +14,8 @@ from app.clock import from_epoch_ms, utc_now
 from app.configuration.showing import without_password
 from app.database import trouble
 from app.database.engine import DatabaseUrlError, DriverMissingError, is_sqlite, parse_url, reading
-from app.database.migrations import Migrations, SchemaNewerError, is_new, pending
-from app.database.programs import ForeignDatabaseError
+from app.database.migrations import is_new, pending
+from app.database.programs import ForeignDatabaseError, Migrations, SchemaNewerError
 from app.doctor.finding import Finding, Findings, State, ok, problem, warning
 from app.model.contents import SourceState, current_revision, oldest_good_read, source_states
 from app.notify.concerns import Cause, Concern

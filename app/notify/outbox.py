@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from app.database.engine import is_sqlite
-from app.store.notification_tables import ConcernRow, NotificationRow
+from app.store.notification_tables import ChannelMessageRow, ConcernRow
 from app.store.record_tables import core_table
 
 _CONCERN = core_table(ConcernRow)
-_NOTIFICATION = core_table(NotificationRow)
+_NOTIFICATION = core_table(ChannelMessageRow)
 
 _WATCH_LOCK = 0x75736865725F77
 """PostgreSQL advisory lock under which what is new is found, so that two workers do not both find it."""

@@ -90,7 +90,7 @@ class Phase(IntEnum):
     RESTORE_GROUP_MEMBERS = 190
 
 
-class Scope(StrEnum):
+class CallScope(StrEnum):
     """What a call carries beside its items, as the JSON list in ``plan_item.scope``."""
 
     NONE = "none"
@@ -118,7 +118,7 @@ class AspectRule:
     action: Action
     phase: Phase
     operation: str
-    scope: Scope
+    scope: CallScope
     reason: str
     """In a few words, beside the item itself, whose ids they do not repeat. ``{state}``: enabled or disabled;
     ``{holder}``: the user, or the group through which they have the entry."""
@@ -132,72 +132,72 @@ _ADD, _UPDATE, _DELETE = Action.ADD, Action.UPDATE, Action.DELETE
 
 # fmt: off
 RULES: tuple[AspectRule, ...] = (
-    AspectRule(_O, Aspect.NEW, _ADD, Phase.ADD_ORGANIZATIONS, "add_organizations", Scope.NONE,
+    AspectRule(_O, Aspect.NEW, _ADD, Phase.ADD_ORGANIZATIONS, "add_organizations", CallScope.NONE,
          "not in the backend yet", sends_payload=True),
-    AspectRule(_O, Aspect.CONTENT, _UPDATE, Phase.UPDATE_ORGANIZATIONS, "update_organizations", Scope.NONE,
+    AspectRule(_O, Aspect.CONTENT, _UPDATE, Phase.UPDATE_ORGANIZATIONS, "update_organizations", CallScope.NONE,
          "its fields changed", sends_payload=True),
-    AspectRule(_O, Aspect.DISABLED, _UPDATE, Phase.DISABLE_ORGANIZATIONS, "disable_organizations", Scope.DISABLED,
+    AspectRule(_O, Aspect.DISABLED, _UPDATE, Phase.DISABLE_ORGANIZATIONS, "disable_organizations", CallScope.DISABLED,
          "{state} in the directory"),
-    AspectRule(_O, Aspect.GONE, _DELETE, Phase.DELETE_ORGANIZATIONS, "delete_organizations", Scope.NONE,
+    AspectRule(_O, Aspect.GONE, _DELETE, Phase.DELETE_ORGANIZATIONS, "delete_organizations", CallScope.NONE,
          "no longer in the directory"),
 
-    AspectRule(_F, Aspect.NEW, _ADD, Phase.ADD_FOLDERS, "add_folder", Scope.ORGANIZATION,
+    AspectRule(_F, Aspect.NEW, _ADD, Phase.ADD_FOLDERS, "add_folder", CallScope.ORGANIZATION,
          "not in the backend yet", sends_payload=True),
-    AspectRule(_F, Aspect.CONTENT, _UPDATE, Phase.UPDATE_FOLDERS, "update_folder", Scope.ORGANIZATION,
+    AspectRule(_F, Aspect.CONTENT, _UPDATE, Phase.UPDATE_FOLDERS, "update_folder", CallScope.ORGANIZATION,
          "its fields or its place changed", sends_payload=True),
-    AspectRule(_F, Aspect.ACCESS, _UPDATE, Phase.FOLDER_ACCESS, "update_folder_access", Scope.ACCESS,
+    AspectRule(_F, Aspect.ACCESS, _UPDATE, Phase.FOLDER_ACCESS, "update_folder_access", CallScope.ACCESS,
          "its access type changed"),
-    AspectRule(_F, Aspect.GONE, _DELETE, Phase.DELETE_FOLDERS, "delete_folder", Scope.ITEM,
+    AspectRule(_F, Aspect.GONE, _DELETE, Phase.DELETE_FOLDERS, "delete_folder", CallScope.ITEM,
          "no longer in the directory"),
 
-    AspectRule(_D, Aspect.NEW, _ADD, Phase.ADD_DOCUMENTS, "add_documents", Scope.PARENT,
+    AspectRule(_D, Aspect.NEW, _ADD, Phase.ADD_DOCUMENTS, "add_documents", CallScope.PARENT,
          "not in the backend yet", sends_payload=True),
-    AspectRule(_D, Aspect.CONTENT, _UPDATE, Phase.UPDATE_DOCUMENTS, "update_documents", Scope.ORGANIZATION,
+    AspectRule(_D, Aspect.CONTENT, _UPDATE, Phase.UPDATE_DOCUMENTS, "update_documents", CallScope.ORGANIZATION,
          "its fields changed", sends_payload=True),
-    AspectRule(_D, Aspect.PLACE, _UPDATE, Phase.MOVE_DOCUMENTS, "move_documents", Scope.PARENT,
+    AspectRule(_D, Aspect.PLACE, _UPDATE, Phase.MOVE_DOCUMENTS, "move_documents", CallScope.PARENT,
          "it lies in another folder"),
-    AspectRule(_D, Aspect.ACCESS, _UPDATE, Phase.DOCUMENT_ACCESS, "update_document_access", Scope.ACCESS,
+    AspectRule(_D, Aspect.ACCESS, _UPDATE, Phase.DOCUMENT_ACCESS, "update_document_access", CallScope.ACCESS,
          "its access type changed"),
-    AspectRule(_D, Aspect.GONE, _DELETE, Phase.DELETE_DOCUMENTS, "delete_documents", Scope.ORGANIZATION,
+    AspectRule(_D, Aspect.GONE, _DELETE, Phase.DELETE_DOCUMENTS, "delete_documents", CallScope.ORGANIZATION,
          "no longer in the directory"),
 
-    AspectRule(_G, Aspect.NEW, _ADD, Phase.ADD_GROUPS, "add_groups", Scope.ORGANIZATION,
+    AspectRule(_G, Aspect.NEW, _ADD, Phase.ADD_GROUPS, "add_groups", CallScope.ORGANIZATION,
          "not in the backend yet", sends_payload=True),
-    AspectRule(_G, Aspect.GONE, _DELETE, Phase.EMPTY_GROUPS, "delete_users_from_groups", Scope.ITEM,
+    AspectRule(_G, Aspect.GONE, _DELETE, Phase.EMPTY_GROUPS, "delete_users_from_groups", CallScope.ITEM,
          "no longer in the directory"),
 
-    AspectRule(_OU, Aspect.NEW, _ADD, Phase.ORGANIZATION_USERS, "add_users", Scope.ORGANIZATION,
+    AspectRule(_OU, Aspect.NEW, _ADD, Phase.ORGANIZATION_USERS, "add_users", CallScope.ORGANIZATION,
          "membership of the organization", sends_payload=True),
-    AspectRule(_OU, Aspect.CONTENT, _UPDATE, Phase.ORGANIZATION_USERS, "update_users", Scope.ORGANIZATION,
+    AspectRule(_OU, Aspect.CONTENT, _UPDATE, Phase.ORGANIZATION_USERS, "update_users", CallScope.ORGANIZATION,
          "membership of the organization", sends_payload=True),
-    AspectRule(_OU, Aspect.GONE, _DELETE, Phase.DELETE_ORGANIZATION_USERS, "delete_users", Scope.ORGANIZATION,
+    AspectRule(_OU, Aspect.GONE, _DELETE, Phase.DELETE_ORGANIZATION_USERS, "delete_users", CallScope.ORGANIZATION,
          "no membership of the organization any more"),
 
-    AspectRule(_FU, Aspect.NEW, _ADD, Phase.FOLDER_AND_DOCUMENT_USERS, "add_users", Scope.CONTAINER,
+    AspectRule(_FU, Aspect.NEW, _ADD, Phase.FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER,
          "granted to {holder}", sends_payload=True),
-    AspectRule(_FU, Aspect.CONTENT, _UPDATE, Phase.FOLDER_AND_DOCUMENT_USERS, "update_users", Scope.CONTAINER,
+    AspectRule(_FU, Aspect.CONTENT, _UPDATE, Phase.FOLDER_AND_DOCUMENT_USERS, "update_users", CallScope.CONTAINER,
          "granted to {holder}", sends_payload=True),
-    AspectRule(_FU, Aspect.GONE, _DELETE, Phase.DELETE_FOLDER_AND_DOCUMENT_USERS, "delete_users", Scope.CONTAINER,
+    AspectRule(_FU, Aspect.GONE, _DELETE, Phase.DELETE_FOLDER_AND_DOCUMENT_USERS, "delete_users", CallScope.CONTAINER,
          "no grant on the folder any more"),
-    AspectRule(_FU, Aspect.RESTORED, _ADD, Phase.RESTORE_FOLDER_AND_DOCUMENT_USERS, "add_users", Scope.CONTAINER,
+    AspectRule(_FU, Aspect.RESTORED, _ADD, Phase.RESTORE_FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER,
          "granted to {holder}; again, as the user leaves the organization",
          sends_payload=True),
 
-    AspectRule(_DU, Aspect.NEW, _ADD, Phase.FOLDER_AND_DOCUMENT_USERS, "add_users", Scope.CONTAINER,
+    AspectRule(_DU, Aspect.NEW, _ADD, Phase.FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER,
          "granted to {holder}", sends_payload=True),
-    AspectRule(_DU, Aspect.CONTENT, _UPDATE, Phase.FOLDER_AND_DOCUMENT_USERS, "update_users", Scope.CONTAINER,
+    AspectRule(_DU, Aspect.CONTENT, _UPDATE, Phase.FOLDER_AND_DOCUMENT_USERS, "update_users", CallScope.CONTAINER,
          "granted to {holder}", sends_payload=True),
-    AspectRule(_DU, Aspect.GONE, _DELETE, Phase.DELETE_FOLDER_AND_DOCUMENT_USERS, "delete_users", Scope.CONTAINER,
+    AspectRule(_DU, Aspect.GONE, _DELETE, Phase.DELETE_FOLDER_AND_DOCUMENT_USERS, "delete_users", CallScope.CONTAINER,
          "no grant on the document any more"),
-    AspectRule(_DU, Aspect.RESTORED, _ADD, Phase.RESTORE_FOLDER_AND_DOCUMENT_USERS, "add_users", Scope.CONTAINER,
+    AspectRule(_DU, Aspect.RESTORED, _ADD, Phase.RESTORE_FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER,
          "granted to {holder}; again, as the user leaves the organization",
          sends_payload=True),
 
-    AspectRule(_GM, Aspect.NEW, _ADD, Phase.GROUP_MEMBERS, "add_users_to_groups", Scope.CONTAINER,
+    AspectRule(_GM, Aspect.NEW, _ADD, Phase.GROUP_MEMBERS, "add_users_to_groups", CallScope.CONTAINER,
          "{holder}"),
-    AspectRule(_GM, Aspect.GONE, _DELETE, Phase.DELETE_GROUP_MEMBERS, "delete_users_from_groups", Scope.CONTAINER,
+    AspectRule(_GM, Aspect.GONE, _DELETE, Phase.DELETE_GROUP_MEMBERS, "delete_users_from_groups", CallScope.CONTAINER,
          "not in the group any more"),
-    AspectRule(_GM, Aspect.RESTORED, _ADD, Phase.RESTORE_GROUP_MEMBERS, "add_users_to_groups", Scope.CONTAINER,
+    AspectRule(_GM, Aspect.RESTORED, _ADD, Phase.RESTORE_GROUP_MEMBERS, "add_users_to_groups", CallScope.CONTAINER,
          "{holder}; again, as the user leaves the organization"),
 )
 # fmt: on

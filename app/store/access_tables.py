@@ -15,7 +15,7 @@ KEYED = {"sqlite_with_rowid": False}
 """SQLite then keeps the rows in the primary key itself: half the size, and one look-up instead of two."""
 
 
-class OrganizationRow(StoreTable, table=True):
+class AccessOrganizationRow(StoreTable, table=True):
     """``payload``: organizationId, organizationName and further fields."""
 
     __tablename__ = "access_organization"
@@ -27,7 +27,7 @@ class OrganizationRow(StoreTable, table=True):
     digest: str
 
 
-class UserRow(StoreTable, table=True):
+class AccessUserRow(StoreTable, table=True):
     """``payload``: userId, name, email, initial if given, and further fields."""
 
     __tablename__ = "access_user"
@@ -39,7 +39,7 @@ class UserRow(StoreTable, table=True):
     digest: str
 
 
-class UserAliasRow(StoreTable, table=True):
+class AccessUserAliasRow(StoreTable, table=True):
     """A name by which records may mean a user, case-folded; one that several users have means none of them."""
 
     __tablename__ = "access_user_alias"
@@ -49,7 +49,7 @@ class UserAliasRow(StoreTable, table=True):
     user_id: str = Field(primary_key=True)
 
 
-class MembershipRow(StoreTable, table=True):
+class AccessMembershipRow(StoreTable, table=True):
     __tablename__ = "access_membership"
     __table_args__ = (Index(None, "user_id", "organization_id"), KEYED)
 
@@ -59,7 +59,7 @@ class MembershipRow(StoreTable, table=True):
     expires_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
-class GroupRow(StoreTable, table=True):
+class AccessGroupRow(StoreTable, table=True):
     """``payload``: organizationUserGroupId, groupName and further fields."""
 
     __tablename__ = "access_group"
@@ -70,7 +70,7 @@ class GroupRow(StoreTable, table=True):
     digest: str
 
 
-class GroupMemberRow(StoreTable, table=True):
+class AccessGroupMemberRow(StoreTable, table=True):
     """A user (``member_group_id`` empty) or another group (``user_id`` empty) in a group, as the directory says it."""
 
     __tablename__ = "access_group_member"
@@ -87,7 +87,7 @@ class GroupMemberRow(StoreTable, table=True):
     member_group_id: str = Field(primary_key=True)
 
 
-class FolderRow(StoreTable, table=True):
+class AccessFolderRow(StoreTable, table=True):
     """``payload``: folderId, folderName and further fields. ``access_type`` is empty when it is inherited."""
 
     __tablename__ = "access_folder"
@@ -101,7 +101,7 @@ class FolderRow(StoreTable, table=True):
     digest: str
 
 
-class DocumentRow(StoreTable, table=True):
+class AccessDocumentRow(StoreTable, table=True):
     """``payload``: documentId, documentName and further fields. ``access_type`` is empty when it is inherited."""
 
     __tablename__ = "access_document"
@@ -115,7 +115,7 @@ class DocumentRow(StoreTable, table=True):
     digest: str
 
 
-class GrantRow(StoreTable, table=True):
+class AccessGrantRow(StoreTable, table=True):
     """On a folder or a document (the other id is empty), to a user or a group (the other id is empty)."""
 
     __tablename__ = "access_grant"
@@ -156,7 +156,7 @@ class GrantRow(StoreTable, table=True):
     expires_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
-class ContextGrantRow(StoreTable, table=True):
+class AccessContextGrantRow(StoreTable, table=True):
     __tablename__ = "access_context_grant"
     __table_args__ = (KEYED,)
 

@@ -23,7 +23,7 @@ class ConcernRow(StoreTable, table=True):
     told_at: int = Field(sa_type=BigInteger)
 
 
-class NotificationRow(StoreTable, table=True):
+class ChannelMessageRow(StoreTable, table=True):
     """A message on its way along one channel. Times are epoch milliseconds."""
 
     __tablename__ = "notification"

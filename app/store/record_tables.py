@@ -31,15 +31,15 @@ from app.access.records import (
 )
 from app.clock import epoch_ms, from_epoch_ms
 from app.store.access_tables import (
-    ContextGrantRow,
-    DocumentRow,
-    FolderRow,
-    GrantRow,
-    GroupMemberRow,
-    GroupRow,
-    MembershipRow,
-    OrganizationRow,
-    UserRow,
+    AccessContextGrantRow,
+    AccessDocumentRow,
+    AccessFolderRow,
+    AccessGrantRow,
+    AccessGroupMemberRow,
+    AccessGroupRow,
+    AccessMembershipRow,
+    AccessOrganizationRow,
+    AccessUserRow,
 )
 from app.store.base import StoreTable
 
@@ -202,15 +202,15 @@ def _references(kind: RecordKind) -> tuple[Reference, ...]:
 
 
 _ROWS: Mapping[str, type[StoreTable]] = {
-    Organization.kind: OrganizationRow,
-    User.kind: UserRow,
-    Membership.kind: MembershipRow,
-    Group.kind: GroupRow,
-    GroupMember.kind: GroupMemberRow,
-    Folder.kind: FolderRow,
-    Document.kind: DocumentRow,
-    Grant.kind: GrantRow,
-    ContextGrant.kind: ContextGrantRow,
+    Organization.kind: AccessOrganizationRow,
+    User.kind: AccessUserRow,
+    Membership.kind: AccessMembershipRow,
+    Group.kind: AccessGroupRow,
+    GroupMember.kind: AccessGroupMemberRow,
+    Folder.kind: AccessFolderRow,
+    Document.kind: AccessDocumentRow,
+    Grant.kind: AccessGrantRow,
+    ContextGrant.kind: AccessContextGrantRow,
 }
 
 VALUES_FROM_RECORD: Mapping[str, Callable[[Any], Values]] = {

@@ -150,11 +150,11 @@ def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
                 "payload": f'{{"organizationId":"x","organizationName":"{record.organization_name}"}}',
                 "digest": "",
             }
-            return tables.OrganizationRow, row
+            return tables.AccessOrganizationRow, row
         case User():
             payload = f'{{"email":"{record.email}","name":"{record.name}","plan":"pro","userId":"x"}}'
             row = {"user_id": record.user_id, "disabled": record.disabled, "payload": payload, "digest": ""}
-            return tables.UserRow, row
+            return tables.AccessUserRow, row
         case Group():
             row = {
                 "organization_id": record.organization_id,
@@ -162,7 +162,7 @@ def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
                 "payload": "{}",
                 "digest": "",
             }
-            return tables.GroupRow, row
+            return tables.AccessGroupRow, row
     for field in fields(record):
         value = getattr(record, field.name)
         if field.name == "expires_at":
@@ -173,12 +173,12 @@ def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
         name = record.folder_name if isinstance(record, Folder) else record.document_name
         row |= {"payload": f'{{"{record.kind}Id":"x","{record.kind}Name":"{name}"}}', "digest": ""}
     types: dict[type[Record], type[SQLModel]] = {
-        Membership: tables.MembershipRow,
-        GroupMember: tables.GroupMemberRow,
-        Folder: tables.FolderRow,
-        Document: tables.DocumentRow,
-        Grant: tables.GrantRow,
-        ContextGrant: tables.ContextGrantRow,
+        Membership: tables.AccessMembershipRow,
+        GroupMember: tables.AccessGroupMemberRow,
+        Folder: tables.AccessFolderRow,
+        Document: tables.AccessDocumentRow,
+        Grant: tables.AccessGrantRow,
+        ContextGrant: tables.AccessContextGrantRow,
     }
     return types[type(record)], row
 

@@ -141,7 +141,7 @@ def build(engine: Engine, size: Size, say: Callable[[str], None]) -> None:
 def _people(b: Builder) -> None:
     size, user = b.size, b.id("user", "n.i")
     b.fill(
-        access.OrganizationRow,
+        access.AccessOrganizationRow,
         {
             "organization_id": "'org-' || n.i",
             "access_type": "'organizationPrivate'",
@@ -151,7 +151,7 @@ def _people(b: Builder) -> None:
         b.series(10),
     )
     b.fill(
-        access.UserRow,
+        access.AccessUserRow,
         {
             "user_id": user,
             "disabled": "FALSE",
@@ -162,7 +162,7 @@ def _people(b: Builder) -> None:
         b.series(size.users),
     )
     b.fill(
-        access.MembershipRow,
+        access.AccessMembershipRow,
         {
             "organization_id": _organization(size.large),
             "user_id": user,
@@ -173,7 +173,7 @@ def _people(b: Builder) -> None:
     )
     group = b.id("group", "n.i")
     b.fill(
-        access.GroupRow,
+        access.AccessGroupRow,
         {
             "organization_id": "'org-0'",
             "organization_user_group_id": group,
@@ -183,20 +183,20 @@ def _people(b: Builder) -> None:
     )
     members = {"organization_id": "'org-0'", "organization_user_group_id": group, "member_group_id": "''"}
     b.fill(
-        access.GroupMemberRow,
+        access.AccessGroupMemberRow,
         {**members, "organization_user_group_id": b.id("group", "0"), "user_id": user},
         b.series(size.large),
     )
     everybody = f"{b.series(1_000)} CROSS JOIN {b.series(100, 'm')}"
     b.fill(
-        access.GroupMemberRow,
+        access.AccessGroupMemberRow,
         {**members, "user_id": b.id("user", f"(n.i * 7919 + m.i) % {size.large}")},
         everybody,
         order="2, 3",
     )
     inside = {**members, "user_id": "''", "member_group_id": b.id("group", "n.i"), "organization_user_group_id": "''"}
     inside["organization_user_group_id"] = b.id("group", "n.i / 2")
-    b.fill(access.GroupMemberRow, inside, f"(SELECT i FROM {b.series(200)} WHERE i > 1) AS n")
+    b.fill(access.AccessGroupMemberRow, inside, f"(SELECT i FROM {b.series(200)} WHERE i > 1) AS n")
 
 
 def _organization(first: int) -> str:
@@ -209,7 +209,7 @@ def _places(b: Builder) -> None:
     own = size.of(60_000) // 9 * 9
     folder = b.id("folder", "n.i")
     b.fill(
-        access.FolderRow,
+        access.AccessFolderRow,
         {
             "organization_id": _organization(own),
             "folder_id": folder,
@@ -224,7 +224,7 @@ def _places(b: Builder) -> None:
     document = b.id("document", "n.i")
     elsewhere = max((size.folders - own) // 9, 1)
     b.fill(
-        access.DocumentRow,
+        access.AccessDocumentRow,
         {
             "organization_id": _organization(size.large),
             "document_id": document,
@@ -248,7 +248,7 @@ def _grants(b: Builder) -> None:
     place = f"(n.i * 10 + m.i * 99991) % {size.documents}"
     spread = f"(SELECT n.i AS u, {place} AS i FROM {b.series(size.users)} CROSS JOIN {b.series(10, 'm')}) AS n"
     b.fill(
-        access.GrantRow,
+        access.AccessGrantRow,
         {
             **own,
             "organization_id": _organization(size.large),
@@ -260,18 +260,18 @@ def _grants(b: Builder) -> None:
         order="1, 3, 4",
     )
     b.fill(
-        access.GrantRow,
+        access.AccessGrantRow,
         {**in_largest, "document_id": b.id("document", "0"), "user_id": b.id("user", "n.i")},
         b.series(size.of(100_000)),
     )
     b.fill(
-        access.GrantRow,
+        access.AccessGrantRow,
         {**in_largest, "document_id": b.id("document", "n.i"), "user_id": b.id("user", "1")},
         b.series(size.of(50_000)),
     )
     of_groups = {**in_largest, "user_id": "''"}
     b.fill(
-        access.GrantRow,
+        access.AccessGrantRow,
         {
             **of_groups,
             "document_id": "''",
@@ -282,7 +282,7 @@ def _grants(b: Builder) -> None:
         order="2, 5",
     )
     b.fill(
-        access.GrantRow,
+        access.AccessGrantRow,
         {**of_groups, "document_id": b.id("document", "n.i"), "organization_user_group_id": b.id("group", "0")},
         b.series(size.of(10_000)),
     )

@@ -6,7 +6,8 @@ import pytest
 
 from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.database.engine import open_engine
-from app.database.migrations import Migrations, upgrade
+from app.database.migrations import upgrade
+from app.database.programs import Migrations
 from tests.commands.conftest import Usher
 
 USHERS = [["db", "upgrade"], ["serve", "--port", "0"], ["worker"], ["sync"], ["plan"], ["runs"]]

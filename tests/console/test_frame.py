@@ -27,7 +27,7 @@ def test_others_pages_stand_in_the_frame(tmp_path: Path) -> None:
     html = page.render(
         says="<Its own>",
         look=Look(),
-        principal=SimpleNamespace(name="Mira", role="viewer"),
+        operator=SimpleNamespace(name="Mira", role="viewer"),
         token="t",
         here="/other/own",
         menu=(("Things", (Link("own", "Own", "/other/own", "o", 3, "warn", "held"),)),),

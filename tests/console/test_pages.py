@@ -10,7 +10,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import OperationalError
 
 from app.access.decide import Rule
-from app.activity import Activity
+from app.activity import NodeActivity
 from app.audit import Actor, Audit
 from app.bootstrap.service import service_app
 from app.client.settings import BackendSettings
@@ -293,7 +293,7 @@ def test_the_overview_draws_what_services_answered(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     assert "Permission questions a minute" not in browser.get("/console/")
     assert "none seen" in browser.get("/console/")
-    service = Activity(node="n:1", role="service", clock=office.time)
+    service = NodeActivity(node="n:1", role="service", clock=office.time)
     for asked in (10, 30, 20):
         office.time.move_on(minutes=1)
         service.answered(asked - 4, {DENIES: 3}, 1, 0.003)

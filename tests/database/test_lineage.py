@@ -13,8 +13,8 @@ from app.backend.schema import METADATA as BACKEND
 from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.database.engine import open_engine, writing
 from app.database.lineage import SchemaUnknownError
-from app.database.migrations import Migrations, pending, upgrade
-from app.database.programs import SHARED_VERSION_TABLE
+from app.database.migrations import pending, upgrade
+from app.database.programs import SHARED_VERSION_TABLE, Migrations
 from app.store.schema import METADATA as STORE
 from tests.database.test_migrations import copied
 

@@ -17,9 +17,10 @@ from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, 
 import app
 from app.backend.schema import METADATA as BACKEND
 from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.database.alembic_revisions import context_of
 from app.database.engine import open_engine, writing
-from app.database.migrations import Migrations, SchemaNewerError, pending, upgrade
-from app.database.programs import ForeignDatabaseError
+from app.database.migrations import pending, upgrade
+from app.database.programs import ForeignDatabaseError, Migrations, SchemaNewerError
 from app.store.directory_tables import SOURCE_TABLES
 from app.store.schema import METADATA as STORE
 
@@ -41,7 +42,7 @@ def test_upgrade_from_empty_makes_the_tables_of_the_code(
     assert not pending(engine, migrations)
     assert not upgrade(engine, migrations)
     with engine.connect() as connection:
-        assert compare_metadata(migrations.context(connection), metadata) == []
+        assert compare_metadata(context_of(connection, migrations.program), metadata) == []
     engine.dispose()
 
 
@@ -82,7 +83,7 @@ def test_upgrade_from_each_revision_keeps_what_is_there(
             assert connection.scalar(select(func.count()).select_from(table)) == len(numbers)
     assert not pending(engine, migrations)
     with engine.connect() as connection:
-        assert compare_metadata(migrations.context(connection), metadata) == []
+        assert compare_metadata(context_of(connection, migrations.program), metadata) == []
     engine.dispose()
 
 
@@ -178,7 +179,7 @@ def test_a_database_of_the_shared_version_table_is_carried_over(
     assert upgrade(engine, migrations)
     assert not pending(engine, migrations)
     with engine.connect() as connection:
-        assert compare_metadata(migrations.context(connection), metadata) == []
+        assert compare_metadata(context_of(connection, migrations.program), metadata) == []
         assert "alembic_version" not in inspect(connection).get_table_names()
     engine.dispose()
 

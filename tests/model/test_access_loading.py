@@ -53,29 +53,29 @@ def _fill(connection: Connection) -> None:
     acme = {"organization_id": "acme"}
     described = {"payload": '{"userId":"x","name":"N","email":"e@x.example","team":"red"}', "digest": ""}
     put(
-        tables.OrganizationRow,
+        tables.AccessOrganizationRow,
         [
             {"organization_id": name, "access_type": "restricted", "disabled": False, **described}
             for name in ["acme", *(f"o-{number}" for number in range(500))]
         ],
     )
-    put(tables.UserRow, [{"user_id": f"user-{n}", "disabled": False, **described} for n in range(USERS)])
+    put(tables.AccessUserRow, [{"user_id": f"user-{n}", "disabled": False, **described} for n in range(USERS)])
     put(
-        tables.MembershipRow,
+        tables.AccessMembershipRow,
         [{**acme, "user_id": f"user-{n}", "access_role": "editor", "expires_at": None} for n in range(USERS)],
     )
     members = [(f"group-{n % GROUPS}", f"user-{n}", "") for n in range(1, USERS)]
     members += [(f"group-{n}", "user-0", "") for n in range(50)]
     members += [(f"group-{n}", "", f"group-{n // 2 + 100}") for n in range(150, GROUPS)]
     put(
-        tables.GroupMemberRow,
+        tables.AccessGroupMemberRow,
         [
             {**acme, "organization_user_group_id": group, "user_id": user, "member_group_id": member}
             for group, user, member in members
         ],
     )
     put(
-        tables.FolderRow,
+        tables.AccessFolderRow,
         [
             {
                 **acme,
@@ -88,7 +88,7 @@ def _fill(connection: Connection) -> None:
         ],
     )
     put(
-        tables.DocumentRow,
+        tables.AccessDocumentRow,
         [
             {
                 **acme,
@@ -105,7 +105,7 @@ def _fill(connection: Connection) -> None:
     grants += [("", f"document-{n}", "", "group-0") for n in range(DOCUMENTS)]
     grants += [("", f"document-{n}", "user-9", "") for n in range(0, DOCUMENTS, 2)]
     put(
-        tables.GrantRow,
+        tables.AccessGrantRow,
         [
             {
                 **acme,
@@ -120,7 +120,7 @@ def _fill(connection: Connection) -> None:
         ],
     )
     put(
-        tables.ContextGrantRow,
+        tables.AccessContextGrantRow,
         [
             {
                 **acme,
@@ -270,10 +270,10 @@ def test_group_path_is_the_shortest_chain(engine: Engine) -> None:
     asked = [question(60, "document", 1)]
     with engine.begin() as connection:
         for group, member in (("group-1", "group-60"), ("group-2", "group-1"), ("group-3", "group-2")):
-            row = tables.GroupMemberRow(
+            row = tables.AccessGroupMemberRow(
                 organization_id="acme", organization_user_group_id=group, user_id="", member_group_id=member
             )
-            connection.execute(insert(tables.GroupMemberRow), [row.model_dump()])
+            connection.execute(insert(tables.AccessGroupMemberRow), [row.model_dump()])
     with reading(engine) as connection:
         view = load_view(connection, asked, policy=POLICY)
     path = view.group_path("acme", "user-60", "group-3")
@@ -455,7 +455,7 @@ def test_loader_is_not_misled_by_a_hint_at_a_folder_that_nobody_read_yet(engine:
     # user-3 is in group-3; the folder lets the group in.
     with writing(engine) as connection:
         connection.execute(
-            insert(tables.GrantRow),
+            insert(tables.AccessGrantRow),
             [
                 {
                     "organization_id": "acme",

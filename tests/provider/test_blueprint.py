@@ -82,20 +82,23 @@ def empty(database_url: str) -> Iterator[Service]:
 def service(empty: Service) -> Service:
     rows: list[tuple[type, dict[str, object]]] = [
         (
-            tables.OrganizationRow,
+            tables.AccessOrganizationRow,
             {"organization_id": "acme", "access_type": "organizationPrivate", "disabled": False, "payload": "{}"},
         ),
-        (tables.UserRow, {"user_id": "ada", "disabled": False, "payload": '{"name":"Ada","email":"a@acme.example"}'}),
         (
-            tables.MembershipRow,
+            tables.AccessUserRow,
+            {"user_id": "ada", "disabled": False, "payload": '{"name":"Ada","email":"a@acme.example"}'},
+        ),
+        (
+            tables.AccessMembershipRow,
             {"organization_id": "acme", "user_id": "ada", "access_role": "editor", "expires_at": NOW_MS + 5},
         ),
         (
-            tables.DocumentRow,
+            tables.AccessDocumentRow,
             {"organization_id": "acme", "document_id": "roadmap", "folder_id": "", "access_type": "", "payload": "{}"},
         ),
         (
-            tables.ContextGrantRow,
+            tables.AccessContextGrantRow,
             {
                 "organization_id": "acme",
                 "user_id": "ada",

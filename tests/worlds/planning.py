@@ -57,14 +57,14 @@ def _table(row_class: Any) -> Table:
 
 
 ACCESS = {
-    "organizations": _table(access.OrganizationRow),
-    "users": _table(access.UserRow),
-    "memberships": _table(access.MembershipRow),
-    "groups": _table(access.GroupRow),
-    "group_members": _table(access.GroupMemberRow),
-    "folders": _table(access.FolderRow),
-    "documents": _table(access.DocumentRow),
-    "grants": _table(access.GrantRow),
+    "organizations": _table(access.AccessOrganizationRow),
+    "users": _table(access.AccessUserRow),
+    "memberships": _table(access.AccessMembershipRow),
+    "groups": _table(access.AccessGroupRow),
+    "group_members": _table(access.AccessGroupMemberRow),
+    "folders": _table(access.AccessFolderRow),
+    "documents": _table(access.AccessDocumentRow),
+    "grants": _table(access.AccessGrantRow),
 }
 LEDGER_ITEM = _table(sync.LedgerItemRow)
 RUN = _table(sync.RunRow)

@@ -20,7 +20,7 @@ def make_environment(templates: Path, names: Mapping[str, object]) -> Environmen
     """An environment for the templates in this folder, on top of the frame's own; ``names`` are known to all.
 
     ``frame.html`` needs of them ``asset`` and ``page`` (addresses of a file, and of a page by its name), ``home`` and
-    ``brand_name``; and with each page ``look``, ``principal``, ``token`` (that of forms), ``here``, ``menu`` (headings
+    ``brand_name``; and with each page ``look``, ``operator``, ``token`` (that of forms), ``here``, ``menu`` (headings
     with their links) and ``current``. With ``search`` (``href``, ``says``, ``text``) a field for it stands at the top.
     With ``now`` times of its year are told without the year.
     """

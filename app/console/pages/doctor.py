@@ -26,7 +26,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
 
     @blueprint.post(route_of("doctor"))
     def examine() -> Response:
-        principal = console.gate.required(Role.ADMIN)
+        operator = console.gate.required(Role.ADMIN)
         look = console.parts.examine
         if look is None:
             return _page(console, examinations, says="Nobody can examine from here: type usher doctor.", status=409)
@@ -34,8 +34,8 @@ def install(blueprint: Blueprint, console: Console) -> None:
         made = begun(
             engine,
             examinations,
-            principal.asked_by,
-            lambda connection: audit.note(connection, principal.actor, "doctor run"),
+            operator.asked_by,
+            lambda connection: audit.note(connection, operator.actor, "doctor run"),
         )
         if made is None:
             return _page(console, examinations, says=_BUSY, status=409)

@@ -61,7 +61,7 @@ def _install_word(blueprint: Blueprint, console: Console, word: str) -> None:
         return _page(console, run, word, {}, {})
 
     def give() -> Response:
-        principal = console.gate.required(Role.APPROVER)
+        operator = console.gate.required(Role.APPROVER)
         run = find_run(console, request.form.get("run", ""))
         if run.status is not RunStatus.HELD:
             return _somebody_else(console, run)
@@ -74,9 +74,9 @@ def _install_word(blueprint: Blueprint, console: Console, word: str) -> None:
         try:
             move(
                 run.run_id,
-                by=principal.asked_by,
+                by=operator.asked_by,
                 reason=form["reason"],
-                witness=console.gate.witness(principal.actor, done, form["reason"]),
+                witness=console.gate.witness(operator.actor, done, form["reason"]),
             )
         except RunConflictError:
             return _somebody_else(console, console.parts.runs.get(run.run_id))

@@ -67,22 +67,22 @@ def install(blueprint: Blueprint, console: Console) -> None:
 
     @blueprint.post(route_of("retry"))
     def retry() -> Response:
-        principal = console.gate.required(Role.APPROVER)
+        operator = console.gate.required(Role.APPROVER)
         shown = [key for one in request.form.getlist("chosen") if (key := _key(one)) is not None]
         if request.form.get("only") and not shown:
             raise BadRequest("no item is chosen: tick at least one, or try all of them again")
         if shown:
             items = [ItemKey(*key[:-1]) for key in shown]
-            wanted = retry_request(principal, kinds=(), organization_ids=_organizations(items), items=items)
-            return enqueue(console, principal, wanted, "retry asked for")
+            wanted = retry_request(operator, kinds=(), organization_ids=_organizations(items), items=items)
+            return enqueue(console, operator, wanted, "retry asked for")
         like = _like(*(request.form.get(name, "") for name in _FILTERS))
         kinds = () if like.kind is None else (like.kind,)
         organizations = () if like.organization_id is None else (like.organization_id,)
         items = [] if like.message is None else _said(console, like)
         if like.message is not None and not items:
             raise BadRequest("nothing that failed so is parked or waits any more")
-        wanted = retry_request(principal, kinds=kinds, organization_ids=organizations, items=items)
-        return enqueue(console, principal, wanted, "retry asked for")
+        wanted = retry_request(operator, kinds=kinds, organization_ids=organizations, items=items)
+        return enqueue(console, operator, wanted, "retry asked for")
 
 
 def _like(kind: str, organization_id: str, message: str) -> FailureGroup:

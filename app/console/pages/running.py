@@ -6,8 +6,8 @@ from flask import Blueprint, Response, request
 from werkzeug.exceptions import Forbidden
 
 from app.console.console import Console, address, go_to, query, route_of
+from app.console.operator import Operator
 from app.console.pages.runs import find_run
-from app.console.principal import Principal
 from app.console.settings import Role
 from app.ledger.chosen import ItemKey
 from app.runs.run import QueueFullError, RunConflictError, RunRequest, RunStatus
@@ -33,14 +33,14 @@ def install(blueprint: Blueprint, console: Console) -> None:
 
     @blueprint.post(route_of("apply"))
     def apply() -> Response:
-        principal = console.gate.required(Role.APPROVER)
+        operator = console.gate.required(Role.APPROVER)
         run = find_run(console, request.form.get("run", ""))
         if not run.dry_run or run.status is not RunStatus.DONE or run.plan_id is None:
             return _moved_on(console, "This run has no plan that could be applied.", run.run_id)
         if (problem := console.parts.plan_problem(run.plan_id)) is not None:
             return _moved_on(console, problem, run.run_id)
-        if run.allow_deletes and not principal.may(Role.ADMIN):
-            console.gate.refused(principal.actor, f"apply {run.run_id}", "its deletes need the role admin")
+        if run.allow_deletes and not operator.may(Role.ADMIN):
+            console.gate.refused(operator.actor, f"apply {run.run_id}", "its deletes need the role admin")
             raise Forbidden("this plan was made without the limits of deletes: to apply it needs the role admin")
         wanted = RunRequest(
             trigger="console",
@@ -48,20 +48,20 @@ def install(blueprint: Blueprint, console: Console) -> None:
             user_ids=run.user_ids,
             allow_deletes=run.allow_deletes,
             plan_id=run.plan_id,
-            asked_by=principal.asked_by,
+            asked_by=operator.asked_by,
             asked_reason=f"the plan of {run.run_id}",
         )
-        return enqueue(console, principal, wanted, "plan applied")
+        return enqueue(console, operator, wanted, "plan applied")
 
     @blueprint.post(route_of("cancel"))
     def cancel() -> Response:
-        principal = console.gate.required(Role.APPROVER)
+        operator = console.gate.required(Role.APPROVER)
         run = find_run(console, request.form.get("run", ""))
         if run.status is RunStatus.HELD:
             return go_to(address("discard", run=run.run_id))
         try:
             console.parts.runs.cancel(
-                run.run_id, by=principal.asked_by, witness=console.gate.witness(principal.actor, "cancelled")
+                run.run_id, by=operator.asked_by, witness=console.gate.witness(operator.actor, "cancelled")
             )
         except RunConflictError as error:
             return _moved_on(console, str(error), run.run_id)
@@ -72,13 +72,13 @@ _FIELDS = ("organizations", "users", "verify", "deletes", "preview", "reason")
 
 
 def _start(console: Console) -> Response:
-    principal = console.gate.required(Role.APPROVER)
+    operator = console.gate.required(Role.APPROVER)
     form = {name: request.form.get(name, "") for name in _FIELDS}
     wrong: dict[str, str] = {}
     organizations = _ids(form["organizations"], "organizations", wrong)
     users = _ids(form["users"], "users", wrong)
-    if form["deletes"] and not principal.may(Role.ADMIN):
-        console.gate.refused(principal.actor, "sync", "deletes beyond the limits need the role admin")
+    if form["deletes"] and not operator.may(Role.ADMIN):
+        console.gate.refused(operator.actor, "sync", "deletes beyond the limits need the role admin")
         raise Forbidden("to lift the limits of deletes needs the role admin")
     if len(form["reason"]) > MAX_REASON:
         wrong["reason"] = f"Write at most {MAX_REASON:,} characters."
@@ -93,10 +93,10 @@ def _start(console: Console) -> Response:
         dry_run=bool(form["preview"]),
         verify=bool(form["verify"]),
         allow_deletes=bool(form["deletes"]),
-        asked_by=principal.asked_by,
+        asked_by=operator.asked_by,
         asked_reason=form["reason"].strip() or None,
     )
-    return enqueue(console, principal, wanted, "preview asked for" if form["preview"] else "sync asked for")
+    return enqueue(console, operator, wanted, "preview asked for" if form["preview"] else "sync asked for")
 
 
 def _form(console: Console, form: dict[str, str], wrong: dict[str, str], *, status: int = 200) -> Response:
@@ -114,9 +114,9 @@ def _ids(text: str, field: str, wrong: dict[str, str]) -> tuple[str, ...]:
     return ids
 
 
-def enqueue(console: Console, principal: Principal, wanted: RunRequest, action: str) -> Response:
+def enqueue(console: Console, operator: Operator, wanted: RunRequest, action: str) -> Response:
     """Puts a run into the queue, with a line in the audit log, and shows it."""
-    witness = console.gate.witness(principal.actor, action, wanted.asked_reason)
+    witness = console.gate.witness(operator.actor, action, wanted.asked_reason)
     try:
         run, _ = console.parts.runs.enqueue(wanted, witness=witness)
     except (RunConflictError, QueueFullError) as error:
@@ -125,7 +125,7 @@ def enqueue(console: Console, principal: Principal, wanted: RunRequest, action: 
 
 
 def retry_request(
-    principal: Principal, *, kinds: Collection[str], organization_ids: Collection[str], items: Sequence[ItemKey] = ()
+    operator: Operator, *, kinds: Collection[str], organization_ids: Collection[str], items: Sequence[ItemKey] = ()
 ) -> RunRequest:
     """A run that tries again what is parked or waits: of these kinds, organizations and items, or all of it."""
     return RunRequest(
@@ -134,7 +134,7 @@ def retry_request(
         kinds=tuple(kind for kind in ITEM_KINDS if kind in kinds),
         organization_ids=tuple(sorted(organization_ids)),
         items=tuple(items),
-        asked_by=principal.asked_by,
+        asked_by=operator.asked_by,
         asked_reason="retry",
     )
 

@@ -4,7 +4,7 @@ from flask import Blueprint, Response, request
 
 from app.audit import Actor, Way
 from app.console.console import Console, address, go_to, query, route_of, safe_back, set_look
-from app.console.credentials import Owner
+from app.console.credentials import TokenOwner
 from app.console.settings import Role
 from app.database.engine import writing
 from app.edge.request_id import current_request_id
@@ -19,7 +19,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
     @blueprint.get(route_of("sign_in"))
     def sign_in() -> Response:
         given = query("to", "lost")
-        if gate.principal() is not None:
+        if gate.operator() is not None:
             return go_to(safe_back(given["to"]))
         says = "The session has ended, or the browser did not keep its cookie." if given["lost"] else ""
         return sign_in_page(console, back=given["to"], says=says)
@@ -41,10 +41,10 @@ def install(blueprint: Blueprint, console: Console) -> None:
 
     @blueprint.post(route_of("sign_out"))
     def sign_out() -> Response:
-        principal = gate.required(Role.VIEWER)
+        operator = gate.required(Role.VIEWER)
         with writing(console.parts.engine) as connection:
-            gate.sessions.end(connection, principal.session_digest)
-            gate.audit.note(connection, principal.actor, "signed out")
+            gate.sessions.end(connection, operator.session_digest)
+            gate.audit.note(connection, operator.actor, "signed out")
         response = go_to(address("sign_in"))
         gate.let_out(response)
         return response
@@ -88,7 +88,7 @@ def newcomer(name: str, way: Way, role: str = "") -> Actor:
     )
 
 
-def open_session(console: Console, owner: Owner, *, credential: str, way: Way, back: str) -> Response:
+def open_session(console: Console, owner: TokenOwner, *, credential: str, way: Way, back: str) -> Response:
     """Lets somebody in, and sends them to the page that they wanted."""
     gate = console.gate
     with writing(console.parts.engine) as connection:

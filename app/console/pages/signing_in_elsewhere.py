@@ -9,7 +9,7 @@ from werkzeug.exceptions import NotFound
 
 from app.audit import Actor
 from app.console.console import Console, address, go_to, query, route_of, safe_back
-from app.console.credentials import Owner
+from app.console.credentials import TokenOwner
 from app.console.oidc.attempts import LIVES, Attempt, Attempts
 from app.console.oidc.identity import credential_of
 from app.console.oidc.outgoing import IssuerError
@@ -32,7 +32,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
     def oidc() -> Response:
         issuer = _issuer(console)
         back = query("to")["to"]
-        if console.gate.principal() is not None:
+        if console.gate.operator() is not None:
             return go_to(safe_back(back))
         with writing(console.parts.engine) as connection:
             attempt = attempts.begin(connection, address=request.remote_addr or "", back=back)
@@ -99,7 +99,7 @@ def _taken_back(console: Console, issuer: "Issuer", attempts: Attempts) -> Respo
         return console.alone(
             "no_role.html", status=403, name=identity.name, issuer_name=issuer.settings.shown_name, roles=roles
         )
-    owner = Owner(identity.name, identity.role)
+    owner = TokenOwner(identity.name, identity.role)
     return open_session(
         console, owner, credential=credential_of(issuer.settings, identity.subject), way="oidc", back=back
     )

@@ -27,37 +27,37 @@ def install(blueprint: Blueprint, console: Console) -> None:
     @console.gate.page(Role.VIEWER)
     def sessions() -> Response:
         query()
-        principal = console.gate.required(Role.VIEWER)
+        operator = console.gate.required(Role.VIEWER)
         with console.reading() as connection:
             found = console.gate.sessions.listed(connection)
         rows = [
             (session, from_epoch_ms(session.created_at), from_epoch_ms(session.seen_at))
             for session in found
             if console.gate.owner_of(session) is not None
-            and (principal.may(Role.ADMIN) or session.credential == principal.credential)
+            and (operator.may(Role.ADMIN) or session.credential == operator.credential)
         ]
         return console.show(
-            "sessions.html", current="sessions", rows=rows, own=principal.session_digest, by_issuer=is_by_issuer
+            "sessions.html", current="sessions", rows=rows, own=operator.session_digest, by_issuer=is_by_issuer
         )
 
     @blueprint.post(route_of("end_session"))
     def end_session() -> Response:
-        principal = console.gate.required(Role.VIEWER)
+        operator = console.gate.required(Role.VIEWER)
         which = request.form.get("session", "")
         audit = console.gate.audit
         with writing(console.parts.engine) as connection:
             found = {one.session_digest: one for one in console.gate.sessions.listed(connection)}
             if which == "all":
-                if not principal.may(Role.ADMIN):
+                if not operator.may(Role.ADMIN):
                     raise Forbidden("to end everybody's sessions needs the role admin")
-                ended = console.gate.sessions.end_all(connection, but=principal.session_digest)
-                audit.note(connection, principal.actor, "sessions ended", subject=f"{ended} others")
+                ended = console.gate.sessions.end_all(connection, but=operator.session_digest)
+                audit.note(connection, operator.actor, "sessions ended", subject=f"{ended} others")
                 return go_to(address("sessions"))
             session = found.get(which) if _DIGEST.fullmatch(which) else None
             if session is None:
                 raise NotFound
-            if session.credential != principal.credential and not principal.may(Role.ADMIN):
+            if session.credential != operator.credential and not operator.may(Role.ADMIN):
                 raise Forbidden("to end somebody else's session needs the role admin")
             console.gate.sessions.end(connection, which)
-            audit.note(connection, principal.actor, "session ended", subject=session.name)
+            audit.note(connection, operator.actor, "session ended", subject=session.name)
         return go_to(address("sessions"))

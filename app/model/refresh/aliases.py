@@ -14,10 +14,10 @@ from app.access.records import User
 from app.database.engine import is_sqlite
 from app.database.statements import run
 from app.model.refresh.scratch import ALIAS_CHANGE, RESOLVED_ALIAS, TABLES_OF_KIND, USER_ALIAS, RowChange
-from app.store.access_tables import UserAliasRow
+from app.store.access_tables import AccessUserAliasRow
 from app.store.record_tables import core_table
 
-ACCESS_ALIAS = core_table(UserAliasRow)
+ACCESS_ALIAS = core_table(AccessUserAliasRow)
 
 _COLLECT = """
 INSERT INTO refresh_user_alias (alias, user_id)

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Insert, Select, and_, case, exists, func, ins
 from app.database.statements import run
 from app.model.refresh.aliases import holder
 from app.model.refresh.merge import owned_elsewhere
-from app.model.refresh.scope import TOUCHED, Scope
+from app.model.refresh.scope import TOUCHED, MergeScope
 from app.model.refresh.scratch import (
     FORMER_ALIAS,
     SCRATCH_TABLES,
@@ -170,11 +170,11 @@ def _referring(tables: ModelTables, reference: Reference, looked_up: str) -> str
     return _keys(tables, looked_up.format(few=few, many=tables.source.name, condition=condition))
 
 
-def _how_many(tables: ModelTables, _scope: Scope) -> Select[int]:
+def _how_many(tables: ModelTables, _scope: MergeScope) -> Select[int]:
     return select(func.count()).select_from(tables.touched)
 
 
-def _below(tables: ModelTables, _scope: Scope, room: int) -> Insert:
+def _below(tables: ModelTables, _scope: MergeScope, room: int) -> Insert:
     source, access, touched = tables.source, tables.access, tables.touched
     elsewhere = source.alias("elsewhere")
     stays = exists().where(
@@ -204,7 +204,7 @@ def _below(tables: ModelTables, _scope: Scope, room: int) -> Insert:
     return insert(touched).from_select([*tables.keys, "late"], new)
 
 
-def _left_out_before(tables: ModelTables, scope: Scope) -> Select[tuple[int, bool, int]]:
+def _left_out_before(tables: ModelTables, scope: MergeScope) -> Select[tuple[int, bool, int]]:
     given = scope.given(tables)
     mine = SOURCE.alias("mine")
     elsewhere = owned_elsewhere(tables, given, mine)

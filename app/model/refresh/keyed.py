@@ -28,7 +28,7 @@ from app.model.refresh.naming import Naming
 from app.model.refresh.problems import Problem, ProblemList
 from app.model.refresh.reasons import report_left_out, staged_left_out
 from app.model.refresh.replace import STATE, Replaced, carry_out_access_changes, close_revision, revision_in_force
-from app.model.refresh.scope import TOUCHED, Scope
+from app.model.refresh.scope import TOUCHED, MergeScope
 from app.model.refresh.scratch import (
     MODEL_TABLES,
     SCRATCH_TABLES,
@@ -243,5 +243,5 @@ class KeyedMerge:
 _FILLS = next(tables for tables in SCRATCH_TABLES if tables.kind == Fill.kind)
 
 
-def _comes_or_goes(tables: ModelTables, _scope: Scope) -> Select[tuple[int]]:
+def _comes_or_goes(tables: ModelTables, _scope: MergeScope) -> Select[tuple[int]]:
     return select(tables.delta.c.change).where(tables.delta.c.change != int(RowChange.UPDATE)).limit(1)

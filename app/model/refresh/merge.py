@@ -35,7 +35,7 @@ from sqlalchemy import delete as delete_from
 
 from app.access.records import Folder
 from app.model.refresh.given import NOBODY
-from app.model.refresh.scope import Scope
+from app.model.refresh.scope import MergeScope
 from app.model.refresh.scratch import (
     REACHED_FOLDER,
     SCRATCH_TABLES,
@@ -51,7 +51,7 @@ from app.store.record_tables import Reference
 _FOLDER_KEY = ("organization_id", "folder_id")
 
 
-def merge_kind(connection: Connection, tables: ModelTables, scope: Scope, *, several_sources: bool) -> None:
+def merge_kind(connection: Connection, tables: ModelTables, scope: MergeScope, *, several_sources: bool) -> None:
     """Fills the kind's ``left_out`` from the sources' kept records, as this connection's transaction sees them.
 
     The kinds that it refers to have been merged."""
@@ -68,7 +68,7 @@ def merge_kind(connection: Connection, tables: ModelTables, scope: Scope, *, sev
             scope.run(connection, _leave_out_dangling, tables, reference)
 
 
-def compare_kind(connection: Connection, tables: ModelTables, scope: Scope) -> int:
+def compare_kind(connection: Connection, tables: ModelTables, scope: MergeScope) -> int:
     """Fills the kind's ``delta``, which is empty, with what differs in the access model; how many rows."""
     return scope.run(connection, _differing, tables).rowcount + scope.run(connection, _gone, tables).rowcount
 
@@ -111,7 +111,7 @@ def clear(tables: ScratchTables) -> list[Delete]:
 # The rules, each one statement.
 
 
-def _leave_out_owned_elsewhere(tables: ModelTables, scope: Scope) -> Insert:
+def _leave_out_owned_elsewhere(tables: ModelTables, scope: MergeScope) -> Insert:
     given = scope.given(tables)
     mine = SOURCE.alias("mine")
     losing = (
@@ -122,7 +122,7 @@ def _leave_out_owned_elsewhere(tables: ModelTables, scope: Scope) -> Insert:
     return insert(tables.left_out).from_select([*tables.given_keys, "cause"], losing)
 
 
-def _leave_out_dangling(tables: ModelTables, scope: Scope, reference: Reference) -> Insert:
+def _leave_out_dangling(tables: ModelTables, scope: MergeScope, reference: Reference) -> Insert:
     given = scope.given(tables)
     dangling = select(*(given.c[name] for name in tables.given_keys), literal(int(LeftOutCause.DANGLING))).where(
         scope.within(tables, given),
@@ -133,7 +133,7 @@ def _leave_out_dangling(tables: ModelTables, scope: Scope, reference: Reference)
     return insert(tables.left_out).from_select([*tables.given_keys, "cause"], dangling)
 
 
-def _leave_out_unresolved(tables: ModelTables, scope: Scope) -> Insert:
+def _leave_out_unresolved(tables: ModelTables, scope: MergeScope) -> Insert:
     given = scope.given(tables)
     is_known = exists().where(scope.holders.c.alias == given.c.user_alias)
     cause = case((is_known, int(LeftOutCause.AMBIGUOUS)), else_=int(LeftOutCause.DANGLING))
@@ -143,7 +143,7 @@ def _leave_out_unresolved(tables: ModelTables, scope: Scope) -> Insert:
     return insert(tables.left_out).from_select([*tables.given_keys, "cause"], unresolved)
 
 
-def _reach_folders(tables: ModelTables, scope: Scope) -> Insert:
+def _reach_folders(tables: ModelTables, scope: MergeScope) -> Insert:
     given = scope.given(tables)
     looked_at = and_(scope.within(tables, given), scope.counts(tables))
     organization = tables.kind_table.references[0]
@@ -169,7 +169,7 @@ def _reach_folders(tables: ModelTables, scope: Scope) -> Insert:
     return insert(REACHED_FOLDER).from_select(list(_FOLDER_KEY), select(reached))
 
 
-def _leave_out_unreached_folders(tables: ModelTables, scope: Scope) -> Insert:
+def _leave_out_unreached_folders(tables: ModelTables, scope: MergeScope) -> Insert:
     given = scope.given(tables)
     unreachable = select(*(given.c[name] for name in tables.given_keys), literal(int(LeftOutCause.UNREACHABLE))).where(
         scope.within(tables, given), scope.counts(tables), ~exists().where(same(REACHED_FOLDER, given, _FOLDER_KEY))
@@ -177,7 +177,7 @@ def _leave_out_unreached_folders(tables: ModelTables, scope: Scope) -> Insert:
     return insert(tables.left_out).from_select([*tables.given_keys, "cause"], unreachable)
 
 
-def _differing(tables: ModelTables, scope: Scope) -> Insert:
+def _differing(tables: ModelTables, scope: MergeScope) -> Insert:
     given, access = scope.given(tables), tables.access
     missing = access.c[tables.keys[0]].is_(None)
     changed = (
@@ -195,7 +195,7 @@ def _differing(tables: ModelTables, scope: Scope) -> Insert:
     return insert(tables.delta).from_select([*tables.given_keys, "change"], changed)
 
 
-def _gone(tables: ModelTables, scope: Scope) -> Insert:
+def _gone(tables: ModelTables, scope: MergeScope) -> Insert:
     given, access = scope.given(tables), tables.access
     gone = select(*(access.c[name] for name in tables.keys), literal(0), literal(int(RowChange.REMOVE))).where(
         scope.within(tables, access),

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row
 
 from app.database.statements import run, statement
 from app.model.names import NAMED_KINDS, names_of
-from app.model.refresh.scope import Scope
+from app.model.refresh.scope import MergeScope
 from app.model.refresh.scratch import CHANGED_NAME, ModelTables, RowChange
 from app.model.refresh.session import RefreshSession
 from app.store.record_tables import Values
@@ -60,7 +60,7 @@ class Naming:
         if self.is_wanted:
             self._session.run_all([f"DELETE FROM {CHANGED_NAME.name}"])  # noqa: S608 - our own table
 
-    def note(self, connection: Connection, tables: ModelTables, scope: Scope) -> None:
+    def note(self, connection: Connection, tables: ModelTables, scope: MergeScope) -> None:
         """Notes what becomes of the names of a kind, whose delta is that of the access model."""
         if not self.is_wanted or tables.kind not in NAMED_KINDS:
             return
@@ -93,7 +93,9 @@ class Naming:
         if self._added:
             run(connection, _ARE_NEW)
 
-    def _differing(self, connection: Connection, tables: ModelTables, scope: Scope) -> Iterator[Sequence[Row[Any]]]:
+    def _differing(
+        self, connection: Connection, tables: ModelTables, scope: MergeScope
+    ) -> Iterator[Sequence[Row[Any]]]:
         *within, item = tables.keys
         query = statement(
             connection,

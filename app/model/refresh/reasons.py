@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Row, and_, case, e
 
 from app.database.statements import run
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
-from app.model.refresh.scope import Scope
+from app.model.refresh.scope import MergeScope
 from app.model.refresh.scratch import (
     SCRATCH_TABLES,
     TABLES_OF_KIND,
@@ -38,7 +38,7 @@ _SORTS = {
 
 def report_left_out(
     connection: Connection,
-    scope: Scope,
+    scope: MergeScope,
     names: Mapping[int, str],
     problems: ProblemList,
     kinds: Iterable[ScratchTables] = SCRATCH_TABLES,
@@ -77,7 +77,7 @@ def report_left_out(
 
 def staged_left_out(
     connection: Connection,
-    scope: Scope,
+    scope: MergeScope,
     names: Mapping[int, str],
     kinds: Iterable[ScratchTables] = SCRATCH_TABLES,
 ) -> list[Problem]:
@@ -108,7 +108,7 @@ def staged_left_out(
     return found
 
 
-def _sampled(tables: ScratchTables, scope: Scope, cause: int, source_id: int, limit: int) -> Any:
+def _sampled(tables: ScratchTables, scope: MergeScope, cause: int, source_id: int, limit: int) -> Any:
     left_out, given = tables.left_out, scope.given(tables)
     return (
         select(given, left_out.c.cause)
@@ -120,7 +120,7 @@ def _sampled(tables: ScratchTables, scope: Scope, cause: int, source_id: int, li
 
 
 def _problem(
-    connection: Connection, scope: Scope, tables: ScratchTables, row: Row[Any], names: Mapping[int, str]
+    connection: Connection, scope: MergeScope, tables: ScratchTables, row: Row[Any], names: Mapping[int, str]
 ) -> Problem:
     """Why a row of ``tables.source``, with its ``cause``, was left out; for as long as the deltas are the merge's."""
     cause = LeftOutCause(row.cause)
@@ -138,7 +138,9 @@ def _problem(
     return Problem(sort, names.get(row.source_id, ""), place, f"{described(tables, row)} {reason}")
 
 
-def _owner(connection: Connection, scope: Scope, tables: ScratchTables, row: Row[Any], names: Mapping[int, str]) -> str:
+def _owner(
+    connection: Connection, scope: MergeScope, tables: ScratchTables, row: Row[Any], names: Mapping[int, str]
+) -> str:
     given = scope.given(tables)
     owner = connection.execute(
         select(given)
@@ -151,7 +153,7 @@ def _owner(connection: Connection, scope: Scope, tables: ScratchTables, row: Row
     return f"belongs to the source {quoted(names.get(owner.source_id, ''))}, which gives it at {place}"
 
 
-def _several(connection: Connection, scope: Scope, alias: str) -> str:
+def _several(connection: Connection, scope: MergeScope, alias: str) -> str:
     holders = scope.holders.c
     users = connection.execute(
         select(holders.user_id).where(holders.alias == alias).order_by(holders.user_id).limit(3)
@@ -159,7 +161,7 @@ def _several(connection: Connection, scope: Scope, alias: str) -> str:
     return f"refers to the user {quoted(alias)} (userAlias), an alias of several: {', '.join(map(quoted, users))}"
 
 
-def _missing(connection: Connection, scope: Scope, tables: ScratchTables, row: Row[Any]) -> str:
+def _missing(connection: Connection, scope: MergeScope, tables: ScratchTables, row: Row[Any]) -> str:
     alias = getattr(row, "user_alias", "")
     if alias:
         return f"refers to the user {quoted(alias)} (userAlias), an alias that nobody has"

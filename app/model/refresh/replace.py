@@ -23,7 +23,7 @@ from app.model.refresh.merge import clear, compare_kind, merge_kind, several_sou
 from app.model.refresh.naming import Naming
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.reasons import report_left_out
-from app.model.refresh.scope import Everything, Scope
+from app.model.refresh.scope import Everything, MergeScope
 from app.model.refresh.scratch import FILLED_USER, MODEL_TABLES, RESOLVED_ALIAS, ModelTables
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import SOURCE
@@ -86,7 +86,7 @@ def compute_access_changes(
 
 
 def carry_out_access_changes(
-    connection: Connection, scope: Scope, naming: Naming, kinds: Iterable[ModelTables] = MODEL_TABLES
+    connection: Connection, scope: MergeScope, naming: Naming, kinds: Iterable[ModelTables] = MODEL_TABLES
 ) -> dict[str, ChangeCounts]:
     """Does what the deltas of these kinds say, in the transaction of the connection; kind → counts, for every kind.
 

@@ -9,7 +9,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 PresetName = Literal["active_directory", "openldap", "freeipa", "posix"]
-Scope = Literal["subtree", "one"]
+SearchScope = Literal["subtree", "one"]
 
 
 def _usable_attribute(name: str) -> str:
@@ -50,7 +50,7 @@ class SetSettings(BaseModel):
     below: Dn = ""
     """The same, seen from the ``base`` of the source (``cn=users,cn=accounts``)."""
     filter: Filter | None = None
-    scope: Scope = "subtree"
+    scope: SearchScope = "subtree"
     """``subtree``: everything below the base; ``one``: what is right below it."""
     id: Attribute | None = None
     """The attribute that identifies an object for good; no rename or move may change it."""

@@ -16,7 +16,7 @@ from app.directory.connectors.ldap.presets import (
     Filter,
     Preset,
     PresetName,
-    Scope,
+    SearchScope,
     SetSettings,
     preset,
 )
@@ -152,4 +152,4 @@ def is_loopback(url: str) -> bool:
         return host.lower() == "localhost"
 
 
-__all__ = ["Attribute", "Filter", "LdapConnectionSettings", "Scope", "SetSettings", "is_loopback"]
+__all__ = ["Attribute", "Filter", "LdapConnectionSettings", "SearchScope", "SetSettings", "is_loopback"]

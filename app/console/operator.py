@@ -7,7 +7,7 @@ from app.console.settings import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Principal:
+class Operator:
     """Their name and role, and the session that shows it."""
 
     name: str
