@@ -42,9 +42,9 @@ def _lives(pid: int) -> bool:
 
 @contextmanager
 def share_counters(directory: str) -> Iterator[Path]:
-    """A fresh place for this process and its children; without a name a temporary one, which is removed at the end.
+    """A fresh folder for this process and its children; without a name a temporary one, which is removed at the end.
 
-    A process whose parent has made such a place uses that one.
+    A process whose parent has made such a folder uses that one.
     """
     inherited = os.environ.get(VARIABLE)
     if inherited:

@@ -217,7 +217,7 @@ def _decide_resource(
             above = question.parent_folder_id
         else:
             return Decision(False, Rule.RESOURCE_UNKNOWN)
-    # The whole ancestry is known before anything is decided: a grant below a broken place must not count.
+    # The whole ancestry is known before anything is decided: a grant below a gap must not count.
     ancestry = _TOP if above is None else view.ancestry_of(organization_id, above)
     if ancestry.obstacle is not None:
         return _decide_unknown(document, ancestry)

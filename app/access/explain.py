@@ -114,7 +114,7 @@ def _not_a_member(question: PermissionRequest, decision: Decision) -> str:
 
 
 def _own_grant(question: PermissionRequest, decision: Decision) -> str:
-    return f"{named(question.user_id)} was let in by name on {_place(decision)}"
+    return f"{named(question.user_id)} was let in by name on {_granted_on(decision)}"
 
 
 def _group_grant(question: PermissionRequest, decision: Decision) -> str:
@@ -124,7 +124,7 @@ def _group_grant(question: PermissionRequest, decision: Decision) -> str:
         if isinstance(record, Grant) and record.organization_user_group_id is not None
     ]
     which = f"group {groups[0]}" if len(groups) == 1 else f"groups {', '.join(groups)}"
-    return f"{named(question.user_id)} is in {which}, let in by name on {_place(decision)}"
+    return f"{named(question.user_id)} is in {which}, let in by name on {_granted_on(decision)}"
 
 
 def _member_access(question: PermissionRequest, decision: Decision) -> str:
@@ -184,7 +184,7 @@ def _resource(question: PermissionRequest) -> str:
     return f"{kind} {named(question.resource_id)}"
 
 
-def _place(decision: Decision) -> str:
+def _granted_on(decision: Decision) -> str:
     """Where the grant stands that decided."""
     grant = next(record for record in decision.trail if isinstance(record, Grant))
     if grant.folder_id is not None:

@@ -20,6 +20,6 @@ class MetricsSettings(BaseModel):
     require_token: bool = False
     """Whether ``/metrics`` asks for an admin token, too; also at ``worker_port``."""
     directory: str = ""
-    """Where the processes of one machine put their counters together; empty: a temporary place of the service's."""
+    """Where the processes of one machine put their counters together; empty: a temporary folder of the service's."""
     worker_port: int = Field(default=0, ge=0, le=65535)
     """The port at which a worker of its own shows its counters, at ``server.host``; 0: none."""

@@ -8,7 +8,7 @@ the answers that have come meanwhile, and writes down in the journal the calls t
 changes plan, ledger, failures and the run's counts together, and no call is sent that is not written down.
 
 A phase begins when the one before is settled. Within a phase, calls go side by side, except those that put folders into
-their places, which go one after the other within an organization: a later one may hold children of an earlier one.
+their parents, which go one after the other within an organization: a later one may hold children of an earlier one.
 """
 
 from collections import deque

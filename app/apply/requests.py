@@ -1,6 +1,6 @@
 """Requests of the contract made of a plan's items, and the item that each answer belongs to.
 
-The one place where the two vocabularies meet. A batch's items share their operation and scope, so what the call carries
+Only here do the two vocabularies meet. A batch's items share their operation and scope, so what the call carries
 beside them is read from the first.
 """
 
@@ -128,7 +128,7 @@ def _add_groups(items: Items, form: RequestForm) -> Request:
     added = []
     for item in items:
         fields = _fields(item)
-        # The one place where the contract calls this id by a shorter name.
+        # Only here the contract calls this id by a shorter name.
         fields.pop("organizationUserGroupId", None)
         added.append(fields | {"groupId": item.item_id})
     return groups.AddGroupsRequest.from_wire(

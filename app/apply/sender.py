@@ -99,7 +99,7 @@ class Sender:
             outcome.others |= dict.fromkeys([item.ordinal for item in missing], lost)
 
     def _tell_the_rest(self, operation: str, existing: Sequence[PlanItem], outcome: BatchOutcome) -> None:
-        """What was met by an add and is not known at all: an update says nothing of its place, access or state."""
+        """What was met by an add and is not known at all: an update says nothing of its parent, access or state."""
         for further in _FURTHER.get(operation, ()):
             items = [told for item in existing if item.in_force and (told := _further_item(further, item)) is not None]
             for together in in_calls_by_scope(further, items, self._batch_size):

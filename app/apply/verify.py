@@ -5,7 +5,7 @@ The rules: ``app/apply/README.md``, "Verify".
 Everything that the backend can be asked about is read by page and staged, then compared in one transaction:
 
 - what the ledger holds and the backend does not is taken out, so that the next plan adds it again if it is wanted;
-- what is there with other fields, in another place or with another role is noted so, and updated by the next plan;
+- what is there with other fields, in another folder or with another role is noted so, and updated by the next plan;
 - what is there, was never ours and is wanted is adopted;
 - what is there although the backend said that it is deleted is ours still, and deleted again by the next plan;
 - what is there, was never ours and is not wanted is counted and named, and left alone.

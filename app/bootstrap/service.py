@@ -127,7 +127,7 @@ def _console(
         examine=examine,
         keep_runs=settings.worker.keep_runs,
         # The provider goes first.
-        places=settings.server.threads // 2,
+        slots=settings.server.threads // 2,
     )
 
 

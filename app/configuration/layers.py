@@ -1,4 +1,4 @@
-"""The places that settings can come from: what each says, and in which words it is named."""
+"""The layers that settings can come from: what each says, and in which words it is named."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ _FOREIGN_VARIABLES = re.compile(r"USHER_(TEST_\w+|SERVICE_HOST|SERVICE_PORT\w*|P
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One place that settings come from; ``origins`` names it for every dotted key that it gives."""
+    """One layer that settings come from; ``origins`` names it for every dotted key that it gives."""
 
     values: Nested
     origins: Mapping[str, str]

@@ -94,7 +94,7 @@ class ConsoleParts:
     """Looks at everything, as the doctor does; None: nobody can, from here."""
     keep_runs: int
     """Days for which runs are kept."""
-    places: int
+    slots: int
     """How many pages may be made at once in this process."""
 
 
@@ -134,7 +134,7 @@ class Console:
             engine=parts.engine,
             clock=parts.clock,
             random=parts.random,
-            places=parts.places,
+            slots=parts.slots,
         )
         self.issuer = _issuer(parts)
         self._environment = make_environment(

@@ -1,6 +1,6 @@
 """The gate of the console: who gets through, what a request may look like, and what every page carries.
 
-A request holds one of few places, so that the provider's threads are never all taken by pages. One without a session
+A request holds one of few slots, so that the provider's threads are never all taken by pages. One without a session
 goes to the sign-in. One that changes something shows the form token of its session and comes from our own pages, as the
 browser says.
 """
@@ -34,7 +34,7 @@ from app.runs.lifecycle import Witness
 MAX_FORM_BYTES = 64 * 1024
 
 _PATIENCE = 2.0
-"""Seconds that a request waits for a place."""
+"""Seconds that a request waits for a slot."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -64,9 +64,9 @@ class ConsoleGate:
         engine: Engine,
         clock: Clock,
         random: Random,
-        places: int,
+        slots: int,
     ) -> None:
-        """``places``: how many requests may be under way at once in this process."""
+        """``slots``: how many requests may be under way at once in this process."""
         self.settings = settings
         self.credentials = credentials
         self.engine = engine
@@ -78,7 +78,7 @@ class ConsoleGate:
             idle=timedelta(seconds=settings.idle_timeout),
             longest=timedelta(seconds=settings.session_timeout),
         )
-        self._places = BoundedSemaphore(max(1, places))
+        self._slots = BoundedSemaphore(max(1, slots))
         self._issuer_mark = settings_mark(settings.oidc)
 
     def install(self, blueprint: Blueprint) -> None:
@@ -88,16 +88,16 @@ class ConsoleGate:
         blueprint.after_request(self._protect)
 
     def _enter(self) -> None:
-        if not self._places.acquire(timeout=_PATIENCE):
+        if not self._slots.acquire(timeout=_PATIENCE):
             raise ServiceUnavailable("too many pages are being made at once; permission calls go first")
-        g.console_place = True
+        g.console_slot = True
         request.max_content_length = MAX_FORM_BYTES
         if request.method == "POST":
             self._check_form()
 
     def _leave(self, _error: BaseException | None) -> None:
-        if g.pop("console_place", False):
-            self._places.release()
+        if g.pop("console_slot", False):
+            self._slots.release()
 
     def _check_form(self) -> None:
         if request.mimetype != _FORM_TYPE:

@@ -31,7 +31,7 @@ class Lists:
 
     def __init__(self, after: str, parts: Mapping[str, int], *about: str) -> None:
         """``parts``: list → parts of its keys; ``about``: what the lists are of. Raises ``BadRequest`` where ``after``
-        is no place in one of these lists."""
+        is no position in one of these lists."""
         self._about = _digest(about)
         self.turned = ""
         """The list that was turned over; empty: none."""
@@ -43,10 +43,10 @@ class Lists:
         except (ValueError, RecursionError):
             given = None
         if not isinstance(given, list) or not all(isinstance(part, str) for part in given) or len(given) < 2:
-            raise _no_place()
+            raise _no_position()
         name, about_what, *key = given
         if parts.get(name) != len(key) or about_what != self._about or not may_be_stored(*key):
-            raise _no_place()
+            raise _no_position()
         self.turned, self._key = name, tuple(key)
 
     def page(
@@ -62,23 +62,14 @@ class Lists:
         after = self._key if self.turned == name else ()
         rows = read(after, PAGE_ROWS + 1)
         shown = rows[:PAGE_ROWS]
-        place = ""
+        position = ""
         if len(rows) > PAGE_ROWS:
-            place = _place(name, self._about, key(shown[-1]))
-        return Listing(shown, place, not after)
+            position = json.dumps([name, self._about, *key(shown[-1])], ensure_ascii=False)
+        return Listing(shown, position, not after)
 
 
-def place_in(name: str, about: Sequence[str], key: Sequence[str]) -> str:
-    """The place after a key in a list of these things, as addresses have it."""
-    return _place(name, _digest(about), key)
-
-
-def _place(name: str, about: str, key: Sequence[str]) -> str:
-    return json.dumps([name, about, *key], ensure_ascii=False)
-
-
-def _no_place() -> BadRequest:
-    return BadRequest("after is not a place in a list of this page; begin at its first page")
+def _no_position() -> BadRequest:
+    return BadRequest("after names no position in a list of this page; start from its first page")
 
 
 def _digest(about: Sequence[str]) -> str:

@@ -75,7 +75,7 @@ _STATUS_OF_CODE: Mapping[int, Status] = MappingProxyType(
 
 
 class ContractError(Exception):
-    """A failure that has a place on the wire.
+    """A failure that has a form on the wire.
 
     ``message`` is meant for the caller: it never carries a secret or an inner cause (that is ``__cause__``).
     ``http_code`` is the status' own code unless a finer one was given. ``details`` maps item ids to what became

@@ -10,7 +10,7 @@ _NOBODY_ELSE = 0o600
 def make_folder(path: Path) -> None:
     """Makes the folder, and those above it, where they are missing; what stands already stays as it is."""
     missing = [path, *path.parents]
-    missing = missing[: next((place for place, one in enumerate(missing) if one.exists()), len(missing))]
+    missing = missing[: next((index for index, one in enumerate(missing) if one.exists()), len(missing))]
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)
     # Says what is wrong with one that is no folder.

@@ -26,7 +26,7 @@ class ItemProblem(NamedTuple):
     list: str
     """``upsert``, ``remove`` or ``line``."""
     number: int
-    """Its place there, from 0; of a line from 1."""
+    """Its position there, from 0; of a line from 1."""
     reason: str
 
 

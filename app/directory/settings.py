@@ -124,7 +124,7 @@ class SqlSourceSettings(SqlSettings, SourceBase):
     """A directory in a database."""
 
     def identity(self) -> dict[str, object]:
-        given = super().identity() | {"place": self.place}
+        given = super().identity() | {"place": self.database}
         return {name: value for name, value in given.items() if name not in {"connect_timeout", "answer_timeout"}}
 
 

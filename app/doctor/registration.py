@@ -1,4 +1,4 @@
-"""The check of the registration: that the backend asks this service, at the right place, with a token of ours."""
+"""The check of the registration: that the backend asks this service, at the right address, with a token of ours."""
 
 import contextlib
 from urllib.parse import urlsplit

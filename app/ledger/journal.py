@@ -183,7 +183,7 @@ def _in_flight_sql(connection: Connection) -> str:
 
 
 _OF_CONTENT_ALONE = "operation IN ('update_organizations', 'update_documents', 'update_users')"
-"""Updates that say nothing of where a thing is. A move in flight leaves both places possible, so it is not one."""
+"""Updates that say nothing of where a thing is. A move in flight leaves both folders possible, so it is not one."""
 
 # That it is there, and where, is as confirmed as it was: it is to be updated once more, and not told all that it is.
 _CONTENT_BECOMES_UNKNOWN = f"""

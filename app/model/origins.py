@@ -163,7 +163,7 @@ def _given(
         {"keys": _keys(asked)},
         source=SOURCE_TABLES[kind].name,
         number=str(len(columns)),
-        same=" AND ".join(f"s.{name} = @part(asked.value, {place})" for place, name in enumerate(columns)),
+        same=" AND ".join(f"s.{name} = @part(asked.value, {number})" for number, name in enumerate(columns)),
     ):
         yield records[int(row.number)].key, row
 

@@ -60,8 +60,10 @@ def field_stories(connection: Connection, item: PlanItem, was: str) -> list[Fiel
     return [FieldStory(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
 
 
-def _placed(item: PlanItem, parent_id: str, access_type: str, access_role: str, *, disabled: bool) -> dict[str, object]:
-    """Role, access type, place and state, as far as there is such a thing."""
+def _attributes(
+    item: PlanItem, parent_id: str, access_type: str, access_role: str, *, disabled: bool
+) -> dict[str, object]:
+    """Role, access type, parent and whether it is disabled, as far as there is such a thing."""
     kind = Kind(item.kind)
     if kind is Kind.FOLDER:
         return {"parentFolderId": parent_id or None, "accessType": access_type or None}
@@ -82,16 +84,16 @@ _TOLD_AS = {
 
 
 def _after(item: PlanItem, before: Mapping[str, object]) -> dict[str, object]:
-    placed = _placed(item, item.parent_id, item.access_type, item.access_role, disabled=item.disabled)
+    attributes = _attributes(item, item.parent_id, item.access_type, item.access_role, disabled=item.disabled)
     told = SETTLES.get(item.operation, ())
     fields = json.loads(item.payload) if item.payload else None
-    after: dict[str, object] = {name: value for name, value in before.items() if name not in placed}
+    after: dict[str, object] = {name: value for name, value in before.items() if name not in attributes}
     if fields is not None:
         after = dict(fields)
     # An operation tells a part of an item; of the rest the plan says no more than what it was.
     return after | {
         name: value if item.action == Action.ADD or _TOLD_AS[name] in told else before.get(name)
-        for name, value in placed.items()
+        for name, value in attributes.items()
     }
 
 
@@ -100,25 +102,25 @@ def _before(connection: Connection, item: PlanItem, was: str) -> dict[str, objec
         return {}
     if item.action == Action.DELETE:
         fields = _fields_told(connection, item)
-        placed = _placed(item, item.parent_id, item.access_type, item.access_role, disabled=item.disabled)
-        return (fields or {}) | _known(placed)
+        attributes = _attributes(item, item.parent_id, item.access_type, item.access_role, disabled=item.disabled)
+        return (fields or {}) | _known(attributes)
     if not was:
         told = json.loads(item.payload) if item.payload else {}
-        placed = _placed(item, "", "", "", disabled=False)
-        return dict.fromkeys([*told, *placed], NOT_KNOWN)
+        attributes = _attributes(item, "", "", "", disabled=False)
+        return dict.fromkeys([*told, *attributes], NOT_KNOWN)
     knew: dict[str, Any] = json.loads(was)
     told = json.loads(item.payload) if item.payload else {}
-    placed = _placed(item, knew["parentId"], knew["accessType"], knew["accessRole"], disabled=knew["disabled"])
+    attributes = _attributes(item, knew["parentId"], knew["accessType"], knew["accessRole"], disabled=knew["disabled"])
     if "fields" not in knew:
-        return told | _known(placed)
-    return (knew["fields"] if knew["fields"] is not None else dict.fromkeys(told, NOT_KNOWN)) | _known(placed)
+        return told | _known(attributes)
+    return (knew["fields"] if knew["fields"] is not None else dict.fromkeys(told, NOT_KNOWN)) | _known(attributes)
 
 
-def _known(placed: Mapping[str, object]) -> dict[str, object]:
+def _known(attributes: Mapping[str, object]) -> dict[str, object]:
     """A role that the backend did not show, and a type of which a call was not answered, are not known."""
     return {
         name: NOT_KNOWN if value == "?" or (name == "accessRole" and value is None) else value
-        for name, value in placed.items()
+        for name, value in attributes.items()
     }
 
 

@@ -66,11 +66,12 @@ SELECT d.kind, d.organization_id, d.container_id, d.item_id,
       + CASE WHEN d.kind = 'document' AND d.access_type <> '' THEN {access} ELSE 0 END
       + CASE WHEN d.kind = 'organization' AND d.disabled THEN {disabled} ELSE 0 END
     WHEN NOT l.certain THEN {new} + CASE d.kind
-      WHEN 'organization' THEN {disabled} WHEN 'folder' THEN {access} WHEN 'document' THEN {place} + {access} ELSE 0 END
+      WHEN 'organization' THEN {disabled} WHEN 'folder' THEN {access}
+      WHEN 'document' THEN {parent} + {access} ELSE 0 END
     ELSE
       CASE WHEN l.digest <> d.digest OR l.access_role <> d.access_role
         OR (d.kind = 'folder' AND l.parent_id <> d.parent_id) THEN {content} ELSE 0 END
-      + CASE WHEN d.kind = 'document' AND l.parent_id <> d.parent_id THEN {place} ELSE 0 END
+      + CASE WHEN d.kind = 'document' AND l.parent_id <> d.parent_id THEN {parent} ELSE 0 END
       + CASE WHEN l.access_type <> d.access_type THEN {access} ELSE 0 END
       + CASE WHEN l.disabled <> d.disabled THEN {disabled} ELSE 0 END
   END,
@@ -123,7 +124,7 @@ SELECT :plan_id, x.ordinal, x.phase, x.action, x.kind, x.organization_id, x.cont
     || CASE WHEN x.why = '' THEN '' ELSE '; ' || x.why END END,
   NULL, x.status, x.message,
   CASE WHEN x.operation = 'add_organizations' OR x.operation = 'add_folder' AND (x.aspects & {access}) = 0
-      OR x.operation = 'add_documents' AND (x.aspects & {place}) = 0
+      OR x.operation = 'add_documents' AND (x.aspects & {parent}) = 0
     THEN COALESCE((
       SELECT d.in_force FROM desired d WHERE d.kind = x.kind AND d.organization_id = x.organization_id
         AND d.container_id = x.container_id AND d.item_id = x.item_id), '')
@@ -243,5 +244,5 @@ def write_items(connection: Connection, parameters: dict[str, object]) -> None:
             for rule in RULES
         ],
     )
-    run(connection, _ITEMS, parameters, access=_BITS["access"], place=_BITS["place"])
+    run(connection, _ITEMS, parameters, access=_BITS["access"], parent=_BITS["parent"])
     run(connection, _COVERED_BY, parameters, gone=_BITS["gone"])

@@ -138,7 +138,7 @@ UPDATE tally SET reason = CAST(tally.own AS TEXT) || ' ' || {own_noun} || ' woul
 FROM (
   SELECT cover_kind, cover_organization_id, kind, items, ROW_NUMBER() OVER (
       PARTITION BY cover_kind, cover_organization_id ORDER BY items DESC, kind @bytes
-    ) AS place
+    ) AS nth
   FROM (
     SELECT c.cover_kind, c.cover_organization_id, c.kind, SUM(c.items) AS items
     FROM covered_pair c CROSS JOIN tally t
@@ -146,7 +146,7 @@ FROM (
     GROUP BY c.cover_kind, c.cover_organization_id, c.kind
   ) AS held
 ) AS found
-WHERE found.place = 1 AND tally.kind = found.cover_kind
+WHERE found.nth = 1 AND tally.kind = found.cover_kind
   AND tally.organization_id = found.cover_organization_id AND tally.reason = ''
 """
 

@@ -50,7 +50,7 @@ class Aspect(IntFlag):
     """It is not in the ledger, or the outcome of its last call is unknown."""
     CONTENT = 2
     """Its fields, its role, or (folders) the folder above it."""
-    PLACE = 4
+    PARENT = 4
     """The folder that a document lies in."""
     ACCESS = 8
     """Its access type."""
@@ -144,7 +144,7 @@ RULES: tuple[AspectRule, ...] = (
     AspectRule(_F, Aspect.NEW, _ADD, Phase.ADD_FOLDERS, "add_folder", CallScope.ORGANIZATION,
          "not in the backend yet", sends_payload=True),
     AspectRule(_F, Aspect.CONTENT, _UPDATE, Phase.UPDATE_FOLDERS, "update_folder", CallScope.ORGANIZATION,
-         "its fields or its place changed", sends_payload=True),
+         "its fields or the folder above it changed", sends_payload=True),
     AspectRule(_F, Aspect.ACCESS, _UPDATE, Phase.FOLDER_ACCESS, "update_folder_access", CallScope.ACCESS,
          "its access type changed"),
     AspectRule(_F, Aspect.GONE, _DELETE, Phase.DELETE_FOLDERS, "delete_folder", CallScope.ITEM,
@@ -154,7 +154,7 @@ RULES: tuple[AspectRule, ...] = (
          "not in the backend yet", sends_payload=True),
     AspectRule(_D, Aspect.CONTENT, _UPDATE, Phase.UPDATE_DOCUMENTS, "update_documents", CallScope.ORGANIZATION,
          "its fields changed", sends_payload=True),
-    AspectRule(_D, Aspect.PLACE, _UPDATE, Phase.MOVE_DOCUMENTS, "move_documents", CallScope.PARENT,
+    AspectRule(_D, Aspect.PARENT, _UPDATE, Phase.MOVE_DOCUMENTS, "move_documents", CallScope.PARENT,
          "it lies in another folder"),
     AspectRule(_D, Aspect.ACCESS, _UPDATE, Phase.DOCUMENT_ACCESS, "update_document_access", CallScope.ACCESS,
          "its access type changed"),

@@ -1,6 +1,6 @@
 """The answer to one permission-provider call.
 
-The body's questions are read one by one, decided from one revision of the access model, and answered in their places. A
+The body's questions are read one by one, decided from one revision of the access model, and answered in their order. A
 question that cannot be understood is answered with an ``error`` and costs its neighbours nothing.
 """
 
@@ -48,7 +48,7 @@ class PermissionAnswer:
     """Over the results, for an answer that goes to a browser."""
 
     def add(self, question: Question, decision: Decision) -> dict[str, object]:
-        """Puts the decision in its place, and gives the result for what else is to be said."""
+        """Puts the decision at its position, and gives the result for what else is to be said."""
         result = _echo(question)
         result["hasAccess"] = decision.has_access
         if decision.has_access:
@@ -63,7 +63,7 @@ class PermissionAnswer:
         return result
 
     def add_error(self, item: Question | QuestionError) -> None:
-        """Puts what was wrong with a question in its place."""
+        """Puts what was wrong with a question at its position."""
         result = _echo(item)
         result["hasAccess"] = False
         result["error"] = item.error if isinstance(item, QuestionError) else ""

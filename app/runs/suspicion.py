@@ -10,7 +10,7 @@ from app.model.refresh.guard import Guard, how_to_accept, losses_in_words
 _HALF_AT_LEAST = 100
 """From so many records on, less than half of them is worth a word."""
 _WHY_EMPTY = (
-    "see whether its export ran to the end, whether it is the right place (file, base, scope, filter, table), and"
+    "see whether its export ran to the end, whether it reads the right thing (file, base, scope, filter, table), and"
     " whether its reader may see what is in it"
 )
 

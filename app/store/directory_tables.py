@@ -28,7 +28,7 @@ class DirectorySourceRow(StoreTable, table=True):
     source_id: int | None = Field(default=None, primary_key=True)
     name: str = Field(unique=True)
     position: int
-    """Its place in the configuration as of the last refresh; of the sources that give a key, the lowest owns it."""
+    """Its position in the configuration as of the last refresh; of the sources that give a key, the lowest owns it."""
     reads_begun: int = Field(default=0, sa_type=BigInteger)
     """Each read takes the next number, so that of two reads at the same time the one that began last wins."""
     read_in_force: int = Field(default=0, sa_type=BigInteger)

@@ -25,7 +25,7 @@ from app.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service
 from app.bootstrap.service import service_app
 from app.clock import utc_now
 from app.console.console import address
-from app.console.paging import place_in
+from app.console.paging import Lists
 from app.console.settings import ConsoleSettings, ConsoleToken, Role
 from app.database.engine import open_engine, writing
 from app.database.migrations import upgrade
@@ -87,7 +87,10 @@ def pages_of(size: Size) -> dict[str, str]:
     """Every page, and of lists the first, a deep and the widest one."""
 
     def deep(name: str, about: tuple[str, ...], *key: str) -> str:
-        return place_in(name, about, key)
+        """Where the page after this key begins, as a page says that would end with it."""
+        turned = Lists("", {name: len(key)}, *about).page(name, lambda _, rows: [key] * rows, lambda row: row)
+        assert turned is not None
+        return turned.next_after
 
     def one(prefix: str, number: int) -> str:
         return f"{prefix}-{number:07}"

@@ -19,9 +19,10 @@ from app.database.engine import is_sqlite, open_engine, reading
 from app.model.refresh.changes import counted
 from app.model.refresh.intake import HowRead
 from app.model.refresh.kept import carry_out_kept, compute_source_changes
-from app.model.refresh.keyed import is_merged
+from app.model.refresh.keyed import KeyedMerge, is_merged
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Applied, Refresh, Refreshed
+from app.model.refresh.replace import Replaced
 from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES, RowChange
 from app.model.refresh.staging import CHANGES, PARTIAL, SOURCE, StagedRead
 from app.store.schema import METADATA
@@ -116,6 +117,22 @@ def merging_everything() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(app.model.refresh.refresh, "is_merged", lambda _: False)
         yield
+
+
+@contextmanager
+def watching_keyed_merges() -> Iterator[list[int]]:
+    """The revisions that merges by key led to meanwhile."""
+    carried: list[int] = []
+    carry_out = KeyedMerge.carry_out
+
+    def noted(merge: KeyedMerge, *arguments: Any) -> Replaced:
+        replaced = carry_out(merge, *arguments)
+        carried.append(replaced.revision)
+        return replaced
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KeyedMerge, "carry_out", noted)
+        yield carried
 
 
 def state_of(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
@@ -225,8 +242,9 @@ def test_merging_by_key_leaves_what_merging_everything_leaves(
             source = SOURCES[step.source]
             with reading(keyed) as connection:
                 could_be_keyed = is_merged(connection)
-            applied = push(keyed, source, [*step.upserted.values()], [*step.removed.values()])
-            assert applied.is_keyed == could_be_keyed
+            with watching_keyed_merges() as carried:
+                applied = push(keyed, source, [*step.upserted.values()], [*step.removed.values()])
+            assert len(carried) == int(could_be_keyed)
             with merging_everything():
                 other = push(everything, source, [*step.upserted.values()], [*step.removed.values()])
             assert applied.replaced == other.replaced
@@ -269,7 +287,9 @@ def test_what_is_named_by_an_alias_goes_where_the_alias_goes(engines: tuple[Engi
     for engine in engines:
         run_refresh(engine, {"first": Read("complete", [(one, "") for one in HELD]), "second": Read("partial", [])})
     for source, upserted, removed in IN_TURN:
-        assert push(keyed, source, upserted, removed).is_keyed
+        with watching_keyed_merges() as carried:
+            push(keyed, source, upserted, removed)
+        assert len(carried) == 1
         with merging_everything():
             push(everything, source, upserted, removed)
         assert state_of(keyed) == state_of(everything)

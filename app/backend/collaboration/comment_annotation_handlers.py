@@ -222,10 +222,10 @@ def new_comments(
 
 
 def _new_thread(
-    call: Call[AddCommentAnnotationsRequest], annotation_id: str, given: CommentAnnotationInput, place: str
+    call: Call[AddCommentAnnotationsRequest], annotation_id: str, given: CommentAnnotationInput, path: str
 ) -> NewThread:
     thread = Thread(annotation_id, call.request.document_id, created_at=call.now, updated_at=call.now)
-    thread.take(given, place)
+    thread.take(given, path)
     by_id: dict[str, CommentInput] = {}
     for one in given.comment_data:
         by_id.setdefault(one.comment_id or new_id(call.backend.entropy), one)

@@ -274,12 +274,12 @@ def _out_of_reach(
     connection: Connection, occasion: Occasion, events: Sequence[Event], told: Sequence[Sequence[str]]
 ) -> set[tuple[str, str, str]]:
     """Organization, document and user, where the user is not to be told of the document."""
-    places: dict[str, dict[str, set[str]]] = {}
+    by_document: dict[str, dict[str, set[str]]] = {}
     for event, users in zip(events, told, strict=True):
-        places.setdefault(event.organization_id, {}).setdefault(event.document_id, set()).update(users)
+        by_document.setdefault(event.organization_id, {}).setdefault(event.document_id, set()).update(users)
     return {
         (organization_id, *pair)
-        for organization_id, here in places.items()
+        for organization_id, here in by_document.items()
         for pair in out_of_reach(connection, Scope(occasion.api_key_id, organization_id), here, occasion.now)
     }
 

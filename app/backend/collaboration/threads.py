@@ -50,15 +50,15 @@ class Thread:
     created_at: int = 0
     updated_at: int = 0
 
-    def take(self, given: CommentAnnotationInput | CommentAnnotationUpdate, place: str) -> None:
-        """Takes over the fields that were given; ``place`` is where they stand in the request."""
+    def take(self, given: CommentAnnotationInput | CommentAnnotationUpdate, path: str) -> None:
+        """Takes over the fields that were given; ``path`` is where they stand in the request."""
         self.payload |= given.unknown_fields()
         for name in ("location", "status", "priority", "context", "visibility"):
             value = getattr(given, name)
             if value is not None:
                 self.payload[name] = value
         if given.location is not None:
-            self.location_id = _location_id(given.location, place)
+            self.location_id = _location_id(given.location, path)
         if given.type is not None:
             self.type = given.type
         if given.assigned_to is not None:
@@ -186,10 +186,10 @@ def _row(scope: Scope, thread: Thread) -> Writable:
     }
 
 
-def _location_id(location: Mapping[str, object], place: str) -> str:
+def _location_id(location: Mapping[str, object], path: str) -> str:
     """The ``id`` of a location, by which threads can be found; empty for one without."""
     value = location.get("id")
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if len(text.encode()) > limits.ID_BYTES:
-        raise InvalidArgument(f"{place}.location.id: must be at most {limits.ID_BYTES} bytes long in UTF-8")
+        raise InvalidArgument(f"{path}.location.id: must be at most {limits.ID_BYTES} bytes long in UTF-8")
     return text

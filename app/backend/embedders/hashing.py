@@ -1,6 +1,6 @@
 """The embedder that needs no model.
 
-Each word, each pair of words and each run of letters within a word is hashed to a place and a sign; a text's vector
+Each word, each pair of words and each run of letters within a word is hashed to a position and a sign; a text's vector
 is the weighted sum. Texts that share words or parts of words come out similar; texts that mean the same in other words
 do not.
 """
@@ -128,14 +128,14 @@ class HashingEmbedder:
         return np.concatenate(parts) if parts else np.zeros((0, DIMENSIONS), np.float32)
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
-        places: list[int] = []
+        positions: list[int] = []
         weights: list[float] = []
         for number, text in enumerate(texts):
             row = number * DIMENSIONS
-            for place, weight in self._features_of(text):
-                places.append(row + place)
+            for position, weight in self._features_of(text):
+                positions.append(row + position)
                 weights.append(weight)
-        sums = np.bincount(np.array(places, np.int64), np.array(weights, np.float64), len(texts) * DIMENSIONS)
+        sums = np.bincount(np.array(positions, np.int64), np.array(weights, np.float64), len(texts) * DIMENSIONS)
         return unit_length(sums.reshape(len(texts), DIMENSIONS).astype(np.float32))
 
     def _features_of(self, text: str) -> Iterator[tuple[int, float]]:

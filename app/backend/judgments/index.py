@@ -50,8 +50,8 @@ class Snapshot:
 
     def newest(self, which: Mask, count: int) -> NDArray[np.int64]:
         """The numbers (``seq``) of the newest ``count`` of these judgments, newest first."""
-        places = np.flatnonzero(which)
-        return self.seqs[_best(places, self.created_at[places], self.created_at, count)]
+        positions = np.flatnonzero(which)
+        return self.seqs[_best(positions, self.created_at[positions], self.created_at, count)]
 
     def nearest(self, which: Mask, query: Vectors, count: int) -> tuple[NDArray[np.int64], Vectors]:
         """The numbers of the ``count`` of these judgments that are most similar to ``query``, and their similarities,
@@ -59,14 +59,14 @@ class Snapshot:
         """
         assert self.vectors is not None  # noqa: S101 - asked for with an embedding type
         assert self.has_vector is not None  # noqa: S101 - see above
-        places = np.flatnonzero(which & self.has_vector)
+        positions = np.flatnonzero(which & self.has_vector)
         # A few rows are copied together; for many, the whole matrix is faster.
-        few = len(places) * 4 < len(self.vectors)
-        scores = _products(self.vectors[places], query) if few else _products(self.vectors, query)[places]
+        few = len(positions) * 4 < len(self.vectors)
+        scores = _products(self.vectors[positions], query) if few else _products(self.vectors, query)[positions]
         # Rounding makes equals of what differs by the order of additions alone.
         scores = np.round(np.clip(scores, -1, 1), 5).astype(np.float32)
-        best = _best(places, scores, self.created_at, count)
-        return self.seqs[best], scores[np.searchsorted(places, best)]
+        best = _best(positions, scores, self.created_at, count)
+        return self.seqs[best], scores[np.searchsorted(positions, best)]
 
 
 def _products(vectors: Vectors, query: Vectors) -> Vectors:
@@ -79,20 +79,20 @@ def _products(vectors: Vectors, query: Vectors) -> Vectors:
 
 
 def _best(
-    places: NDArray[np.int64], scores: NDArray[Any], created_at: NDArray[np.int64], count: int
+    positions: NDArray[np.int64], scores: NDArray[Any], created_at: NDArray[np.int64], count: int
 ) -> NDArray[np.int64]:
-    """The ``count`` places with the highest scores; of equals the newest, then the last written."""
-    if len(places) > count:
+    """The ``count`` positions with the highest scores; of equals the newest, then the last written."""
+    if len(positions) > count:
         least = scores[np.argpartition(scores, len(scores) - count)[len(scores) - count :]].min()
         kept = scores >= least
-        places, scores = places[kept], scores[kept]
-    order = np.lexsort((-places, -created_at[places], -scores))
-    chosen: NDArray[np.int64] = places[order[:count]]
+        positions, scores = positions[kept], scores[kept]
+    order = np.lexsort((-positions, -created_at[positions], -scores))
+    chosen: NDArray[np.int64] = positions[order[:count]]
     return chosen
 
 
 class _Matrix:
-    """The vectors of one embedding type, at the places of their judgments."""
+    """The vectors of one embedding type, at the positions of their judgments."""
 
     def __init__(self) -> None:
         self.rows = np.zeros((0, DIMENSIONS), np.float32)
@@ -209,9 +209,9 @@ class KeyIndex:
             )
             for rows in connection.execute(query, execution_options=_STREAMING).partitions():
                 seqs, vectors = zip(*rows, strict=True)
-                places = np.searchsorted(self._seqs[: self._count], seqs)
-                matrix.rows[places] = from_bytes(vectors)
-                matrix.present[places] = True
+                positions = np.searchsorted(self._seqs[: self._count], seqs)
+                matrix.rows[positions] = from_bytes(vectors)
+                matrix.present[positions] = True
             matrix.last_seq = last_seq
         return matrix
 

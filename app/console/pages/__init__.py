@@ -1,1 +1,1 @@
-"""The pages, one module for each place in the menu."""
+"""The pages, one module for each entry of the menu."""

@@ -132,13 +132,13 @@ def _default(
     console: Console, organization: Organization, document: Document | None, above: Ancestry
 ) -> dict[str, object]:
     """What holds for those without a grant: the access type in force, where it comes from, and what it means."""
-    access_type, place = organization.access_type, "the organization"
+    access_type, origin = organization.access_type, "the organization"
     folder = above.folders[above.typed - 1] if above.typed else None
     if document is not None and document.access_type is not None:
-        access_type, place = document.access_type, "its own"
+        access_type, origin = document.access_type, "its own"
     elif folder is not None and folder.access_type is not None:
         access_type = folder.access_type
-        place = "its own" if document is None and above.typed == 1 else f"folder {folder.folder_id}"
+        origin = "its own" if document is None and above.typed == 1 else f"folder {folder.folder_id}"
     means = {
         AccessType.PUBLIC: f"members have their membership's role, everybody else in the directory is"
         f" {console.parts.policy.public_role}",
@@ -152,7 +152,7 @@ def _default(
         closed = "A folder above is not in the directory: everybody is denied, grants or not."
     elif above.obstacle is Obstacle.CYCLE:
         closed = "The folders above lie in each other in a circle: everybody is denied, grants or not."
-    return {"type": access_type.value, "place": place, "means": means, "closed": closed}
+    return {"type": access_type.value, "origin": origin, "means": means, "closed": closed}
 
 
 def _reaching(
@@ -163,8 +163,8 @@ def _reaching(
     levels += [(folder.folder_id, "") for folder in above.folders]
 
     def key(one: Reaching) -> Sequence[str]:
-        place = (one.place_id, "") if one.place_kind == "folder" else ("", one.place_id)
-        return (*place, *((one.holder_id, "") if one.holder_kind == "user" else ("", one.holder_id)))
+        resource = (one.resource_id, "") if one.resource_kind == "folder" else ("", one.resource_id)
+        return (*resource, *((one.holder_id, "") if one.holder_kind == "user" else ("", one.holder_id)))
 
     return {
         "grants": lists.page(

@@ -131,6 +131,6 @@ def _key(shown: str) -> tuple[str, str, str, str, bool] | None:
         or not may_be_stored(*parts[:-1])
         or not isinstance(parts[-1], bool)
     ):
-        raise BadRequest("this is not a place in this list; begin at its first page")
+        raise BadRequest("after names no position in this list; start from its first page")
     kind, organization_id, container_id, item_id, deleting = parts
     return kind, organization_id, container_id, item_id, deleting

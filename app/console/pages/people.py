@@ -135,7 +135,7 @@ def _reach_of(
         "grants": lists.page(
             "grants",
             lambda after, limit: grants_of_user(connection, organization_id, user_id, after=after, limit=limit),
-            lambda one: (one.place_id, "") if one.place_kind == "folder" else ("", one.place_id),
+            lambda one: (one.resource_id, "") if one.resource_kind == "folder" else ("", one.resource_id),
         ),
         "through": through,
         "more_groups": len(reached) > MOST_GROUPS,
@@ -145,5 +145,5 @@ def _reach_of(
 
 
 def _group_key(one: Reaching) -> Sequence[str]:
-    place = (one.place_id, "") if one.place_kind == "folder" else ("", one.place_id)
-    return (one.holder_id, *place)
+    resource = (one.resource_id, "") if one.resource_kind == "folder" else ("", one.resource_id)
+    return (one.holder_id, *resource)

@@ -164,10 +164,10 @@ class Language:
         first = _one_line(message)
         unknown = _UNKNOWN.search(first)
         if unknown is None:
-            place = _PLACE.search(first)
-            if place is None:
+            position = _POSITION.search(first)
+            if position is None:
                 return f"is not an expression: {first}"
-            return f"is not an expression: {first[place.end() :].partition(' expecting')[0]} (column {place[1]})"
+            return f"is not an expression: {first[position.end() :].partition(' expecting')[0]} (column {position[1]})"
         name = unknown[2].partition(".")[0]
         sort = "name"
         if name == MEMBER:
@@ -205,7 +205,7 @@ _KNOWN_FUNCTIONS = (
 _PLAIN: Final = frozenset({bool, int, float, list, dict})
 _MISSING = re.compile(r'^NOT_FOUND: Key not found in map : "?(.*?)"?$', re.DOTALL)
 _UNKNOWN = re.compile(r"<input>:(\d+:\d+): undeclared reference to '([^']*)'")
-_PLACE = re.compile(r"<input>:1:(\d+): ")
+_POSITION = re.compile(r"<input>:1:(\d+): ")
 _OVERLOAD = re.compile(r"No matching overloads found : ([^(]+)(?:\((.*)\))?$")
 _STATUS = re.compile(r"^[A-Z_]+: ")
 

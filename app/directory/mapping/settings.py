@@ -106,9 +106,9 @@ class RuleSettings(BaseModel):
         if self.when is not None and not language(IT, MEMBER).compile(self.when).is_flag:
             raise ValueError(f"when: {self.when} is neither true nor false; compare it with something")
         if self.each is None:
-            for place, text in self.expressions():
+            for key, text in self.expressions():
                 if MEMBER in language(IT, MEMBER).compile(text).names:
-                    raise ValueError(f"{place}: {MEMBER} is there only in rules with each: members")
+                    raise ValueError(f"{key}: {MEMBER} is there only in rules with each: members")
 
     def _check_fields(self) -> None:
         """Raises ``ValueError`` for a field that the kind does not have, or needs and is not given."""
@@ -149,7 +149,7 @@ class RuleSettings(BaseModel):
         return fields
 
     def expressions(self) -> Iterator[tuple[str, str]]:
-        """All of them, each with its place in the rule."""
+        """All of them, each with its key in the rule."""
         if self.when is not None:
             yield "when", self.when
         yield from (("aliases", text) for text in self.aliases)

@@ -79,10 +79,10 @@ class Reaching:
     """A grant, with the names of who has it and of what it is on."""
 
     organization_id: str
-    place_kind: str
+    resource_kind: str
     """folder or document."""
-    place_id: str
-    place_name: str
+    resource_id: str
+    resource_name: str
     holder_kind: str
     """user or group."""
     holder_id: str
@@ -91,7 +91,7 @@ class Reaching:
     expires_at: datetime | None
     nearer: Grant | None = None
     """The grant of the same holder that decides instead, because it stands nearer to what was asked about; of a
-    group's grant that reaches a user also their own on the same place."""
+    group's grant that reaches a user also their own on the same resource."""
 
     def is_active(self, now: datetime) -> bool:
         """Whether it has not ended."""
@@ -136,7 +136,7 @@ def grants_reaching(
         if len(rows) >= limit:
             break
     nearer = _nearer(connection, organization_id, rows, [level for level in levels if level in having], now)
-    return _told(connection, organization_id, rows, nearer)
+    return _reaching(connection, organization_id, rows, nearer)
 
 
 def grants_of_user(
@@ -152,7 +152,7 @@ def grants_of_user(
         "document_id": document_id,
         "limit": limit,
     }
-    return _told(connection, organization_id, run(connection, _OF_USER, asked, columns=_COLUMNS).all(), {})
+    return _reaching(connection, organization_id, run(connection, _OF_USER, asked, columns=_COLUMNS).all(), {})
 
 
 def grants_of_groups(
@@ -166,7 +166,7 @@ def grants_of_groups(
     now: datetime | None = None,
 ) -> list[Reaching]:
     """What these groups were given, group by group in this order. ``after``: the group, folder and document of the last
-    one. With ``user_id`` a grant of theirs on the same place is told beside."""
+    one. With ``user_id`` a grant of theirs on the same resource stands beside."""
     asked: dict[str, object] = {"organization_id": organization_id, "groups": json_list(groups)}
     having = {row[0] for row in run(connection, _GROUPS_WITH_ANY, asked)}
     walked = [group for group in groups if group in having]
@@ -175,8 +175,8 @@ def grants_of_groups(
     rows: list[Row[Any]] = []
     for group_id in walked:
         folder_id, document_id = (after[1], after[2]) if after and group_id == after[0] else ("", "")
-        place = {"group_id": group_id, "folder_id": folder_id, "document_id": document_id}
-        rows += run(connection, _OF_GROUP, {**asked, **place, "limit": limit - len(rows)}, columns=_COLUMNS)
+        key = {"group_id": group_id, "folder_id": folder_id, "document_id": document_id}
+        rows += run(connection, _OF_GROUP, {**asked, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
         if len(rows) >= limit:
             break
     nearer: dict[int, Grant] = {}
@@ -186,7 +186,7 @@ def grants_of_groups(
             grant = own.get((row.folder_id, row.document_id, user_id, ""))
             if grant is not None and _is_active(grant, now):
                 nearer[number] = grant
-    return _told(connection, organization_id, rows, nearer)
+    return _reaching(connection, organization_id, rows, nearer)
 
 
 def groups_of_user(connection: Connection, organization_id: str, user_id: str) -> dict[str, str | None]:
@@ -237,16 +237,16 @@ def _nearer(
     connection: Connection, organization_id: str, rows: Sequence[Row[Any]], levels: Sequence[Level], now: datetime
 ) -> dict[int, Grant]:
     """Row → the active grant of the same holder on a level before its own."""
-    place = {level: number for number, level in enumerate(levels)}
+    distance = {level: number for number, level in enumerate(levels)}
     wanted = {
         (*level, row.user_id, row.organization_user_group_id)
         for row in rows
-        for level in levels[: place[row.folder_id, row.document_id]]
+        for level in levels[: distance[row.folder_id, row.document_id]]
     }
     found = _exact(connection, organization_id, wanted)
     nearer: dict[int, Grant] = {}
     for number, row in enumerate(rows):
-        for level in levels[: place[row.folder_id, row.document_id]]:
+        for level in levels[: distance[row.folder_id, row.document_id]]:
             grant = found.get((*level, row.user_id, row.organization_user_group_id))
             if grant is not None and _is_active(grant, now):
                 nearer[number] = grant
@@ -273,7 +273,7 @@ def _exact(
 _FROM_ROW = next(table.record_from_row for table in KIND_TABLES if table.kind == Grant.kind)
 
 
-def _told(
+def _reaching(
     connection: Connection, organization_id: str, rows: Sequence[Row[Any]], nearer: Mapping[int, Grant]
 ) -> list[Reaching]:
     def keys(column: str) -> set[Key]:
@@ -290,16 +290,16 @@ def _told(
     }
     found = []
     for number, row in enumerate(rows):
-        place = "folder" if row.folder_id else "document"
+        resource = "folder" if row.folder_id else "document"
         holder = "user" if row.user_id else "group"
-        place_id = row.folder_id or row.document_id
+        resource_id = row.folder_id or row.document_id
         holder_id = row.user_id or row.organization_user_group_id
         found.append(
             Reaching(
                 organization_id,
-                place,
-                place_id,
-                names[place].get((organization_id, place_id), ""),
+                resource,
+                resource_id,
+                names[resource].get((organization_id, resource_id), ""),
                 holder,
                 holder_id,
                 names[holder].get((organization_id, holder_id), ""),

@@ -83,7 +83,7 @@ class Intake:
         self._guards: dict[int, Guard] = {}
         self._abouts: dict[int, About] = {}
         self._positions: dict[int, int] = {}
-        """Source → its place in the configuration, read or not."""
+        """Source → its position in the configuration, read or not."""
 
     def __enter__(self) -> Self:
         self._session.__enter__()

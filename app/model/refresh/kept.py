@@ -184,7 +184,7 @@ def carry_out_source_changes(
 ) -> bool:
     """Does what the deltas say and notes how each source was read; whether anything changed that merging looks at.
 
-    ``positions``: source → its place in the configuration; empty where nothing is known of which are configured.
+    ``positions``: source → its position in the configuration; empty where nothing is known of which are configured.
     """
     moved = _note_positions(connection, positions, forgotten) if positions else False
     difference: dict[int, int] = {}
@@ -242,7 +242,7 @@ def _state_after(read: StagedRead, now_ms: int) -> dict[str, object]:
 
 
 def _note_positions(connection: Connection, wanted: Mapping[int, int], forgotten: Collection[int]) -> bool:
-    """Gives every source its place in the order of the configuration; whether any of them moved."""
+    """Gives every source its position in the configuration; whether any of them moved."""
     moved = False
     rows = connection.execute(select(SOURCE.c.source_id, SOURCE.c.position).order_by(SOURCE.c.name)).all()
     for index, (source_id, position) in enumerate(rows):

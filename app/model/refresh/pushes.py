@@ -42,7 +42,7 @@ from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, ScratchTables
 from app.model.refresh.staging import COMPLETE, PARTIAL, SOURCE, UNCONFIGURED_POSITION, StagedRead
 from app.store.record_tables import VALUES_FROM_RECORD
 
-_KEY_PLACES = {
+_KEY_POSITIONS = {
     tables.kind: [tables.staged_columns.index(name) for name in pushed_keys(tables)] for tables in SCRATCH_TABLES
 }
 """kind → where the values of a record's key stand among those of its row."""
@@ -106,7 +106,7 @@ def apply_push(
     """
     with reading(engine) as connection:
         # Repetitions wait for nobody.
-        source_id = _source_in_its_place(connection, pushed.source)
+        source_id = _configured_source(connection, pushed.source)
         answer = None if source_id is None else _former_answer(connection, source_id, pushed)
     if answer is not None:
         return answer
@@ -230,7 +230,7 @@ class _Applying:
             found=", ".join(f"s.{name}" for name in tables.source_keys),
             remove=str(int(RowChange.REMOVE)),
             same=" AND ".join(
-                f"s.{name} = @part(asked.value, {place})" for place, name in enumerate(pushed_keys(tables))
+                f"s.{name} = @part(asked.value, {number})" for number, name in enumerate(pushed_keys(tables))
             ),
             which=which,
         ).rowcount
@@ -287,7 +287,7 @@ def _last_of_each(
 def _ids(record: Record) -> Key:
     """The values of the columns that identify a record in its table."""
     values = VALUES_FROM_RECORD[record.kind](record)
-    return tuple(str(values[place]) for place in _KEY_PLACES[record.kind])
+    return tuple(str(values[position]) for position in _KEY_POSITIONS[record.kind])
 
 
 @cache
@@ -325,13 +325,13 @@ def _former_answer(connection: Connection, source_id: int, pushed: Pushed) -> di
     return None
 
 
-def _source_in_its_place(connection: Connection, name: str) -> int | None:
+def _configured_source(connection: Connection, name: str) -> int | None:
     query = select(SOURCE.c.source_id).where(SOURCE.c.name == name, SOURCE.c.position < UNCONFIGURED_POSITION)
     return connection.execute(query).scalar()
 
 
 def _make_known(connection: Connection, name: str, configured: Sequence[str]) -> int:
-    """Gives a source that was never read, or not for long, its place among the others; its id."""
+    """Gives a source that was never read, or not for long, its position among the others; its id."""
     if not is_sqlite(connection):
         connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
     known = {row.name: row for row in connection.execute(select(SOURCE.c.name, SOURCE.c.source_id, SOURCE.c.position))}

@@ -106,8 +106,6 @@ class Applied(Generic[Outcome]):
     replaced: Replaced
     left_out: tuple[LeftOut, ...]
     """Those of the staged records that do not count."""
-    is_keyed: bool
-    """Whether it was merged by key, in the same transaction; otherwise everything was merged after it."""
 
 
 class Refresh(Intake):
@@ -197,7 +195,7 @@ class Refresh(Intake):
             if merged and merge is not None:
                 left_out = tuple(LeftOut(one.place, one.reason) for one in merge.staged_left_out())
                 replaced = merge.carry_out(self._problems, epoch_ms(self._clock()))
-                return Applied(kept=kept, replaced=replaced, left_out=left_out, is_keyed=True)
+                return Applied(kept=kept, replaced=replaced, left_out=left_out)
 
         self._session.grow()
 
@@ -207,7 +205,7 @@ class Refresh(Intake):
             return found, tuple(LeftOut(one.place, one.reason) for one in told)
 
         def replace_all(connection: Connection, work: tuple[Merged, tuple[LeftOut, ...]]) -> Applied[Outcome]:
-            return Applied(kept=kept, replaced=self._replace(connection, work[0]), left_out=work[1], is_keyed=False)
+            return Applied(kept=kept, replaced=self._replace(connection, work[0]), left_out=work[1])
 
         applied = self._settle(merge_everything, replace_all)
         self._keep_problems([])

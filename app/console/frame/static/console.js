@@ -93,16 +93,16 @@
   }
 
   // Keys
-  const places = {};
-  for (const link of document.querySelectorAll("[data-key]")) places[link.dataset.key] = link.href;
+  const pages = {};
+  for (const link of document.querySelectorAll("[data-key]")) pages[link.dataset.key] = link.href;
   let first = "";
   document.addEventListener("keydown", (event) => {
     if (root.dataset.keys === "off" || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest("input, select, textarea, [contenteditable]")) return;
-    const go = first === "g" ? places[event.key] : undefined;
+    const go = first === "g" ? pages[event.key] : undefined;
     first = event.key === "g" ? "g" : "";
     if (go) { event.preventDefault(); window.location.assign(go); }
-    if (event.key === "?" && places["?"]) { event.preventDefault(); window.location.assign(places["?"]); }
+    if (event.key === "?" && pages["?"]) { event.preventDefault(); window.location.assign(pages["?"]); }
     const search = document.querySelector("[data-search]");
     if (event.key === "/" && search) { event.preventDefault(); search.focus(); }
   });

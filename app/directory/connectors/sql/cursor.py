@@ -1,6 +1,6 @@
 """The cursor of a source of queries: how far each of them was read, as one text.
 
-A query's place is the greatest value of its cursor column that was read and does not lie in the future: a single row
+A query's position is the greatest value of its cursor column that was read and does not lie in the future: a single row
 from next year would otherwise hide everything until then. Changes are asked for from a little before it (``overlap``),
 because what was begun earlier may be committed later.
 """
@@ -12,13 +12,13 @@ from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
 
 Mark = datetime | int | str | None
-"""A place in a cursor column; None: before everything. Text is a time as SQLite keeps it."""
+"""A position in a cursor column; None: before everything. Text is a time as SQLite keeps it."""
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)([T ])(\d\d:\d\d(?::\d\d)?)(\.\d+)?(Z|[+-]\d\d:?\d\d)?")
 
 
 class NoCursorError(ValueError):
-    """A text that is no cursor of these queries, or a value that is no place in a cursor column."""
+    """A text that is no cursor of these queries, or a value that is no position in a cursor column."""
 
 
 def mark_of(value: object) -> Mark:
@@ -37,7 +37,7 @@ def mark_of(value: object) -> Mark:
 
 
 def latest(value: object, now: datetime, zone: tzinfo) -> object:
-    """The greatest value like this one that may be a place: that of ``now``; None where any may."""
+    """The greatest value like this one that may be a position: that of ``now``; None where any may."""
     if isinstance(value, datetime):
         return now if value.tzinfo is not None else now.astimezone(zone).replace(tzinfo=None)
     if isinstance(value, str):
@@ -47,7 +47,7 @@ def latest(value: object, now: datetime, zone: tzinfo) -> object:
 
 
 def before(mark: Mark, overlap: int) -> Mark:
-    """The place a little before: ``overlap`` seconds, or so many numbers."""
+    """The position a little before: ``overlap`` seconds, or so many numbers."""
     if isinstance(mark, int):
         return mark - overlap
     try:
@@ -84,7 +84,7 @@ def _packed(mark: Mark) -> object:
 
 
 def marks_of(text: str, names: frozenset[str]) -> dict[str, Mark]:
-    """The places of these queries. Raises ``NoCursorError``."""
+    """The positions of these queries. Raises ``NoCursorError``."""
     try:
         packed = json.loads(text)
     except (ValueError, RecursionError):

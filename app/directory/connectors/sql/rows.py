@@ -260,7 +260,7 @@ def _text(value: object) -> str:
 
 
 class Top:
-    """The greatest value of a query's cursor column that is no place in the future."""
+    """The greatest value of a query's cursor column that does not lie in the future."""
 
     def __init__(self, rows: Rows, now: datetime, zone: tzinfo) -> None:
         self._name, self._column = rows.query.name, rows.query.cursor
@@ -293,5 +293,5 @@ class Top:
 
     @property
     def mark(self) -> Mark:
-        """The place for the next cursor."""
+        """The position for the next cursor."""
         return None if self._top is None else mark_of(self._top)

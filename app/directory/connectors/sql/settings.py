@@ -135,7 +135,7 @@ class SqlSettings(BaseModel):
             )
 
     @property
-    def place(self) -> str:
+    def database(self) -> str:
         """Which database it is, without a secret."""
         url = parse_source_url(self.url.get_secret_value())
         return URL.create(url.get_backend_name(), None, None, url.host, url.port, url.database).render_as_string()
