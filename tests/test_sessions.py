@@ -16,7 +16,7 @@ from app.backend.permissions.provider_call import Provider, ask
 from app.backend.security.outgoing import open_session
 from app.backend.webhooks.sender import open_sender
 from app.client.transport import Transport
-from app.contract.permission_call import Question
+from app.contract.permission_call import RequestEntry
 from app.demo.questions import _reasons
 from app.doctor.registration import _answer
 from app.edge.gunicorn import wait_until_ready
@@ -80,7 +80,7 @@ def servers() -> Iterator[list[Server]]:
 
 def permission_provider() -> Callable[[str], object]:
     session = open_session(allow_private=True)
-    question = Question("ada", "document", "plan", "acme")
+    question = RequestEntry("ada", "document", "plan", "acme")
     return lambda url: ask(
         Provider(url=url, auth_token="", timeout=5, tries=2, pause=0, deadline=20), [question], session, time.sleep
     )

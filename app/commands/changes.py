@@ -107,16 +107,16 @@ def why(change: PlannedChange) -> str:
         return change.message
     if change.action != Action.UPDATE:
         return change.reason
-    told = [_told(field) for field in change.fields]
+    said = [_difference(field) for field in change.fields]
     if not change.all_fields_known:
-        told.append("names and further fields: what they were is not known")
-    if not told or (change.kind in USER_KINDS and change.kind != Kind.ORGANIZATION_USER):
+        said.append("names and further fields: what they were is not known")
+    if not said or (change.kind in USER_KINDS and change.kind != Kind.ORGANIZATION_USER):
         # Through which grant the user is there is not to be seen from the fields.
-        told.append(change.reason)
-    return "; ".join(told)
+        said.append(change.reason)
+    return "; ".join(said)
 
 
-def _told(field: FieldChange) -> str:
+def _difference(field: FieldChange) -> str:
     old = _value(field.field, field.old) if field.old_is_known else "not known"
     return f"{field.field} {old} → {_value(field.field, field.new)}"
 

@@ -122,11 +122,11 @@ def check(  # noqa: PLR0917 - click passes them by name
 
 def _refuse_unasked(user: str, type_: str, id_: str, organization: str, context: Mapping[str, str]) -> None:
     """Raises ``CommandError`` for what nobody can ask: ids that are empty, too long, or no text."""
-    from app.contract.permission_call import QuestionError, parse_question
+    from app.contract.permission_call import EntryError, parse_entry
 
     resource = {"type": type_, "id": id_, "organizationId": organization, "context": {"access": context}}
-    asked = parse_question({"userId": user, "resource": resource})
-    if isinstance(asked, QuestionError):
+    asked = parse_entry({"userId": user, "resource": resource})
+    if isinstance(asked, EntryError):
         raise CommandError(asked.error)
 
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 MAX_REASON = 1000
 
 reason_option = click.option("--reason", metavar="TEXT", help="Why, for the audit log.")
-"""The option by which an action is told why it is taken."""
+"""The option by which somebody says why an action is taken."""
 
 
-def told(reason: str | None) -> str | None:
+def kept_reason(reason: str | None) -> str | None:
     """The reason as it is kept."""
     return None if reason is None else printable(reason, limit=MAX_REASON)
 
@@ -43,7 +43,7 @@ def note_done(parts: Application, action: str, subject: str, reason: str | None 
     from app.database.engine import writing
 
     with writing(parts.engine) as connection:
-        parts.audit.note(connection, operator(), action, subject=subject, reason=told(reason))
+        parts.audit.note(connection, operator(), action, subject=subject, reason=kept_reason(reason))
 
 
 def note_done_elsewhere(settings: Settings, action: str, subject: str, reason: str | None = None) -> None:
@@ -58,4 +58,4 @@ def note_done_elsewhere(settings: Settings, action: str, subject: str, reason: s
         if engine is None:
             return
         with writing(engine) as connection:
-            Audit(utc_now).note(connection, operator(), action, subject=subject, reason=told(reason))
+            Audit(utc_now).note(connection, operator(), action, subject=subject, reason=kept_reason(reason))

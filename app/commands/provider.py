@@ -75,8 +75,8 @@ def register_(
         before = None if found.before is None else found.before.to_wire()
         show_json({"before": before, "after": found.after.to_wire(), "changed": found.changed})
         return
-    say(f"before: {_told(found.before)}")
-    say(f"now: {_told(found.after)}")
+    say(f"before: {_asking(found.before)}")
+    say(f"now: {_asking(found.after)}")
     if on_terminal():
         note("usher doctor asks the service as the backend does, and tells whether it answers.")
 
@@ -106,7 +106,7 @@ def _token(settings: ProviderSettings, file: Path | None) -> str:
     return token
 
 
-def _told(registration: Registration | None) -> str:
+def _asking(registration: Registration | None) -> str:
     if registration is None:
         return "the backend does not tell"
     if not registration.url:

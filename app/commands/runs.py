@@ -84,7 +84,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     from app.admin.resync import run_to_wire
     from app.bootstrap.application import application
     from app.bootstrap.requirements import has_credentials
-    from app.commands.operator import operator, told
+    from app.commands.operator import kept_reason, operator
     from app.commands.run_report import show_summary
     from app.commands.sync import EXIT_IN_PART, resume
     from app.runs.auditing import audited
@@ -93,7 +93,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     settings = invocation.settings()
     with application(settings) as parts:
         run_id = parts.runs.named(run_id)
-        why, who = told(reason), operator()
+        why, who = kept_reason(reason), operator()
         witness = audited(parts.audit, who, "approved", why)
         held = parts.runs.approve(run_id, by=who.name, reason=why, witness=witness).total("held")
         if not has_credentials(settings) or not settings.directory.sources:
@@ -125,11 +125,11 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
     """
     from app.admin.resync import run_to_wire
     from app.bootstrap.application import application
-    from app.commands.operator import operator, told
+    from app.commands.operator import kept_reason, operator
     from app.runs.auditing import audited
 
     with application(invocation.settings()) as parts:
-        why, who = told(reason), operator()
+        why, who = kept_reason(reason), operator()
         witness = audited(parts.audit, who, "discarded", why)
         run = parts.runs.discard(parts.runs.named(run_id), by=who.name, reason=why, witness=witness)
         dropped = run.total("discarded")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from app.commands.frame import CommandError, EndedBySignalError, Invocation, UsherCommand, pass_invocation
-from app.commands.operator import reason_option, told
+from app.commands.operator import kept_reason, reason_option
 from app.commands.run_report import changes_of, show_plan_summary, show_report, show_summary, show_unfinished
 from app.plan.rules import Kind
 from app.processes import stop_signals
@@ -201,7 +201,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
                 retry=retry,
                 kinds=kinds,
                 items=tuple(ItemKey(*item) for item in items),
-                asked_reason=told(reason),
+                asked_reason=kept_reason(reason),
             ),
         )
         if as_json:
@@ -312,8 +312,8 @@ def _refuse_unread(run: Run, sources: int) -> None:
     they said before, and whoever looks at the exit code alone has to know."""
     from app.directory.source import Verdict
 
-    told = run.report.get("sources")
-    failed = [one for one in told if one["verdict"] == Verdict.FAILED.value] if isinstance(told, list) else []
+    reads = run.report.get("sources")
+    failed = [one for one in reads if one["verdict"] == Verdict.FAILED.value] if isinstance(reads, list) else []
     if failed and len(failed) >= sources:
         # Which and why was told when it was read.
         raise CommandError("no source could be read: what it rests on is what they said before")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from app.access.decide import Decision
 from app.client.errors import ClientError
 from app.contract.envelope import Answer
-from app.contract.permission_call import Question
+from app.contract.permission_call import RequestEntry
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 
 AskBackend = Callable[[GetPermissionsRequest], Answer[dict[str, UserPermissions]]]
@@ -34,7 +34,7 @@ class Comparison:
         return any(ours != theirs for _, ours, theirs in self.rows)
 
 
-def ask(backend: AskBackend, question: Question, decision: Decision) -> Comparison:
+def ask(backend: AskBackend, question: RequestEntry, decision: Decision) -> Comparison:
     """Asks the backend the same now."""
     try:
         answer = backend(
@@ -62,7 +62,7 @@ def ask(backend: AskBackend, question: Question, decision: Decision) -> Comparis
     return Comparison(tuple(rows), says="" if allows else found.error or found.error_code or "")
 
 
-def _permission(found: UserPermissions | None, question: Question) -> Permission | None:
+def _permission(found: UserPermissions | None, question: RequestEntry) -> Permission | None:
     if found is None:
         return None
     by_id = {"organization": found.organization, "folder": found.folders, "document": found.documents}[question.type]

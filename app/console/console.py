@@ -207,7 +207,7 @@ class Console:
                 "says": "Search users, documents, folders, groups",
                 "text": request.args.get("q", "") if current == "search" else "",
             },
-            "standing": None if read_at is None else (from_epoch_ms(read_at), revision),
+            "read_state": None if read_at is None else (from_epoch_ms(read_at), revision),
         }
 
 

@@ -60,7 +60,7 @@ class ResultWire(TypedDict):
     error: NotRequired[str]
 
 
-class Question(NamedTuple):
+class RequestEntry(NamedTuple):
     """May this user reach this resource? For a ``context``, ``resource_id`` is the document that it belongs to.
 
     ``context`` maps each field to its value as text (see ``value_text``); it is empty when nothing was asked for,
@@ -77,7 +77,7 @@ class Question(NamedTuple):
     parent_folder_id: str | None = None
 
 
-class QuestionError(NamedTuple):
+class EntryError(NamedTuple):
     """A question that cannot be understood, with those of its ids that could be read (empty text for the
     others)."""
 
@@ -89,7 +89,7 @@ class QuestionError(NamedTuple):
 
 
 def requests_of(body: object) -> list[object]:
-    """The entries of ``data.requests`` in a decoded body, each still to be read with ``parse_question``.
+    """The entries of ``data.requests`` in a decoded body, each still to be read with ``parse_entry``.
 
     Raises ``InvalidArgument`` when the envelope itself cannot be read.
     """
@@ -104,13 +104,13 @@ def requests_of(body: object) -> list[object]:
     return requests
 
 
-def parse_question(item: object) -> Question | QuestionError:
+def parse_entry(item: object) -> RequestEntry | EntryError:
     """The question in one entry of ``data.requests``. Never raises; fields that nobody declared are ignored."""
     if type(item) is not dict:
-        return QuestionError("", "", "", "", "the request must be an object")
+        return EntryError("", "", "", "", "the request must be an object")
     resource = item.get("resource")
     if type(resource) is not dict:
-        return QuestionError(_echo(item.get("userId")), "", "", "", "resource: must be an object")
+        return EntryError(_echo(item.get("userId")), "", "", "", "resource: must be an object")
     user_id = item.get("userId")
     kind = resource.get("type")
     resource_id = resource.get("id")
@@ -133,7 +133,7 @@ def parse_question(item: object) -> Question | QuestionError:
     # Hints that make no sense are no hints; they are not worth an error.
     parent = resource.get("parentFolderId")
     source = resource.get("source")
-    return Question(
+    return RequestEntry(
         user_id,
         kind,  # type: ignore[arg-type]  # a member of RESOURCE_TYPES
         resource_id,
@@ -226,8 +226,8 @@ def _bad_id(user_id: object, resource_id: object, organization_id: object) -> st
     return ""
 
 
-def _refuse(user_id: object, kind: object, resource_id: object, organization_id: object, problem: str) -> QuestionError:
-    return QuestionError(_echo(user_id), _echo(kind), _echo(resource_id), _echo(organization_id), problem)
+def _refuse(user_id: object, kind: object, resource_id: object, organization_id: object, problem: str) -> EntryError:
+    return EntryError(_echo(user_id), _echo(kind), _echo(resource_id), _echo(organization_id), problem)
 
 
 def _echo(value: object) -> str:

@@ -219,7 +219,7 @@ class PreviewedSource:
             counts.skipped += 1
         else:
             counts.malformed += 1
-        self._told(thing, _line(rule.number, outcome, rule.kind))
+        self._note(thing, _line(rule.number, outcome, rule.kind))
 
     def begun(self, thing: Thing, rule: MappingRule, outcome: OfMembers | Skipped | Spoilt) -> None:
         """A rule with ``each``, at an object."""
@@ -232,9 +232,9 @@ class PreviewedSource:
             counts.skipped += 1
         else:
             counts.malformed += 1
-        self._told(thing, _line(rule.number, outcome, rule.kind))
+        self._note(thing, _line(rule.number, outcome, rule.kind))
 
-    def _told(self, thing: Thing, line: RuleResult) -> None:
+    def _note(self, thing: Thing, line: RuleResult) -> None:
         shown = self._shown.get(thing.id)
         if shown is not None:
             shown.add(line)

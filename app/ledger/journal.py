@@ -160,8 +160,8 @@ def recover(engine: Engine, ledger_id: int, *, now_ms: int) -> int:
             in_flight = _in_flight_sql(connection)
             parameters = {"ledger_id": ledger_id, "now": now_ms}
             connection.execute(text(f"{in_flight} {_CONTENT_BECOMES_UNKNOWN}"), parameters)
-            connection.execute(text(f"{in_flight} {_ADDS_BECOME_UNCERTAIN}"), parameters)
-            connection.execute(text(f"{in_flight} {_DELETES_BECOME_UNCERTAIN}"), parameters)
+            connection.execute(text(f"{in_flight} {_ADDS_BECOME_UNCONFIRMED}"), parameters)
+            connection.execute(text(f"{in_flight} {_DELETES_BECOME_UNCONFIRMED}"), parameters)
             connection.execute(text(_LEDGER_MOVES_ON), parameters)
             connection.execute(text(_SETTLE_ALL), parameters)
         return count
@@ -194,7 +194,7 @@ _CONTENT_BECOMES_UNKNOWN = f"""
     )
 """
 
-_ADDS_BECOME_UNCERTAIN = f"""
+_ADDS_BECOME_UNCONFIRMED = f"""
     INSERT INTO ledger_item (ledger_id, kind, organization_id, container_id, item_id, digest, parent_id, access_type,
                              access_role, disabled, certain, gone_at)
     SELECT DISTINCT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id, {DOUBTFUL}
@@ -206,7 +206,7 @@ _ADDS_BECOME_UNCERTAIN = f"""
     {DOUBT_ON_CONFLICT}
 """
 
-_DELETES_BECOME_UNCERTAIN = """
+_DELETES_BECOME_UNCONFIRMED = """
     UPDATE ledger_item SET certain = FALSE
     WHERE (ledger_id, kind, organization_id, container_id, item_id) IN (
         SELECT CAST(:ledger_id AS INTEGER), kind, organization_id, container_id, item_id

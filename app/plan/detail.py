@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from app.database.statements import run
-from app.ledger.standing import ItemIdentity
+from app.ledger.holding import ItemIdentity
 from app.plan.listing import PlannedChange
 from app.plan.rules import SETTLES, Action, Kind
 from app.plan.stored import PlanItem

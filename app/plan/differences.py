@@ -76,7 +76,7 @@ SELECT d.kind, d.organization_id, d.container_id, d.item_id,
       + CASE WHEN l.disabled <> d.disabled THEN {disabled} ELSE 0 END
   END,
   d.depth, d.digest, d.parent_id, d.access_type, d.access_role, d.disabled, d.via, '', '', 'planned', '',
-  CASE WHEN NOT l.certain THEN 'told again, as it is not certain that the backend has it so' ELSE '' END
+  CASE WHEN NOT l.certain THEN 'sent again: it is not confirmed that the backend has it like this' ELSE '' END
 FROM desired d
 LEFT JOIN ledger_item l ON l.ledger_id = :ledger_id AND l.kind = d.kind AND l.organization_id = d.organization_id
   AND l.container_id = d.container_id AND l.item_id = d.item_id

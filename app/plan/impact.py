@@ -2,8 +2,8 @@
 
 Counted from the temporary table ``step`` while a plan is made, because that is one pass then, and a scan of the plan
 later. A person counts once in each organization: who is only let in somewhere gets in, whose entries are only taken
-away loses, and with whom both happens, or whose role or fields are told anew, changes. What is only told again because
-it is not certain that the backend has it, and what was discarded, affects nobody.
+away loses, and with whom both happens, or whose role or fields are told anew, changes. What is only sent again because
+it is unconfirmed, and what was discarded, affects nobody.
 """
 
 from collections.abc import Sequence

@@ -179,7 +179,7 @@ def _name(payload: str | None, field: str) -> str | None:
 
 def _changed(row: Row[Any], kind: Kind, was: Mapping[str, Any] | None) -> Iterator[FieldChange]:
     told = SETTLES.get(row.operation, ())
-    # Of what the ledger is not certain of, nobody knows what it was.
+    # Of what is unconfirmed, nobody knows what it was.
     if "disabled" in told:
         yield FieldChange("disabled", was and was["disabled"], bool(row.disabled), was is not None)
     for column, key, field in (

@@ -15,7 +15,7 @@ from app.access.records import Record
 from app.access.view import AccessView
 from app.clock import epoch_ms
 from app.contract.errors import InvalidArgument, Unavailable
-from app.contract.permission_call import Question, QuestionError, parse_question, requests_of
+from app.contract.permission_call import EntryError, RequestEntry, parse_entry, requests_of
 from app.model.origins import Origins, path_with_origins
 
 ViewLoader = Callable[[Sequence[PermissionRequest]], AccessView]
@@ -47,7 +47,7 @@ class PermissionAnswer:
     signature: str | None = None
     """Over the results, for an answer that goes to a browser."""
 
-    def add(self, question: Question, decision: Decision) -> dict[str, object]:
+    def add(self, question: RequestEntry, decision: Decision) -> dict[str, object]:
         """Puts the decision at its position, and gives the result for what else is to be said."""
         result = _echo(question)
         result["hasAccess"] = decision.has_access
@@ -62,11 +62,11 @@ class PermissionAnswer:
         self.results.append(result)
         return result
 
-    def add_error(self, item: Question | QuestionError) -> None:
+    def add_error(self, item: RequestEntry | EntryError) -> None:
         """Puts what was wrong with a question at its position."""
         result = _echo(item)
         result["hasAccess"] = False
-        result["error"] = item.error if isinstance(item, QuestionError) else ""
+        result["error"] = item.error if isinstance(item, EntryError) else ""
         self.errors += 1
         self.results.append(result)
 
@@ -83,16 +83,16 @@ class PermissionAnswer:
         return body
 
 
-def read_questions(body: object, max_requests: int) -> list[Question | QuestionError]:
+def read_entries(body: object, max_requests: int) -> list[RequestEntry | EntryError]:
     """The questions of a decoded body. Raises ``InvalidArgument`` when there are too many or none can be read."""
     requests = requests_of(body)
     if len(requests) > max_requests:
         raise InvalidArgument(f"data.requests: must hold at most {max_requests} requests, not {len(requests)}")
-    return [parse_question(request) for request in requests]
+    return [parse_entry(request) for request in requests]
 
 
-def answer_questions(
-    asked: Sequence[Question | QuestionError], load: ViewLoader, now: datetime, policy: DecisionPolicy
+def answer_entries(
+    asked: Sequence[RequestEntry | EntryError], load: ViewLoader, now: datetime, policy: DecisionPolicy
 ) -> PermissionAnswer:
     """Decides what was asked at the moment ``now``.
 
@@ -102,15 +102,15 @@ def answer_questions(
     view = _load(asked, load)
     answer = PermissionAnswer([])
     for item in asked:
-        if type(item) is Question:
+        if type(item) is RequestEntry:
             answer.add(item, decide(view, item, now, policy))
         else:
             answer.add_error(item)
     return answer
 
 
-def explain_questions(
-    asked: Sequence[Question | QuestionError],
+def explain_entries(
+    asked: Sequence[RequestEntry | EntryError],
     load: ViewLoader,
     origins_of: OriginsLoader,
     now: datetime,
@@ -122,7 +122,7 @@ def explain_questions(
     answer = PermissionAnswer([])
     explained: list[tuple[dict[str, object], Explanation]] = []
     for item in asked:
-        if isinstance(item, QuestionError):
+        if isinstance(item, EntryError):
             answer.add_error(item)
         else:
             explanation = explain(view, item, now, policy)
@@ -135,14 +135,14 @@ def explain_questions(
     return answer
 
 
-def _load(asked: Sequence[Question | QuestionError], load: ViewLoader) -> AccessView:
-    view = load([item for item in asked if type(item) is Question])
+def _load(asked: Sequence[RequestEntry | EntryError], load: ViewLoader) -> AccessView:
+    view = load([item for item in asked if type(item) is RequestEntry])
     if view.revision == 0:
         raise Unavailable("the directory was not read yet; try again")
     return view
 
 
-def _echo(item: Question | QuestionError) -> dict[str, object]:
+def _echo(item: RequestEntry | EntryError) -> dict[str, object]:
     return {
         "userId": item.user_id,
         "resourceId": item.resource_id,

@@ -14,7 +14,7 @@ from time import perf_counter
 from flask import Blueprint, Response, request
 
 from app.clock import Clock
-from app.contract.permission_call import Question, QuestionError
+from app.contract.permission_call import EntryError, RequestEntry
 from app.edge.body import ANONYMOUS_BYTES, read_json
 from app.edge.json import json_response
 from app.edge.throttle import FailedCredentials
@@ -24,9 +24,9 @@ from app.provider.answer import (
     PermissionAnswer,
     ProviderObserver,
     ViewLoader,
-    answer_questions,
-    explain_questions,
-    read_questions,
+    answer_entries,
+    explain_entries,
+    read_entries,
 )
 from app.provider.settings import EXPLAIN_PATH, ProviderSettings
 from app.provider.signing import Sign
@@ -61,16 +61,16 @@ def provider_blueprint(
 
     anonymous_bytes = min(max_body_bytes, ANONYMOUS_BYTES) if settings.allow_anonymous else max_body_bytes
 
-    def read(max_body_bytes: int) -> list[Question | QuestionError]:
+    def read(max_body_bytes: int) -> list[RequestEntry | EntryError]:
         # A value that nobody can store is an error of the question that it stands in, and of no other.
-        return read_questions(read_json(request, max_bytes=max_body_bytes, odd_values=True), settings.max_requests)
+        return read_entries(read_json(request, max_bytes=max_body_bytes, odd_values=True), settings.max_requests)
 
     def check() -> Response:
         began = perf_counter()
         if not settings.allow_anonymous:
             require_bearer(request, tokens)
         asked = read(anonymous_bytes)
-        answer = answer_questions(asked, load_view, clock(), policy)
+        answer = answer_entries(asked, load_view, clock(), policy)
         if sign is not None and request.headers.get("Origin", "") in origins:
             answer.signature = sign(answer.results)
         return _respond(answer, observer, began)
@@ -78,7 +78,7 @@ def provider_blueprint(
     def explain() -> Response:
         require_admin()
         asked = read(max_body_bytes)
-        answer = explain_questions(asked, load_view_with_names, load_origins, clock(), policy)
+        answer = explain_entries(asked, load_view_with_names, load_origins, clock(), policy)
         return json_response(answer.envelope())
 
     blueprint.add_url_rule(settings.path, "check", check, methods=["POST"], provide_automatic_options=False)

@@ -223,7 +223,7 @@ class PlanItemRow(StoreTable, table=True):
     """Of an add of what the ledger does not know at all: the access type in force there (of an organization: for what
     is in it). Should the thing be there already, it is told all that it is to be."""
     was: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """Of an update of what the ledger is certain of: what it knew when planned, as JSON with accessRole, accessType,
+    """Of an update of what is confirmed: what it knew when planned, as JSON with accessRole, accessType,
     disabled, parentId and, where the fields differ, ``fields`` (null: not known). Otherwise empty."""
     status: str = "planned"
     """planned, done, failed, held (limits), discarded (was held, and somebody said no), waiting (grace, or a pause

@@ -8,8 +8,8 @@ import pytest
 from app.admin.openapi import document
 from app.admin.resync import ResyncRequest
 from app.contract.errors import InvalidArgument
-from app.contract.permission_call import QuestionError
-from app.provider.answer import read_questions
+from app.contract.permission_call import EntryError
+from app.provider.answer import read_entries
 
 DOCUMENT: Any = document(version="1", provider_path="/check", explain_path="/explain", max_requests=2)
 ASKED = {"userId": "ada", "resource": {"type": "document", "id": "d", "organizationId": "acme"}}
@@ -44,7 +44,7 @@ def is_valid(name: str, body: object) -> bool:
 )
 def test_questions_are_accepted_as_described(body: object) -> None:
     try:
-        accepted = not any(isinstance(one, QuestionError) for one in read_questions(body, 2))
+        accepted = not any(isinstance(one, EntryError) for one in read_entries(body, 2))
     except InvalidArgument:
         accepted = False
     assert is_valid("Questions", body) == accepted

@@ -15,13 +15,13 @@ from sqlalchemy import Engine
 
 from app.access.decide import Check, DecisionPolicy, PermissionRequest
 from app.access.records import Record
-from app.contract.permission_call import Question
+from app.contract.permission_call import RequestEntry
 from app.database.engine import open_engine
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Refresh
 from app.model.view.loader import AccessViewLoader
 from app.model.view.sql_view import SqlAccessView
-from app.provider.answer import PermissionAnswer, answer_questions
+from app.provider.answer import PermissionAnswer, answer_entries
 from app.runs.lifecycle import Runs
 from app.runs.run import RunRequest
 from app.store.schema import METADATA
@@ -51,9 +51,9 @@ class NotingLoader:
         return revision
 
 
-def drawn_question(company: Company) -> Question:
+def drawn_question(company: Company) -> RequestEntry:
     question = company.question()
-    return Question(
+    return RequestEntry(
         user_id=question.user_id,
         type=question.type,
         resource_id=question.resource_id,
@@ -63,7 +63,7 @@ def drawn_question(company: Company) -> Question:
     )
 
 
-def expected(records: Sequence[Record], asked: Sequence[Question]) -> list[tuple[bool, object]]:
+def expected(records: Sequence[Record], asked: Sequence[RequestEntry]) -> list[tuple[bool, object]]:
     book = Rulebook(list(records), POLICY)
     verdicts = [
         book.verdict(
@@ -92,7 +92,7 @@ class Busy:
         self.engine = engine
         self.loader = NotingLoader(AccessViewLoader(engine, POLICY))
         self.records_of: dict[int, list[Record]] = {}
-        self.calls: list[tuple[int, list[Question], PermissionAnswer]] = []
+        self.calls: list[tuple[int, list[RequestEntry], PermissionAnswer]] = []
         self.began = monotonic()
         self.seen: set[int] = set()
 
@@ -130,7 +130,7 @@ class Busy:
         while self.goes_on():
             company = Company(lot.randrange(1 << 30))
             asked = [drawn_question(company) for _ in range(20)]
-            answer = answer_questions(asked, self.loader, NOW, POLICY)
+            answer = answer_entries(asked, self.loader, NOW, POLICY)
             self.calls.append((self.loader.last, asked, answer))
             self.seen.add(self.loader.last)
 

@@ -20,7 +20,7 @@ from app.console.console import address
 from app.console.ladder_drawing import cut
 from app.console.settings import Role
 from app.contract.envelope import Answer
-from app.contract.permission_call import Question
+from app.contract.permission_call import RequestEntry
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 from tests.conftest import DATABASES
 from tests.console.conftest import Office, standing_office
@@ -251,7 +251,7 @@ def test_a_backend_that_is_away_is_one_sentence(full: Office) -> None:
     assert "no credentials of a backend" in full.browser(Role.VIEWER).get(asked)
 
 
-QUESTION = Question("ada", "document", "plan", "acme")
+QUESTION = RequestEntry("ada", "document", "plan", "acme")
 ALLOWED = Decision(True, Rule.OWN_GRANT, access_role=AccessRole.EDITOR, expires_at=datetime(2030, 1, 1, tzinfo=UTC))
 DENIED = Decision(False, Rule.RESTRICTED)
 

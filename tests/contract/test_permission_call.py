@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from app.contract import limits
 from app.contract.errors import InvalidArgument
-from app.contract.permission_call import Question, QuestionError, parse_question, requests_of, value_text
+from app.contract.permission_call import EntryError, RequestEntry, parse_entry, requests_of, value_text
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary(),
@@ -40,17 +40,17 @@ def item(**resource):
 
 
 def error_of(question):
-    parsed = parse_question(question)
-    assert isinstance(parsed, QuestionError)
+    parsed = parse_entry(question)
+    assert isinstance(parsed, EntryError)
     return parsed.error
 
 
 @given(ANYTHING | NEARLY)
-def test_parse_question_never_raises_and_always_echoes_text(entry):
-    parsed = parse_question(entry)
+def test_parse_entry_never_raises_and_always_echoes_text(entry):
+    parsed = parse_entry(entry)
     # Whatever was read can be said back and stored.
     orjson.dumps([*parsed[:4]])
-    if isinstance(parsed, Question):
+    if isinstance(parsed, RequestEntry):
         for text in (parsed.user_id, parsed.resource_id, parsed.organization_id, *parsed.context):
             assert text
             assert "\0" not in text
@@ -60,16 +60,16 @@ def test_parse_question_never_raises_and_always_echoes_text(entry):
         assert parsed.error
 
 
-def test_parse_question_of_a_document():
-    assert parse_question(item(source="setDocuments", parentFolderId="specs", unknown=1)) == Question(
+def test_parse_entry_of_a_document():
+    assert parse_entry(item(source="setDocuments", parentFolderId="specs", unknown=1)) == RequestEntry(
         "ada", "document", "roadmap", "acme", {}, "setDocuments", "specs"
     )
 
 
 @pytest.mark.parametrize("organization_id", [{}, {"organizationId": None}, {"organizationId": "acme"}])
 def test_an_organization_may_come_without_organization_id(organization_id):
-    parsed = parse_question({"userId": "ada", "resource": {"type": "organization", "id": "acme", **organization_id}})
-    assert parsed == Question("ada", "organization", "acme", "acme")
+    parsed = parse_entry({"userId": "ada", "resource": {"type": "organization", "id": "acme", **organization_id}})
+    assert parsed == RequestEntry("ada", "organization", "acme", "acme")
 
 
 def test_an_organization_that_contradicts_itself_is_refused():
@@ -117,48 +117,48 @@ def test_other_resources_need_an_organization_id(kind):
         ),
     ],
 )
-def test_parse_question_says_what_is_wrong(question, error):
+def test_parse_entry_says_what_is_wrong(question, error):
     assert error_of(question) == error
 
 
 def test_question_error_echoes_what_could_be_read():
-    parsed = parse_question(item(type="page"))
+    parsed = parse_entry(item(type="page"))
     assert parsed[:4] == ("ada", "page", "roadmap", "acme")
-    assert parse_question(item(id=5))[:4] == ("ada", "document", "", "acme")
-    assert parse_question(item(id="\ud800"))[:4] == ("ada", "document", "", "acme")
-    assert parse_question({"userId": "ada"})[:4] == ("ada", "", "", "")
+    assert parse_entry(item(id=5))[:4] == ("ada", "document", "", "acme")
+    assert parse_entry(item(id="\ud800"))[:4] == ("ada", "document", "", "acme")
+    assert parse_entry({"userId": "ada"})[:4] == ("ada", "", "", "")
 
 
 @pytest.mark.parametrize("hint", [5, "", None, [], "a\0", "\ud800", "x" * 513])
 def test_a_hint_that_makes_no_sense_is_no_hint(hint):
-    parsed = parse_question(item(parentFolderId=hint, source=hint))
-    assert isinstance(parsed, Question)
+    parsed = parse_entry(item(parentFolderId=hint, source=hint))
+    assert isinstance(parsed, RequestEntry)
     assert parsed.parent_folder_id is None
     assert parsed.source is None
 
 
 @pytest.mark.parametrize("context", [{}, {"context": None}, {"context": {}}, {"context": {"access": {}}}])
 def test_a_context_question_may_ask_for_nothing(context):
-    parsed = parse_question(item(type="context", **context))
-    assert isinstance(parsed, Question)
+    parsed = parse_entry(item(type="context", **context))
+    assert isinstance(parsed, RequestEntry)
     assert parsed.context == {}
 
 
 def test_context_values_become_text():
-    parsed = parse_question(item(type="context", context={"access": {"widgetId": 2, "team": "core", "rate": 1.5}}))
-    assert isinstance(parsed, Question)
+    parsed = parse_entry(item(type="context", context={"access": {"widgetId": 2, "team": "core", "rate": 1.5}}))
+    assert isinstance(parsed, RequestEntry)
     assert parsed.context == {"widgetId": "2", "team": "core", "rate": "1.5"}
 
 
 def test_context_of_other_types_is_not_looked_at():
-    assert isinstance(parse_question(item(context="what")), Question)
+    assert isinstance(parse_entry(item(context="what")), RequestEntry)
 
 
 def test_context_takes_two_hundred_items_and_no_more():
     def asking(count):
         return item(type="context", context={"access": {f"f{n}": n for n in range(count)}})
 
-    assert isinstance(parse_question(asking(limits.CONTEXT_ITEMS)), Question)
+    assert isinstance(parse_entry(asking(limits.CONTEXT_ITEMS)), RequestEntry)
     assert error_of(asking(limits.CONTEXT_ITEMS + 1)) == "resource.context.access: must hold at most 200 items, not 201"
 
 

@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 
 from app.backend.http.call import Call, Reply
 from app.backend.http.registry import Registry
-from app.backend.judgments.search import FoundJudgment, FoundRow, JudgmentQuery, JudgmentSearcher, question
+from app.backend.judgments.search import FoundJudgment, FoundRow, JudgmentQuery, JudgmentSearcher, query_of
 from app.backend.storage import json_sets
 from app.contract import limits, operations
 from app.contract.judgments import QueryJudgmentsRequest, SearchJudgmentsRequest, SearchScope
@@ -30,7 +30,7 @@ def search_judgments(search: JudgmentSearcher, call: Call[SearchJudgmentsRequest
     """A thread before recency before meaning: the narrowest of what was asked decides how the judgments are found."""
     request = call.request
     started = call.backend.clock()
-    asked, scope = _question(call, request.recency_days)
+    asked, scope = _query(call, request.recency_days)
     limit = request.limit or limits.JUDGMENT_LIMIT_DEFAULT
     if asked.annotation_id is not None:
         found, total = search.thread(connection, asked, limit)
@@ -51,7 +51,7 @@ def search_judgments(search: JudgmentSearcher, call: Call[SearchJudgmentsRequest
 
 
 def query_judgments(search: JudgmentSearcher, call: Call[QueryJudgmentsRequest], connection: Connection) -> Reply:
-    asked, scope = _question(call, None)
+    asked, scope = _query(call, None)
     limit = call.request.limit or limits.JUDGMENT_QUERY_LIMIT_DEFAULT
     if asked.annotation_id is not None:
         found, _ = search.thread(connection, asked, limit, newest_first=True)
@@ -60,12 +60,12 @@ def query_judgments(search: JudgmentSearcher, call: Call[QueryJudgmentsRequest],
     return Reply("Judgment(s) retrieved successfully.", [_record(one.row, scope) for one in found])
 
 
-def _question(
+def _query(
     call: Call[SearchJudgmentsRequest] | Call[QueryJudgmentsRequest], recency_days: int | None
 ) -> tuple[JudgmentQuery, SearchScope]:
     request = call.request
     scope = request.scope or _default_scope(request.organization_id, request.document_id)
-    asked = question(
+    asked = query_of(
         call.principal.api_key_id,
         scope,
         request.organization_id,

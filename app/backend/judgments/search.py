@@ -44,7 +44,7 @@ class FoundJudgment:
     similarity: float
 
 
-def question(
+def query_of(
     api_key_id: str,
     scope: SearchScope,
     organization_id: str | None,
@@ -54,7 +54,7 @@ def question(
     recency_days: int | None,
     now: int,
 ) -> JudgmentQuery:
-    """The question that a request asks. ``recency_days`` takes the place of the filters' range of dates."""
+    """The query that a request makes. ``recency_days`` takes the place of the filters' range of dates."""
     within: dict[str, str] = {}
     if scope != "apiKey":
         within["organization_id"] = organization_id or ""

@@ -16,7 +16,7 @@ from app.backend.permissions.own_data_view import OwnDataView
 from app.backend.permissions.provider_call import Provider, ProviderVerdict, ask
 from app.backend.permissions.provider_config import ProviderConfig, stored_config
 from app.backend.scope import Scope
-from app.contract.permission_call import Question
+from app.contract.permission_call import RequestEntry
 from app.database.engine import reading
 
 _POLICY = DecisionPolicy(decision_ttl=0)
@@ -27,7 +27,7 @@ Judged = Mapping[Key, ProviderVerdict | None]
 """By the key of the question: the verdict, None where the provider gave none. What is not known here is left out."""
 
 
-def judge(backend: Backend, scope: Scope, questions: Sequence[Question], now: int) -> tuple[Judged, OwnDataView]:
+def judge(backend: Backend, scope: Scope, questions: Sequence[RequestEntry], now: int) -> tuple[Judged, OwnDataView]:
     """The verdicts on questions about resources of one organization, and what the backend itself knows of them.
 
     ``now`` is epoch milliseconds. Must not be called within a transaction.
@@ -62,22 +62,22 @@ def users_with_access(
 ) -> frozenset[str]:
     """Those of the users who have access to the document. A provider that gives no answer lets nobody in."""
     questions = [
-        Question(user_id, "document", document_id, scope.organization_id) for user_id in dict.fromkeys(user_ids)
+        RequestEntry(user_id, "document", document_id, scope.organization_id) for user_id in dict.fromkeys(user_ids)
     ]
     judged, _ = judge(backend, scope, questions, now)
     return frozenset(key[0] for key, verdict in judged.items() if verdict is not None and verdict.has_access)
 
 
-def key_of(question: Question) -> Key:
+def key_of(question: RequestEntry) -> Key:
     """A question as a key (its own hash would stumble over the context)."""
     return (question.user_id, question.type, question.resource_id)
 
 
-def _ids(questions: Iterable[Question], kind: str) -> Iterable[str]:
+def _ids(questions: Iterable[RequestEntry], kind: str) -> Iterable[str]:
     return dict.fromkeys(question.resource_id for question in questions if question.type == kind)
 
 
-def _is_known(view: OwnDataView, question: Question) -> bool:
+def _is_known(view: OwnDataView, question: RequestEntry) -> bool:
     if view.organization(question.organization_id) is None:
         return False
     if question.type == "folder":
@@ -87,12 +87,14 @@ def _is_known(view: OwnDataView, question: Question) -> bool:
     return True
 
 
-def _is_closed(view: OwnDataView, question: Question) -> bool:
+def _is_closed(view: OwnDataView, question: RequestEntry) -> bool:
     """A disabled document lets nobody in, whoever would judge otherwise."""
     return question.type == "document" and question.resource_id in view.disabled_documents
 
 
-def _by_provider(backend: Backend, api_key_id: str, config: ProviderConfig, questions: Sequence[Question]) -> Judged:
+def _by_provider(
+    backend: Backend, api_key_id: str, config: ProviderConfig, questions: Sequence[RequestEntry]
+) -> Judged:
     settings = backend.settings
     if not config.url or not questions:
         return {key_of(question): None for question in questions}
@@ -121,7 +123,7 @@ def _unless_over(verdict: ProviderVerdict | None, now: float) -> ProviderVerdict
     return verdict
 
 
-def _by_own_data(view: OwnDataView, question: Question, now: int) -> ProviderVerdict:
+def _by_own_data(view: OwnDataView, question: RequestEntry, now: int) -> ProviderVerdict:
     asked = Check(
         user_id=question.user_id,
         type=question.type,

@@ -31,7 +31,7 @@ from app.backend.storage import json_sets
 from app.contract import operations
 from app.contract.base import DEFAULT_ACCESS_ROLE
 from app.contract.errors import NotFound
-from app.contract.permission_call import Question
+from app.contract.permission_call import RequestEntry
 from app.contract.permissions import (
     AddPermissionsRequest,
     GetPermissionsRequest,
@@ -104,7 +104,7 @@ def get_permissions(call: Call[GetPermissionsRequest]) -> Reply:
     return Reply("Permissions retrieved successfully.", _to_wire(request.user_ids, questions, judged, view))
 
 
-def _questions(request: GetPermissionsRequest) -> list[Question]:
+def _questions(request: GetPermissionsRequest) -> list[RequestEntry]:
     organization_id = request.organization_id
     resources = [
         ("organization", organization_id),
@@ -112,7 +112,7 @@ def _questions(request: GetPermissionsRequest) -> list[Question]:
         *(("document", document_id) for document_id in dict.fromkeys(request.document_ids or ())),
     ]
     return [
-        Question(user_id, kind, resource_id, organization_id)  # type: ignore[arg-type]  # one of the three above
+        RequestEntry(user_id, kind, resource_id, organization_id)  # type: ignore[arg-type]  # one of the three above
         for user_id in dict.fromkeys(request.user_ids)
         for kind, resource_id in resources
     ]
@@ -120,7 +120,7 @@ def _questions(request: GetPermissionsRequest) -> list[Question]:
 
 def _to_wire(
     user_ids: Iterable[str],
-    questions: Iterable[Question],
+    questions: Iterable[RequestEntry],
     judged: Judged,
     view: OwnDataView,
 ) -> dict[str, dict[str, dict[str, object]]]:
@@ -138,7 +138,7 @@ def _to_wire(
     return data
 
 
-def _permission(question: Question, verdict: ProviderVerdict | None, view: OwnDataView) -> dict[str, object]:
+def _permission(question: RequestEntry, verdict: ProviderVerdict | None, view: OwnDataView) -> dict[str, object]:
     if verdict is None:
         return {"error": "The permission provider gave no answer.", "errorCode": "something_went_wrong"}
     if not verdict.has_access:

@@ -19,7 +19,7 @@ from urllib3.exceptions import HTTPError
 from app.backend.security.outgoing import at_most
 from app.clock import Sleep
 from app.contract import limits
-from app.contract.permission_call import Question
+from app.contract.permission_call import RequestEntry
 
 QUESTIONS_PER_CALL = 500
 _LARGEST_ANSWER = 8 * 1024 * 1024
@@ -62,7 +62,7 @@ class CallError(Exception):
 
 def ask(
     provider: Provider,
-    questions: Sequence[Question],
+    questions: Sequence[RequestEntry],
     session: requests.Session,
     sleep: Sleep,
     on_silence: Callable[[], None] = lambda: None,
@@ -108,7 +108,7 @@ def _patiently(
 
 
 def _one_call(
-    provider: Provider, questions: Sequence[Question], session: requests.Session, timeout: float
+    provider: Provider, questions: Sequence[RequestEntry], session: requests.Session, timeout: float
 ) -> list[ProviderVerdict]:
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     if provider.auth_token:
@@ -145,7 +145,7 @@ def _read(response: requests.Response, deadline: float) -> bytes:
     return bytes(raw)
 
 
-def _verdicts(raw: bytes, questions: Sequence[Question]) -> list[ProviderVerdict]:
+def _verdicts(raw: bytes, questions: Sequence[RequestEntry]) -> list[ProviderVerdict]:
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -158,7 +158,7 @@ def _verdicts(raw: bytes, questions: Sequence[Question]) -> list[ProviderVerdict
     return [_verdict(result, question) for result, question in zip(results, questions, strict=True)]
 
 
-def _verdict(result: object, question: Question) -> ProviderVerdict:
+def _verdict(result: object, question: RequestEntry) -> ProviderVerdict:
     if not isinstance(result, Mapping) or not _is_about(result, question):
         raise CallError("a result is not about the question in its place")
     has_access = result.get("hasAccess")
@@ -177,7 +177,7 @@ def _is_time(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= limits.EPOCH_MS_MAX
 
 
-def _is_about(result: Mapping[str, object], question: Question) -> bool:
+def _is_about(result: Mapping[str, object], question: RequestEntry) -> bool:
     return (
         result.get("userId") == question.user_id
         and result.get("resourceId") == question.resource_id
@@ -186,7 +186,7 @@ def _is_about(result: Mapping[str, object], question: Question) -> bool:
     )
 
 
-def _to_wire(question: Question) -> dict[str, object]:
+def _to_wire(question: RequestEntry) -> dict[str, object]:
     return {
         "userId": question.user_id,
         "resource": {

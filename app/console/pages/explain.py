@@ -18,7 +18,7 @@ from app.console.frame.words import visible
 from app.console.ladder import make_ladder, passed_over
 from app.console.ladder_drawing import draw
 from app.console.settings import Role
-from app.contract.permission_call import Question, QuestionError, parse_question
+from app.contract.permission_call import EntryError, RequestEntry, parse_entry
 from app.model.browse.lists import ListEntry
 from app.model.browse.nearest import nearest
 from app.model.origins import origins_of
@@ -51,8 +51,8 @@ def install(blueprint: Blueprint, console: Console) -> None:
         now = console.parts.clock()
         at = _moment(given["at"], now, wrong)
         entry = _request(given, wrong)
-        question = parse_question(entry)
-        if isinstance(question, QuestionError):
+        question = parse_entry(entry)
+        if isinstance(question, EntryError):
             field = _field_of(question.error)
             told = f"{question.error[0].upper()}{question.error[1:]}."
             wrong.update(
@@ -60,7 +60,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             )
             if field not in wrong:
                 wrong[field] = told
-        if wrong or isinstance(question, QuestionError):
+        if wrong or isinstance(question, EntryError):
             return _show(console, given, status=400, wrong=wrong)
         found = _explained(console, question, entry, at, now)
         if asks and not found["never_read"]:
@@ -91,7 +91,7 @@ def _show(
 
 
 def _explained(
-    console: Console, question: Question, entry: Mapping[str, Any], at: datetime, now: datetime
+    console: Console, question: RequestEntry, entry: Mapping[str, Any], at: datetime, now: datetime
 ) -> dict[str, Any]:
     policy = console.parts.policy
     with console.reading() as connection:
@@ -131,7 +131,7 @@ def _explained(
     }
 
 
-def _asked(console: Console, question: Question, found: Mapping[str, Any]) -> Comparison | None:
+def _asked(console: Console, question: RequestEntry, found: Mapping[str, Any]) -> Comparison | None:
     """What the backend says. The transaction is over by now: it may ask this side in turn, and take its time."""
     backend = console.parts.ask_backend
     if backend is None or question.type not in ASKABLE:
@@ -140,7 +140,7 @@ def _asked(console: Console, question: Question, found: Mapping[str, Any]) -> Co
 
 
 def _nearly(
-    connection: Connection, view: AccessView, question: Question, rule: Rule
+    connection: Connection, view: AccessView, question: RequestEntry, rule: Rule
 ) -> list[tuple[str, str, list[ListEntry]]]:
     """Field, what it names that is not there, and what is called nearly so."""
     nearly = []

@@ -6,8 +6,8 @@ from werkzeug.exceptions import NotFound
 from app.clock import from_epoch_ms
 from app.console.console import Console, one_of, query, route_of
 from app.console.settings import Role
+from app.ledger.holding import ItemIdentity, failures_of, holding_of
 from app.ledger.ledger import ledger_in_use
-from app.ledger.standing import ItemIdentity, failures_of, holding_of
 from app.model.browse.things import may_be_stored
 from app.plan.detail import item_history
 from app.store.sync_tables import ITEM_KINDS

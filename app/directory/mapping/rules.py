@@ -287,7 +287,7 @@ class Rules:
         for name in self.members_user:
             member.pop(name, None)
             for user in users:
-                told = _told(user, name)
+                told = _value_of(user, name)
                 if told is not None:
                     member[name] = told
                     break
@@ -327,7 +327,7 @@ class Rules:
         )
 
 
-def _told(user: User, name: str) -> object:
+def _value_of(user: User, name: str) -> object:
     """A field of a user as an expression sees it; None: it is missing, which what is not set or empty is, too."""
     attribute = _ATTRIBUTES.get(name)
     if attribute is None:

@@ -309,7 +309,7 @@ class _Mapping:
         outcome = one.of(asked)
         rule = one.rule
         if self._onlooker is not None:
-            way = partial(spool.way, held.number, member.number)
+            way = partial(spool.chain, held.number, member.number)
             self._onlooker.applied_to_member(thing, rule, member, outcome, way)
         if type(outcome) is Made:
             yield Found(outcome.record, thing.place, Origin(thing.id, rule.number))

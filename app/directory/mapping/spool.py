@@ -229,7 +229,7 @@ class Spool:
         count, example = self._connection.execute(spool_tables.NOWHERE).fetchone()
         return count, example or ""
 
-    def way(self, held: int, member: int) -> list[str]:
+    def chain(self, held: int, member: int) -> list[str]:
         """The places of the groups through which somebody is a member: the object's own first."""
         came_from: dict[int, int] = {}
         reached = [held]
@@ -238,10 +238,10 @@ class Spool:
             following = []
             for outer in reached:
                 if self._holds_directly(outer, member):
-                    way = [outer]
-                    while way[-1] != held:
-                        way.append(came_from[way[-1]])
-                    return [self._place(number) for number in reversed(way)]
+                    chain = [outer]
+                    while chain[-1] != held:
+                        chain.append(came_from[chain[-1]])
+                    return [self._place(number) for number in reversed(chain)]
                 for (inner,) in self._connection.execute(
                     "SELECT inner_object FROM nested WHERE outer_object = ? ORDER BY 1", (outer,)
                 ).fetchall():

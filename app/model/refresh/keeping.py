@@ -26,7 +26,7 @@ _NO_SOURCE = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Kept:
     """The problems of one sort of one source."""
 
     count: int
@@ -34,12 +34,12 @@ class _Told:
     """Places and reasons."""
 
 
-_State = dict[tuple[int, str], _Told]
-"""(source, sort) → what is told; nothing where there are none."""
+_State = dict[tuple[int, str], _Kept]
+"""(source, sort) → what is kept; nothing where there are none."""
 
 
 class ProblemKeeping:
-    """What one refresh has to tell, beside what was told before."""
+    """What one refresh has to say, beside what was kept before."""
 
     def __init__(self, connection: Connection, found: ProblemList, reads: Iterable[StagedRead], *, whole: bool) -> None:
         """``whole``: whether all that comes out of the merge is among what was ``found``."""
@@ -57,19 +57,19 @@ class ProblemKeeping:
     def write(self, connection: Connection, now_ms: int) -> None:
         """Replaces what differs."""
         for key in sorted(self._before.keys() | self._after.keys()):
-            told = self._after.get(key)
-            if told == self._before.get(key):
+            kept = self._after.get(key)
+            if kept == self._before.get(key):
                 continue
             source_id, sort = key
             for table in (COUNT, FIRST):
                 connection.execute(delete(table).where(table.c.source_id == source_id, table.c.sort == sort))
-            if told is None:
+            if kept is None:
                 continue
             values = {"source_id": source_id, "sort": sort}
-            connection.execute(insert(COUNT).values(**values, problems=told.count, told_at=now_ms))
+            connection.execute(insert(COUNT).values(**values, problems=kept.count, told_at=now_ms))
             first = [
                 {**values, "ordinal": ordinal, "place": place, "reason": reason}
-                for ordinal, (place, reason) in enumerate(told.first, 1)
+                for ordinal, (place, reason) in enumerate(kept.first, 1)
             ]
             if first:
                 connection.execute(insert(FIRST), first)
@@ -77,18 +77,18 @@ class ProblemKeeping:
     def _state_after(self, found: ProblemList) -> _State:
         known = set(self._ids.values())
         now = {
-            (self._ids[source], sort.value): _Told(one.count, _first(one.first))
+            (self._ids[source], sort.value): _Kept(one.count, _first(one.first))
             for (source, sort), one in found.by_source.items()
             if source in self._ids and one.count
         }
         after = {}
         for key in sorted(self._before.keys() | now.keys()):
-            told = self._told(key, self._before.get(key), now.get(key))
-            if told is not None and key[0] in known:
-                after[key] = told
+            kept = self._kept(key, self._before.get(key), now.get(key))
+            if kept is not None and key[0] in known:
+                after[key] = kept
         return after
 
-    def _told(self, key: tuple[int, str], before: _Told | None, now: _Told | None) -> _Told | None:
+    def _kept(self, key: tuple[int, str], before: _Kept | None, now: _Kept | None) -> _Kept | None:
         if key[1] not in _OF_READS:
             return now if self._whole else before
         read = self._reads.get(key[0])
@@ -104,7 +104,7 @@ def _state(connection: Connection) -> _State:
     for row in connection.execute(select(FIRST).order_by(FIRST.c.source_id, FIRST.c.sort, FIRST.c.ordinal)):
         first.setdefault((row.source_id, row.sort), []).append((row.place, row.reason))
     return {
-        (row.source_id, row.sort): _Told(row.problems, tuple(first.get((row.source_id, row.sort), ())))
+        (row.source_id, row.sort): _Kept(row.problems, tuple(first.get((row.source_id, row.sort), ())))
         for row in connection.execute(select(COUNT))
     }
 
@@ -114,10 +114,10 @@ def _first(problems: Collection[Problem]) -> tuple[tuple[str, str], ...]:
     return tuple((one.place.replace("\0", "�"), one.reason.replace("\0", "�")) for one in problems)
 
 
-def _added(before: _Told | None, now: _Told | None) -> _Told | None:
+def _added(before: _Kept | None, now: _Kept | None) -> _Kept | None:
     """What a read of changes tells that was not told before: asked again, it may say the same again."""
     if before is None or now is None:
         return before or now
     known = set(before.first)
     new = [one for one in now.first if one not in known]
-    return _Told(before.count + now.count - (len(now.first) - len(new)), (*before.first, *new)[:PROBLEMS_KEPT])
+    return _Kept(before.count + now.count - (len(now.first) - len(new)), (*before.first, *new)[:PROBLEMS_KEPT])

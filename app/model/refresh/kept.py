@@ -15,9 +15,9 @@ from sqlalchemy import delete as delete_from
 from app.database.engine import is_sqlite
 from app.model.refresh.changes import ChangeCounts, carry_out, counted, total
 from app.model.refresh.scratch import (
+    REREAD_OBJECT,
     SCRATCH_TABLES,
     SCRATCH_TABLES_OF_KIND,
-    TOLD_OBJECT,
     RowChange,
     ScratchTables,
     same,
@@ -124,7 +124,7 @@ def compute_source_changes(
         if replaced:
             connection.execute(_rows_not_given(tables.kind), {"source_ids": replaced})
         if told_of:
-            connection.execute(_rows_of_told_objects(tables.kind), {"source_ids": told_of})
+            connection.execute(_rows_of_reread_objects(tables.kind), {"source_ids": told_of})
 
 
 # Put together once: that takes longer than to execute them for a few rows.
@@ -163,14 +163,14 @@ def _rows_not_given(kind: str) -> Insert:
 
 
 @cache
-def _rows_of_told_objects(kind: str) -> Insert:
+def _rows_of_reread_objects(kind: str) -> Insert:
     tables = SCRATCH_TABLES_OF_KIND[kind]
     staged, source = tables.staged, tables.source
-    # Told objects are few; each is looked up by its source and origin.
+    # Objects that were read anew are few; each is looked up by its source and origin.
     gone = (
         select(*(source.c[name] for name in tables.source_keys), literal(int(RowChange.REMOVE)))
-        .select_from(TOLD_OBJECT.join(source, same(source, TOLD_OBJECT, ("source_id", "origin"))))
-        .where(TOLD_OBJECT.c.source_id.in_(_ASKED), ~exists().where(same(staged, source, tables.source_keys)))
+        .select_from(REREAD_OBJECT.join(source, same(source, REREAD_OBJECT, ("source_id", "origin"))))
+        .where(REREAD_OBJECT.c.source_id.in_(_ASKED), ~exists().where(same(staged, source, tables.source_keys)))
     )
     return insert(tables.delta).from_select([*tables.source_keys, "change"], gone)
 

@@ -272,8 +272,8 @@ GROUP_EDGE = Table(
 )
 """Groups in groups, for finding cycles."""
 
-TOLD_OBJECT = Table(
-    "refresh_told_object",
+REREAD_OBJECT = Table(
+    "refresh_reread_object",
     TEMPORARY,
     Column("source_id", Integer, primary_key=True, autoincrement=False),
     Column("origin", Text, primary_key=True),

@@ -24,9 +24,9 @@ from sqlalchemy import delete as delete_from
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
 from app.model.refresh.scratch import (
     REPLACED,
+    REREAD_OBJECT,
     SCRATCH_TABLES,
     SCRATCH_TABLES_OF_KIND,
-    TOLD_OBJECT,
     ScratchTables,
     described,
     same,
@@ -177,11 +177,11 @@ def tell_objects(connection: Connection, source_id: int, after: Mapping[str, int
 
 def tell(connection: Connection, objects: Select[tuple[int, str]]) -> None:
     """Notes objects, whether they are noted or not."""
-    told = objects.subquery()
-    new = select(told).where(
-        ~exists().where(TOLD_OBJECT.c.source_id == told.c.source_id, TOLD_OBJECT.c.origin == told.c.origin)
+    named = objects.subquery()
+    new = select(named).where(
+        ~exists().where(REREAD_OBJECT.c.source_id == named.c.source_id, REREAD_OBJECT.c.origin == named.c.origin)
     )
-    connection.execute(insert(TOLD_OBJECT).from_select(["source_id", "origin"], new))
+    connection.execute(insert(REREAD_OBJECT).from_select(["source_id", "origin"], new))
 
 
 def tell_gone(
@@ -198,13 +198,13 @@ def tell_gone(
                 staged.c.origin.in_(list(origins)),
             )
         )
-    noted = select(TOLD_OBJECT.c.origin).where(
-        TOLD_OBJECT.c.source_id == source_id, TOLD_OBJECT.c.origin.in_(list(origins))
+    noted = select(REREAD_OBJECT.c.origin).where(
+        REREAD_OBJECT.c.source_id == source_id, REREAD_OBJECT.c.origin.in_(list(origins))
     )
     new = set(origins) - set(connection.execute(noted).scalars())
     if new:
         rows = [{"source_id": source_id, "origin": origin} for origin in sorted(new)]
-        connection.execute(insert(TOLD_OBJECT), rows)
+        connection.execute(insert(REREAD_OBJECT), rows)
 
 
 def drop_staged(connection: Connection, source_id: int, *, after: Mapping[str, int] = NOTHING_STAGED) -> None:
@@ -213,24 +213,24 @@ def drop_staged(connection: Connection, source_id: int, *, after: Mapping[str, i
         staged = tables.staged
         behind = staged.c.seq > after.get(tables.kind, 0)
         connection.execute(delete_from(staged).where(staged.c.source_id == source_id, behind))
-    connection.execute(delete_from(TOLD_OBJECT).where(TOLD_OBJECT.c.source_id == source_id))
+    connection.execute(delete_from(REREAD_OBJECT).where(REREAD_OBJECT.c.source_id == source_id))
 
 
 def supersede_staged(connection: Connection, source_id: int, before: Mapping[str, int]) -> None:
-    """Drops, of what was staged for a source up to these numbers, what was told anew behind them."""
-    told = select(TOLD_OBJECT.c.origin).where(TOLD_OBJECT.c.source_id == source_id)
-    if connection.execute(told.limit(1)).first() is not None:
+    """Drops, of what was staged for a source up to these numbers, what was read anew behind them."""
+    anew = select(REREAD_OBJECT.c.origin).where(REREAD_OBJECT.c.source_id == source_id)
+    if connection.execute(anew.limit(1)).first() is not None:
         for tables in SCRATCH_TABLES:
             staged = tables.staged
             connection.execute(
                 delete_from(staged).where(
                     staged.c.source_id == source_id,
                     staged.c.seq <= before.get(tables.kind, 0),
-                    staged.c.origin.in_(told),
+                    staged.c.origin.in_(anew),
                 )
             )
     # What remains is all that there is: nothing more is to be said of single objects.
-    connection.execute(delete_from(TOLD_OBJECT).where(TOLD_OBJECT.c.source_id == source_id))
+    connection.execute(delete_from(REREAD_OBJECT).where(REREAD_OBJECT.c.source_id == source_id))
 
 
 def last_staged(connection: Connection) -> dict[str, int]:

@@ -19,8 +19,7 @@ from app.directory.connector import DirectoryObject, ObjectGone
 from app.directory.connectors.ldap.objects import SetReader
 from app.directory.connectors.ldap.reading import Reader
 from app.directory.connectors.ldap.session import LdapEntry, LdapSession, Search
-from app.directory.connectors.ldap.trouble import CursorRefusedError, of_search
-from app.directory.connectors.ldap.trouble import told as told_by
+from app.directory.connectors.ldap.trouble import CursorRefusedError, of_search, said_of
 from app.directory.source import Malformed, ObjectId
 from app.text import printable
 
@@ -116,7 +115,7 @@ class SyncreplChanges:
                     raise CursorRefusedError(f"more than {_MOST:,} objects have changed since then")
         except (ldap.SIZELIMIT_EXCEEDED, ldap.UNWILLING_TO_PERFORM) as error:
             # "Consumer state is newer than provider", for one: the server was restored.
-            raise CursorRefusedError(f"the server does not go on from there: {told_by(error)}") from error
+            raise CursorRefusedError(f"the server does not go on from there: {said_of(error)}") from error
         except ldap.LDAPError as error:
             if error.args and isinstance(error.args[0], dict) and error.args[0].get("result") == _REFRESH_REQUIRED:
                 raise CursorRefusedError("the server does not go on from there") from error

@@ -40,7 +40,7 @@ AD_REFUSALS = {
 _AD_DATA = re.compile(r"\bdata ([0-9a-f]{3})\b")
 
 
-def told(error: ldap.LDAPError) -> str:
+def said_of(error: ldap.LDAPError) -> str:
     """What library and server say of an error."""
     details = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
     desc, info = str(details.get("desc", "") or type(error).__name__), str(details.get("info", "") or "")
@@ -51,7 +51,7 @@ def told(error: ldap.LDAPError) -> str:
 
 def refused_bind(error: ldap.LDAPError, settings: LdapConnectionSettings) -> LdapTroubleError:
     """Of a bind that did not succeed."""
-    text = told(error)
+    text = said_of(error)
     if isinstance(error, ldap.INVALID_CREDENTIALS):
         found = _AD_DATA.search(str(error))
         if found and (why := AD_REFUSALS.get(found[1])):
@@ -78,7 +78,7 @@ def refused_bind(error: ldap.LDAPError, settings: LdapConnectionSettings) -> Lda
 
 def of_search(error: ldap.LDAPError, settings: LdapConnectionSettings, *, where: str) -> LdapTroubleError:
     """Of a search of the settings ``where`` (``sets.users``)."""
-    text = told(error)
+    text = said_of(error)
     url = settings.url
     for kind, says in _SAYS:
         if isinstance(error, kind):

@@ -1,4 +1,4 @@
-"""The standing of one item: what the ledger holds of it, and how often telling it failed."""
+"""One item: what the ledger holds of it, and how often telling it failed."""
 
 from dataclasses import dataclass
 
