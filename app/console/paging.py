@@ -67,6 +67,12 @@ class Lists:
             position = json.dumps([name, self._about, *key(shown[-1])], ensure_ascii=False)
         return Listing(shown, position, not after)
 
+    def page_by_id(
+        self, name: str, read: Callable[[str, int], Sequence[Row]], id_of: Callable[[Row], str]
+    ) -> Listing[Row] | None:
+        """The same for a list whose key is one id; empty: from the beginning."""
+        return self.page(name, lambda after, limit: read(after[0] if after else "", limit), lambda row: (id_of(row),))
+
 
 def _no_position() -> BadRequest:
     return BadRequest("after names no position in a list of this page; start from its first page")

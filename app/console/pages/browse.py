@@ -28,96 +28,108 @@ def install(blueprint: Blueprint, console: Console) -> None:
     @blueprint.get(route_of("browse"))
     @console.gate.page(Role.VIEWER)
     def browse() -> Response:
-        lists = Lists(query("after")["after"], {"organizations": 1})
         with console.reading() as connection:
-            found = lists.page(
-                "organizations",
-                lambda after, limit: organization_sizes(connection, after=after[0] if after else "", limit=limit),
-                lambda one: (one.organization_id,),
-            )
-        return console.show("browse.html", current="browse", organizations=found)
+            return _show_organizations(console, connection)
 
     @blueprint.get(route_of("organization"))
     @console.gate.page(Role.VIEWER)
     def organization() -> Response:
-        given = query("id", "after")
-        organization_id = given["id"]
-        lists = Lists(given["after"], {**_CONTENTS, "members": 1, "groups": 1}, organization_id)
         with console.reading() as connection:
-            found = find(connection, Organization, organization_id)
-            if found is None:
-                return show_unknown(console, connection, "organization", "", organization_id)
-            return console.show(
-                "browse_organization.html",
-                current="browse",
-                organization=found,
-                sizes=organization_size(connection, organization_id),
-                turned=lists.turned,
-                contents=_contents(connection, lists, organization_id, ""),
-                members=lists.page(
-                    "members",
-                    lambda after, limit: members(connection, organization_id, after=_first(after), limit=limit),
-                    lambda one: (one.item_id,),
-                ),
-                groups=lists.page(
-                    "groups",
-                    lambda after, limit: groups(connection, organization_id, after=_first(after), limit=limit),
-                    lambda one: (one.item_id,),
-                ),
-            )
+            return _show_organization(console, connection)
 
     @blueprint.get(route_of("folder"))
     @console.gate.page(Role.VIEWER)
     def folder() -> Response:
-        given = query("organization", "id", "after")
-        organization_id, folder_id = given["organization"], given["id"]
-        lists = Lists(given["after"], {**_CONTENTS, "grants": 4}, organization_id, folder_id)
         with console.reading() as connection:
-            found = find(connection, Folder, organization_id, folder_id)
-            within = find(connection, Organization, organization_id)
-            if found is None or within is None:
-                return show_unknown(console, connection, "folder", organization_id, folder_id)
-            above = folders_from(connection, organization_id, folder_id)
-            return console.show(
-                "browse_folder.html",
-                current="browse",
-                organization=within,
-                folder=found,
-                crumbs=above.folders[:0:-1],
-                sizes=sizes_of(connection, "folder", organization_id, folder_id),
-                turned=lists.turned,
-                contents=_contents(connection, lists, organization_id, folder_id),
-                default=_default(console, within, None, above),
-                **_reaching(connection, lists, console.parts.clock(), None, above),
-            )
+            return _show_folder(console, connection)
 
     @blueprint.get(route_of("document"))
     @console.gate.page(Role.VIEWER)
     def document() -> Response:
-        given = query("organization", "id", "after")
-        organization_id, document_id = given["organization"], given["id"]
-        lists = Lists(given["after"], {"grants": 4}, organization_id, document_id)
         with console.reading() as connection:
-            found = find(connection, Document, organization_id, document_id)
-            within = find(connection, Organization, organization_id)
-            if found is None or within is None:
-                return show_unknown(console, connection, "document", organization_id, document_id)
-            above = folders_from(connection, organization_id, found.folder_id)
-            return console.show(
-                "browse_document.html",
-                current="browse",
-                organization=within,
-                document=found,
-                crumbs=above.folders[::-1],
-                sizes=sizes_of(connection, "document", organization_id, document_id),
-                turned=lists.turned,
-                default=_default(console, within, found, above),
-                **_reaching(connection, lists, console.parts.clock(), found, above),
-            )
+            return _show_document(console, connection)
 
 
-def _first(after: Sequence[str]) -> str:
-    return after[0] if after else ""
+def _show_organizations(console: Console, connection: Connection) -> Response:
+    lists = Lists(query("after")["after"], {"organizations": 1})
+    found = lists.page_by_id(
+        "organizations",
+        lambda after, limit: organization_sizes(connection, after=after, limit=limit),
+        lambda one: one.organization_id,
+    )
+    return console.show("browse.html", current="browse", organizations=found)
+
+
+def _show_organization(console: Console, connection: Connection) -> Response:
+    given = query("id", "after")
+    organization_id = given["id"]
+    lists = Lists(given["after"], {**_CONTENTS, "members": 1, "groups": 1}, organization_id)
+    found = find(connection, Organization, organization_id)
+    if found is None:
+        return show_unknown(console, connection, "organization", "", organization_id)
+    return console.show(
+        "browse_organization.html",
+        current="browse",
+        organization=found,
+        sizes=organization_size(connection, organization_id),
+        turned=lists.turned,
+        contents=_contents(connection, lists, organization_id, ""),
+        members=lists.page_by_id(
+            "members",
+            lambda after, limit: members(connection, organization_id, after=after, limit=limit),
+            lambda one: one.item_id,
+        ),
+        groups=lists.page_by_id(
+            "groups",
+            lambda after, limit: groups(connection, organization_id, after=after, limit=limit),
+            lambda one: one.item_id,
+        ),
+    )
+
+
+def _show_folder(console: Console, connection: Connection) -> Response:
+    given = query("organization", "id", "after")
+    organization_id, folder_id = given["organization"], given["id"]
+    lists = Lists(given["after"], {**_CONTENTS, "grants": 4}, organization_id, folder_id)
+    found = find(connection, Folder, organization_id, folder_id)
+    within = find(connection, Organization, organization_id)
+    if found is None or within is None:
+        return show_unknown(console, connection, "folder", organization_id, folder_id)
+    above = folders_from(connection, organization_id, folder_id)
+    return console.show(
+        "browse_folder.html",
+        current="browse",
+        organization=within,
+        folder=found,
+        crumbs=above.folders[:0:-1],
+        sizes=sizes_of(connection, "folder", organization_id, folder_id),
+        turned=lists.turned,
+        contents=_contents(connection, lists, organization_id, folder_id),
+        default=_default(console, within, None, above),
+        **_reaching(connection, lists, console.parts.clock(), None, above),
+    )
+
+
+def _show_document(console: Console, connection: Connection) -> Response:
+    given = query("organization", "id", "after")
+    organization_id, document_id = given["organization"], given["id"]
+    lists = Lists(given["after"], {"grants": 4}, organization_id, document_id)
+    found = find(connection, Document, organization_id, document_id)
+    within = find(connection, Organization, organization_id)
+    if found is None or within is None:
+        return show_unknown(console, connection, "document", organization_id, document_id)
+    above = folders_from(connection, organization_id, found.folder_id)
+    return console.show(
+        "browse_document.html",
+        current="browse",
+        organization=within,
+        document=found,
+        crumbs=above.folders[::-1],
+        sizes=sizes_of(connection, "document", organization_id, document_id),
+        turned=lists.turned,
+        default=_default(console, within, found, above),
+        **_reaching(connection, lists, console.parts.clock(), found, above),
+    )
 
 
 def _contents(connection: Connection, lists: Lists, organization_id: str, folder_id: str) -> object:

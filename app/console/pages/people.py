@@ -1,6 +1,6 @@
 """People in what the directory holds: users and groups, with what reaches them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flask import Blueprint, Response
@@ -9,9 +9,9 @@ from sqlalchemy import Connection
 from app.access.records import Group, Membership, Organization, User
 from app.console.console import Console, query, route_of
 from app.console.pages.unknown import show_unknown
-from app.console.paging import Lists
+from app.console.paging import Listing, Lists
 from app.console.settings import Role
-from app.model.browse.lists import groups_around, groups_in, organizations_of, users_in
+from app.model.browse.lists import ListEntry, groups_around, groups_in, organizations_of, users_in
 from app.model.browse.reach import (
     MOST_GROUPS,
     Reaching,
@@ -30,76 +30,80 @@ def install(blueprint: Blueprint, console: Console) -> None:
     @blueprint.get(route_of("user"))
     @console.gate.page(Role.VIEWER)
     def user() -> Response:
-        given = query("id", "organization", "after")
-        user_id, organization_id = given["id"], given["organization"]
         with console.reading() as connection:
-            found = find(connection, User, user_id)
-            if found is None or not may_be_stored(organization_id):
-                return show_unknown(console, connection, "user", "", user_id)
-            if not organization_id:
-                first = organizations_of(connection, user_id, after="", limit=1)
-                organization_id = first[0].item_id if first else ""
-            lists = Lists(
-                given["after"], {"organizations": 1, "groups": 1, "grants": 2, "through": 3}, user_id, organization_id
-            )
-            organizations = lists.page(
-                "organizations",
-                lambda after, limit: organizations_of(
-                    connection, user_id, after=after[0] if after else "", limit=limit
-                ),
-                lambda one: (one.item_id,),
-            )
-            within = find(connection, Organization, organization_id) if organization_id else None
-            return console.show(
-                "browse_user.html",
-                current="browse",
-                user=found,
-                within=within,
-                organization_id=organization_id,
-                membership=None if within is None else find(connection, Membership, organization_id, user_id),
-                organizations=organizations,
-                sizes=sizes_of(connection, "user", organization_id, user_id),
-                turned=lists.turned,
-                **_reach_of(console, connection, lists, organization_id if within is not None else "", user_id),
-            )
+            return _show_user(console, connection)
 
     @blueprint.get(route_of("group"))
     @console.gate.page(Role.VIEWER)
     def group() -> Response:
-        given = query("organization", "id", "after")
-        organization_id, group_id = given["organization"], given["id"]
-        lists = Lists(given["after"], {"users": 1, "inside": 1, "around": 1, "grants": 3}, organization_id, group_id)
         with console.reading() as connection:
-            found = find(connection, Group, organization_id, group_id)
-            within = find(connection, Organization, organization_id)
-            if found is None or within is None:
-                return show_unknown(console, connection, "group", organization_id, group_id)
-            nested: dict[str, Any] = {
-                name: lists.page(
-                    name,
-                    lambda after, limit, read=read: read(  # type: ignore[misc] # bound at once
-                        connection, organization_id, group_id, after=after[0] if after else "", limit=limit
-                    ),
-                    lambda one: (one.item_id,),
-                )
-                for name, read in (("users", users_in), ("inside", groups_in), ("around", groups_around))
-            }
-            return console.show(
-                "browse_group.html",
-                current="browse",
-                organization=within,
-                group=found,
-                sizes=sizes_of(connection, "group", organization_id, group_id),
-                turned=lists.turned,
-                grants=lists.page(
-                    "grants",
-                    lambda after, limit: grants_of_groups(
-                        connection, organization_id, [group_id], after=after, limit=limit
-                    ),
-                    _group_key,
-                ),
-                **nested,
-            )
+            return _show_group(console, connection)
+
+
+def _show_user(console: Console, connection: Connection) -> Response:
+    given = query("id", "organization", "after")
+    user_id, organization_id = given["id"], given["organization"]
+    found = find(connection, User, user_id)
+    if found is None or not may_be_stored(organization_id):
+        return show_unknown(console, connection, "user", "", user_id)
+    if not organization_id:
+        first = organizations_of(connection, user_id, after="", limit=1)
+        organization_id = first[0].item_id if first else ""
+    lists = Lists(
+        given["after"], {"organizations": 1, "groups": 1, "grants": 2, "through": 3}, user_id, organization_id
+    )
+    organizations = lists.page_by_id(
+        "organizations",
+        lambda after, limit: organizations_of(connection, user_id, after=after, limit=limit),
+        lambda one: one.item_id,
+    )
+    within = find(connection, Organization, organization_id) if organization_id else None
+    return console.show(
+        "browse_user.html",
+        current="browse",
+        user=found,
+        within=within,
+        organization_id=organization_id,
+        membership=None if within is None else find(connection, Membership, organization_id, user_id),
+        organizations=organizations,
+        sizes=sizes_of(connection, "user", organization_id, user_id),
+        turned=lists.turned,
+        **_reach_of(console, connection, lists, organization_id if within is not None else "", user_id),
+    )
+
+
+def _show_group(console: Console, connection: Connection) -> Response:
+    given = query("organization", "id", "after")
+    organization_id, group_id = given["organization"], given["id"]
+    lists = Lists(given["after"], {"users": 1, "inside": 1, "around": 1, "grants": 3}, organization_id, group_id)
+    found = find(connection, Group, organization_id, group_id)
+    within = find(connection, Organization, organization_id)
+    if found is None or within is None:
+        return show_unknown(console, connection, "group", organization_id, group_id)
+
+    def nested(name: str, read: Callable[..., Sequence[ListEntry]]) -> Listing[ListEntry] | None:
+        return lists.page_by_id(
+            name,
+            lambda after, limit: read(connection, organization_id, group_id, after=after, limit=limit),
+            lambda one: one.item_id,
+        )
+
+    return console.show(
+        "browse_group.html",
+        current="browse",
+        organization=within,
+        group=found,
+        sizes=sizes_of(connection, "group", organization_id, group_id),
+        turned=lists.turned,
+        users=nested("users", users_in),
+        inside=nested("inside", groups_in),
+        around=nested("around", groups_around),
+        grants=lists.page(
+            "grants",
+            lambda after, limit: grants_of_groups(connection, organization_id, [group_id], after=after, limit=limit),
+            _group_key,
+        ),
+    )
 
 
 def _reach_of(
