@@ -49,7 +49,7 @@ def ask(backend: AskBackend, question: RequestEntry, decision: Decision) -> Comp
         return Comparison(trouble=f"The backend gave no answer: {error}")
     found = _permission(answer.data.get(question.user_id), question)
     if found is None:
-        return Comparison(trouble="The backend answered, but says nothing about this user and resource.")
+        return Comparison(trouble="The backend answered, but not about this user and resource.")
     allows = found.error is None and found.error_code is None and found.access_role is not None
     ends = datetime.fromtimestamp(found.expires_at, UTC) if allows and found.expires_at else None
     until = None if decision.expires_at is None else decision.expires_at.replace(microsecond=0)

@@ -57,14 +57,14 @@ _PAGES = (
 )
 
 _TITLES = {
-    400: "This address does not fit",
+    400: "Bad request",
     403: "Not allowed",
-    404: "Nothing here",
-    405: "Not in this way",
+    404: "Not found",
+    405: "Method not allowed",
     413: "Too large",
-    415: "Not in this form",
-    429: "Too many",
-    503: "Not at the moment",
+    415: "Unsupported format",
+    429: "Too many requests",
+    503: "Not available right now",
 }
 
 
@@ -128,14 +128,16 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
     def _no_run(_error: RunNotFoundError) -> Response:
         return problem(
             404,
-            "There is no such run, or it is no longer kept.",
-            f"Runs are kept for {console.parts.keep_runs} days after they ended.",
+            "There is no such run; it may have been deleted.",
+            f"Runs are kept for {console.parts.keep_runs} days after they end.",
             "Unknown run",
         )
 
     @blueprint.errorhandler(TooSlowError)
     def _too_slow(_error: TooSlowError) -> Response:
-        return problem(503, "This page took too long and was given up.", "Narrow it down, or try again in a while.")
+        return problem(
+            503, "This page took too long to load, so the server gave up.", "Narrow the filters, or try again later."
+        )
 
     @blueprint.errorhandler(ContractError)
     def _refused(error: ContractError) -> Response:
@@ -145,17 +147,19 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
     def _http(error: HTTPException) -> Response:
         code = error.code or 500
         if code == 404:
-            return problem(404, "There is no page at this address.", "It may have been of another version.")
-        title = "Your role is too low" if isinstance(error, RoleTooLow) else None
+            return problem(404, "There is no page at this address.", "It may belong to another version.")
+        title = "Your role does not allow this" if isinstance(error, RoleTooLow) else None
         return problem(code, _sentence(error), title=title)
 
     @blueprint.errorhandler(Exception)
     def _failed(error: Exception) -> Response:
         if is_away(error):
             log.error("unavailable", **log_fields(error))
-            return problem(503, "The database cannot be reached.", "Permission calls fail, too, until it is back.")
+            return problem(503, "The database cannot be reached.", "Permission calls fail too until it is back.")
         log.error("request_failed", **log_fields(error))
-        return problem(500, "Something went wrong on this side.", "It is in the log.")
+        return problem(
+            500, "Something went wrong in the service.", "The service's log has the details under the request id."
+        )
 
 
 def _sentence(error: HTTPException) -> str:

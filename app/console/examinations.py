@@ -153,7 +153,7 @@ def run_beside(engine: Engine, examinations: Examinations, examination_id: int, 
             outcome = str(error)
         except Exception as error:  # noqa: BLE001 - log_fields tells all of it
             structlog.stdlib.get_logger(__name__).warning("examination_failed", **log_fields(error))
-            outcome = "it failed; the service's log tells more"
+            outcome = "it failed; see the service's log"
         try:
             with writing(engine) as connection:
                 examinations.end(connection, examination_id, outcome)

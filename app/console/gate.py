@@ -89,7 +89,9 @@ class ConsoleGate:
 
     def _enter(self) -> None:
         if not self._slots.acquire(timeout=_PATIENCE):
-            raise ServiceUnavailable("too many pages are being made at once; permission calls go first")
+            raise ServiceUnavailable(
+                "too many pages are being loaded at once, and permission calls go first; try again in a moment"
+            )
         g.console_slot = True
         request.max_content_length = MAX_FORM_BYTES
         if request.method == "POST":
@@ -203,7 +205,7 @@ class ConsoleGate:
             raise RoleTooLow(f"{operator.name} is {operator.role}; this needs the role {role}")
         if request.method == "POST" and not _is_same(request.form.get("formToken", ""), operator.form_token):
             self.refused(operator.actor, request.path, "the form had no valid token")
-            raise Forbidden("the form is not of this session: open the page again and send it from there")
+            raise Forbidden("the form belongs to another session: reload the page and send it again")
         return operator
 
     def refused(self, actor: Actor, what: str, why: str) -> None:

@@ -35,9 +35,9 @@ def _origin(value: str) -> str:
         return value
     parts = urlsplit(value)
     if parts.scheme not in {"http", "https"} or not parts.netloc or "@" in parts.netloc:
-        raise ValueError("must be the address at which browsers reach the service, as https://usher.corp.example")
+        raise ValueError("must be the address at which browsers reach the service, such as https://usher.corp.example")
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
-        raise ValueError("must have no path: the console is at /console there")
+        raise ValueError("must not have a path: the console is always at /console")
     return f"{parts.scheme}://{parts.netloc}".lower()
 
 
@@ -67,9 +67,11 @@ def _issuer(value: str) -> str:
     except ValueError:
         host, usable = "", False
     if not usable or not host or not _PLAIN.fullmatch(value) or "@" in parts.netloc or parts.query or parts.fragment:
-        raise ValueError("must be the issuer's address, exactly as it calls itself, as https://login.corp.example")
+        raise ValueError(
+            "must be the issuer's address exactly as the issuer gives it, such as https://login.corp.example"
+        )
     if parts.scheme == "http" and host not in _LOOPBACK:
-        raise ValueError("must begin with https: whoever can change its answers on the way decides who comes in")
+        raise ValueError("must begin with https: whoever can change its answers decides who may sign in")
     return value
 
 
@@ -107,9 +109,9 @@ class OidcSettings(BaseModel):
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
         if self.issuer and not self.client_id:
-            raise ValueError("issuer is set, but client_id is empty: the issuer gives one to whoever is registered")
+            raise ValueError("issuer is set, but client_id is empty: register the console with the issuer to get one")
         if self.issuer and not self.roles:
-            raise ValueError("issuer is set, but roles is empty: name the groups that may sign in, as {ops: approver}")
+            raise ValueError("issuer is set, but roles is empty: name groups that may sign in, such as {ops: approver}")
         return self
 
     @property

@@ -74,7 +74,7 @@ def test_the_second_of_two_is_told_who_was_faster(office: Office) -> None:
     for word in ("approve", "discard"):
         html = second.post(address(word), {"formToken": token, "run": run.run_id, "reason": "second"})
         assert second.status == 409
-        assert "Somebody was faster" in html
+        assert "Somebody else decided first" in html
         assert "the approver (console)" in html
     assert office.runs.get(run.run_id).decision_reason == "first"
     assert len(entries(office, "approved")) == 1

@@ -65,7 +65,7 @@ def test_findings_are_shown_as_they_come_and_there_is_one_at_a_time(office: Offi
         yield WRONG
 
     browser = examined(office, examine)
-    assert "The doctor never ran here" in browser.get(address("doctor"))
+    assert "The doctor has not run yet" in browser.get(address("doctor"))
     browser.send(address("doctor"), address("doctor"))
     assert first.wait(10)
     html = browser.get(address("doctor"))

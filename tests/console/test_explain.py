@@ -219,7 +219,7 @@ def test_what_is_missing_is_said_at_its_field(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get("/console/explain?user=&type=document&resource=x&organization=&at=yesterday")
     assert browser.status == 400
-    for says in ("Name a user.", "Name the organization that it belongs to.", "Not a time."):
+    for says in ("Enter a user.", "Enter the organization that it belongs to.", "Not a time."):
         assert says in html
     assert html.count('aria-invalid="true"') == 3
     # A link from elsewhere fills in what it knows, and blames nobody for the rest.

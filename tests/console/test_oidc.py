@@ -219,7 +219,7 @@ def test_a_bent_answer_lets_nobody_in(front: Office, issuer: Issuer, monkeypatch
         way(issuer)
         html = come_back(browser, issuer.authorize(where))
         assert browser.status == 403, bend
-        assert "Acme SSO did not answer as it should: nobody was let in." in html, bend
+        assert "Acme SSO gave no valid answer: try again, or use a token." in html, bend
         assert "<h1>Sign in</h1>" in browser.get("/console/"), bend
         rows = told(front)
         assert len(rows) == number, bend

@@ -233,7 +233,7 @@ def test_explain_answers_as_the_provider_does(office: Office) -> None:
     html = browser.get(ended)
     assert "grant ended" in html
     # What would have to change stands there with its place, although it did not decide.
-    passed = html.partition("Passed over")[2].partition("</table>")[0]
+    passed = html.partition("Not applied")[2].partition("</table>")[0]
     assert "ended " in passed
     assert "directory.yaml:14" in passed
 

@@ -94,5 +94,5 @@ def _moment(text: str, name: str, wrong: dict[str, str]) -> int | None:
         moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         return epoch_ms(moment + timedelta(days=1)) - 1 if ends else epoch_ms(moment)
     except (ValueError, OverflowError):
-        wrong[name] = "Write a day as 2026-11-21, or a time as 2026-11-21 16:00 (UTC)."
+        wrong[name] = "Enter a day like 2026-11-21, or a time like 2026-11-21 16:00 (UTC)."
         return None

@@ -161,9 +161,9 @@ def _default(
     if organization.disabled:
         closed = "The organization is disabled: everybody is denied."
     elif above.obstacle is Obstacle.UNKNOWN:
-        closed = "A folder above is not in the directory: everybody is denied, grants or not."
+        closed = "A folder above it is not in the directory: everybody is denied, with or without a grant."
     elif above.obstacle is Obstacle.CYCLE:
-        closed = "The folders above lie in each other in a circle: everybody is denied, grants or not."
+        closed = "The folders above it contain each other: everybody is denied, with or without a grant."
     return {"type": access_type.value, "origin": origin, "means": means, "closed": closed}
 
 

@@ -10,7 +10,7 @@ from app.console.console import Console, address, go_to, query, route_of
 from app.console.examinations import Examination, Examinations, begun, run_beside
 from app.console.settings import Role
 
-_BUSY = "An examination is under way already: this is it."
+_BUSY = "An examination is already under way; here it is."
 _STATES = ("problem", "warning", "ok")
 
 
@@ -29,7 +29,8 @@ def install(blueprint: Blueprint, console: Console) -> None:
         operator = console.gate.required(Role.ADMIN)
         look = console.parts.examine
         if look is None:
-            return _page(console, examinations, says="Nobody can examine from here: type usher doctor.", status=409)
+            says = "The doctor cannot run from here; run usher doctor on the command line."
+            return _page(console, examinations, says=says, status=409)
         audit, engine = console.gate.audit, console.parts.engine
         made = begun(
             engine,

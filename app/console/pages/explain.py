@@ -28,9 +28,9 @@ from app.provider.answer import PermissionAnswer
 _TYPES = ("document", "folder", "organization", "context")
 _FIELDS = ("user", "type", "resource", "organization", "context", "at")
 _NAMES = {
-    "user": "Name a user.",
-    "resource": "Name what they open.",
-    "organization": "Name the organization that it belongs to.",
+    "user": "Enter a user.",
+    "resource": "Enter what they want to open.",
+    "organization": "Enter the organization that it belongs to.",
 }
 
 
@@ -182,7 +182,7 @@ def _request(given: Mapping[str, str], wrong: dict[str, str]) -> dict[str, Any]:
         except (ValueError, RecursionError):
             access = None
         if not isinstance(access, dict):
-            wrong["context"] = 'Write the fields as a JSON object, as {"entityIds": "table-1"}.'
+            wrong["context"] = 'Enter the fields as a JSON object, such as {"entityIds": "table-1"}.'
         resource["context"] = {"access": access or {}}
     return {"userId": given["user"], "resource": resource}
 
@@ -207,7 +207,7 @@ def _moment(text: str, now: datetime, wrong: dict[str, str]) -> datetime:
         moment = datetime.fromisoformat(text.strip().replace(" UTC", "+00:00"))
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        wrong["at"] = "Not a time. Write 2026-11-20T12:00Z."
+        wrong["at"] = "Not a time. Enter one like 2026-11-20T12:00Z."
         return now
 
 

@@ -89,9 +89,9 @@ def _install_word(blueprint: Blueprint, console: Console, word: str) -> None:
 def _wrong(form: Mapping[str, str], deletes: int, word: str) -> dict[str, str]:
     wrong = {}
     if not form["reason"]:
-        wrong["reason"] = "Write why: it stands in the audit log."
+        wrong["reason"] = "Give a reason; it goes into the audit log."
     elif len(form["reason"]) > MAX_REASON:
-        wrong["reason"] = f"Write at most {MAX_REASON:,} characters."
+        wrong["reason"] = f"Use at most {MAX_REASON:,} characters."
     if word == "approve" and deletes > NUMBER_TYPED_ABOVE and form["number"].replace(",", "") != str(deletes):
         wrong["number"] = f"Type {deletes} to confirm."
     return wrong
@@ -140,9 +140,9 @@ def _is_over(run: Run, now: datetime) -> bool:
 def _somebody_else(console: Console, run: Run) -> Response:
     """What has become of a run that somebody wanted to decide about."""
     if run.status is RunStatus.HELD:
-        says = "The time in which these deletes could be approved is over. A new run holds them again if they are due."
+        says = "The time to approve these deletes is over. The next run holds them again if they are still due."
     elif run.decided:
-        says = f"Somebody was faster: {run.decided}."
+        says = f"Somebody else decided first: {run.decided}."
     else:
-        says = f"This run holds nothing: it is {run.status}."
+        says = f"This run holds no deletes: it is {run.status}."
     return console.show("moved_on.html", current="held", status=409, says=says, run_id=run.run_id)

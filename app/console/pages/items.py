@@ -118,4 +118,4 @@ def _links(item: PlanItem) -> list[tuple[str, str]]:
     told = address(
         "told", kind=item.kind, organization=item.organization_id, container=item.container_id, item=item.item_id
     )
-    return [*links, ("What the backend was told of it", told)]
+    return [*links, ("What the backend was told about it", told)]

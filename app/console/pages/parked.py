@@ -70,7 +70,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         operator = console.gate.required(Role.APPROVER)
         shown = [key for one in request.form.getlist("chosen") if (key := _key(one)) is not None]
         if request.form.get("only") and not shown:
-            raise BadRequest("no item is chosen: tick at least one, or try all of them again")
+            raise BadRequest("no item is selected: select at least one, or retry all of them")
         if shown:
             items = [ItemKey(*key[:-1]) for key in shown]
             wanted = retry_request(operator, kinds=(), organization_ids=_organizations(items), items=items)
@@ -80,7 +80,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         organizations = () if like.organization_id is None else (like.organization_id,)
         items = [] if like.message is None else _said(console, like)
         if like.message is not None and not items:
-            raise BadRequest("nothing that failed so is parked or waits any more")
+            raise BadRequest("no item with this failure is parked or waiting any more")
         wanted = retry_request(operator, kinds=kinds, organization_ids=organizations, items=items)
         return enqueue(console, operator, wanted, "retry asked for")
 

@@ -36,12 +36,12 @@ def install(blueprint: Blueprint, console: Console) -> None:
         operator = console.gate.required(Role.APPROVER)
         run = find_run(console, request.form.get("run", ""))
         if not run.dry_run or run.status is not RunStatus.DONE or run.plan_id is None:
-            return _moved_on(console, "This run has no plan that could be applied.", run.run_id)
+            return _moved_on(console, "This run has no plan to apply.", run.run_id)
         if (problem := console.parts.plan_problem(run.plan_id)) is not None:
             return _moved_on(console, problem, run.run_id)
         if run.allow_deletes and not operator.may(Role.ADMIN):
             console.gate.refused(operator.actor, f"apply {run.run_id}", "its deletes need the role admin")
-            raise Forbidden("this plan was made without the limits of deletes: to apply it needs the role admin")
+            raise Forbidden("this plan was made without the limits of deletes: applying it needs the role admin")
         wanted = RunRequest(
             trigger="console",
             organization_ids=run.organization_ids,
@@ -79,11 +79,11 @@ def _start(console: Console) -> Response:
     users = _ids(form["users"], "users", wrong)
     if form["deletes"] and not operator.may(Role.ADMIN):
         console.gate.refused(operator.actor, "sync", "deletes beyond the limits need the role admin")
-        raise Forbidden("to lift the limits of deletes needs the role admin")
+        raise Forbidden("lifting the limits of deletes needs the role admin")
     if len(form["reason"]) > MAX_REASON:
-        wrong["reason"] = f"Write at most {MAX_REASON:,} characters."
+        wrong["reason"] = f"Use at most {MAX_REASON:,} characters."
     if form["deletes"] and not form["preview"] and not form["reason"].strip():
-        wrong["reason"] = "Write why the limits are lifted: it stands in the audit log."
+        wrong["reason"] = "Give a reason for lifting the limits; it goes into the audit log."
     if wrong:
         return _form(console, form, wrong, status=400)
     wanted = RunRequest(
@@ -108,9 +108,9 @@ def _ids(text: str, field: str, wrong: dict[str, str]) -> tuple[str, ...]:
     """One id a line."""
     ids = tuple(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
     if len(ids) > _MAX_IDS:
-        wrong[field] = f"Write at most {_MAX_IDS:,}, or none for everything."
+        wrong[field] = f"Enter at most {_MAX_IDS:,} ids, or none for everything."
     elif any("\0" in one or len(one.encode("utf-8", "replace")) > _LONGEST_ID for one in ids):
-        wrong[field] = f"Write one id a line, each of at most {_LONGEST_ID} bytes."
+        wrong[field] = f"Enter one id per line, each of at most {_LONGEST_ID} bytes."
     return ids
 
 

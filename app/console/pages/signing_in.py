@@ -21,7 +21,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         given = query("to", "lost")
         if gate.operator() is not None:
             return go_to(safe_back(given["to"]))
-        says = "The session has ended, or the browser did not keep its cookie." if given["lost"] else ""
+        says = "The session has ended, or the browser did not accept its cookie: sign in." if given["lost"] else ""
         return sign_in_page(console, back=given["to"], says=says)
 
     @blueprint.post(route_of("sign_in"))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from app.console.oidc.issuer import Issuer
 
 _LONGEST_CODE = 4096
-_ELSEWHERE = "This sign-in was begun elsewhere, was used already, or took too long: begin again."
+_ELSEWHERE = "This sign-in was started elsewhere, was already used, or took too long: start again."
 
 
 def install(blueprint: Blueprint, console: Console) -> None:
@@ -37,7 +37,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         with writing(console.parts.engine) as connection:
             attempt = attempts.begin(connection, address=request.remote_addr or "", back=back)
         if attempt is None:
-            says = "Too many sign-ins from this address are under way: end one of them, or try again in some minutes."
+            says = "Too many sign-ins from this address are under way: finish one, or try again in a few minutes."
             return sign_in_page(console, back=back, says=says, status=429)
         try:
             where = issuer.sign_in_address(attempt)
@@ -84,14 +84,14 @@ def _taken_back(console: Console, issuer: "Issuer", attempts: Attempts) -> Respo
     if "error" in request.args or not code or len(code) > _LONGEST_CODE:
         error = named(request.args.get("error", "no code"), limit=60)
         _refused(console, newcomer("", "oidc"), f"the issuer says {error}")
-        says = f"{issuer.settings.shown_name} let nobody in: {error}."
+        says = f"{issuer.settings.shown_name} refused the sign-in: {error}."
         return sign_in_page(console, back=back, says=says, status=403)
     try:
         identity = issuer.identity(attempt, code=code, iss=request.args.get("iss"))
     except IssuerError as failure:
         _log(failure)
         _refused(console, newcomer("", "oidc"), str(failure))
-        says = f"{issuer.settings.shown_name} did not answer as it should: nobody was let in."
+        says = f"{issuer.settings.shown_name} gave no valid answer: try again, or use a token."
         return sign_in_page(console, back=back, says=says, status=403)
     if identity.role is None:
         _refused(console, newcomer(identity.name, "oidc"), "none of their groups opens the console")
@@ -121,7 +121,7 @@ def _refused(console: Console, actor: Actor, why: str) -> None:
 
 def _away(console: Console, issuer: "Issuer") -> str:
     otherwise = " A token still opens the console." if console.gate.credentials else ""
-    return f"{issuer.settings.shown_name} cannot be reached, or does not answer as it should.{otherwise}"
+    return f"{issuer.settings.shown_name} cannot be reached, or gives no valid answer.{otherwise}"
 
 
 def _log(error: IssuerError) -> None:

@@ -20,8 +20,8 @@ MEANINGS = {
     ProblemSort.REMARK: "odd, but used",
     ProblemSort.DUPLICATE: "given twice by this source",
     ProblemSort.OWNED_ELSEWHERE: "given by a source further up, left out",
-    ProblemSort.DANGLING: "refers to what is nowhere, left out",
-    ProblemSort.AMBIGUOUS: "names a user by an alias that several have, left out",
+    ProblemSort.DANGLING: "refers to something that is not in the directory, left out",
+    ProblemSort.AMBIGUOUS: "names a user by an alias that several users have, left out",
     ProblemSort.FOLDER_CYCLE: "a folder in a cycle, or below one, left out",
     ProblemSort.GROUP_CYCLE: "groups that contain each other",
 }

@@ -49,7 +49,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             found = {one.session_digest: one for one in console.gate.sessions.listed(connection)}
             if which == "all":
                 if not operator.may(Role.ADMIN):
-                    raise Forbidden("to end everybody's sessions needs the role admin")
+                    raise Forbidden("ending everybody's sessions needs the role admin")
                 ended = console.gate.sessions.end_all(connection, but=operator.session_digest)
                 audit.note(connection, operator.actor, "sessions ended", subject=f"{ended} others")
                 return go_to(address("sessions"))
@@ -57,7 +57,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             if session is None:
                 raise NotFound
             if session.credential != operator.credential and not operator.may(Role.ADMIN):
-                raise Forbidden("to end somebody else's session needs the role admin")
+                raise Forbidden("ending somebody else's session needs the role admin")
             console.gate.sessions.end(connection, which)
             audit.note(connection, operator.actor, "session ended", subject=session.name)
         return go_to(address("sessions"))
