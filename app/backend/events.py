@@ -96,7 +96,7 @@ PRODUCED: Mapping[str, EventKind] = MappingProxyType(
             EventKind(
                 "comment.reaction_delete",
                 ("update_comments",),
-                f"{_WHO} took a reaction back.",
+                f"{_WHO} removed a reaction.",
                 feature_type="reaction",
             ),
             EventKind("crdt.add", ("add_crdt_data",), f"{_WHO} began to write.", feature_type="crdt"),

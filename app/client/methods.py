@@ -232,7 +232,7 @@ class OperationMethods(ABC):
     def migrate_documents_status(
         self, request: MigrateDocumentsStatusRequest, *, twin: bool = False
     ) -> Answer[MigrationStatus]:
-        """Migrate Documents Status: tells how far a migration is."""
+        """Migrate Documents Status: reports the progress of a migration."""
         return self.call(operations.MIGRATE_DOCUMENTS_STATUS, request, twin=twin)
 
     def add_organizations(
@@ -256,7 +256,7 @@ class OperationMethods(ABC):
     def disable_organizations(
         self, request: DisableOrganizationsRequest, *, twin: bool = False
     ) -> Answer[dict[str, ItemResult]]:
-        """Disable Organizations: shuts organizations, or opens them again."""
+        """Disable Organizations: disables organizations, or enables them again."""
         return self.call(operations.DISABLE_ORGANIZATIONS, request, twin=twin)
 
     def get_folders(self, request: GetFoldersRequest, *, twin: bool = False) -> Answer[list[Folder]]:
@@ -296,7 +296,7 @@ class OperationMethods(ABC):
         return self.call(operations.UPDATE_DOCUMENT_ACCESS, request, twin=twin)
 
     def migrate_documents(self, request: MigrateDocumentsRequest, *, twin: bool = False) -> Answer[MigrationStarted]:
-        """Migrate Documents: begins to move a document's data to another id."""
+        """Migrate Documents: starts to move a document's data to another id."""
         return self.call(operations.MIGRATE_DOCUMENTS, request, twin=twin)
 
     def add_groups(self, request: AddGroupsRequest, *, twin: bool = False) -> Answer[dict[str, ItemResult]]:
@@ -304,15 +304,15 @@ class OperationMethods(ABC):
         return self.call(operations.ADD_GROUPS, request, twin=twin)
 
     def add_permissions(self, request: AddPermissionsRequest) -> Answer[None]:
-        """Add Permissions: lets a user in to resources, for good or for a time."""
+        """Add Permissions: gives a user access to resources, permanently or for a time."""
         return self.call(operations.ADD_PERMISSIONS, request)
 
     def get_permissions(self, request: GetPermissionsRequest) -> Answer[dict[str, UserPermissions]]:
-        """Get Permissions: tells what users may do; asks the permission provider when one is in use."""
+        """Get Permissions: reports what users may do; asks the permission provider when one is in use."""
         return self.call(operations.GET_PERMISSIONS, request)
 
     def remove_permissions(self, request: RemovePermissionsRequest) -> Answer[None]:
-        """Remove Permissions: takes a user's permissions on resources away."""
+        """Remove Permissions: takes away a user's permissions on resources."""
         return self.call(operations.REMOVE_PERMISSIONS, request)
 
     def generate_signature(self, request: GenerateSignatureRequest) -> Answer[Signature]:
@@ -408,7 +408,7 @@ class OperationMethods(ABC):
         return self.call(operations.DELETE_COMMENTS, request, twin=twin)
 
     def add_activities(self, request: AddActivitiesRequest, *, twin: bool = False) -> Answer[dict[str, ItemResult]]:
-        """Add Activities: adds activity records; one whose id exists takes its place."""
+        """Add Activities: adds activity records; one whose id exists already is replaced."""
         return self.call(operations.ADD_ACTIVITIES, request, twin=twin)
 
     def add_notifications(

@@ -48,12 +48,12 @@ def document(
             "title": title,
             "version": version,
             "description": 'Every operation is a POST of `{"data": {...}}`. '
-            "Fields that are not listed travel as they came; null counts as not given.",
+            "Fields that are not listed are passed on unchanged; null counts as not given.",
         },
         "servers": [{"url": server_url}],
         "tags": [
             {"name": Tier.CORE.value, "description": "Every deployment has these."},
-            {"name": Tier.EXTENDED.value, "description": "A deployment may lack these and then answers 404."},
+            {"name": Tier.EXTENDED.value, "description": "A deployment may lack these; then it answers 404."},
         ],
         "paths": paths,
         "components": {

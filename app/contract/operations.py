@@ -212,7 +212,7 @@ UPDATE_NOTIFICATIONS = Operation(
 MIGRATE_DOCUMENTS_STATUS = Operation(
     "migrate_documents_status", "Migrate Documents Status", "/v2/organizations/documents/migrate/status",
     doc.MigrateDocumentsStatusRequest, TypeAdapter(doc.MigrationStatus),
-    "Tells how far a migration is.",
+    "Reports the progress of a migration.",
     is_read=True, errors=_NOT_FOUND,
 )
 
@@ -242,7 +242,7 @@ DELETE_ORGANIZATIONS = Operation(
 DISABLE_ORGANIZATIONS = Operation(
     "disable_organizations", "Disable Organizations", "/v2/organizations/access/disablestate/update",
     org.DisableOrganizationsRequest, ITEMS,
-    "Shuts organizations, or opens them again.",
+    "Disables organizations, or enables them again.",
     tier=_EXT, items_field="organizationIds", max_items=limits.BATCH_ITEMS,
     probe={"disabled": False},
 )
@@ -305,7 +305,7 @@ UPDATE_DOCUMENT_ACCESS = Operation(
 MIGRATE_DOCUMENTS = Operation(
     "migrate_documents", "Migrate Documents", "/v2/organizations/documents/migrate",
     doc.MigrateDocumentsRequest, TypeAdapter(doc.MigrationStarted),
-    "Begins to move a document's data to another id.",
+    "Starts to move a document's data to another id.",
     tier=_EXT, errors=(Status.NOT_FOUND, Status.ALREADY_EXISTS),
     is_repeatable=False,
 )
@@ -318,19 +318,19 @@ ADD_GROUPS = Operation(
 ADD_PERMISSIONS = Operation(
     "add_permissions", "Add Permissions", "/v2/auth/permissions/add",
     prm.AddPermissionsRequest, NOTHING,
-    "Lets a user in to resources, for good or for a time.",
+    "Gives a user access to resources, permanently or for a time.",
     has_data=False, tier=_EXT, has_twin=False, errors=_NOT_FOUND,
 )
 GET_PERMISSIONS = Operation(
     "get_permissions", "Get Permissions", "/v2/auth/permissions/get",
     prm.GetPermissionsRequest, TypeAdapter(dict[str, prm.UserPermissions]),
-    "Tells what users may do; asks the permission provider when one is in use.",
+    "Reports what users may do; asks the permission provider when one is in use.",
     tier=_EXT, has_twin=False, is_read=True, items_field="userIds", max_items=limits.BATCH_ITEMS,
 )
 REMOVE_PERMISSIONS = Operation(
     "remove_permissions", "Remove Permissions", "/v2/auth/permissions/remove",
     prm.RemovePermissionsRequest, NOTHING,
-    "Takes a user's permissions on resources away.",
+    "Takes away a user's permissions on resources.",
     has_data=False, tier=_EXT, has_twin=False, errors=_NOT_FOUND,
 )
 GENERATE_SIGNATURE = Operation(
@@ -471,7 +471,7 @@ DELETE_COMMENTS = Operation(
 ADD_ACTIVITIES = Operation(
     "add_activities", "Add Activities", "/v2/activities/add",
     act.AddActivitiesRequest, ITEMS,
-    "Adds activity records; one whose id exists takes its place.",
+    "Adds activity records; one whose id exists already is replaced.",
     tier=_EXT, items_field="activities", max_items=limits.BATCH_ITEMS, errors=_NOT_FOUND,
 )
 ADD_NOTIFICATIONS = Operation(

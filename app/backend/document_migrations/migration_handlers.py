@@ -1,4 +1,4 @@
-"""Documents that get another id: begin, and ask how far it is."""
+"""Migrations of documents to another id: start one, and ask for its progress."""
 
 from app.backend.document_migrations import migrating
 from app.backend.http.call import Call, Reply

@@ -44,7 +44,7 @@ def open_minilm() -> "MiniLmEmbedder":
     folder = Path(package.origin).parent / "model"
     for name in ("model.safetensors", "tokenizer.json"):
         if not (folder / name).is_file():
-            raise EmbedderUnavailableError(f"the package of the model lacks the file model/{name}: install it anew")
+            raise EmbedderUnavailableError(f"the package of the model lacks the file model/{name}: reinstall it")
     return MiniLmEmbedder(folder)
 
 

@@ -99,7 +99,9 @@ class JudgmentSearcher:
         snapshot = self.indexes.snapshot(connection, asked.api_key_id, embedding_type)
         lacking = int(np.count_nonzero(snapshot.alive & ~snapshot.where("embedder", self.embedder.name)))
         if lacking:
-            raise Unavailable(f"{lacking} judgments are not embedded with {self.embedder.name} yet")
+            raise Unavailable(
+                f"{lacking} judgments are not embedded with {self.embedder.name} yet; run usher backend reembed"
+            )
         in_scope = _matching(snapshot, asked.scope)
         which = in_scope & _filtered(snapshot, asked)
         (vector,) = self.embedder.embed([query])

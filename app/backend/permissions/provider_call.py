@@ -91,7 +91,7 @@ def _patiently(
 ) -> list[ProviderVerdict]:
     """What a call brings that is told how many seconds it has. Raises ``CallError``: the last one."""
     log = structlog.stdlib.get_logger(__name__)
-    failure = CallError("no time is left")
+    failure = CallError("no time left to ask")
     for number in range(1, provider.tries + 1):
         left = ends - monotonic()
         if left <= 0:
@@ -151,7 +151,7 @@ def _verdicts(raw: bytes, questions: Sequence[RequestEntry]) -> list[ProviderVer
     except orjson.JSONDecodeError as error:
         raise CallError("the answer is not JSON") from error
     if not isinstance(body, dict) or body.get("success") is not True or not isinstance(body.get("data"), list):
-        raise CallError("the answer has another shape than the contract's")
+        raise CallError("the answer does not have the shape of the contract")
     results = body["data"]
     if len(results) != len(questions):
         raise CallError(f"{len(results)} results for {len(questions)} questions")
@@ -160,14 +160,14 @@ def _verdicts(raw: bytes, questions: Sequence[RequestEntry]) -> list[ProviderVer
 
 def _verdict(result: object, question: RequestEntry) -> ProviderVerdict:
     if not isinstance(result, Mapping) or not _is_about(result, question):
-        raise CallError("a result is not about the question in its place")
+        raise CallError("a result is about another question than the one asked")
     has_access = result.get("hasAccess")
     if has_access is False:
         return ProviderVerdict(has_access=False)
     role = result.get("accessRole")
     expires_at = result.get("expiresAt")
     if has_access is not True or not (role is None or (isinstance(role, str) and role in {"viewer", "editor"})):
-        raise CallError("a result has another shape than the contract's")
+        raise CallError("a result does not have the shape of the contract")
     if expires_at is not None and not _is_time(expires_at):
         raise CallError("a result's expiresAt is not a time")
     return ProviderVerdict(True, role or "editor", None if expires_at is None else int(expires_at))

@@ -97,7 +97,7 @@ def check_secret_key(engine: Engine, vault: Vault) -> None:
         vault.stored.open(sealed, name)
     except UnreadableSecretError as error:
         raise SecretKeyError(
-            "self_hosted_backend.secret_key is not the key that this database was written with; give the old one back"
+            "self_hosted_backend.secret_key is not the key that this database was written with; restore the old one"
         ) from error
 
 
@@ -146,7 +146,7 @@ def _key_beside(path: Path) -> bytes:
             finally:
                 Path(name).unlink()
         except OSError as error:
-            raise SecretKeyError(f"the secret key file {path} cannot be made: {error.strerror}") from error
+            raise SecretKeyError(f"the secret key file {path} cannot be created: {error.strerror}") from error
     else:
         # An earlier version's, or a copy's, may be open to others.
         with suppress(OSError):

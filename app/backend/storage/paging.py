@@ -67,7 +67,7 @@ def whole(rows: Iterable[RowT], narrower: str, weight: Callable[[RowT], int] | N
     for row in rows:
         total += weigh(row)
         if found and total > HEAVIEST_ANSWER:
-            raise ResourceExhausted(f"there is more than {HEAVIEST_ANSWER} bytes of it: {narrower}")
+            raise ResourceExhausted(f"the answer would be larger than {HEAVIEST_ANSWER} bytes: {narrower}")
         found.append(row)
     return found
 

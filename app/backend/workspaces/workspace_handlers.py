@@ -146,7 +146,7 @@ def _check_further_workspace(connection: Connection, email: EmailAddress, owner:
     """Whether this owner may have another workspace. Raises ``ResourceExhausted`` or ``PermissionDenied``."""
     number = connection.scalar(select(func.count()).select_from(WORKSPACE).where(WORKSPACE.c.email_key == email.key))
     if (number or 0) >= limits.WORKSPACES_PER_EMAIL:
-        raise ResourceExhausted(f"the email already owns {number} workspaces, the most that one may own")
+        raise ResourceExhausted(f"the email already owns {number} workspaces, which is the maximum")
     paid = connection.scalar(
         select(API_KEY.c.api_key_id)
         .where(API_KEY.c.workspace_id == owner.root_workspace_id, API_KEY.c.type == "production")
