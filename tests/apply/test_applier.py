@@ -548,12 +548,8 @@ class Crash(BaseException):
     """The process is gone."""
 
 
-def test_crash_between_sending_and_settling_is_recovered(company: Any, monkeypatch: Any) -> None:
-    directory = company.directory
-    directory.document("arrived", folder="archive")
-    directory.document("roadmap", folder="archive")
-    directory.user("bob", name="Robert")
-    directory.remove("document", "acme", "handbook")
+def crash_after_sending(company: Any, monkeypatch: Any) -> None:
+    """A sync that dies when its first calls were sent, and before their answers are written down."""
 
     def dies(self: Any, call: Any) -> None:
         outcome = self._sender.send(call.batch)
@@ -564,6 +560,16 @@ def test_crash_between_sending_and_settling_is_recovered(company: Any, monkeypat
         patched.setattr("app.apply.applier.Applier._send", dies)
         with pytest.raises(Crash):
             company.sync()
+
+
+def test_crash_between_sending_and_settling_is_recovered(company: Any, monkeypatch: Any) -> None:
+    directory = company.directory
+    directory.document("arrived", folder="archive")
+    directory.document("roadmap", folder="archive")
+    directory.user("bob", name="Robert")
+    directory.remove("document", "acme", "handbook")
+
+    crash_after_sending(company, monkeypatch)
     assert company.unsettled_calls() >= 1
     assert "arrived" in company.held()["documents"]
     assert ("document", "", "arrived") not in company.ledger()
@@ -594,15 +600,7 @@ def test_crash_in_renames_makes_no_more_work_than_they_were(company: Any, monkey
     company.directory.user("ada", name="Ada Lovelace")
     company.batch_size = 2
 
-    def dies(self: Any, call: Any) -> None:
-        outcome = self._sender.send(call.batch)
-        outcome.error = Crash()
-        self._answers.put(type("Answered", (), {"call": call, "outcome": outcome})())
-
-    with monkeypatch.context() as patched:
-        patched.setattr("app.apply.applier.Applier._send", dies)
-        with pytest.raises(Crash):
-            company.sync()
+    crash_after_sending(company, monkeypatch)
     company.runs.orphaned()
     # One of them was lost meanwhile, with who was in it.
     company.ask("delete_documents", organizationId="acme", documentIds=["d3"])

@@ -99,16 +99,7 @@ def give(connection: Connection, tables: ModelTables) -> bool:
     if tables.record_kind.names_user and (is_repeated or names_aliases(connection, tables)):
         _combine_named(connection, tables)
     elif is_repeated:
-        columns = ", ".join(column.name for column in tables.combined.columns)
-        run(
-            connection,
-            _COMBINE_OTHERS,
-            rank=_rank(tables),
-            columns=columns,
-            combined=tables.combined.name,
-            source=tables.source.name,
-            within="",
-        )
+        _combine_others(connection, tables, within="")
     else:
         show(connection, tables, tables.source.name)
         return False
@@ -122,15 +113,19 @@ def give_touched(connection: Connection, tables: ModelTables, *, late: bool = Fa
     if tables.record_kind.names_user:
         _combine_touched(connection, tables, late=late, former=former)
         return
-    columns = ", ".join(column.name for column in tables.combined.columns)
+    _combine_others(connection, tables, within=_within_touched(tables, "late = 1" if late else "1 = 1"))
+
+
+def _combine_others(connection: Connection, tables: ModelTables, *, within: str) -> None:
+    """Fills ``combined`` with the record of each key that counts, where no aliases name users."""
     run(
         connection,
         _COMBINE_OTHERS,
         rank=_rank(tables),
-        columns=columns,
+        columns=", ".join(column.name for column in tables.combined.columns),
         combined=tables.combined.name,
         source=tables.source.name,
-        within=_within_touched(tables, "late = 1" if late else "1 = 1"),
+        within=within,
     )
 
 
