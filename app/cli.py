@@ -25,22 +25,22 @@ COMMANDS = {
     "config": "app.commands.settings:config",
 }
 HELPS = {
-    "demo": "Show everything on one machine, from nothing.",
-    "serve": "Answer permission questions and operators.",
-    "worker": "Run the schedule and the syncs.",
+    "demo": "Run everything on this machine, from scratch, with a sample company.",
+    "serve": "Serve permission calls, the operators' API and the console.",
+    "worker": "Run scheduled and queued syncs.",
     "plan": "Show what a sync would do, without doing it.",
-    "sync": "Bring the backend in step with the directory, now.",
+    "sync": "Bring the backend into step with the directory now.",
     "runs": "List past runs, newest first, or show one with its items.",
     "approve": "Approve the held deletes of a run.",
     "discard": "Discard the held deletes of a run.",
-    "check": "Decide what a user may see.",
-    "directory": "Look at the directory's sources, and read them.",
-    "doctor": "Look at everything, and say what to do.",
-    "provider": "Let the backend ask this service who may see what.",
-    "health": "Ask the process that this container runs whether it is well; ends with 0 if so.",
+    "check": "Show what a user may do with a resource, and why.",
+    "directory": "Check, preview and read the directory's sources.",
+    "doctor": "Check the whole installation, and say what to do.",
+    "provider": "Register this service with the backend as its permission provider.",
+    "health": "Check the health of this container's process; exit code 0: healthy.",
     "backend": "The self-hosted collaboration backend.",
-    "db": "Look after Usher's own database.",
-    "config": "Look at the settings.",
+    "db": "Upgrade and back up Usher's own database.",
+    "config": "Show the settings in force.",
 }
 """The first sentence of each command's help, here as well: the list of commands imports none of them."""
 

@@ -80,7 +80,7 @@ def check(  # noqa: PLR0917 - click passes them by name
     explained: bool,
     as_json: bool,
 ) -> None:
-    """Decide what a user may see.
+    """Show what a user may do with a resource, and why.
 
     Whether USER may see the organization, folder, document or context that TYPE and ID name; for a context, ID is its
     document. Exit code 0: allowed, 4: denied.

@@ -15,7 +15,7 @@ from app.text import printable
 
 @click.group(cls=UsherGroup)
 def db() -> None:
-    """Look after Usher's own database."""
+    """Upgrade and back up Usher's own database."""
 
 
 @db.command()

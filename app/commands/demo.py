@@ -26,7 +26,7 @@ from app.screen import note
 )
 @pass_invocation
 def demo(invocation: Invocation, once: bool, port: int | None, data: Path | None) -> None:
-    """Show everything on one machine, from nothing.
+    """Run everything on this machine, from scratch, with a sample company.
 
     The self-hosted backend, the service, the worker and a sample directory; needs no settings.
     """

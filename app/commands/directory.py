@@ -45,7 +45,7 @@ _LISTED = 50
 
 @click.group(cls=UsherGroup)
 def directory() -> None:
-    """Look at the directory's sources, and read them."""
+    """Check, preview and read the directory's sources."""
 
 
 directory.add_command(preview)

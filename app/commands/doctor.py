@@ -33,7 +33,7 @@ _LEAST_WIDTH = 24
 @pass_invocation
 @click.pass_context
 def doctor(context: click.Context, invocation: Invocation, notify: bool, as_json: bool) -> None:
-    """Look at everything, and say what to do.
+    """Check the whole installation, and say what to do.
 
     At the settings, the database, the sources, the runs, the backend, and whether the backend asks the service. Reads
     every source, changes nothing.

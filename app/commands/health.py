@@ -24,7 +24,7 @@ _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: S1
 @click.option("--of", "process", type=click.Path(path_type=Path), default="/proc/1/cmdline", hidden=True)
 @pass_invocation
 def health(invocation: Invocation, process: Path) -> None:
-    """Ask the process that this container runs whether it is well; ends with 0 if so.
+    """Check the health of this container's process; exit code 0: healthy.
 
     `usher serve` and `usher backend serve` are asked at /healthz; of any other the database is asked.
     """

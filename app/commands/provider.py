@@ -26,7 +26,7 @@ _TOKENS = {
 
 @click.group(cls=UsherGroup)
 def provider() -> None:
-    """Let the backend ask this service who may see what."""
+    """Register this service with the backend as its permission provider."""
 
 
 @provider.command("register")

@@ -51,7 +51,7 @@ ends_with_parent = click.option("--parent", type=int, hidden=True, expose_value=
 @ends_with_parent
 @pass_invocation
 def serve(invocation: Invocation, workers: int | None, port: int | None, with_worker: bool) -> None:
-    """Answer permission questions and operators.
+    """Serve permission calls, the operators' API and the console.
 
     Serves permission answers, resync, health and metrics, under gunicorn.
     """
@@ -192,7 +192,7 @@ def common_arguments(config: Path | None, verbosity: int) -> list[str]:
 @ends_with_parent
 @pass_invocation
 def worker(invocation: Invocation, only_metrics: bool) -> None:
-    """Run the schedule and the syncs.
+    """Run scheduled and queued syncs.
 
     Any number of workers may run, on any number of nodes: one of them at a time does a sync.
     """

@@ -12,7 +12,7 @@ from app.screen import show_json, show_table
 
 @click.group(cls=UsherGroup)
 def config() -> None:
-    """Look at the settings."""
+    """Show the settings in force."""
 
 
 @config.command()

@@ -167,7 +167,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
     reason: str | None,
     as_json: bool,
 ) -> None:
-    """Bring the backend in step with the directory, now.
+    """Bring the backend into step with the directory now.
 
     In this process, and under the same lock as the workers.
 

@@ -1,4 +1,4 @@
-"""What the backend itself says to a question: Get Permissions, compared with the answer of this side."""
+"""The backend's own answer to a question (Get Permissions), compared with ours."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

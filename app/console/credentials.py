@@ -1,4 +1,4 @@
-"""The tokens that open the console: whose each is, and as what they come in."""
+"""The console's tokens: whose each one is, and with which role."""
 
 import hmac
 from collections.abc import Iterable

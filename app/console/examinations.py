@@ -1,4 +1,4 @@
-"""Examinations: the doctor's looks at everything, asked for at the console.
+"""Examinations: passes of the doctor's checks, started from the console.
 
 One is under way at a time, over all nodes: a row with a slot says so. It runs beside the requests of the process that
 was asked, writes each finding down as it comes, and is given up after ten minutes, by whoever notices first.

@@ -1,4 +1,4 @@
-"""The gate to permission providers, by which one that does not answer takes nothing from others.
+"""The gate to permission providers: one that does not answer must not hold up the others.
 
 Whoever asks keeps a thread until the answer is there. At most half of a process's threads are busy with that, and few
 of them for one API key; a provider that gave no sign of life is left alone for a moment. Who gets no turn gets no

@@ -1,4 +1,4 @@
-"""The handlers by operation."""
+"""The registry of handlers by operation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Calls to the outside: where may this server call out to, on the word of a caller?
+"""Outgoing calls: where may this server connect to at a caller's request?
 
 URLs come from API callers, so they must not lead into the network that the server stands in. A host name may resolve
 to anything, and to something else a moment later, so the check sits where the connection is made: the name is

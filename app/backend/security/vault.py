@@ -1,4 +1,4 @@
-"""The vault of secrets that have to be shown again, and by which a shown one is recognized.
+"""The vault: secrets that have to be shown again, encrypted, and the hashes by which a given one is recognized.
 
 Everything comes from one secret key: AES-GCM keys for what is stored and for page tokens, and a key for the hashes by
 which tokens are looked up. Without the key the database's secrets are noise.

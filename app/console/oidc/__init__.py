@@ -1,1 +1,1 @@
-"""Sign-in through an issuer of OpenID Connect: code flow with PKCE, by Authlib along our own way out."""
+"""Sign-in through an issuer of OpenID Connect: code flow with PKCE, by Authlib over our own outgoing connections."""

@@ -1,4 +1,4 @@
-"""The identity that an issuer gives somebody, and as what that lets them in."""
+"""The identity that an issuer asserts, and the role that it gives."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

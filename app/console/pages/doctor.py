@@ -1,4 +1,4 @@
-"""The doctor: what the last examination found, and another one."""
+"""The doctor's page: the findings of the last examination, and the start of another."""
 
 from collections import Counter
 from typing import Any

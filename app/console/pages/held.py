@@ -1,4 +1,4 @@
-"""Held deletes: what waits for somebody's word, and the two pages on which that is given."""
+"""Held deletes: what waits for a decision, and the two pages on which it is made."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What makes runs and moves them: sync now, preview, apply a previewed plan, cancel, retry."""
+"""Actions on runs: sync now, preview, apply a previewed plan, cancel, retry."""
 
 from collections.abc import Collection, Sequence
 

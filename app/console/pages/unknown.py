@@ -1,4 +1,4 @@
-"""The page for what is not in the directory, with what is called nearly so."""
+"""The page for what is not in the directory, with similar names."""
 
 from flask import Response
 from sqlalchemy import Connection
