@@ -1,4 +1,4 @@
-"""The move of everything on a document to a new id, which a process may die in the middle of.
+"""The move of everything on a document to a new id, safe against processes that die in the middle.
 
 A migration is a row. Whoever works on it holds a lease, which each step renews in the step's own transaction; when a
 process dies its lease ends and another one goes on from where the last step ended. A step moves one batch (see
