@@ -11,6 +11,7 @@ from sqlalchemy import Engine, MetaData, inspect, text
 
 from app.backend.schema import METADATA as BACKEND
 from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.database.alembic_revisions import context_of
 from app.database.engine import open_engine, writing
 from app.database.lineage import SchemaUnknownError
 from app.database.migrations import pending, upgrade
@@ -72,7 +73,7 @@ def test_databases_of_every_state_of_the_first_revision_are_upgraded(  # noqa: P
     assert upgrade(engine, migrations)
     assert not pending(engine, migrations)
     with engine.connect() as connection:
-        assert compare_metadata(migrations.context(connection), metadata) == []
+        assert compare_metadata(context_of(connection, migrations.program), metadata) == []
         if kept:
             assert connection.scalar(text(kept)) == "kept"
 

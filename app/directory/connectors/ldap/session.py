@@ -23,7 +23,7 @@ from app.directory.connectors.ldap.trouble import (
     LdapTroubleError,
     of_search,
     refused_bind,
-    told,
+    said_of,
     unreachable,
     unreadable,
 )
@@ -209,7 +209,7 @@ def opened(settings: LdapConnectionSettings) -> Iterator[LdapSession]:
     try:
         connection = ldap.initialize(settings.url)
     except ldap.LDAPError as error:
-        raise LdapTroubleError(f"url {settings.url}: cannot be used: {told(error)}") from error
+        raise LdapTroubleError(f"url {settings.url}: cannot be used: {said_of(error)}") from error
     with closing(LdapSession(connection, settings)) as session:
         _prepare(connection, settings, ca_file)
         try:
@@ -220,7 +220,7 @@ def opened(settings: LdapConnectionSettings) -> Iterator[LdapSession]:
             raise unreachable(error, settings, ca_file) from error
         except ldap.PROTOCOL_ERROR as error:
             where = "starttls" if settings.starttls else "url"
-            raise LdapTroubleError(f"{where}: the server refuses: {told(error)}") from error
+            raise LdapTroubleError(f"{where}: the server refuses: {said_of(error)}") from error
         except ldap.LDAPError as error:
             raise refused_bind(error, settings) from error
         yield session
