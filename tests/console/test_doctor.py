@@ -73,7 +73,7 @@ def test_findings_are_shown_as_they_come_and_there_is_one_at_a_time(office: Offi
     assert "it answers" in html
     assert "Run the doctor" not in html
     token = html.partition('name="formToken" value="')[2].partition('"')[0]
-    assert "under way already" in browser.post(address("doctor"), {"formToken": token})
+    assert "already under way" in browser.post(address("doctor"), {"formToken": token})
     assert browser.status == 409
     last.set()
     waited_for(office, "done")
@@ -129,7 +129,7 @@ def test_a_doctor_that_fails_says_so(office: Office) -> None:
     examinations = Examinations(office.time)
     for error, says in (
         (ExaminationError("it ended"), "it ended"),
-        (RuntimeError("hunter2"), "it failed; the"),
+        (RuntimeError("hunter2"), "it failed; see the"),
     ):
         made = begun(office.engine, examinations, "mira", lambda _: None)
         assert made is not None

@@ -234,8 +234,8 @@ def test_a_past_time_is_answered_from_the_records_of_today(full: Office) -> None
     asked = {"user": "cleo", "resource": "plan", "organization": "acme"}
     html = browser.get(address("explain", **asked, at="2020-01-01"))
     assert "Allowed as editor" in html
-    assert "A time in the past is answered from today" in html
-    assert "A time in the past" not in browser.get(address("explain", **asked))
+    assert "For a time in the past, today" in html
+    assert "For a time in the past" not in browser.get(address("explain", **asked))
 
 
 def test_a_backend_that_is_away_is_one_sentence(full: Office) -> None:
@@ -248,7 +248,7 @@ def test_a_backend_that_is_away_is_one_sentence(full: Office) -> None:
     assert browser.status == 200
     assert "The backend gave no answer" in html
     assert "Allowed as editor" in html
-    assert "no credentials of a backend" in full.browser(Role.VIEWER).get(asked)
+    assert "no credentials for a backend" in full.browser(Role.VIEWER).get(asked)
 
 
 QUESTION = RequestEntry("ada", "document", "plan", "acme")

@@ -130,7 +130,7 @@ def test_without_groups_in_the_token_the_userinfo_is_asked(front: Office, issuer
     issuer.userinfo = {"sub": "u1", "groups": ["ops"]}
     assert "<h1>Overview</h1>" in signs_in(front.browser(), issuer)
     issuer.userinfo = {"sub": "somebody else", "groups": ["chiefs"]}
-    assert "nobody was let in" in signs_in(front.browser(), issuer)
+    assert "gave no valid answer" in signs_in(front.browser(), issuer)
     issuer.userinfo = None
     assert "None of your groups" in signs_in(front.browser(), issuer)
 
@@ -243,7 +243,7 @@ def test_nobody_brings_back_what_is_not_theirs(front: Office, issuer: Issuer) ->
         {"code": mine["code"]},
         {},
     ):
-        assert "was begun elsewhere" in come_back(browser, brought)
+        assert "was started elsewhere" in come_back(browser, brought)
         assert browser.status == 403
     # None of that was ever told to the issuer, nor is it worth a row.
     assert "token" not in issuer.calls
@@ -259,7 +259,7 @@ def test_an_attempt_is_used_once(front: Office, issuer: Issuer) -> None:
     assert "<h1>Overview</h1>" in come_back(browser, brought)
     assert browser.client.get_cookie("usher-oidc") is None
     browser.client.set_cookie("usher-oidc", cookie.value)
-    assert "was used already" in come_back(browser, brought)
+    assert "was already used" in come_back(browser, brought)
 
 
 def test_an_attempt_is_worth_something_for_ten_minutes(front: Office, issuer: Issuer) -> None:
@@ -272,11 +272,11 @@ def test_an_attempt_is_worth_something_for_ten_minutes(front: Office, issuer: Is
 
 
 def test_the_answer_says_from_whom_it_comes(front: Office, issuer: Issuer) -> None:
-    assert "nobody was let in" in signs_in(front.browser(), issuer, iss="https://another.example")
+    assert "gave no valid answer" in signs_in(front.browser(), issuer, iss="https://another.example")
     browser = front.browser()
     brought = issuer.authorize(sent(browser))
     del brought["iss"]
-    assert "nobody was let in" in come_back(browser, brought)
+    assert "gave no valid answer" in come_back(browser, brought)
     assert "token" not in issuer.calls
     issuer.metadata["authorization_response_iss_parameter_supported"] = False
     browser = front.browser()
@@ -334,7 +334,7 @@ def test_an_issuer_that_is_away_or_hangs_holds_nobody_up(
     brought, theirs = issuer.authorize(sent(browser)), issuer.authorize(sent(other))
     issuer.token_answer = issuers.endless
     began = monotonic()
-    assert "nobody was let in" in come_back(browser, brought)
+    assert "gave no valid answer" in come_back(browser, brought)
     assert monotonic() - began < 1.5
     assert sessions(front) == 0
     assert "<h1>Overview</h1>" in other.sign_in(TOKENS[Role.VIEWER])
@@ -360,11 +360,11 @@ def test_while_one_waits_for_the_issuer_others_sign_in_by_token(
         answer = thread.submit(come_back, waiting, brought)
         assert asked.wait(2)
         assert "<h1>Overview</h1>" in other.sign_in(TOKENS[Role.VIEWER])
-        assert "nobody was let in" in come_back(late, too_many)
+        assert "gave no valid answer" in come_back(late, too_many)
         assert told(front)[0][3] == "another sign-in waits for its answers"
         assert not answer.done()
         answers.set()
-        assert "nobody was let in" in answer.result()
+        assert "gave no valid answer" in answer.result()
 
 
 def test_new_keys_are_asked_for_and_not_again_and_again(
@@ -376,7 +376,7 @@ def test_new_keys_are_asked_for_and_not_again_and_again(
     issuer.sign = lambda claims: issuers.signed(claims, NEW_KEY)
     later = Browser(browser.client.application.test_client())
     for _ in range(3):
-        assert "nobody was let in" in signs_in(later, issuer)
+        assert "gave no valid answer" in signs_in(later, issuer)
     assert issuer.calls.count("keys") == 1
     monkeypatch.setattr("app.console.oidc.issuer._AGAIN", 0)
     assert "<h1>Overview</h1>" in signs_in(later, issuer)

@@ -99,7 +99,7 @@ def test_what_is_covered_leads_to_what_takes_it_along(office: Office) -> None:
     with writing(office.engine) as connection:
         connection.execute(update(PlanItemRow).values(covered_by=7))
     html = office.browser(Role.VIEWER).get(address("item", run=run, ordinal=1))
-    assert "It goes along with" in html
+    assert "It is covered by" in html
     assert "ordinal=7" in html
 
 

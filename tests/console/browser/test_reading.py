@@ -87,7 +87,7 @@ def test_the_first_wrong_field_has_the_focus_and_says_what_to_write(desk: OpenDe
     says = one.page.evaluate(
         "document.getElementById(document.activeElement.getAttribute('aria-describedby')).innerText"
     )
-    assert "Write 2026-11-20T12:00Z" in says
+    assert "Enter one like 2026-11-20T12:00Z" in says
 
 
 def test_times_are_those_of_the_readers_zone(desk: OpenDesk) -> None:
