@@ -216,7 +216,7 @@ def test_parked_items_are_told_page_by_page(office: Office) -> None:
     assert "Retry all" not in browser.get(address("parked"))
     approver = office.browser(Role.APPROVER)
     assert "Retry all that match" in approver.get(address("parked", kind="folder"))
-    assert "Nothing is parked that fits" in approver.get(address("parked", organization="other", message=HOSTILE))
+    assert "Nothing is parked that matches" in approver.get(address("parked", organization="other", message=HOSTILE))
 
 
 def test_explain_answers_as_the_provider_does(office: Office) -> None:

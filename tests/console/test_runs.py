@@ -24,14 +24,14 @@ ODD = {"hostile": HOSTILE, "long": "ü" * 256, "rtl": "\u202eabc", "tags": "<b>x
 @pytest.mark.parametrize(
     ("wanted", "says"),
     [
-        ({"kind": "document"}, "1 item fits."),
-        ({"kind": "document", "status": "held", "action": "delete"}, "1 item fits."),
-        ({"organization": "acme", "item": "handbook"}, "1 item fits."),
-        ({"organization": "other"}, "No item fits"),
-        ({"action": "add"}, "No item fits"),
-        ({"item": ODD["hostile"]}, "No item fits"),
-        ({"organization": ODD["long"]}, "No item fits"),
-        ({"item": ODD["rtl"], "organization": ODD["tags"]}, "No item fits"),
+        ({"kind": "document"}, "1 item matches."),
+        ({"kind": "document", "status": "held", "action": "delete"}, "1 item matches."),
+        ({"organization": "acme", "item": "handbook"}, "1 item matches."),
+        ({"organization": "other"}, "No item matches"),
+        ({"action": "add"}, "No item matches"),
+        ({"item": ODD["hostile"]}, "No item matches"),
+        ({"organization": ODD["long"]}, "No item matches"),
+        ({"item": ODD["rtl"], "organization": ODD["tags"]}, "No item matches"),
         ({"after": "1"}, "Nothing to do"),
     ],
 )

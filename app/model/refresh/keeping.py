@@ -26,7 +26,7 @@ _NO_SOURCE = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptProblems:
     """The problems of one sort of one source."""
 
     count: int
@@ -34,7 +34,7 @@ class _Kept:
     """Places and reasons."""
 
 
-_State = dict[tuple[int, str], _Kept]
+_State = dict[tuple[int, str], _KeptProblems]
 """(source, sort) → what is kept; nothing where there are none."""
 
 
@@ -77,7 +77,7 @@ class ProblemKeeping:
     def _state_after(self, found: ProblemList) -> _State:
         known = set(self._ids.values())
         now = {
-            (self._ids[source], sort.value): _Kept(one.count, _first(one.first))
+            (self._ids[source], sort.value): _KeptProblems(one.count, _first(one.first))
             for (source, sort), one in found.by_source.items()
             if source in self._ids and one.count
         }
@@ -88,7 +88,9 @@ class ProblemKeeping:
                 after[key] = kept
         return after
 
-    def _kept(self, key: tuple[int, str], before: _Kept | None, now: _Kept | None) -> _Kept | None:
+    def _kept(
+        self, key: tuple[int, str], before: _KeptProblems | None, now: _KeptProblems | None
+    ) -> _KeptProblems | None:
         if key[1] not in _OF_READS:
             return now if self._whole else before
         read = self._reads.get(key[0])
@@ -104,7 +106,7 @@ def _state(connection: Connection) -> _State:
     for row in connection.execute(select(FIRST).order_by(FIRST.c.source_id, FIRST.c.sort, FIRST.c.ordinal)):
         first.setdefault((row.source_id, row.sort), []).append((row.place, row.reason))
     return {
-        (row.source_id, row.sort): _Kept(row.problems, tuple(first.get((row.source_id, row.sort), ())))
+        (row.source_id, row.sort): _KeptProblems(row.problems, tuple(first.get((row.source_id, row.sort), ())))
         for row in connection.execute(select(COUNT))
     }
 
@@ -114,10 +116,10 @@ def _first(problems: Collection[Problem]) -> tuple[tuple[str, str], ...]:
     return tuple((one.place.replace("\0", "�"), one.reason.replace("\0", "�")) for one in problems)
 
 
-def _added(before: _Kept | None, now: _Kept | None) -> _Kept | None:
+def _added(before: _KeptProblems | None, now: _KeptProblems | None) -> _KeptProblems | None:
     """What a read of changes tells that was not told before: asked again, it may say the same again."""
     if before is None or now is None:
         return before or now
     known = set(before.first)
     new = [one for one in now.first if one not in known]
-    return _Kept(before.count + now.count - (len(now.first) - len(new)), (*before.first, *new)[:PROBLEMS_KEPT])
+    return _KeptProblems(before.count + now.count - (len(now.first) - len(new)), (*before.first, *new)[:PROBLEMS_KEPT])
