@@ -321,7 +321,7 @@ def test_the_overview_draws_what_services_answered(office: Office) -> None:
 
 
 def test_where_nobody_asked_at_all_there_is_no_slowest_answer(office: Office) -> None:
-    service = Activity(node="n:1", role="service", clock=office.time)
+    service = NodeActivity(node="n:1", role="service", clock=office.time)
     for _ in range(3):
         office.time.move_on(minutes=1)
         service.write(office.engine)
