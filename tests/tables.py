@@ -5,13 +5,22 @@ schema that holds them, emptied in between. Those that a test has changed, or th
 planner again, are thrown away.
 """
 
+import itertools
 import sqlite3
+import tempfile
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import cast
 
 from sqlalchemy import Connection, Engine, MetaData, create_engine, text
 from sqlalchemy.pool import StaticPool
+
+from app.database.engine import open_engine
+from app.database.migrations import upgrade
+from app.database.private import make_file
+from app.database.programs import Migrations
+from tests.worlds.kept import KeptContents, keep_contents
 
 _SHAPE = """
 SELECT md5(string_agg(part, ',' ORDER BY part)) FROM (
@@ -69,8 +78,52 @@ def make_tables(engine: Engine, metadata: MetaData) -> None:
         _move_into_postgres(engine, metadata)
 
 
+def make_migrated(engine: Engine, migrations: Migrations) -> None:
+    """As ``upgrade`` on a new database, for tests that are not about how its tables come to be."""
+    if engine.dialect.name == "sqlite":
+        copy_migrated(Path(str(engine.url.database)), migrations)
+        return
+    name = "made_by_" + migrations.program.version_table
+    key = str(engine.url.database), name
+    if _moved_into_postgres(engine, name):
+        _MIGRATED[key].give(engine)
+        return
+    upgrade(engine, migrations)
+    _remember(engine, name)
+    _MIGRATED[key] = keep_contents(engine)
+
+
+_MIGRATED: dict[tuple[str, str], KeptContents] = {}
+"""What migrations write into a new PostgreSQL database, by its name and that of its tables."""
+
+
+def copy_migrated(file: Path, migrations: Migrations) -> None:
+    """The same as a new SQLite file."""
+    make_file(file)
+    file.write_bytes(_migrated(migrations))
+
+
+@cache
+def _migrated(migrations: Migrations) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "new.db"
+        engine = open_engine(f"sqlite:///{file}")
+        upgrade(engine, migrations)
+        engine.dispose()
+        return file.read_bytes()
+
+
+_cleared = itertools.count(1)
+
+_VACUUM = "VACUUM pg_attribute, pg_class, pg_depend, pg_index, pg_type"
+
+
 def clear_public_schema(connection: Connection) -> None:
     """Leaves nothing in PostgreSQL's schema ``public``, and puts tables aside that can be used again."""
+    if next(_cleared) % 50 == 0:
+        # Each read of a directory makes sixty temporary tables. What is left of them in the catalogs, which are read
+        # here and by every statement that makes one, comes to a hundred megabytes where nothing vacuums meanwhile.
+        connection.execute(text(_VACUUM))
     comment = connection.scalar(text("SELECT obj_description('public'::regnamespace, 'pg_namespace')"))
     name, _, shape = str(comment or "").partition(" ")
     is_as_made = name.startswith("made_") and connection.scalar(text(_SHAPE)) == shape and _look_new(connection)
@@ -114,14 +167,31 @@ def _in_memory(metadata: MetaData) -> sqlite3.Connection:
 
 def _move_into_postgres(engine: Engine, metadata: MetaData) -> None:
     name = "made_" + sha256(" ".join(metadata.tables).encode()).hexdigest()[:16]
-    with engine.begin() as connection:
-        is_empty = connection.scalar(text("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")) == 0
-        if is_empty and connection.scalar(text("SELECT to_regnamespace(:name) IS NOT NULL"), {"name": name}):
-            connection.execute(text("DROP SCHEMA public CASCADE"))
-            connection.execute(text(f"ALTER SCHEMA {name} RENAME TO public"))
-            return
+    with engine.connect() as connection:
+        is_empty = _is_empty(connection)
+    if is_empty and _moved_into_postgres(engine, name):
+        return
     metadata.create_all(engine)
     if is_empty:
-        with engine.begin() as connection:
-            shape = connection.scalar(text(_SHAPE))
-            connection.execute(text(f"COMMENT ON SCHEMA public IS '{name} {shape}'"))
+        _remember(engine, name)
+
+
+def _is_empty(connection: Connection) -> bool:
+    return bool(connection.scalar(text("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")) == 0)
+
+
+def _moved_into_postgres(engine: Engine, name: str) -> bool:
+    """Whether there are tables of that name, which are in the place of an empty schema now."""
+    with engine.begin() as connection:
+        if not connection.scalar(text("SELECT to_regnamespace(:name) IS NOT NULL"), {"name": name}):
+            return False
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text(f"ALTER SCHEMA {name} RENAME TO public"))
+        return True
+
+
+def _remember(engine: Engine, name: str) -> None:
+    """Says of the tables that were made how they look, and what they will be called when they move out."""
+    with engine.begin() as connection:
+        shape = connection.scalar(text(_SHAPE))
+        connection.execute(text(f"COMMENT ON SCHEMA public IS '{name} {shape}'"))

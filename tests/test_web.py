@@ -1,6 +1,5 @@
 """The service put together: every surface of it, with what it needs to let someone in."""
 
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +15,7 @@ from sqlalchemy import Engine, insert
 from app.admin.settings import AdminSettings, MetricsSettings
 from app.bootstrap.databases import STORE_MIGRATIONS
 from app.bootstrap.service import service_app, worker_metrics
-from app.database.engine import is_sqlite, open_engine, writing
+from app.database.engine import open_engine, writing
 from app.database.migrations import upgrade
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
@@ -31,6 +30,7 @@ from app.runs.workers import WorkerState, beat
 from app.settings import ServerSettings, Settings
 from app.store.sync_tables import ItemFailureRow, LedgerItemRow
 from tests.commands.conftest import DIRECTORY
+from tests.tables import make_migrated
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ASK, RULE = {"Authorization": "Bearer ask"}, {"Authorization": "Bearer rule"}
@@ -38,16 +38,6 @@ ASK, RULE = {"Authorization": "Bearer ask"}, {"Authorization": "Bearer rule"}
 
 def now() -> datetime:
     return NOW
-
-
-@pytest.fixture(scope="module")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite database of the newest schema, to be copied."""
-    path = tmp_path_factory.mktemp("migrated") / "usher.db"
-    engine = open_engine(f"sqlite:///{path}")
-    upgrade(engine, STORE_MIGRATIONS)
-    engine.dispose()
-    return path
 
 
 @pytest.fixture
@@ -59,12 +49,9 @@ def empty(database_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def engine(empty: Engine, migrated: Path) -> Engine:
+def engine(empty: Engine) -> Engine:
     """A database with the newest schema."""
-    if is_sqlite(empty):
-        shutil.copy(migrated, str(empty.url.database))
-    else:
-        upgrade(empty, STORE_MIGRATIONS)
+    make_migrated(empty, STORE_MIGRATIONS)
     return empty
 
 

@@ -8,12 +8,13 @@ from werkzeug.wrappers import Response
 from app.contract.operation import Tier
 from app.contract.operations import by_name
 from app.store.sync_tables import DeletedItemRow
+from tests.worlds.syncing import KeptWorld
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=["auto", "core"])
-def core(world: Any, fill: Any, request: Any) -> Any:
+def fresh(world: Any, fill: Any, request: Any) -> Any:
     """The company on a backend that answers 404 to everything else; found out, or known from the settings."""
     world.wire.core_only = True
     world.operations = request.param
@@ -21,10 +22,32 @@ def core(world: Any, fill: Any, request: Any) -> Any:
     return world
 
 
-def test_everything_that_can_be_told_is_told(core: Any) -> None:
-    run = core.sync()
-    assert (run.status, run.error) == ("done", None), core.items(run)
-    held = core.held()
+# Where it is found out, nobody knows before it is tried; where it is known, nothing is tried.
+FOUND_OUT = pytest.mark.parametrize("fresh", ["auto"], indirect=True)
+KNOWN = pytest.mark.parametrize("fresh", ["core"], indirect=True)
+
+_TOLD: dict[tuple[str, str], KeptWorld] = {}
+"""The first ``core`` of this process, by database and settings."""
+
+
+@pytest.fixture
+def core(fresh: Any) -> Any:
+    """The same after its first run, which has told all that can be told."""
+    key = fresh.engine.dialect.name, fresh.operations
+    if key in _TOLD:
+        _TOLD[key].give(fresh)
+        return fresh
+    run = fresh.sync()
+    assert (run.status, run.error) == ("done", None), fresh.items(run)
+    fresh.wire.forget()
+    _TOLD[key] = KeptWorld(fresh)
+    return fresh
+
+
+def test_everything_that_can_be_told_is_told(fresh: Any) -> None:
+    run = fresh.sync()
+    assert (run.status, run.error) == ("done", None), fresh.items(run)
+    held = fresh.held()
     assert set(held["members"]) == {"ada", "bob", "dan"}
     assert set(held["folders"]) == {"specs", "drafts", "archive"}
     assert set(held["documents"]) == {"roadmap"}, "a document comes into being with its first user"
@@ -36,8 +59,6 @@ def test_everything_that_can_be_told_is_told(core: Any) -> None:
 
 
 def test_second_run_sends_nothing(core: Any) -> None:
-    core.sync()
-    core.wire.forget()
     run = core.sync()
     assert (run.status, run.calls) == ("done", 0)
     # Where it was found out, one question without items asks whether it is still so.
@@ -46,10 +67,8 @@ def test_second_run_sends_nothing(core: Any) -> None:
     assert len(asked) == (core.operations == "auto")
 
 
+@FOUND_OUT
 def test_backend_that_lacked_something_for_a_moment_is_told_all_of_it(core: Any) -> None:
-    if core.operations == "core":
-        pytest.skip("there nothing is tried")
-    core.sync()
     for key in (("folder", "acme", "archive"), ("document", "acme", "handbook")):
         core.directory.remove(*key)
     core.sync()
@@ -67,14 +86,13 @@ def test_backend_that_lacked_something_for_a_moment_is_told_all_of_it(core: Any)
     assert core.wire.sent == []
 
 
-def test_plan_shows_what_a_core_backend_cannot_be_told_as_unsupported(core: Any) -> None:
-    if core.operations != "core":
-        pytest.skip("elsewhere nobody knows before it is tried")
-    plan = core.sync(dry_run=True)
-    assert core.wire.writes == []
+@KNOWN
+def test_plan_shows_what_a_core_backend_cannot_be_told_as_unsupported(fresh: Any) -> None:
+    plan = fresh.sync(dry_run=True)
+    assert fresh.wire.writes == []
     unsupported = {
         (item.kind, item.item_id, item.operation): item.message
-        for item in core.items(plan, "skipped")
+        for item in fresh.items(plan, "skipped")
         if item.message.startswith("unsupported: ")
     }
     why = "backend.operations is core"
@@ -86,19 +104,17 @@ def test_plan_shows_what_a_core_backend_cannot_be_told_as_unsupported(core: Any)
     )
     assert {operation for *_, operation in unsupported} == set(plan.report["unsupported"])
     assert {by_name(operation).tier for *_, operation in unsupported} == {Tier.EXTENDED}
-    assert {by_name(item.operation).tier for item in core.items(plan, "planned")} == {Tier.CORE}
+    assert {by_name(item.operation).tier for item in fresh.items(plan, "planned")} == {Tier.CORE}
     assert plan.counts["document"]["add"] == {"planned": 4, "skipped": 4}
     assert plan.counts["folder"]["add"] == {"planned": 3}
-    run = core.sync(plan_id=plan.plan_id)
-    assert (run.status, run.error) == ("done", None), core.items(run)
-    assert set(core.held()["documents"]) == {"roadmap"}
-    assert core.sync(dry_run=True).counts == {}
+    run = fresh.sync(plan_id=plan.plan_id)
+    assert (run.status, run.error) == ("done", None), fresh.items(run)
+    assert set(fresh.held()["documents"]) == {"roadmap"}
+    assert fresh.sync(dry_run=True).counts == {}
 
 
+@KNOWN
 def test_plan_shows_that_a_folder_is_left_behind(core: Any) -> None:
-    if core.operations != "core":
-        pytest.skip("elsewhere nobody knows before it is tried")
-    core.sync()
     core.directory.remove("folder", "acme", "archive")
     plan = core.sync(dry_run=True)
     assert [(item.item_id, item.status, item.message) for item in core.items(plan)] == [
@@ -111,17 +127,15 @@ def test_plan_shows_that_a_folder_is_left_behind(core: Any) -> None:
     assert not plan.still_to_send()
 
 
+@KNOWN
 def test_plan_shows_what_goes_by_itself_from_a_folder_that_is_left_behind(core: Any) -> None:
-    if core.operations != "core":
-        pytest.skip("elsewhere nobody knows before it is tried")
-    core.sync()
     core.directory.remove("folder", "acme", "drafts")
     core.directory.remove("grant", "acme", "drafts")
     plan = core.sync(dry_run=True)
-    told = {(item.kind, item.item_id): (item.status, item.message) for item in core.items(plan)}
-    assert told["folder", "drafts"][0] == "skipped"
+    shown = {(item.kind, item.item_id): (item.status, item.message) for item in core.items(plan)}
+    assert shown["folder", "drafts"][0] == "skipped"
     by_itself = ("planned", "goes by itself: folder drafts is left behind")
-    people = {key: one for key, one in told.items() if key[0] == "folderUser"}
+    people = {key: one for key, one in shown.items() if key[0] == "folderUser"}
     assert people
     assert set(people.values()) == {by_itself}
     assert plan.still_to_send()
@@ -131,19 +145,17 @@ def test_plan_shows_what_goes_by_itself_from_a_folder_that_is_left_behind(core: 
     assert core.items(run, "planned") == []
 
 
-def test_known_core_backend_is_asked_nothing_that_it_lacks(core: Any) -> None:
-    if core.operations != "core":
-        pytest.skip("only where the settings say so")
-    core.sync(verify=True)
-    core.directory.remove("document", "acme", "handbook")
-    core.directory.remove("folder", "acme", "archive")
-    core.sync()
-    assert {by_name(sent.operation).tier for sent in core.wire.sent} == {Tier.CORE}
-    assert {sent.path for sent in core.wire.sent} == {by_name(sent.operation).path for sent in core.wire.sent}
+@KNOWN
+def test_known_core_backend_is_asked_nothing_that_it_lacks(fresh: Any) -> None:
+    fresh.sync(verify=True)
+    fresh.directory.remove("document", "acme", "handbook")
+    fresh.directory.remove("folder", "acme", "archive")
+    fresh.sync()
+    assert {by_name(sent.operation).tier for sent in fresh.wire.sent} == {Tier.CORE}
+    assert {sent.path for sent in fresh.wire.sent} == {by_name(sent.operation).path for sent in fresh.wire.sent}
 
 
 def test_deleted_folder_is_emptied_and_left_behind(core: Any) -> None:
-    core.sync()
     for key in (
         ("folder", "acme", "specs"),
         ("folder", "acme", "drafts"),
@@ -167,7 +179,6 @@ def test_deleted_folder_is_emptied_and_left_behind(core: Any) -> None:
 
 
 def test_deleted_organization_is_emptied_and_left_behind(core: Any) -> None:
-    core.sync()
     core.directory.records.clear()
     core.directory.organization("other")
     run = core.sync(allow_deletes=True)
@@ -181,7 +192,6 @@ def test_deleted_organization_is_emptied_and_left_behind(core: Any) -> None:
 
 
 def test_verify_reads_what_it_can_and_says_what_it_cannot(core: Any) -> None:
-    core.sync()
     core.ask("delete_users", organizationId="acme", userIds=["ada"])
     core.ask("delete_users", organizationId="acme", folderId="drafts", userIds=["bob"])
     run = core.sync(verify=True)
@@ -195,7 +205,6 @@ def test_verify_reads_what_it_can_and_says_what_it_cannot(core: Any) -> None:
 
 def test_settings_that_allow_the_rest_are_enough(core: Any) -> None:
     """Nobody has to know that a verify would mend it."""
-    core.sync()
     core.directory.remove("folder", "acme", "archive")
     assert core.sync().report["leftBehind"] == {"folder": 1}
     core.wire.core_only = False
@@ -211,21 +220,21 @@ def test_settings_that_allow_the_rest_are_enough(core: Any) -> None:
     assert core.sync().calls == 0
 
 
-def test_verify_that_cannot_read_a_kind_forgets_none_of_its_deletions(core: Any) -> None:
-    core.operations, core.wire.core_only = "auto", False
-    core.sync()
-    core.directory.remove("document", "acme", "handbook")
-    core.sync()
-    core.operations = "core"
-    assert "document" in core.sync(verify=True).report["verify"]["notRead"]
-    assert [row.item_id for row in core.rows(DeletedItemRow)] == ["handbook"]
-    core.operations = "auto"
-    core.sync(verify=True)
-    assert core.rows(DeletedItemRow) == []
+@FOUND_OUT
+def test_verify_that_cannot_read_a_kind_forgets_none_of_its_deletions(fresh: Any) -> None:
+    fresh.wire.core_only = False
+    fresh.sync()
+    fresh.directory.remove("document", "acme", "handbook")
+    fresh.sync()
+    fresh.operations = "core"
+    assert "document" in fresh.sync(verify=True).report["verify"]["notRead"]
+    assert [row.item_id for row in fresh.rows(DeletedItemRow)] == ["handbook"]
+    fresh.operations = "auto"
+    fresh.sync(verify=True)
+    assert fresh.rows(DeletedItemRow) == []
 
 
 def test_backend_that_learns_the_rest_is_told_after_a_verify(core: Any) -> None:
-    core.sync()
     core.wire.core_only = False
     core.operations = "auto"
     assert core.sync(verify=True).status == "done"

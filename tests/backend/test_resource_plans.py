@@ -59,12 +59,13 @@ def more_operations() -> dict[str, tuple[str, dict[str, Any]]]:
     }
 
 
-@pytest.fixture
-def tenant(world: World) -> Caller:
-    """An organization with many users and documents in it."""
+@pytest.fixture(scope="module")
+def tenant(shared_world: World) -> Caller:
+    """An organization with many users and documents in it, for all tests here; what they change of it is little."""
+    world = shared_world
     tenant = world.tenant()
     fill(world.engine, tenant.ids["api_key"], RECORDS, USERS)
-    furnish(lambda operation, data: tenant(operation, **data))
+    furnish(lambda operation, data: tenant(operation, **data), deletable=20)
     tenant("add_folder", **ACME, folders=[{"folderId": f"top-{n}", "folderName": "Top"} for n in range(20)])
     for top in range(20):
         below = [{"folderId": f"in-{top}-{n}", "folderName": "In", "parentFolderId": f"top-{top}"} for n in range(50)]
@@ -81,19 +82,19 @@ def tenant(world: World) -> Caller:
     return tenant
 
 
-def test_every_statement_is_an_index_look_up(world: World, tenant: Caller) -> None:
+def test_every_statement_is_an_index_look_up(shared_world: World, tenant: Caller) -> None:
     calls = {name: call() for name, call in resource_operations(DOCUMENTS, USERS, random.Random(1)).items()}
     seen = 0
     for name, (operation, data) in (calls | more_operations()).items():
-        with heard(world.engine, TABLES) as statements:
+        with heard(shared_world.engine, TABLES) as statements:
             answer = tenant.call(operation, **data)
             assert answer.status_code == 200, f"{name}: {answer.get_json()}"
-        check_plans(world.engine, name, statements, TABLES, through_organization=name in READ_FROM_ONE_END)
+        check_plans(shared_world.engine, name, statements, TABLES, through_organization=name in READ_FROM_ONE_END)
         seen += len(statements)
     assert seen > 80
 
 
-def test_a_page_after_the_first_is_an_index_look_up(world: World, tenant: Caller) -> None:
+def test_a_page_after_the_first_is_an_index_look_up(shared_world: World, tenant: Caller) -> None:
     for operation, field, filters in (
         ("get_users", "nextPageToken", {}),
         ("get_users", "nextPageToken", {"documentId": "d1"}),
@@ -103,16 +104,16 @@ def test_a_page_after_the_first_is_an_index_look_up(world: World, tenant: Caller
         if filters:
             tenant("add_users", **ACME, **filters, users=[{"userId": f"u{n}"} for n in range(5)])
         token = tenant.call(operation, **query).get_json()["result"][field]
-        with heard(world.engine, TABLES) as statements:
+        with heard(shared_world.engine, TABLES) as statements:
             assert tenant.call(operation, **query, pageToken=token).status_code == 200
         assert statements
-        check_plans(world.engine, operation, statements, TABLES, through_organization=not filters)
+        check_plans(shared_world.engine, operation, statements, TABLES, through_organization=not filters)
 
 
-def test_deleting_an_organization_reads_through_no_other(world: World, tenant: Caller) -> None:
+def test_deleting_an_organization_reads_through_no_other(shared_world: World, tenant: Caller) -> None:
     tenant("add_organizations", organizations=[{"organizationId": "leaving", "organizationName": "Leaving"}])
     tenant("add_users", organizationId="leaving", users=[{"userId": "u1"}])
-    with heard(world.engine, TABLES) as statements:
+    with heard(shared_world.engine, TABLES) as statements:
         assert tenant.call("delete_organizations", organizationIds=["leaving"]).status_code == 200
     assert statements
-    check_plans(world.engine, "delete an organization", statements, TABLES, through_organization=True)
+    check_plans(shared_world.engine, "delete an organization", statements, TABLES, through_organization=True)

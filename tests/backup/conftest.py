@@ -14,8 +14,8 @@ from sqlalchemy import make_url
 
 from app.bootstrap.databases import STORE_MIGRATIONS
 from app.database.engine import open_engine
-from app.database.migrations import upgrade
 from tests.sources.conftest import FileWorld, People, any_file_world, ended, people
+from tests.tables import make_migrated
 from tests.worlds.company import Company
 
 __all__ = ["any_file_world", "people"]
@@ -68,7 +68,7 @@ def world(any_file_world: FileWorld, people: People, database_url: str) -> Itera
     any_file_world.begin(Company(Random(1), size=0))
     own = any_file_world.engine
     any_file_world.engine = open_engine(database_url)
-    upgrade(any_file_world.engine, STORE_MIGRATIONS)
+    make_migrated(any_file_world.engine, STORE_MIGRATIONS)
     any_file_world.configure(people.file)
     people.write()
     assert ended(any_file_world) == "done"

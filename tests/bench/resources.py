@@ -123,12 +123,12 @@ def resource_operations(documents: int, users: int, rng: random.Random) -> dict[
     }
 
 
-def furnish(post: Callable[[str, dict[str, Any]], None]) -> None:
-    """The folder and the group that the calls above speak of."""
+def furnish(post: Callable[[str, dict[str, Any]], None], *, deletable: int = DELETABLE) -> None:
+    """The folder and the group that the calls above speak of, and so many users and documents to delete."""
     post("add_folder", dict(_ORG) | {"folders": [{"folderId": "shelf", "folderName": "Shelf"}]})
     # What is deleted is there for that alone: otherwise the small side would soon have nothing left.
-    for start in range(0, DELETABLE, 500):
-        numbers = range(start, start + 500)
+    for start in range(0, deletable, 500):
+        numbers = range(start, min(start + 500, deletable))
         users = [{"userId": f"leaver-{number}", "name": "Leaver"} for number in numbers]
         documents = [{"documentId": f"old-{number}", "documentName": "Old"} for number in numbers]
         post("add_users", dict(_ORG) | {"users": users})

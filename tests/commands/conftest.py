@@ -17,10 +17,10 @@ from app.bootstrap.databases import STORE_MIGRATIONS
 from app.cli import usher
 from app.clock import utc_now
 from app.database.engine import open_engine
-from app.database.migrations import upgrade
 from app.directory.file import FileSource
 from app.edge.gunicorn import wait_until_ready
 from app.runs.reading import refresh
+from tests.tables import copy_migrated
 
 DIRECTORY = """\
 organizations:
@@ -74,11 +74,11 @@ def usher_in(folder: Path) -> Usher:
 
 @pytest.fixture(scope="session")
 def read_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database into which the directory was read, to be copied: migrations take a second each time."""
+    """A database into which the directory was read, to be copied."""
     folder = tmp_path_factory.mktemp("read")
     (folder / "directory.yaml").write_text(DIRECTORY)
+    copy_migrated(folder / "usher.db", STORE_MIGRATIONS)
     engine = open_engine(f"sqlite:///{folder}/usher.db")
-    upgrade(engine, STORE_MIGRATIONS)
     refresh(engine, [FileSource(folder / "directory.yaml", name="directory.yaml")], clock=utc_now)
     engine.dispose()
     return folder / "usher.db"
@@ -126,7 +126,8 @@ _OWNERS = itertools.count()
 
 @pytest.fixture
 def usher_with_backend(usher_in: Usher, folder: Path, backend_url: str) -> Usher:
-    """The same, with a workspace of its own in the backend."""
+    """The same, with a database that is new and a workspace of its own in the backend."""
+    copy_migrated(folder / "usher.db", STORE_MIGRATIONS)
     (folder / "bare.yaml").write_text(f"backend: {{base_url: '{backend_url}'}}\n")
     # Folders of tests that have passed are gone, and their names are used again.
     email = f"owner-{next(_OWNERS)}@acme.example.com"

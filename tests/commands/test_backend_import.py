@@ -9,7 +9,7 @@ from app.backend.schema import ACTIVITY, API_KEY, JUDGMENT, WORKSPACE
 from app.bootstrap.databases import BACKEND_MIGRATIONS
 from app.cli import usher
 from app.database.engine import open_engine, writing
-from app.database.migrations import upgrade
+from tests.tables import copy_migrated
 
 PLACE = {"organizationId": "acme", "documentId": "d"}
 ACTIVITY_RECORD = {
@@ -32,8 +32,8 @@ def run(*arguments: str, command: str = "import") -> Result:
 def data(folder: Path) -> Path:
     """A file with a good line and a bad one; the backend's database beside it knows the API key `key`."""
     (folder / "usher.yaml").write_text("self_hosted_backend: {database_url: 'sqlite:///backend.db'}\n")
+    copy_migrated(folder / "backend.db", BACKEND_MIGRATIONS)
     engine = open_engine("sqlite:///backend.db")
-    upgrade(engine, BACKEND_MIGRATIONS)
     with writing(engine) as connection:
         for table in (WORKSPACE, API_KEY):
             filled = {

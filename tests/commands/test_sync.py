@@ -27,7 +27,8 @@ def lines(result: Result) -> list[str]:
     return result.stdout.splitlines()
 
 
-def test_plan_tells_changes_by_its_exit_code_and_changes_nothing(usher_with_backend: Usher) -> None:
+def test_plan_tells_changes_by_its_exit_code_and_changes_nothing(usher_with_backend: Usher, folder: Path) -> None:
+    (folder / "usher.db").unlink()  # here it is made by the command itself
     first = usher_with_backend("plan")
     assert first.exit_code == 10, first.output
     assert "add\torganization\tacme\tplanned" in first.stdout

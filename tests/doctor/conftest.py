@@ -1,7 +1,6 @@
 """An installation that is well: a directory file, a database in step, a backend that asks a service on loopback."""
 
 import json
-import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ from app.clock import utc_now
 from app.configuration.loading import Configuration
 from app.contract.operations import by_name
 from app.database.engine import open_engine
-from app.database.migrations import upgrade
 from app.directory.configured import sources_from_settings
 from app.doctor.checks import run_checks
 from app.doctor.finding import Finding
@@ -33,6 +31,7 @@ from app.runs.lifecycle import Runs
 from app.runs.reading import refresh
 from app.runs.run import RunRequest, RunStatus
 from app.settings import Settings, load_settings
+from tests.tables import copy_migrated
 from tests.wsgi import WsgiAdapter
 
 PEOPLE = "".join(
@@ -96,21 +95,10 @@ class Installation:
         assert answer.status_code == 200, answer.data
 
 
-@pytest.fixture(scope="session")
-def databases(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both databases without anything in them, to be copied."""
-    folder = tmp_path_factory.mktemp("empty")
-    for name, migrations in (("usher", STORE_MIGRATIONS), ("backend", BACKEND_MIGRATIONS)):
-        engine = open_engine(f"sqlite:///{folder}/{name}.db")
-        upgrade(engine, migrations)
-        engine.dispose()
-    return folder
-
-
 @pytest.fixture
-def installation(tmp_path: Path, databases: Path) -> Iterator[Installation]:
-    for name in ("usher.db", "backend.db"):
-        shutil.copy(databases / name, tmp_path / name)
+def installation(tmp_path: Path) -> Iterator[Installation]:
+    copy_migrated(tmp_path / "usher.db", STORE_MIGRATIONS)
+    copy_migrated(tmp_path / "backend.db", BACKEND_MIGRATIONS)
     given = SelfHostedBackendSettings.model_validate(
         {
             "database_url": f"sqlite:///{tmp_path}/backend.db",

@@ -40,6 +40,7 @@ from app.runs.reading import refresh
 from app.runs.run import RunRequest, RunStatus
 from app.settings import load_settings
 from tests.outbound.servers import Answering, Authority, web_server
+from tests.tables import copy_migrated
 
 ASK, RULE = "ask-me-for-tests", "rule-me-for-tests"
 
@@ -243,9 +244,7 @@ def running_servers(folder: Path) -> Iterator[Servers]:
     authority = Authority(folder)
     with contextlib.ExitStack() as stack:
         for name, migrations in (("usher", STORE_MIGRATIONS), ("empty", BACKEND_MIGRATIONS)):
-            engine = open_engine(f"sqlite:///{folder}/{name}.db")
-            upgrade(engine, migrations)
-            engine.dispose()
+            copy_migrated(folder / f"{name}.db", migrations)
         shutil.copy(folder / "empty.db", folder / "backend.db")
         given = SelfHostedBackendSettings.model_validate(
             {

@@ -20,6 +20,7 @@ from app.database.trouble import outage_in_words
 from app.doctor.database import open_database
 from app.doctor.finding import State
 from tests.commands.conftest import SETTINGS
+from tests.tables import copy_migrated
 
 NEEDS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small disk")
 
@@ -42,9 +43,7 @@ def usher(folder: Path, *arguments: str) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("database") / "usher.db"
-    engine = open_engine(f"sqlite:///{path}")
-    upgrade(engine, STORE_MIGRATIONS)
-    engine.dispose()
+    copy_migrated(path, STORE_MIGRATIONS)
     return path
 
 

@@ -23,12 +23,12 @@ from app.contract import limits
 from app.contract.envelope import Answer
 from app.contract.permissions import GenerateSignatureRequest, Signature
 from app.database.engine import open_engine, writing
-from app.database.migrations import upgrade
 from app.provider.settings import ProviderSettings
 from app.provider.signing import PAUSE, BackendSigner
 from app.settings import Settings
 from app.store import access_tables as tables
 from tests.backend.conftest import Caller, World
+from tests.tables import make_migrated
 from tests.worlds.clock import SimulatedTime
 
 ORIGIN = "http://localhost:3000"
@@ -59,7 +59,7 @@ def tenant(tmp_path: Path) -> Iterator[Caller]:
 def service(tmp_path: Path, url: str, tenant: Caller, **provider: Any) -> Iterator[Any]:
     """A client of Usher's own service, which knows this backend."""
     engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
-    upgrade(engine, STORE_MIGRATIONS)
+    make_migrated(engine, STORE_MIGRATIONS)
     with writing(engine) as connection:
         connection.execute(insert(tables.RevisionRow), [{"revision": 1, "created_at": 1, "changes": "{}"}])
     settings = Settings(
