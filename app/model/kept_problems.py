@@ -3,14 +3,21 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, or_, select
 
+from app.model.refresh.keeping import NO_SOURCE
 from app.model.refresh.problems import PROBLEMS_KEPT
 from app.store.directory_tables import DirectoryProblemCountRow, DirectoryProblemRow, DirectorySourceRow
 
 _COUNT = DirectoryProblemCountRow.__table__
 _PROBLEM = DirectoryProblemRow.__table__
 _SOURCE = DirectorySourceRow.__table__
+
+BETWEEN = ""
+"""Stands for problems that come of several sources together, and are those of none of them."""
+
+_NAME = func.coalesce(_SOURCE.c.name, BETWEEN).label("name")
+_IS_KNOWN = or_(_SOURCE.c.name.is_not(None), _COUNT.c.source_id == NO_SOURCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +31,12 @@ class KeptProblems:
 
 
 def problem_counts(connection: Connection) -> Mapping[str, Sequence[KeptProblems]]:
-    """Source → how many problems of each sort it has, without their texts."""
+    """Source → how many problems of each sort it has, without their texts; ``BETWEEN``: those of none in particular."""
     found: dict[str, list[KeptProblems]] = {}
     rows = connection.execute(
-        select(_SOURCE.c.name, _COUNT.c.sort, _COUNT.c.problems, _COUNT.c.told_at)
-        .join(_SOURCE, _SOURCE.c.source_id == _COUNT.c.source_id)
+        select(_NAME, _COUNT.c.sort, _COUNT.c.problems, _COUNT.c.told_at)
+        .outerjoin(_SOURCE, _SOURCE.c.source_id == _COUNT.c.source_id)
+        .where(_IS_KNOWN)
         .order_by(_COUNT.c.source_id, _COUNT.c.sort)
     )
     for name, sort, problems, told_at in rows:
@@ -38,11 +46,10 @@ def problem_counts(connection: Connection) -> Mapping[str, Sequence[KeptProblems
 
 def first_problems(connection: Connection, source: str, sort: str) -> list[tuple[str, str]]:
     """Place and reason of the first problems of this source and sort."""
-    rows = connection.execute(
-        select(_PROBLEM.c.place, _PROBLEM.c.reason)
-        .join(_SOURCE, _SOURCE.c.source_id == _PROBLEM.c.source_id)
-        .where(_SOURCE.c.name == source, _PROBLEM.c.sort == sort)
-        .order_by(_PROBLEM.c.ordinal)
-        .limit(PROBLEMS_KEPT)
-    )
+    query = select(_PROBLEM.c.place, _PROBLEM.c.reason).where(_PROBLEM.c.sort == sort)
+    if source == BETWEEN:
+        query = query.where(_PROBLEM.c.source_id == NO_SOURCE)
+    else:
+        query = query.join(_SOURCE, _SOURCE.c.source_id == _PROBLEM.c.source_id).where(_SOURCE.c.name == source)
+    rows = connection.execute(query.order_by(_PROBLEM.c.ordinal).limit(PROBLEMS_KEPT))
     return [(str(place), str(reason)) for place, reason in rows]

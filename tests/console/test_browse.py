@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from app.access.records import Document, Folder, Group, Organization, Record, User
 from app.console.console import address
 from app.console.settings import Role
+from app.model.refresh.problems import ProblemList
+from app.model.refresh.refresh import Refresh
 from tests.conftest import DATABASES
 from tests.console.conftest import Browser, Office, standing_office
 
@@ -267,3 +270,33 @@ def test_a_search_finds_names_addresses_and_ids(full: Office) -> None:
     assert HOSTILE in _rows(browser.get(address("search", q=HOSTILE)), "user")[0].replace("‹U+202E›", "\u202e")
     assert "No matches" in browser.get(address("search", q="zzz"))
     assert "Type a little more" in browser.get(address("search", q="z"))
+
+
+def test_an_id_is_found_by_itself_however_short_or_long(office: Office) -> None:
+    long = "z" * 500
+    ids = ("q", "7", "#", "é", long)
+    rows: list[Record] = [Organization(organization_id=one, organization_name=f"Organization {one}") for one in ids]
+    for one in ids:
+        rows.append(User(user_id=one, name=f"User {one}", email=""))
+        for within in ("q", "7"):
+            rows.append(Folder(organization_id=within, folder_id=one, folder_name=f"Folder {one}"))
+            rows.append(Document(organization_id=within, document_id=one, document_name=f"Document {one}"))
+            rows.append(Group(organization_id=within, organization_user_group_id=one, group_name=f"Group {one}"))
+    # What begins alike in the letters that are kept of it, and comes first.
+    rows += [
+        Document(organization_id="7", document_id=long[:100] + f"{n:03}", document_name="alike") for n in range(150)
+    ]
+    with Refresh(office.engine, clock=office.time, problems=ProblemList()) as refreshing:
+        refreshing.begin(["people"])
+        for row in rows:
+            refreshing.add(row, "here")
+        refreshing.end(records=len(rows), verdict="complete", reason="")
+        refreshing.finish(accept_shrink=["people"])
+    browser = office.browser(Role.VIEWER)
+    for one in ids:
+        html = browser.get(address("search", q=one))
+        for kind, found in (("user", 1), ("organization", 1), ("folder", 2), ("document", 2), ("group", 2)):
+            exact = [row for row in _rows(html, kind) if f"{kind.capitalize()} {one[:8]}" in row]
+            assert len(exact) == found, (one[:10], kind)
+    assert "These have exactly this id" in browser.get(address("search", q="q"))
+    assert "Type a little more" in browser.get(address("search", q="y"))

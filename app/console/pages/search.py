@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from app.access.records import Document, Folder, Group, Organization, Record, User
 from app.console.console import Console, query, route_of
 from app.console.settings import Role
-from app.model.browse.things import find, may_be_stored, name_of
+from app.model.browse.things import find_by_id, may_be_stored, name_of
 from app.model.names import LEAST, SHOWN, SearchHit, beginnings, search
 
 _KINDS: tuple[tuple[type[Record], str], ...] = (
@@ -44,7 +44,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
                 hits = [_search(connection, text, of, heading) for of, heading in _KINDS]
         elif text and may_be_stored(text):
             with console.reading() as connection:
-                hits = [_Hits(of.kind, heading, _exact(connection, text, of), False) for of, heading in _KINDS]
+                hits = [_those(of, heading, _exact(connection, text, of)) for of, heading in _KINDS]
         return console.show(
             "search.html",
             current="search",
@@ -62,15 +62,16 @@ def _search(connection: Connection, text: str, of: type[Record], heading: str) -
     keys = {(one.organization_id, one.item_id) for one in exact}
     found = search(connection, text, of.kind, SHOWN + 1)
     others = [one for one in found if (one.organization_id, one.item_id) not in keys]
-    return _Hits(of.kind, heading, [*exact, *others][:SHOWN], len(exact) + len(others) > SHOWN)
+    return _those(of, heading, [*exact, *others])
+
+
+def _those(of: type[Record], heading: str, found: list[SearchHit]) -> _Hits:
+    return _Hits(of.kind, heading, found[:SHOWN], len(found) > SHOWN)
 
 
 def _exact(connection: Connection, text: str, of: type[Record]) -> list[SearchHit]:
-    """The user or organization of exactly this id. Other ids belong to an organization each: what is called like them
-    is found by its beginning."""
-    if of not in {User, Organization}:
-        return []
-    record = find(connection, of, text)
-    if record is None:
-        return []
-    return [SearchHit(of.kind, "", text, name_of(record) or text, str(getattr(record, "email", "") or ""))]
+    """Those of exactly this id, by their keys: of any length, in whatever organization."""
+    return [
+        SearchHit(of.kind, organization_id, text, name_of(record) or text, str(getattr(record, "email", "") or ""))
+        for (organization_id, _), record in find_by_id(connection, of, text, limit=SHOWN + 1).items()
+    ]

@@ -11,7 +11,7 @@ from app.clock import from_epoch_ms
 from app.console.console import Console, one_of, query, route_of
 from app.console.settings import Role
 from app.model.contents import SourceState, source_states
-from app.model.kept_problems import KeptProblems, first_problems, problem_counts
+from app.model.kept_problems import BETWEEN, KeptProblems, first_problems, problem_counts
 from app.model.refresh.problems import PROBLEMS_KEPT, ProblemSort
 
 SORTS = tuple(ProblemSort)
@@ -38,7 +38,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             states = source_states(connection)
             counts = problem_counts(connection)
         rows = [(state, _moments(state), _problems(counts.get(state.name, ())), _to_type(state)) for state in states]
-        return console.show("sources.html", current="sources", sources=rows)
+        return console.show("sources.html", current="sources", sources=rows, between=_problems(counts.get(BETWEEN, ())))
 
     @blueprint.get(route_of("problems"))
     @console.gate.page(Role.VIEWER)
@@ -46,8 +46,8 @@ def install(blueprint: Blueprint, console: Console) -> None:
         given = query("source", "sort")
         sort = one_of(given["sort"], SORTS, "sort")
         with console.reading() as connection:
-            states = {state.name: state for state in source_states(connection)}
-            if "\0" in given["source"] or given["source"] not in states or not sort:
+            names = {BETWEEN, *(state.name for state in source_states(connection))}
+            if "\0" in given["source"] or given["source"] not in names or not sort:
                 raise NotFound
             kept = {one.sort: one for one in problem_counts(connection).get(given["source"], ())}
             first = first_problems(connection, given["source"], sort)

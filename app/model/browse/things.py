@@ -26,6 +26,14 @@ _SEVERAL = """
 SELECT {columns} FROM (@list(asked)) AS asked CROSS JOIN {table} t WHERE {key}
 """
 
+# From one organization to the next, in each by the key.
+_OF_ID = """
+SELECT {columns} FROM (SELECT organization_id FROM access_organization ORDER BY organization_id LIMIT :organizations) o
+CROSS JOIN {table} t WHERE t.organization_id = o.organization_id AND t.{item} = :item_id
+ORDER BY o.organization_id LIMIT :limit
+"""
+_ORGANIZATIONS_LOOKED_AT = 1_000
+
 # UNION ends where folders lead back into themselves.
 _ABOVE = """
 WITH RECURSIVE above (folder_id, parent_folder_id) AS (
@@ -83,6 +91,21 @@ def find_all(connection: Connection, of: type[Found], keys: Iterable[Key]) -> di
             within, *rest = (getattr(row, name) for name in table.keys)
             found[(within, rest[0]) if rest else ("", within)] = record
     return found
+
+
+def find_by_id(connection: Connection, of: type[Found], item_id: str, *, limit: int) -> dict[Key, Found]:
+    """The records of this kind that have exactly this id, whatever organization they are in; of more than a thousand
+    organizations the first are looked at."""
+    if not may_be_stored(item_id):
+        return {}
+    table = _TABLES[of.kind]
+    if len(table.keys) == 1:
+        found = find(connection, of, item_id)
+        return {} if found is None else {("", item_id): found}
+    asked = {"organizations": _ORGANIZATIONS_LOOKED_AT, "item_id": item_id, "limit": limit}
+    rows = run(connection, _OF_ID, asked, columns=_columns(table), table=table.table.name, item=table.keys[1]).all()
+    records = ((row.organization_id, table.record_from_row(row)) for row in rows)
+    return {(within, item_id): record for within, record in records if isinstance(record, of)}
 
 
 def names_of(connection: Connection, of: type[Found], keys: Iterable[Key]) -> dict[Key, str]:

@@ -21,7 +21,7 @@ FIRST: Table = core_table(DirectoryProblemRow)
 _OF_READS = frozenset({ProblemSort.MALFORMED, ProblemSort.REMARK, ProblemSort.DUPLICATE})
 """What is wrong with the records of one source by themselves; everything else comes out when all are merged."""
 
-_NO_SOURCE = 0
+NO_SOURCE = 0
 """The source of what is nobody's in particular."""
 
 
@@ -44,7 +44,7 @@ class ProblemKeeping:
     def __init__(self, connection: Connection, found: ProblemList, reads: Iterable[StagedRead], *, whole: bool) -> None:
         """``whole``: whether all that comes out of the merge is among what was ``found``."""
         self._ids = {row.name: row.source_id for row in connection.execute(select(SOURCE.c.name, SOURCE.c.source_id))}
-        self._ids[""] = _NO_SOURCE
+        self._ids[""] = NO_SOURCE
         self._reads = {read.source_id: read for read in reads}
         self._whole = whole
         self._before = _state(connection)
