@@ -127,12 +127,15 @@ class Application:
             connection.execute(text("SELECT 1"))
 
 
-def look_for_concerns(settings: Settings) -> "Callable[[Connection, datetime], Sequence[Concern]]":
-    """What tells, from the database, what needs somebody's attention at a moment."""
+def look_for_concerns(
+    settings: Settings, *, most: int | None = None
+) -> "Callable[[Connection, datetime], Sequence[Concern]]":
+    """What tells, from the database, what needs somebody's attention at a moment; ``most``: what is many is counted no
+    further."""
     from app.notify.concerns import concerns  # noqa: PLC0415 - most commands live without it, and start sooner
 
     expected = expectations_of(settings)
-    return lambda connection, now: concerns(connection, now, expected)
+    return lambda connection, now: concerns(connection, now, expected, most=most)
 
 
 def expectations_of(settings: Settings) -> "Expectations":

@@ -19,7 +19,7 @@ from app.bootstrap.outside import impatient_client
 from app.clock import Clock, utc_now
 from app.configuration.showing import listed
 from app.console.asking import AskBackend
-from app.console.console import ConsoleParts
+from app.console.console import MOST_COUNTED, ConsoleParts
 from app.console.examinations import Examine
 from app.database.migrations import pending
 from app.edge.throttle import FailedCredentials
@@ -121,7 +121,7 @@ def _console(
         plan_problem=parts.plan_problem,
         policy=settings.provider.policy,
         provider_path=settings.provider.path,
-        concerns=look_for_concerns(settings),
+        concerns=look_for_concerns(settings, most=MOST_COUNTED),
         due_after=expectations_of(settings).due_after,
         settings_rows=lambda: list(listed(settings, origins)),
         examine=examine,

@@ -40,14 +40,14 @@ PREFIX = "/console"
 PAGE_ROWS = 50
 """Rows of a list on one page."""
 
+MOST_COUNTED = 1_000
+"""What there is more of is counted no further."""
+
 _LOOKS: Mapping[str, tuple[str, ...]] = {
     "theme": ("system", "light", "dark"),
     "times": ("own", "utc"),
     "keys": ("on", "off"),
 }
-_MOST_COUNTED = 1_000
-"""What there is more of is counted no further."""
-
 _LOOK_COOKIE = "usher-look"
 _LOOK_SECONDS = 365 * 86_400
 
@@ -196,7 +196,7 @@ class Console:
             now = self.parts.clock()
             held = sum(run.deletes for run in held_runs(connection, epoch_ms(now)))
             ledger_id = ledger_in_use(connection)
-            parked = 0 if ledger_id is None else parked_now(connection, ledger_id, most=_MOST_COUNTED + 1)
+            parked = 0 if ledger_id is None else parked_now(connection, ledger_id, most=MOST_COUNTED + 1)
             read_at = oldest_good_read([state for state in source_states(connection) if state.is_configured])
             revision = current_revision(connection)
         return {
@@ -233,10 +233,10 @@ def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
                     "Parked items",
                     address("parked"),
                     "p",
-                    min(parked, _MOST_COUNTED),
+                    min(parked, MOST_COUNTED),
                     "bad",
                     "parked",
-                    parked > _MOST_COUNTED,
+                    parked > MOST_COUNTED,
                 ),
             ),
         ),

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from sqlalchemy import Connection, literal, select, text, tuple_
+from sqlalchemy import Connection, FromClause, literal, select, text, tuple_
 
-from app.database.statements import json_list, run
+from app.database.statements import json_list, run, statement
 from app.ledger.chosen import ItemKey, chosen
 from app.ledger.ledger import FINGERPRINT
 from app.store.sync_tables import ITEM_KINDS, ItemFailureRow
@@ -65,45 +65,63 @@ class Failing:
     """When the first of them failed first, in epoch milliseconds; None: nobody knows."""
 
 
-def failing_now(connection: Connection, ledger_id: int) -> list[Failing]:
-    """How many items of each kind fail or are parked, in a fixed order."""
-    rows = connection.execute(
-        text(
-            """
-            SELECT kind, parked, COUNT(*) AS items, MIN(failing_since) AS since FROM item_failure
-            WHERE ledger_id = :ledger_id GROUP BY kind, parked ORDER BY kind, parked
-            """
-        ),
-        {"ledger_id": ledger_id},
+_EVERY = 1 << 62
+"""More than there will ever be."""
+
+
+def _first(columns: str) -> str:
+    """A query for the first ``most`` of those that are parked, or of the others: one range of the index for each kind,
+    and of the last one no more than is wanted. PostgreSQL would read all of them for a list of kinds."""
+    ranges = (
+        f"SELECT {columns} FROM item_failure f @by(ix_item_failure_ledger_id_kind_parked)"
+        f" WHERE f.ledger_id = :ledger_id AND f.kind = '{kind}' AND f.parked = :parked"
+        for kind in ITEM_KINDS
     )
-    return [Failing(row.kind, bool(row.parked), row.items, row.since) for row in rows]
+    return f"{' UNION ALL '.join(ranges)} LIMIT :most"
 
 
-# One range of the index for each kind, in which those that rest are not met.
-_PARKED = """
-SELECT COUNT(*) FROM (
-  SELECT 1 FROM (@list(kinds)) AS asked CROSS JOIN item_failure f @by(ix_item_failure_ledger_id_kind_parked)
-  WHERE f.ledger_id = :ledger_id AND f.kind = asked.value AND f.parked = TRUE LIMIT :most
-) AS counted
+_SHOWN = ", ".join(f"f.{name}" for name in Failure.__dataclass_fields__)
+
+_COUNTED = f"""
+SELECT kind, COUNT(*) AS items, MIN(failing_since) AS since FROM ({_first("f.kind, f.failing_since")}) AS failed
+GROUP BY kind ORDER BY kind
 """
+
+_STUBBORN = f"""
+SELECT * FROM ({_first(_SHOWN)}) AS failed
+ORDER BY failures DESC, kind, organization_id, container_id, item_id, deleting LIMIT 1
+"""
+
+
+def failing_now(connection: Connection, ledger_id: int, *, most: int | None = None) -> list[Failing]:
+    """How many items of each kind fail or are parked, in a fixed order; ``most``: of those that fail, and of those that
+    are parked, no more than so many are looked at."""
+    found = [
+        Failing(row.kind, parked, row.items, row.since)
+        for parked in (False, True)
+        for row in run(connection, _COUNTED, _asked(ledger_id, parked=parked, most=most))
+    ]
+    return sorted(found, key=lambda one: (one.kind, one.parked))
+
+
+def _asked(ledger_id: int, *, parked: bool, most: int | None) -> dict[str, object]:
+    every = _EVERY if most is None else most
+    return {"ledger_id": ledger_id, "parked": parked, "most": every}
+
+
+_NUMBER = f"SELECT COUNT(*) FROM ({_first('f.kind')}) AS counted"
 
 
 def parked_now(connection: Connection, ledger_id: int, *, most: int) -> int:
     """How many items are parked; counted to ``most`` and no further."""
-    asked = {"ledger_id": ledger_id, "kinds": json_list(ITEM_KINDS), "most": most}
-    return int(run(connection, _PARKED, asked).scalar_one())
+    return int(run(connection, _NUMBER, _asked(ledger_id, parked=True, most=most)).scalar_one())
 
 
-def most_stubborn(connection: Connection, ledger_id: int, *, parked: bool) -> Failure | None:
-    """The item that failed most often, of those that are parked or of the others."""
-    query = (
-        select(*[_FAILURE.c[name] for name in Failure.__dataclass_fields__])
-        .where(_FAILURE.c.ledger_id == ledger_id, _FAILURE.c.parked == parked)
-        .order_by(_FAILURE.c.failures.desc(), _FAILURE.c.kind, _FAILURE.c.organization_id, _FAILURE.c.item_id)
-        .limit(1)
-    )
-    row = connection.execute(query).first()
-    return None if row is None else Failure(**row._asdict())
+def most_stubborn(connection: Connection, ledger_id: int, *, parked: bool, most: int | None = None) -> Failure | None:
+    """The item that failed most often, of those that are parked or of the others; ``most``: so many of them are looked
+    at."""
+    row = run(connection, _STUBBORN, _asked(ledger_id, parked=parked, most=most)).first()
+    return None if row is None else Failure(**{**row._asdict(), "deleting": bool(row.deleting), "parked": parked})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +133,12 @@ class FailureGroup:
     message: str | None = None
 
 
-_GROUPED = 10_000
+GROUPED = 10_000
+"""So many are put into groups at most."""
 
-_GROUPS = """
+_GROUPS = f"""
 SELECT kind, organization_id, message, COUNT(*) AS items, MIN(failing_since) AS since
-FROM (
-  SELECT kind, organization_id, message, failing_since FROM item_failure
-  WHERE ledger_id = :ledger_id AND parked = :parked LIMIT :grouped
-) AS failed
+FROM ({_first("f.kind, f.organization_id, f.message, f.failing_since")}) AS failed
 GROUP BY kind, organization_id, message ORDER BY COUNT(*) DESC, kind, organization_id, message LIMIT :limit
 """
 
@@ -131,16 +147,21 @@ def failure_groups(
     connection: Connection, ledger_id: int, *, parked: bool, limit: int
 ) -> list[tuple[FailureGroup, int, int | None]]:
     """What is parked, or rests, by kind, organization and message: how many items, and since when in epoch
-    milliseconds; the largest groups first. Of more than ten thousand items the first are looked at."""
-    values = {"ledger_id": ledger_id, "parked": parked, "grouped": _GROUPED, "limit": limit}
+    milliseconds; the largest groups first. Of more than ``GROUPED`` items the first are looked at."""
     return [
         (
             FailureGroup(kind=row.kind, organization_id=row.organization_id, message=row.message),
             row.items,
             row.since,
         )
-        for row in run(connection, _GROUPS, values)
+        for row in run(connection, _GROUPS, {**_asked(ledger_id, parked=parked, most=GROUPED), "limit": limit})
     ]
+
+
+_FEW = 1_000
+"""So many are sorted: to find them among all others by their keys would take longer."""
+
+_THE_FEW = _first(", ".join(f"f.{column.name}" for column in _FAILURE.c))
 
 
 def failures_page(
@@ -154,13 +175,18 @@ def failures_page(
 ) -> list[Failure]:
     """What is parked, or rests between tries, in the order of its keys (kind, organization, container, item, whether it
     is deleted); ``like``: of that group alone; ``after``: a key, only those behind it."""
-    query = select(*[_FAILURE.c[name] for name in Failure.__dataclass_fields__]).where(
-        _FAILURE.c.ledger_id == ledger_id, _FAILURE.c.parked == parked
+    asked = _asked(ledger_id, parked=parked, most=_FEW + 1)
+    source: FromClause = _FAILURE
+    if run(connection, _NUMBER, asked).scalar_one() <= _FEW:
+        few = statement(connection, _THE_FEW).bindparams(**asked)
+        source = few.columns(*_FAILURE.c).subquery("few")
+    query = select(*[source.c[name] for name in Failure.__dataclass_fields__]).where(
+        source.c.ledger_id == ledger_id, source.c.parked == parked
     )
-    for column in (_FAILURE.c.kind, _FAILURE.c.organization_id, _FAILURE.c.message):
-        if like is not None and (value := getattr(like, column.name)) is not None:
-            query = query.where(column == value)
-    key = [_FAILURE.c[name] for name in ("kind", "organization_id", "container_id", "item_id", "deleting")]
+    for name in ("kind", "organization_id", "message"):
+        if like is not None and (value := getattr(like, name)) is not None:
+            query = query.where(source.c[name] == value)
+    key = [source.c[name] for name in ("kind", "organization_id", "container_id", "item_id", "deleting")]
     if after is not None:
         shown = [literal(value, column.type) for value, column in zip(after, key, strict=True)]
         query = query.where(tuple_(*key) > tuple_(*shown))

@@ -94,12 +94,16 @@ class Expectations:
     """After so long without a sign of life a worker is dead; zero: nobody asks."""
 
 
-def concerns(connection: Connection, now: datetime, expectations: Expectations) -> list[Concern]:
-    """Everything that needs attention, in a fixed order. ``connection`` reads from one snapshot."""
+def concerns(
+    connection: Connection, now: datetime, expectations: Expectations, *, most: int | None = None
+) -> list[Concern]:
+    """Everything that needs attention, in a fixed order. ``connection`` reads from one snapshot.
+
+    ``most``: of items that fail, or are parked, so many are looked at; None: all of them."""
     return [
         *_held(connection, now),
         *_failed(connection),
-        *_refused(connection, now),
+        *_refused(connection, now, most),
         *_worker(connection, now, expectations),
         *_missed(connection, now, expectations),
         *(concern for state in source_states(connection) for concern in _of_source(state)),
@@ -147,24 +151,28 @@ def _failed(connection: Connection) -> Iterator[Concern]:
     )
 
 
-def _refused(connection: Connection, now: datetime) -> Iterator[Concern]:
+def _refused(connection: Connection, now: datetime, most: int | None) -> Iterator[Concern]:
     ledger_id = ledger_in_use(connection)
     if ledger_id is None:
         return
-    found = failing_now(connection, ledger_id)
+    found = failing_now(connection, ledger_id, most=None if most is None else most + 1)
     for parked in (False, True):
         kinds = [one for one in found if one.parked == parked]
         if not kinds:
             continue
         items = sum(one.items for one in kinds)
         first = min((one.since for one in kinds if one.since is not None), default=None)
-        worst = most_stubborn(connection, ledger_id, parked=parked)
+        worst = most_stubborn(connection, ledger_id, parked=parked, most=most)
         named = f", as {_named(worst)}" if worst is not None else ""
+        if most is not None and items > most:
+            counted, are = f"more than {most:,} items", "are"
+        else:
+            counted, are = _counted(items, "item"), _are(items)
         if parked:
-            says = f"{_number(items, 'item')} parked after {PARKED_AFTER} failures{named}"
+            says = f"{counted} {are} parked after {PARKED_AFTER} failures{named}"
             advice = "mend what they name in the directory or the backend, then usher sync --retry"
         else:
-            says = f"{_counted(items, 'item')} {'fails' if items == 1 else 'fail'} and {_are(items)} tried again{named}"
+            says = f"{counted} {'fails' if items == 1 else 'fail'} and {are} tried again{named}"
             advice = "mend what they name in the directory or the backend; usher plan lists them"
         yield Concern(
             cause=Cause.PARKED if parked else Cause.FAILING,

@@ -75,7 +75,10 @@ def find(connection: Connection, plan_id: str, wanted: ItemFilter, *, after: int
 
 
 def count(connection: Connection, plan_id: str, wanted: ItemFilter, *, most: int) -> int:
-    """How many of these there are, counted no further than to ``most``."""
+    """How many of these there are. Those of a status, or with an id, are counted no further than to ``most``; of
+    anything else the parts of the plan say it."""
+    if wanted.status is None and wanted.item_id is None and not wanted.is_anything:
+        return sum(last - first + 1 for first, last in _ranges(connection, plan_id, wanted))
     return len(find(connection, plan_id, wanted, after=None, limit=most))
 
 

@@ -17,7 +17,7 @@ from app.client.settings import BackendSettings
 from app.console.console import address
 from app.console.settings import OidcSettings, Role
 from app.database.engine import reading, writing
-from app.ledger.failures import parked_now
+from app.ledger.failures import failing_now, most_stubborn, parked_now
 from app.ledger.ledger import open_ledger
 from app.provider.settings import ProviderSettings
 from app.runs.run import RunRequest, RunStatus
@@ -219,6 +219,55 @@ def test_parked_items_are_told_page_by_page(office: Office) -> None:
     assert "Nothing is parked that matches" in approver.get(address("parked", organization="other", message=HOSTILE))
 
 
+def test_what_fails_is_counted_to_a_thousand_and_found_where_it_is_rare(office: Office) -> None:
+    ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
+    failure = {
+        "ledger_id": ledger.ledger_id,
+        "kind": "document",
+        "organization_id": "acme",
+        "container_id": "",
+        "deleting": False,
+        "fingerprint": "",
+        "failures": 3,
+        "retry_at": 0,
+        "parked": False,
+        "message": "no",
+    }
+    rare = {"parked": True, "failures": 10, "message": "given up"}
+    with writing(office.engine) as connection:
+        connection.execute(
+            insert(ItemFailureRow.__table__),
+            [
+                *(failure | {"item_id": f"d{number:04}"} for number in range(1_500)),
+                *(failure | rare | {"item_id": f"x{number}"} for number in (2, 1)),
+            ],
+        )
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("parked"))
+    assert re.findall(r'class="id">(x\d)<', html) == ["x1", "x2"]
+    assert "Parked 2</a>" in html
+    assert "Waiting more than 1,000</a>" in html
+    html = browser.get(address("parked", state="waiting", after='["document","acme","","d1400",false]'))
+    assert re.findall(r'class="id">(d\d{4})<', html)[0] == "d1401"
+    html = browser.get(address("overview"))
+    assert "more than 1,000 items fail and are tried again" in html
+    assert "2 items are parked after 10 failures, as document acme / x1: given up" in html
+    ledger_id = ledger.ledger_id
+    with reading(office.engine) as connection:
+        # What tells people, and metrics, count all of them.
+        assert {(one.parked, one.items) for one in failing_now(connection, ledger_id)} == {(False, 1_500), (True, 2)}
+        assert {one.items for one in failing_now(connection, ledger_id, most=7)} == {7, 2}
+    with writing(office.engine) as connection:
+        worst = update(ItemFailureRow.__table__).where(ItemFailureRow.__table__.c.item_id == "d1499")
+        connection.execute(worst.values(failures=9))
+        found = most_stubborn(connection, ledger_id, parked=False)
+        assert found is not None
+        assert (found.item_id, found.failures, found.deleting, found.parked) == ("d1499", 9, False, False)
+        looked_at = most_stubborn(connection, ledger_id, parked=False, most=100)
+        assert looked_at is not None
+        assert looked_at.failures == 3
+
+
 def test_explain_answers_as_the_provider_does(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     html = browser.get(address("explain", user="ada", resource="handbook", organization="acme"))
@@ -369,6 +418,31 @@ def test_sources_tell_their_problems_and_what_to_type(office: Office) -> None:
     ):
         browser.get(address("problems", source=source, sort=sort))
         assert browser.status == status, (source, sort)
+
+
+def test_what_is_wrong_between_sources_is_told_beside_them(office: Office) -> None:
+    browser = office.browser(Role.VIEWER)
+    assert "Between sources" not in browser.get(address("sources"))
+    of_all = {"source_id": 0, "sort": "groupCycle"}
+    of_nobody = {"source_id": 99, "sort": "dangling"}  # a source that is no more
+    with writing(office.engine) as connection:
+        for one in (of_all, of_nobody):
+            connection.execute(insert(DirectoryProblemCountRow.__table__).values(**one, problems=7, told_at=0))
+            first = {**one, "ordinal": 1, "place": "people.yaml:7", "reason": "the groups contain each other"}
+            connection.execute(insert(DirectoryProblemRow.__table__).values(**first))
+    html = browser.get(address("sources"))
+    section = html.partition("<h2>Between sources</h2>")[2]
+    assert "groupCycle" in section
+    assert "dangling" not in section
+    href = re.search(r'href="([^"]*sort=groupCycle)"', section)
+    assert href is not None
+    html = browser.get(href[1].replace("&amp;", "&"))
+    assert "people.yaml:7" in html
+    assert "the groups contain each other" in html
+    assert "Between sources" in html
+    assert "No such problem" in browser.get(address("problems", sort="dangling"))
+    browser.get(address("problems", source="nobody", sort="dangling"))
+    assert browser.status == 404
 
 
 def test_the_audit_log_is_read_by_time(office: Office) -> None:

@@ -1,11 +1,12 @@
 """How the databases go about what pages ask: every statement of every page, as the pages make them.
 
 Whatever a page runs is heard and explained, so a new page is covered as soon as it stands in ``PAGES``: no large table
-is read through, and nothing is sorted that an index has in order.
+is read through, nothing is sorted that an index has in order, and what grows is counted or sorted no further than to a
+limit.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -43,13 +44,13 @@ LARGE = (
 
 BOUNDED = {
     "WITH RECURSIVE a (organization_id": "fifty organizations of each of three sorts, in one order",
-    "SELECT n.organization_id, n.item_id, r.payload": "what a search found, which is a hundred names at most",
     "SELECT stretch,": "the minutes of a day, once for each node",
     "SELECT node, role,": "the last minutes, once for each node",
-    "SELECT kind, organization_id, message, COUNT(*)": "groups of ten thousand that failed at most",
-    "SELECT item_failure.kind": "the one that failed most often, of those that fail now",
+    "SELECT MIN(minute)": "the first of the index",
+    "SELECT ordinal, action FROM plan_item": "what becomes of one organization itself",
+    "SELECT deleting, failures,": "of one item, to write and to delete it",
 }
-"""Beginnings of statements that sort what they have, each with the reason why that is little."""
+"""Beginnings of statements that sort, count or read what they have, each with the reason why that is little."""
 
 
 @pytest.fixture(scope="module", params=DATABASES)
@@ -120,17 +121,65 @@ def _plan(engine: Engine, statement: str, parameters: Any) -> str:
 def _problems(plan: str, statement: str) -> Iterator[str]:
     written = " ".join(statement.split())
     large = "|".join(LARGE)
-    named = {alias or table for table, alias in re.findall(rf"\b({large})\b(?: AS)?(?: (\w+))?", written)}
+    named = {alias or table: table for table, alias in re.findall(rf"\b({large})\b(?: AS)?(?: (\w+))?", written)}
     # Without a condition it is read from one end of its key until the page is full.
     from_one_end = "LIMIT" in written and "WHERE" not in written
     for line in plan.splitlines():
         scanned = re.match(r"\s*SCAN (\w+)", line) or re.search(rf"Seq Scan on ({large})\b", line)
-        if scanned and scanned[1] in named | set(LARGE) and not from_one_end:
+        if scanned and scanned[1] in {*named, *LARGE} and not from_one_end:
             yield f"reads through {scanned[1]}"
-    if any(written.startswith(beginning) for beginning in BOUNDED):
+    if any(written.startswith(beginning) for beginning in BOUNDED) or _is_limited(written) or not named:
         return
-    if named and "LIMIT" in written and "USE TEMP B-TREE FOR ORDER BY" in plan:
+    if re.search(r"\b(COUNT|SUM|MIN|MAX)\(|\bGROUP BY\b", written, re.IGNORECASE):
+        yield "counts without an end"
+    if "LIMIT" not in written and "EXISTS (" not in written:
+        yield from _ranges(plan, {**named, **{table: table for table in LARGE}})
+    if "LIMIT" in written and "USE TEMP B-TREE FOR ORDER BY" in plan:
         yield "sorts"
     # What an index range gives, not the few rows that come of a join.
     if re.search(rf"->  Sort .*\n(?:.*Sort Key.*\n)?\s*->  [\w ]+ on ({large})\b", plan):
         yield "sorts"
+
+
+def _is_limited(written: str) -> bool:
+    """Whether what is counted or sorted is a query that ends."""
+    for begin in re.finditer(r"FROM \( ?SELECT\b", written):
+        depth, inside = 0, ""
+        for character in written[begin.end() :]:
+            depth += {"(": 1, ")": -1}.get(character, 0)
+            if depth < 0:
+                break
+            inside += character if depth == 0 else ""
+        if " LIMIT " in inside:
+            return True
+    return False
+
+
+def _ranges(plan: str, tables: Mapping[str, str]) -> Iterator[str]:
+    """What SQLite reads of more than one row: all columns of a key would have to be equal to something."""
+    for name, condition in re.findall(r"SEARCH (\w+) USING [^(]*\((.*?)\)(?:$| LEFT)", plan, re.MULTILINE):
+        if name not in tables:
+            continue
+        table = METADATA.tables[tables[name]]
+        equal = {*re.findall(r"(\w+)=\?", condition)}
+        if "rowid" not in equal and not {column.name for column in table.primary_key} <= equal:
+            yield f"reads a range of {table.name} without an end"
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("SELECT COUNT(*) FROM item_failure WHERE ledger_id = 1", "counts without an end"),
+        ("SELECT kind, COUNT(*) FROM item_failure WHERE ledger_id = 1 GROUP BY kind", "counts without an end"),
+        ("SELECT COUNT(*) FROM (SELECT 1 FROM item_failure WHERE ledger_id = 1 LIMIT 9) AS counted", None),
+        ("SELECT item_id FROM item_failure WHERE ledger_id = 1 ORDER BY message LIMIT 9", "sorts"),
+        (
+            "SELECT item_id FROM (SELECT * FROM item_failure WHERE ledger_id = 1 LIMIT 9) f ORDER BY message LIMIT 1",
+            None,
+        ),
+        ("SELECT message FROM item_failure WHERE message = ''", "reads through item_failure"),
+    ],
+)
+def test_what_has_no_end_is_noticed(office: Office, statement: str, problem: str | None) -> None:
+    found = list(_problems(_plan(office.engine, statement, ()), statement))
+    assert (problem in found) if problem else found == []

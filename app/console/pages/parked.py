@@ -6,11 +6,19 @@ from flask import Blueprint, Response, request
 from werkzeug.exceptions import BadRequest, NotFound
 
 from app.clock import from_epoch_ms
-from app.console.console import PAGE_ROWS, Console, one_of, query, route_of
+from app.console.console import MOST_COUNTED, PAGE_ROWS, Console, one_of, query, route_of
 from app.console.pages.running import enqueue, retry_request
 from app.console.settings import Role
 from app.ledger.chosen import ItemKey
-from app.ledger.failures import Failing, Failure, FailureGroup, failing_now, failure_groups, failures_page
+from app.ledger.failures import (
+    GROUPED,
+    Failing,
+    Failure,
+    FailureGroup,
+    failing_now,
+    failure_groups,
+    failures_page,
+)
 from app.ledger.ledger import ledger_in_use
 from app.model.browse.things import may_be_stored
 from app.plan.limits import noun_of
@@ -43,7 +51,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         with console.reading() as connection:
             ledger_id = ledger_in_use(connection)
             if ledger_id is not None:
-                counted = failing_now(connection, ledger_id)
+                counted = failing_now(connection, ledger_id, most=MOST_COUNTED + 1)
                 found = failures_page(
                     connection, ledger_id, parked=is_parked, like=like, after=after, limit=PAGE_ROWS + 1
                 )
@@ -59,6 +67,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             is_filtered=any(filters.values()),
             groups=[(one, items, None if since is None else from_epoch_ms(since)) for one, items, since in groups],
             kind_choices=[("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
+            grouped=GROUPED,
             numbers={
                 "parked": sum(one.items for one in counted if one.parked),
                 "waiting": sum(one.items for one in counted if not one.parked),

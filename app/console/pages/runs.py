@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
 from app.admin.resync import ITEM_STATUSES
-from app.console.console import PAGE_ROWS, Console, address, one_of, query, route_of
+from app.console.console import MOST_COUNTED, PAGE_ROWS, Console, address, one_of, query, route_of
 from app.console.pages.course import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stages_of
 from app.console.settings import Role
 from app.model.browse.things import may_be_stored
@@ -28,7 +28,6 @@ TRIGGERS = ("schedule", "verify_schedule", "resync", "console", "command", "cont
 _RUN_ID = re.compile(r"[!-~]{1,200}")
 _ORDINAL = re.compile(r"[0-9]{1,18}")
 _ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
-_MOST_COUNTED = 1_000
 _MOST_FOLLOWED = 20
 _ORGANIZATIONS_SHOWN = 10
 _TOLD_ELSEWHERE = frozenset({"held", "problems"})
@@ -172,8 +171,9 @@ def _items(
         if wanted.is_anything:
             fit = sum(part.items for part in parts)
         elif items:
-            fit = count(connection, run.plan_id, wanted, most=_MOST_COUNTED + 1)
-            fit = None if fit > _MOST_COUNTED else fit
+            fit = count(connection, run.plan_id, wanted, most=MOST_COUNTED + 1)
+            is_counted = wanted.status is not None or wanted.item_id is not None
+            fit = None if is_counted and fit > MOST_COUNTED else fit
     shown = {name: value for name, value in filters.items() if value}
     next_after = items[PAGE_ROWS - 1].ordinal if len(items) > PAGE_ROWS else None
     return {
