@@ -8,6 +8,7 @@ from werkzeug.exceptions import Forbidden, NotFound
 from app.clock import from_epoch_ms
 from app.console.console import Console, address, go_to, query, route_of
 from app.console.oidc.identity import is_by_issuer
+from app.console.operator import Operator
 from app.console.settings import Role
 from app.database.engine import writing
 
@@ -45,19 +46,27 @@ def install(blueprint: Blueprint, console: Console) -> None:
         operator = console.gate.required(Role.VIEWER)
         which = request.form.get("session", "")
         audit = console.gate.audit
-        with writing(console.parts.engine) as connection:
-            found = {one.session_digest: one for one in console.gate.sessions.listed(connection)}
-            if which == "all":
-                if not operator.may(Role.ADMIN):
-                    raise Forbidden("ending everybody's sessions needs the role admin")
+        if which == "all":
+            if not operator.may(Role.ADMIN):
+                raise _too_low(console, operator, "everybody's sessions")
+            with writing(console.parts.engine) as connection:
                 ended = console.gate.sessions.end_all(connection, but=operator.session_digest)
                 audit.note(connection, operator.actor, "sessions ended", subject=f"{ended} others")
-                return go_to(address("sessions"))
-            session = found.get(which) if _DIGEST.fullmatch(which) else None
-            if session is None:
-                raise NotFound
-            if session.credential != operator.credential and not operator.may(Role.ADMIN):
-                raise Forbidden("ending somebody else's session needs the role admin")
+            return go_to(address("sessions"))
+        with console.reading() as connection:
+            found = {one.session_digest: one for one in console.gate.sessions.listed(connection)}
+        session = found.get(which) if _DIGEST.fullmatch(which) else None
+        if session is None:
+            raise NotFound
+        if session.credential != operator.credential and not operator.may(Role.ADMIN):
+            raise _too_low(console, operator, "somebody else's session")
+        with writing(console.parts.engine) as connection:
             console.gate.sessions.end(connection, which)
             audit.note(connection, operator.actor, "session ended", subject=session.name)
         return go_to(address("sessions"))
+
+
+def _too_low(console: Console, operator: Operator, whose: str) -> Forbidden:
+    """What is raised for who wants to end more than they may; it is audited."""
+    console.gate.refused(operator.actor, f"end {whose}", f"needs the role {Role.ADMIN}")
+    return Forbidden(f"ending {whose} needs the role admin")
