@@ -43,6 +43,8 @@ class Issuer:
     keys: list[Any] = field(default_factory=lambda: [KEY])
     userinfo: Claims | None = None
     token_answer: Callable[[], Any] | None = None
+    broken: frozenset[str] = frozenset()
+    """What it has nothing to say to but 503."""
     calls: list[str] = field(default_factory=list)
     codes: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -102,6 +104,13 @@ def running() -> Iterator[Issuer]:
     issuer = Issuer()
     app = Flask("issuer")
 
+    @app.before_request
+    def break_down() -> Any:
+        if request.endpoint in issuer.broken:
+            issuer.calls.append(str(request.endpoint))
+            return "<h1>Back soon</h1>", 503
+        return None
+
     @app.get("/.well-known/openid-configuration")
     def metadata() -> Any:
         issuer.calls.append("metadata")
@@ -141,15 +150,48 @@ def running() -> Iterator[Issuer]:
         assert request.headers["Authorization"] == "Bearer a"
         return issuer.userinfo or {"sub": issuer.user["sub"]}
 
-    server = make_server("127.0.0.1", 0, app, threaded=True)
+    server = _Server(app)
     issuer.url = f"http://127.0.0.1:{server.port}"
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    _SERVERS[issuer.url] = server
     try:
         yield issuer
     finally:
-        server.shutdown()
-        thread.join()
+        server.stop()
+
+
+@contextmanager
+def away(issuer: Issuer) -> Iterator[None]:
+    """Nothing listens at its address meanwhile."""
+    server = _SERVERS[issuer.url]
+    server.stop()
+    try:
+        yield
+    finally:
+        server.start()
+
+
+class _Server:
+    """One that may go away and come back at its port."""
+
+    def __init__(self, app: Flask) -> None:
+        self.port = 0
+        self._app = app
+        self.start()
+
+    def start(self) -> None:
+        self._server = make_server("127.0.0.1", self.port, self._app, threaded=True)
+        self.port = self._server.port
+        self._thread = Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+_SERVERS: dict[str, _Server] = {}
+"""By the address of their issuer."""
 
 
 def huge() -> Response:

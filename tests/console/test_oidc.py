@@ -17,8 +17,9 @@ from app.audit import audit_page
 from app.bootstrap import requirements
 from app.bootstrap.requirements import SetUpError, require_issuer_library
 from app.console.console import address
-from app.console.oidc import outgoing
+from app.console.oidc import last_known, outgoing
 from app.console.oidc.attempts import LIVES, MOST
+from app.console.oidc.last_known import FRESH, KEPT, PAUSE
 from app.console.settings import OidcSettings, Role
 from app.database.engine import reading
 from app.doctor.issuer import look_at_issuer
@@ -382,6 +383,78 @@ def test_new_keys_are_asked_for_and_not_again_and_again(
     assert "<h1>Overview</h1>" in signs_in(later, issuer)
     assert issuer.calls.count("keys") == 2
     assert KEY.kid != NEW_KEY.kid
+
+
+def later_by(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So much time has passed since an issuer was asked."""
+    monkeypatch.setattr(last_known, "monotonic", lambda: monotonic() + seconds)
+
+
+def test_an_issuer_that_is_away_for_an_instant_turns_nobody_away(
+    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = front.browser()
+    assert "<h1>Overview</h1>" in signs_in(browser, issuer)
+    app = browser.client.application
+    later_by(FRESH + 1, monkeypatch)
+    with issuers.away(issuer):
+        later = Browser(app.test_client())
+        brought = issuer.authorize(sent(later))
+    # It is back, but for what it said before.
+    issuer.broken = frozenset({"metadata", "keys"})
+    assert "<h1>Overview</h1>" in come_back(later, brought)
+    assert told(front)[0] == ("mira", "oidc", "signed in", "done")
+    assert issuer.calls[-2:] == ["token", "keys"]
+    calls = len(issuer.calls)
+    assert "<h1>Overview</h1>" in signs_in(Browser(app.test_client()), issuer)
+    assert issuer.calls[calls:] == ["token"]  # what failed is not asked again at once
+    # When it is well again it is asked anew.
+    issuer.broken = frozenset()
+    later_by(FRESH + PAUSE + 5, monkeypatch)
+    calls = len(issuer.calls)
+    assert "<h1>Overview</h1>" in signs_in(Browser(app.test_client()), issuer)
+    assert issuer.calls[calls:] == ["metadata", "token", "keys"]
+
+
+def test_what_an_issuer_said_counts_for_an_hour_without_it(
+    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = front.browser()
+    signs_in(browser, issuer)
+    app = browser.client.application
+    later_by(KEPT - 60, monkeypatch)
+    issuer.broken = frozenset({"metadata", "keys"})
+    early, late = (Browser(app.test_client()) for _ in range(2))
+    brought = issuer.authorize(sent(late))
+    assert "<h1>Overview</h1>" in signs_in(early, issuer)
+    later_by(KEPT + 60, monkeypatch)
+    issuer.broken = frozenset({"keys"})
+    assert "nobody was let in" in come_back(late, brought)
+    assert told(front)[0][3] == "it answers with HTTP 503"
+    later_by(2 * KEPT + 120, monkeypatch)
+    with issuers.away(issuer):
+        away = Browser(app.test_client())
+        assert "A token still opens the console." in away.get(address("oidc"))
+        assert away.status == 503
+        assert "<h1>Overview</h1>" in away.sign_in(TOKENS[Role.VIEWER])
+
+
+def test_an_issuer_that_answers_otherwise_is_believed_at_once(
+    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = front.browser()
+    signs_in(browser, issuer)
+    app = browser.client.application
+    later_by(FRESH + 1, monkeypatch)
+    issuer.keys = [NEW_KEY]
+    # A key that it withdrew is worth nothing as soon as it is asked again.
+    assert "nobody was let in" in signs_in(Browser(app.test_client()), issuer)
+    later_by(2 * FRESH + 60, monkeypatch)
+    issuer.metadata = {"issuer": "https://another.example"}
+    for _ in range(2):
+        other = Browser(app.test_client())
+        assert "does not answer as it should" in other.get(address("oidc"))
+        assert other.status == 503
 
 
 def test_a_session_keeps_its_role_until_it_ends_or_the_settings_change(front: Office, issuer: Issuer) -> None:

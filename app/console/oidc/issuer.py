@@ -1,13 +1,13 @@
 """The issuer: where people are sent, and what it says of those who come back.
 
 Authlib makes the requests of the code flow and judges the ID token's claims, joserfc its signature. What the issuer
-says of itself and its keys are kept for an hour; a key that is not known is asked for at once, but not again and again.
+says of itself, and its keys, outlive an instant in which it is away; a key that is not known is asked for at once, but
+not again and again.
 """
 
 import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,17 +24,14 @@ from joserfc.util import urlsafe_b64decode
 from app.clock import Clock
 from app.console.oidc.attempts import Attempt
 from app.console.oidc.identity import Identity, groups_in, identity_of
-from app.console.oidc.outgoing import Aside, IssuerError, bounded_session
+from app.console.oidc.last_known import KEPT, LastKnown
+from app.console.oidc.outgoing import Aside, IssuerAwayError, IssuerError, bounded_session
 from app.console.settings import OidcSettings
 from app.outbound.route import Route
 from app.sessions import bare_session
 
-_KEPT = 3600.0
-"""Seconds for which metadata and keys are taken for true."""
 _AGAIN = 30.0
 """Seconds until keys are asked for again because one was not known."""
-_FAILED = 10.0
-"""Seconds for which an issuer that failed is not asked again on the way there."""
 _LEEWAY = 60
 """Seconds by which two clocks may differ."""
 _MOST_KEYS = 50
@@ -69,13 +66,6 @@ class _Metadata:
     scopes: frozenset[str]
     auth_methods: frozenset[str]
     tells_iss: bool
-    read_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    keys: Sequence[Any]
-    read_at: float
 
 
 class Issuer:
@@ -87,18 +77,12 @@ class Issuer:
         self._clock = clock
         self._route = Route(settings.ca_file, settings.proxy)
         self._aside = Aside()
-        self._metadata: _Metadata | None = None
-        self._keys = _Keys((), float("-inf"))
-        self._failed: tuple[float, str] = (float("-inf"), "")
+        self._metadata = LastKnown[_Metadata]("metadata")
+        self._keys = LastKnown[Sequence[Any]]("keys")
 
     def sign_in_address(self, attempt: Attempt) -> str:
         """Where the browser of this attempt is sent."""
-        metadata = self._metadata
-        if metadata is None or monotonic() - metadata.read_at > _KEPT:
-            failed_at, says = self._failed
-            if monotonic() - failed_at < _FAILED:
-                raise IssuerError(says)
-            metadata = self._aside.do(self._fresh_metadata)
+        metadata = self._metadata.get(lambda: self._aside.do(self._fresh_metadata))
         scopes = self.settings.scopes or [one for one in _WANTED_SCOPES if one in metadata.scopes]
         client = self._client(bare_session(), metadata)
         address, _ = client.create_authorization_url(
@@ -116,7 +100,7 @@ class Issuer:
         def read() -> int:
             with bounded_session(self._route) as session:
                 try:
-                    return len(self._read_keys(session, self._read_metadata(session)).keys)
+                    return len(self._read_keys(session, self._read_metadata(session)))
                 except _ODD as error:
                     raise IssuerError(_phrase(error)) from error
 
@@ -131,7 +115,8 @@ class Issuer:
     def _identity(self, attempt: Attempt, code: str, *, is_named: bool) -> Identity:
         with bounded_session(self._route) as session:
             try:
-                metadata = self._known_metadata(session)
+                # Whoever comes back was sent there by it, perhaps by another process: it need not be asked anew.
+                metadata = self._metadata.get(lambda: self._read_metadata(session), fresh=KEPT)
                 if metadata.tells_iss and not is_named:
                     raise IssuerError("the answer does not say from which issuer it comes (iss)")
                 token = self._client(session, metadata).fetch_token(
@@ -162,19 +147,9 @@ class Issuer:
     def _fresh_metadata(self) -> _Metadata:
         try:
             with bounded_session(self._route) as session:
-                return self._known_metadata(session)
+                return self._read_metadata(session)
         except _ODD as error:
-            self._failed = (monotonic(), _phrase(error))
             raise IssuerError(_phrase(error)) from error
-        except IssuerError as error:
-            self._failed = (monotonic(), str(error))
-            raise
-
-    def _known_metadata(self, session: requests.Session) -> _Metadata:
-        known = self._metadata
-        if known is None or monotonic() - known.read_at > _KEPT:
-            known = self._metadata = self._read_metadata(session)
-        return known
 
     def _read_metadata(self, session: requests.Session) -> _Metadata:
         found = _get(session, f"{self.settings.issuer.rstrip('/')}/.well-known/openid-configuration")
@@ -193,7 +168,6 @@ class Issuer:
             auth_methods=_texts(found.get("token_endpoint_auth_methods_supported"))
             or frozenset({"client_secret_basic"}),
             tells_iss=found.get("authorization_response_iss_parameter_supported") is True,
-            read_at=monotonic(),
         )
 
     def _claims(
@@ -224,28 +198,28 @@ class Issuer:
     def _verified(self, session: requests.Session, metadata: _Metadata, text: str, header: Mapping[str, Any]) -> Any:
         if header.get("alg") not in _ALGORITHMS:
             raise IssuerError("the ID token is not signed in a way that its public keys can prove (alg)")
-        if monotonic() - self._keys.read_at > _KEPT:
-            self._keys = self._read_keys(session, metadata)
-        found = _by_one_of(self._keys.keys, text, header.get("kid"))
-        if found is None and monotonic() - self._keys.read_at > _AGAIN:
+        kid = header.get("kid")
+        found = _by_one_of(self._keys.get(lambda: self._read_keys(session, metadata)), text, kid)
+        if found is None and self._keys.age > _AGAIN:
             # It may have new ones since.
-            self._keys = self._read_keys(session, metadata)
-            found = _by_one_of(self._keys.keys, text, header.get("kid"))
+            found = _by_one_of(self._keys.get(lambda: self._read_keys(session, metadata), fresh=_AGAIN), text, kid)
         if found is None:
             raise IssuerError("the ID token is not signed by one of its keys")
         return found
 
-    def _read_keys(self, session: requests.Session, metadata: _Metadata) -> _Keys:
+    def _read_keys(self, session: requests.Session, metadata: _Metadata) -> Sequence[Any]:
         found = _get(session, metadata.jwks_uri).get("keys")
+        if not isinstance(found, list):
+            raise IssuerAwayError("it gives no list of keys")
         keys = []
-        for one in found[:_MOST_KEYS] if isinstance(found, list) else []:
+        for one in found[:_MOST_KEYS]:
             if isinstance(one, dict) and one.get("kty") in _KEY_TYPES and one.get("use", "sig") == "sig":
                 try:
                     keys.append(jwk.import_key(one))
                 except (JoseError, ValueError, TypeError):
                     # Of a kind that we do not know: another one may fit.
                     continue
-        return _Keys(keys, monotonic())
+        return keys
 
     def _groups_by_userinfo(
         self, session: requests.Session, metadata: _Metadata, token: Mapping[str, Any], claims: Mapping[str, Any]
@@ -270,10 +244,13 @@ class _Client(OAuth2Client):  # type: ignore[misc] # it has no types
 def _get(session: requests.Session, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
     answer = session.get(url, headers={"Accept": "application/json", **(headers or {})}, allow_redirects=False)
     if answer.status_code != requests.codes.ok:
-        raise IssuerError(f"it answers with HTTP {answer.status_code}")
-    found = orjson.loads(answer.content)
+        raise IssuerAwayError(f"it answers with HTTP {answer.status_code}")
+    try:
+        found = orjson.loads(answer.content)
+    except orjson.JSONDecodeError:
+        found = None
     if not isinstance(found, dict):
-        raise IssuerError("its answer is no JSON object")
+        raise IssuerAwayError("its answer is no JSON object")
     return found
 
 

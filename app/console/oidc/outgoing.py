@@ -35,6 +35,14 @@ class IssuerError(Exception):
     """The issuer does not answer as it should; the text is for operators, without secrets."""
 
 
+class IssuerAwayError(IssuerError):
+    """It does not answer at all, not in time, or not as an issuer: something may be wrong for an instant."""
+
+
+class IssuerBusyError(IssuerAwayError):
+    """It was not asked, because another one asks."""
+
+
 class _BoundedAdapter(CheckingAdapter):
     """The network, of which no answer is longer or slower than what is allowed."""
 
@@ -45,7 +53,7 @@ class _BoundedAdapter(CheckingAdapter):
 
     def send(self, request: requests.PreparedRequest, *args: Any, **given: Any) -> requests.Response:
         if monotonic() > self._ends:
-            raise IssuerError("its answers took too long")
+            raise IssuerAwayError("its answers took too long")
         url = request.url or ""
         try:
             answer = super().send(request, *args, **{**given, "stream": True, "timeout": _TIMEOUTS})
@@ -55,11 +63,11 @@ class _BoundedAdapter(CheckingAdapter):
             raise
         except Exception as error:
             # The pool's own errors, of which some slip through the library on top of it.
-            raise IssuerError(failure_of(error, url, self._route).says) from error
+            raise IssuerAwayError(failure_of(error, url, self._route).says) from error
         if answer.status_code == requests.codes.proxy_authentication_required and self._route.proxy_address:
-            raise IssuerError(refused_by_proxy(self._route.proxy_address).says)
+            raise IssuerAwayError(refused_by_proxy(self._route.proxy_address).says)
         if answer.is_redirect:
-            raise IssuerError("it answers with a redirect, which is not followed")
+            raise IssuerAwayError("it answers with a redirect, which is not followed")
         answer.raw = BytesIO(content)
         return answer
 
@@ -69,9 +77,9 @@ class _BoundedAdapter(CheckingAdapter):
         while chunk := answer.raw.read1(_CHUNK):
             raw += chunk
             if len(raw) > MAX_ANSWER_BYTES:
-                raise IssuerError(f"its answer is larger than {MAX_ANSWER_BYTES} bytes")
+                raise IssuerAwayError(f"its answer is larger than {MAX_ANSWER_BYTES} bytes")
             if monotonic() > self._ends:
-                raise IssuerError("its answers took too long")
+                raise IssuerAwayError("its answers took too long")
         return bytes(raw)
 
 
@@ -89,10 +97,10 @@ class Aside:
         self._free = Lock()
 
     def do(self, work: Callable[[], Given]) -> Given:
-        """What ``work`` gives or raises. Raises ``IssuerError`` where that takes too long, or where another one
-        is under way."""
+        """What ``work`` gives or raises. Raises ``IssuerAwayError`` where that takes too long, and
+        ``IssuerBusyError`` where another one is under way."""
         if not self._free.acquire(timeout=_QUEUE):
-            raise IssuerError("another sign-in waits for its answers")
+            raise IssuerBusyError("another sign-in waits for its answers")
         ended: list[Given] = []
         failed: list[BaseException] = []
 
@@ -110,5 +118,5 @@ class Aside:
         if failed:
             raise failed[0]
         if not ended:
-            raise IssuerError("its answers took too long")
+            raise IssuerAwayError("its answers took too long")
         return ended[0]
