@@ -1,7 +1,8 @@
 """The activity of processes, minute by minute: questions answered, how fast, and that they live.
 
-A process counts in memory and adds its counts to its node's row once a minute, in a thread of its own: no request ever
-waits for that. What could not be written is written the next time. Rows are kept for ``KEPT``.
+A process counts in memory and adds its counts to its node's row of the minute several times in it, by one statement in
+a thread of its own: no request ever waits for that. What could not be written is written the next time. Rows are kept
+for ``KEPT``.
 """
 
 import socket
@@ -28,10 +29,14 @@ Role = Literal["service", "worker"]
 KEPT = timedelta(days=30)
 """For how long it is kept what a node did."""
 
-LIVES_FOR = timedelta(seconds=90)
-"""How old the last sign of life of a process that lives may be: it gives one a minute."""
+LIVES_FOR = timedelta(seconds=60)
+"""How old the last sign of life of a process that lives may be: two may be late or lost."""
+
+EVERY = timedelta(seconds=20)
+"""How often a process gives one. The last of a minute is given when it is over."""
 
 _MINUTE_MS = 60_000
+_EVERY_MS = int(EVERY.total_seconds() * 1000)
 _TABLE = core_table(NodeMinuteRow)
 _CALLS = [f"calls_{number}" for number in range(len(BUCKETS) + 1)]
 _COUNTS = ("allowed", "denied", "errors", *_CALLS)
@@ -88,14 +93,15 @@ class NodeActivity:
             counts[bucket] += 1
 
     def write(self, engine: Engine) -> bool:
-        """Adds what was counted to the node's row of the minute that is over; whether that went well."""
+        """Adds what was counted to the node's row of the minute in which it was; whether that went well."""
         with self._lock:
             taken, self._counts = self._counts, [0] * len(_COUNTS)
         now = self._clock()
         row = {
             "node": self.node,
             "role": self.role,
-            "minute": (epoch_ms(now) - _MINUTE_MS // 2) // _MINUTE_MS * _MINUTE_MS,
+            # What was counted was so in the time since the last sign of life: half of that ago it had begun surely.
+            "minute": (epoch_ms(now) - _EVERY_MS // 2) // _MINUTE_MS * _MINUTE_MS,
             "seen_at": epoch_ms(now),
             "version": __version__,
             **dict(zip(_COUNTS, taken, strict=True)),
@@ -111,10 +117,10 @@ class NodeActivity:
         return True
 
     def keep_writing(self, engine: Engine, stop: Event) -> None:
-        """Writes at once, and then whenever a minute is over, until ``stop`` is set."""
+        """Writes at once, and then whenever a third of a minute is over, until ``stop`` is set."""
         while True:
             self.write(engine)
-            left = _MINUTE_MS - epoch_ms(self._clock()) % _MINUTE_MS
+            left = _EVERY_MS - epoch_ms(self._clock()) % _EVERY_MS
             if stop.wait(left / 1000 + 0.5):
                 return
 

@@ -1,13 +1,14 @@
-"""What nodes do minute by minute: counted beside requests, written once a minute, read in stretches."""
+"""What nodes do minute by minute: counted beside requests, written now and then, read in stretches."""
 
 from collections.abc import Iterator
 from datetime import timedelta
+from threading import Event
 
 import pytest
 from sqlalchemy import Engine, text
 
 from app.access.decide import Rule
-from app.activity import KEPT, NodeActivity, forget_activity, nodes, stretches
+from app.activity import EVERY, KEPT, NodeActivity, forget_activity, nodes, stretches
 from app.clock import epoch_ms
 from app.database.engine import open_engine, reading, writing
 from app.store.process_tables import BUCKETS
@@ -78,10 +79,57 @@ def test_who_lives_has_written_lately(engine: Engine) -> None:
     NodeActivity(node="n:1", role="service", clock=time).write(engine)
     time.move_on(seconds=60)
     NodeActivity(node="n", role="worker", clock=time).write(engine)
-    for seconds, alive in ((29, [("n", "worker"), ("n:1", "service")]), (2, [("n", "worker")]), (60, [])):
+    for seconds, seen in ((0, [("n", "worker"), ("n:1", "service")]), (1, [("n", "worker")]), (60, [])):
         time.move_on(seconds=seconds)
-        with reading(engine) as connection:
-            assert [(one.node, one.role) for one in nodes(connection, now=epoch_ms(time()))] == alive
+        assert alive(engine, time) == seen
+
+
+def alive(engine: Engine, time: SimulatedTime) -> list[tuple[str, str]]:
+    """Who gave a sign of life lately."""
+    with reading(engine) as connection:
+        return [(one.node, one.role) for one in nodes(connection, now=epoch_ms(time()))]
+
+
+def test_a_process_is_seen_all_the_time_and_missed_within_a_minute(engine: Engine) -> None:
+    time = SimulatedTime()
+    time.move_on(seconds=7)
+    process = NodeActivity(node="n:1", role="service", clock=time)
+    seen, counted = [], 0
+
+    class Stop(Event):
+        """Lets time pass where somebody waits, and looks right before it is over: for three minutes."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            nonlocal counted
+            assert timeout is not None
+            time.move_on(seconds=timeout)
+            seen.append(alive(engine, time))
+            process.answered(1, {}, 0, 0.0004)
+            counted += 1
+            return time() - time.began > timedelta(minutes=3)
+
+    process.keep_writing(engine, Stop())
+    assert seen == [[("n:1", "service")]] * counted
+    # It died without a word.
+    time.move_on(seconds=61)
+    assert alive(engine, time) == []
+    # What was counted in a minute stands there: before the first one it only said that it lives.
+    assert [found[0] for found in read(engine, time)][:3] == [0, 3, 3]
+
+
+def test_two_signs_of_life_may_be_lost(engine: Engine) -> None:
+    time = SimulatedTime()
+    process = NodeActivity(node="n:1", role="service", clock=time)
+    assert process.write(engine)
+    with writing(engine) as connection:
+        connection.execute(text("ALTER TABLE node_minute RENAME TO away"))
+    for _ in range(2):
+        time.move_on(seconds=EVERY.total_seconds())
+        assert not process.write(engine)
+    with writing(engine) as connection:
+        connection.execute(text("ALTER TABLE away RENAME TO node_minute"))
+    time.move_on(seconds=EVERY.total_seconds() - 0.5)
+    assert alive(engine, time) == [("n:1", "service")]
 
 
 def test_rows_are_kept_for_thirty_days(engine: Engine) -> None:

@@ -353,6 +353,7 @@ def test_the_overview_draws_what_services_answered(office: Office) -> None:
     assert f'role="img" aria-label="{says}"' in html
     assert "peak 30" in html
     assert "1 service, 0 workers" in html
+    assert "all seen within 60 s" in html
     assert "slowest answers, of which 99 of 100 took no longer" in html
     assert "99 of 100 took no longer</span>" in html
     assert "gaps" not in html
