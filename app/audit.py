@@ -19,7 +19,11 @@ Way = Literal["console", "oidc", "api", "command"]
 """By which way somebody came; ``oidc``: to the console, through an issuer of OpenID Connect."""
 
 DONE = "done"
-"""The outcome of what was done; any other is a sentence that says why it was not."""
+"""The outcome of what was done; any other but ``BEGUN`` is a sentence that says why it was not."""
+
+BEGUN = "begun"
+"""The outcome of what takes more than a transaction of ours: a row that follows says what came of it. Where none does,
+whoever did it was interrupted."""
 
 _AUDIT = AuditRow.__table__
 _LARGEST = 2**31 - 1

@@ -30,7 +30,7 @@ from app.edge.json import json_response
 from app.edge.paths import install_path_rules
 from app.edge.request_id import install_request_ids
 from app.edge.throttle import FailedCredentials
-from app.edge.tokens import TokenSet
+from app.edge.tokens import TokenSet, require_bearer
 from app.ingest.blueprint import Ingest, install_ingest
 from app.metrics import Metrics
 from app.model.contents import current_revision, oldest_good_read, revision_created_at, source_states
@@ -75,8 +75,8 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
     app.json.sort_keys = False  # type: ignore[attr-defined] # of Flask's default provider, which this is
     # A path with two slashes is another path, which does not exist, and not one to redirect a POST from.
     app.url_map.merge_slashes = False
-    metrics, admin_tokens = parts.metrics, parts.admin_tokens
-    door = Door(admin_tokens, Audit(parts.clock), parts.engine)
+    metrics = parts.metrics
+    door = Door(parts.admin_tokens, Audit(parts.clock), parts.engine)
 
     # How many permission calls there are, and how fast, is what metrics are for.
     install_request_ids(app, parts.new_id, frequent={settings.provider.path})
@@ -103,7 +103,7 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
     app.register_blueprint(
         metrics_blueprint(
             lambda accept: metrics.render(parts.numbers, shared=counters_are_shared(), accept=accept),
-            admin_tokens if settings.metrics.require_token else None,
+            door.require if settings.metrics.require_token else None,
         )
     )
     app.register_blueprint(
@@ -143,7 +143,10 @@ def create_metrics_app(metrics: Metrics, *, new_id: Callable[[], str], tokens: T
     install_security_headers(app)
     install_error_handlers(app)
     app.register_blueprint(
-        metrics_blueprint(lambda accept: metrics.render(shared=counters_are_shared(), accept=accept), tokens)
+        metrics_blueprint(
+            lambda accept: metrics.render(shared=counters_are_shared(), accept=accept),
+            None if tokens is None else lambda: require_bearer(request, tokens),
+        )
     )
     return app
 

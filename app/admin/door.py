@@ -1,15 +1,13 @@
 """The door of the HTTP admin API: who comes in with an admin token, and what the audit log says of who does not."""
 
-import structlog
 from flask import request
 from sqlalchemy import Engine
 
 from app.audit import Actor, Audit
 from app.contract.errors import Unauthenticated
-from app.database.engine import writing
-from app.database.trouble import log_fields
 from app.edge.request_id import current_request_id
 from app.edge.tokens import TokenSet, bearer_token, require_bearer, shown_fingerprint
+from app.refusals import Refusals
 
 
 class Door:
@@ -18,7 +16,7 @@ class Door:
     def __init__(self, tokens: TokenSet, audit: Audit, engine: Engine) -> None:
         self.tokens = tokens
         self.audit = audit
-        self._engine = engine
+        self._refusals = Refusals(audit, engine)
 
     def require(self) -> None:
         """Raises what ``require_bearer`` does. A wrong token is written down; one that is slowed down, or that is not
@@ -27,16 +25,12 @@ class Door:
             require_bearer(request, self.tokens)
         except Unauthenticated:
             if bearer_token(request) is not None:
-                self.refused("the bearer token is not accepted", role="")
+                self._refusals.wrong_token(actor(""), request.path)
             raise
 
-    def refused(self, why: str, *, subject: str = "", role: str = "admin") -> None:
-        """Writes down that a request was refused. The refusal stands, whether or not it can be written down."""
-        try:
-            with writing(self._engine) as connection:
-                self.audit.note(connection, actor(role), "refused", subject=subject or request.path, outcome=why)
-        except Exception as error:  # noqa: BLE001 - log_fields tells all of it
-            structlog.stdlib.get_logger(__name__).warning("audit_not_written", **log_fields(error))
+    def refused(self, why: str, *, subject: str = "") -> None:
+        """Writes down that somebody was refused who had been let in."""
+        self._refusals.note(actor(), subject or request.path, why)
 
 
 def asking() -> str:

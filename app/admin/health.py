@@ -12,7 +12,6 @@ from flask import Blueprint, Response, request
 
 from app.database.trouble import log_fields, outage_in_words
 from app.edge.json import json_response
-from app.edge.tokens import TokenSet, require_bearer
 
 Check = Callable[[], str]
 """Gives one phrase about what it found; raises when what it looks at is not as it must be."""
@@ -48,15 +47,15 @@ def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
     return blueprint
 
 
-def metrics_blueprint(render: Callable[[str], tuple[bytes, str]], tokens: TokenSet | None) -> Blueprint:
-    """``/metrics``; ``render`` gives the text that an ``Accept`` header asks for and its content type, ``tokens`` lets
-    in, None: everyone."""
+def metrics_blueprint(render: Callable[[str], tuple[bytes, str]], require: Callable[[], None] | None) -> Blueprint:
+    """``/metrics``; ``render`` gives the text that an ``Accept`` header asks for and its content type, ``require``
+    raises for whoever may not see it, None: everyone may."""
     blueprint = Blueprint("metrics", __name__)
 
     @blueprint.get("/metrics")
     def metrics() -> Response:
-        if tokens is not None:
-            require_bearer(request, tokens)
+        if require is not None:
+            require()
         text, content_type = render(request.headers.get("Accept", ""))
         return Response(text, content_type=content_type, headers={"Vary": "Accept"})
 

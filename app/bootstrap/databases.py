@@ -1,14 +1,15 @@
 """The databases of an installation: opened, brought up to date, or looked at as they are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 import app.backend
 import app.store
+from app.bootstrap.acting import audited_upgrade
 from app.bootstrap.requirements import SetUpError
 from app.database.engine import DatabaseUrlError, is_sqlite, open_engine, parse_url, reading
 from app.database.migrations import is_new, pending, upgrade
@@ -23,7 +24,7 @@ BACKEND_MIGRATIONS = Migrations(SELF_HOSTED_BACKEND, Path(app.backend.__file__).
 def open_store(settings: Settings) -> Engine:
     """Usher's own database, with the schema of this version. Raises ``SetUpError``."""
     engine = open_engine(settings.database_url, pool_size=settings.server.threads + 2)
-    bring_up_to_date(engine, STORE_MIGRATIONS, "usher db upgrade")
+    bring_up_to_date(engine, STORE_MIGRATIONS, "usher db upgrade", audited_upgrade())
     return engine
 
 
@@ -49,8 +50,9 @@ def open_backend_store(settings: Settings, *, has_to_exist: bool = False) -> Eng
 
 
 def upgrade_store(settings: Settings) -> bool:
-    """Brings Usher's own database to the schema of this version; whether that changed anything."""
-    return _upgrade(settings.database_url, STORE_MIGRATIONS)
+    """Brings Usher's own database to the schema of this version; whether that changed anything. The audit log has
+    it."""
+    return _upgrade(settings.database_url, STORE_MIGRATIONS, audited_upgrade())
 
 
 def upgrade_backend_store(settings: Settings) -> bool:
@@ -58,10 +60,10 @@ def upgrade_backend_store(settings: Settings) -> bool:
     return _upgrade(settings.self_hosted_backend.database_url, BACKEND_MIGRATIONS)
 
 
-def _upgrade(url: str, migrations: Migrations) -> bool:
+def _upgrade(url: str, migrations: Migrations, witness: Callable[[Connection], None] | None = None) -> bool:
     engine = open_engine(url)
     try:
-        return upgrade(engine, migrations)
+        return upgrade(engine, migrations, witness)
     finally:
         engine.dispose()
 
@@ -83,17 +85,23 @@ def known_sources(settings: Settings) -> Mapping[str, SourceState]:
             return {}
 
 
+def is_there(url: str) -> bool:
+    """Whether there may be a database at this address: of a server's that shows when it is asked."""
+    try:
+        parsed = parse_url(url)
+    except DatabaseUrlError:
+        return False
+    return parsed.get_backend_name() != "sqlite" or Path(str(parsed.database)).exists()
+
+
 @contextmanager
 def store_as_it_is(settings: Settings) -> Iterator[Engine | None]:
     """Usher's own database for somebody who changes nothing; None: it is not there, away, or of another version."""
-    engine, usable = None, False
-    with suppress(DatabaseUrlError):
-        url = parse_url(settings.database_url)
-        if url.get_backend_name() != "sqlite" or Path(str(url.database)).exists():
-            engine = open_to_look(settings.database_url)
-    if engine is None:
+    usable = False
+    if not is_there(settings.database_url):
         yield None
         return
+    engine = open_to_look(settings.database_url)
     try:
         with suppress(SQLAlchemyError, SchemaNewerError, ForeignDatabaseError, OSError):
             usable = not pending(engine, STORE_MIGRATIONS)
@@ -102,13 +110,17 @@ def store_as_it_is(settings: Settings) -> Iterator[Engine | None]:
         engine.dispose()
 
 
-def bring_up_to_date(engine: Engine, migrations: Migrations, command: str) -> None:
-    """Upgrades a SQLite database; refuses a PostgreSQL one that is behind, because others may be using it.
+def bring_up_to_date(
+    engine: Engine, migrations: Migrations, command: str, witness: Callable[[Connection], None] | None = None
+) -> None:
+    """Upgrades a SQLite database; refuses a PostgreSQL one that is behind, because others may be using it. ``witness``
+    writes an upgrade down; tables in a new database are none.
 
     Raises ``SetUpError``, and what ``upgrade`` does.
     """
     if is_sqlite(engine):
-        upgrade(engine, migrations)
+        if pending(engine, migrations):
+            upgrade(engine, migrations, None if is_new(engine) else witness)
     elif pending(engine, migrations):
         new = is_new(engine)
         engine.dispose()

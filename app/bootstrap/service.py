@@ -24,11 +24,13 @@ from app.console.examinations import Examine
 from app.database.migrations import pending
 from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet
+from app.ingest.auditing import PushAudit
 from app.ingest.blueprint import Ingest
 from app.ingest.targets import targets_from_settings
 from app.metrics import Metrics
 from app.numbers import DatabaseNumbers
 from app.provider.signing import BackendSigner, Sign
+from app.refusals import Refusals
 from app.settings import Settings
 from app.web import ServiceParts, create_app, create_metrics_app
 
@@ -77,6 +79,7 @@ def service_app(
     parts = Application(settings=settings, engine=engine, clock=clock, sleep=sleep, random=SystemRandom())
     failures = FailedCredentials()
     expected = expectations_of(settings)
+    push_audit = PushAudit(parts.audit, Refusals(parts.audit, engine))
     return create_app(
         settings,
         ServiceParts(
@@ -87,7 +90,7 @@ def service_app(
             load_view=parts.view_loader(),
             load_view_with_names=parts.view_loader(names=True),
             sign=_signer(settings),
-            ingest=Ingest(engine, targets_from_settings(settings.directory, failures), clock),
+            ingest=Ingest(engine, targets_from_settings(settings.directory, failures), clock, push_audit),
             is_behind=lambda: pending(engine, STORE_MIGRATIONS),
             failures=failures,
             admin_tokens=_admin_tokens(settings, failures),

@@ -9,6 +9,7 @@ import click
 
 from app.clock import epoch_ms, utc_now
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
+from app.commands.operator import act_elsewhere
 from app.commands.serve import ends_with_parent
 from app.processes import stop_signals
 from app.screen import note, on_terminal, progress, say, show_json
@@ -88,10 +89,19 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
 
     In the backend at backend.base_url. The credentials are printed this once.
     """
+    from app.audit import DONE
     from app.bootstrap.outside import new_workspace
+    from app.client.errors import ClientError
+    from app.workspace import WorkspaceError
 
     settings = invocation.settings()
-    made = new_workspace(settings, email)
+    with act_elsewhere(settings, "workspace made", f"for {email} at {settings.backend.base_url}") as act:
+        try:
+            made = new_workspace(settings, email)
+        except (WorkspaceError, ClientError) as error:
+            act.outcome = str(error)
+            raise
+        act.outcome = DONE
     workspace_token, token = made.workspace_auth_token.get_secret_value(), made.auth_token.get_secret_value()
     if as_json:
         show_json(

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import click
 
-from app import __version__
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
-from app.commands.operator import note_done_elsewhere
 from app.screen import say, show_json
 from app.text import printable
 
@@ -28,10 +26,7 @@ def upgrade(invocation: Invocation, as_json: bool) -> None:
     """
     from app.bootstrap.databases import upgrade_store
 
-    settings = invocation.settings()
-    changed = upgrade_store(settings)
-    if changed:
-        note_done_elsewhere(settings, "database upgraded", f"to version {__version__}")
+    changed = upgrade_store(invocation.settings())
     if as_json:
         show_json({"upgraded": changed})
         return

@@ -16,7 +16,7 @@ import orjson
 
 from app.clock import epoch_ms, utc_now
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
-from app.commands.operator import note_done, reason_option
+from app.commands.operator import kept_reason, reason_option
 from app.commands.preview import preview
 from app.model.refresh.problems import ProblemSort
 from app.screen import note, progress, say, show_json, show_table
@@ -152,15 +152,19 @@ def refresh(  # noqa: PLR0917 - click passes them by name
 
     Exit code 0: done, 1: a source could not be read (what it last said stays in force).
     """
+    from app.bootstrap.acting import operator
     from app.bootstrap.application import application
     from app.bootstrap.requirements import require_sources
     from app.directory.source import Verdict
+    from app.runs.auditing import audited_refresh
     from app.runs.reading import object_from_report
     from app.runs.reading import refresh as refresh_directory
     from app.runs.suspicion import retained_sentence
 
     settings = invocation.settings()
     require_sources(settings)
+    accepted = {"--accept-empty": accept_empty, "--accept-shrink": accept_shrink}
+    said = " ".join(f"{option} {name}" for option, names in accepted.items() for name in names)
     with application(settings) as parts, progress() as shown:
         sources = parts.sources()
         _require_read((*accept_empty, *accept_shrink), sources)
@@ -174,10 +178,8 @@ def refresh(  # noqa: PLR0917 - click passes them by name
             accept_shrink=accept_shrink,
             anew=_anew(full, sources),
             progress=shown,
+            witness=audited_refresh(parts.audit, operator(), said, kept_reason(reason)),
         )
-        accepted = {"--accept-empty": accept_empty, "--accept-shrink": accept_shrink}
-        said = [f"{option} {name}" for option, names in accepted.items() for name in names]
-        note_done(parts, "directory refreshed", f"revision {report.revision} {' '.join(said)}".strip(), reason)
     if as_json:
         show_json(object_from_report(report))
     else:
@@ -200,16 +202,22 @@ def forget(invocation: Invocation, name: str, reason: str | None) -> None:
     NAME is no longer among directory.sources, under this name at least; what it gave stays in force until now. Access
     that nothing else gives ends at once, and the next sync removes it from the backend, within the limits.
     """
+    from app.bootstrap.acting import operator
     from app.bootstrap.application import application
     from app.bootstrap.outside import configured_sources
+    from app.runs.auditing import audited_forgetting, counts_in_words
     from app.runs.reading import forget as forget_source
 
     settings = invocation.settings()
     with application(settings) as parts:
-        forgotten = forget_source(parts.engine, name, configured_sources(settings, spool=False), clock=parts.clock)
-        gave = ", ".join(f"{count:,} {kind}" for kind, count in forgotten.records.items())
-        note_done(parts, "source forgotten", f"{name}: {gave or 'nothing'}", reason)
-    say(f"{name} gave {gave or 'nothing'}; what no other source gives is gone")
+        forgotten = forget_source(
+            parts.engine,
+            name,
+            configured_sources(settings, spool=False),
+            clock=parts.clock,
+            witness_of=audited_forgetting(parts.audit, operator(), name, kept_reason(reason)),
+        )
+    say(f"{name} gave {counts_in_words(forgotten.records)}; what no other source gives is gone")
     _show_changes(forgotten.replaced)
 
 

@@ -1,18 +1,18 @@
-"""Whoever runs a command, as runs and the audit log know them, and what they say of why."""
+"""What whoever runs a command says of why, and the audit of what changes something elsewhere."""
 
 from __future__ import annotations
 
-import getpass
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
+from app.screen import note
 from app.text import printable
 
 if TYPE_CHECKING:
-    from app.audit import Actor
-    from app.bootstrap.application import Application
     from app.settings import Settings
 
 MAX_REASON = 1000
@@ -26,36 +26,42 @@ def kept_reason(reason: str | None) -> str | None:
     return None if reason is None else printable(reason, limit=MAX_REASON)
 
 
-def operator() -> Actor:
-    """The user of the operating system; whoever can read the settings may do everything."""
-    from app.audit import Actor
+@dataclass(slots=True)
+class ActElsewhere:
+    """Something that a command does outside of our database."""
 
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        # In a container a number may be all that there is.
-        name = f"user {os.getuid()}"
-    return Actor(name=f"{name} (command line)", role="admin", way="command")
+    outcome: str = "it was interrupted or failed: what came of it is not known"
+    """What the audit log says of it when it is over."""
 
 
-def note_done(parts: Application, action: str, subject: str, reason: str | None = None) -> None:
-    """Writes into the audit log what a command did, right after it was done."""
-    from app.database.engine import writing
+@contextmanager
+def act_elsewhere(settings: Settings, action: str, subject: str, reason: str | None = None) -> Iterator[ActElsewhere]:
+    """Writes down that something is begun, and afterwards what came of it, so that no crash hides it.
 
-    with writing(parts.engine) as connection:
-        parts.audit.note(connection, operator(), action, subject=subject, reason=kept_reason(reason))
-
-
-def note_done_elsewhere(settings: Settings, action: str, subject: str, reason: str | None = None) -> None:
-    """As ``note_done``, for a command that needs no database: where there is none of this version, nothing is
-    written."""
-    from app.audit import Audit
-    from app.bootstrap.databases import store_as_it_is
+    It needs no database of ours: where there is none nothing is written, and where there is one that cannot be written
+    to the user is told so.
+    """
+    from app.audit import BEGUN, Audit
+    from app.bootstrap.acting import operator
+    from app.bootstrap.databases import is_there, store_as_it_is
     from app.clock import utc_now
     from app.database.engine import writing
 
+    act = ActElsewhere()
     with store_as_it_is(settings) as engine:
         if engine is None:
+            if is_there(settings.database_url):
+                note("the audit log has no line of this: the database is away, or not of this version")
+            yield act
             return
-        with writing(engine) as connection:
-            Audit(utc_now).note(connection, operator(), action, subject=subject, reason=kept_reason(reason))
+
+        def write(outcome: str) -> None:
+            with writing(engine) as connection:
+                audit = Audit(utc_now)
+                audit.note(connection, operator(), action, subject=subject, reason=kept_reason(reason), outcome=outcome)
+
+        write(BEGUN)
+        try:
+            yield act
+        finally:
+            write(act.outcome)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
-from app.commands.operator import note_done_elsewhere, reason_option
+from app.commands.operator import act_elsewhere, reason_option
 from app.screen import note, on_terminal, say, show_json
 from app.text import printable
 
@@ -59,18 +59,23 @@ def register_(
     Sets the URL and the token in the backend at backend.base_url, and switches its permission provider on. Prints what
     was there before, and what is there now; the token is not shown.
     """
+    from app.audit import DONE
     from app.bootstrap.outside import backend_client
     from app.bootstrap.requirements import require_backend
-    from app.registration import check_url, register
+    from app.client.errors import ClientError
+    from app.registration import RegistrationError, check_url, register
 
     settings = invocation.settings()
     require_backend(settings)
     check_url(url, settings.provider.path, any_path=any_path, plain_http=plain_http)
     token = _token(settings.provider, token_file)
-    with backend_client(settings) as client:
-        found = register(client, url, token, settings.provider.auth_tokens)
-    if found.changed:
-        note_done_elsewhere(settings, "provider registered", url, reason)
+    with act_elsewhere(settings, "provider registered", url, reason) as act, backend_client(settings) as client:
+        try:
+            found = register(client, url, token, settings.provider.auth_tokens)
+        except (RegistrationError, ClientError) as error:
+            act.outcome = str(error)
+            raise
+        act.outcome = DONE if found.changed else "it was registered like this before"
     if as_json:
         before = None if found.before is None else found.before.to_wire()
         show_json({"before": before, "after": found.after.to_wire(), "changed": found.changed})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.commands.operator import reason_option
+from app.commands.operator import kept_reason, reason_option
 from app.screen import note, on_terminal, say, show_json, show_json_list, show_table
 from app.text import printable
 
@@ -82,9 +82,9 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     Exit codes as of sync.
     """
     from app.admin.resync import run_to_wire
+    from app.bootstrap.acting import operator
     from app.bootstrap.application import application
     from app.bootstrap.requirements import has_credentials
-    from app.commands.operator import kept_reason, operator
     from app.commands.run_report import show_summary
     from app.commands.sync import EXIT_IN_PART, resume
     from app.runs.auditing import audited
@@ -124,8 +124,8 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
     Later runs leave them alone until what they would delete changes; usher sync --allow-deletes deletes them after all.
     """
     from app.admin.resync import run_to_wire
+    from app.bootstrap.acting import operator
     from app.bootstrap.application import application
-    from app.commands.operator import kept_reason, operator
     from app.runs.auditing import audited
 
     with application(invocation.settings()) as parts:

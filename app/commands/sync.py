@@ -268,7 +268,7 @@ def _is_queued(parts: Application, run_id: str) -> bool:
 def _run_under_lock(parts: Application, request: RunRequest, lock: SyncLock, replaced: ReplacedSources | None) -> Run:
     from dataclasses import replace
 
-    from app.commands.operator import operator
+    from app.bootstrap.acting import operator
     from app.runs.auditing import audited
 
     parts.runs.orphaned()

@@ -28,6 +28,7 @@ from app.console.sessions import Session, Sessions, form_token
 from app.console.settings import ConsoleSettings, Role
 from app.database.engine import writing
 from app.edge.request_id import current_request_id
+from app.refusals import Refusals
 from app.runs.auditing import audited
 from app.runs.lifecycle import Witness
 
@@ -72,6 +73,7 @@ class ConsoleGate:
         self.engine = engine
         self.clock = clock
         self.audit = Audit(clock)
+        self.refusals = Refusals(self.audit, engine)
         self.sessions = Sessions(
             clock,
             random,

@@ -1,6 +1,7 @@
 """Alembic at work for ``migrations.py``: loaded only for databases that lack a revision, or are not ours."""
 
 import io
+from collections.abc import Callable
 from typing import Literal
 
 from alembic import command, context
@@ -48,7 +49,7 @@ def pending(engine: Engine, migrations: Migrations) -> bool:
     return set(found) != set(scripts.get_heads())
 
 
-def upgrade(engine: Engine, migrations: Migrations) -> None:
+def upgrade(engine: Engine, migrations: Migrations, witness: Callable[[Connection], None] | None) -> None:
     """As ``migrations.upgrade``, where something is pending."""
     with writing(engine) as connection:
         if not is_sqlite(connection):
@@ -56,8 +57,11 @@ def upgrade(engine: Engine, migrations: Migrations) -> None:
         # Looked at again: somebody may have been faster.
         if _is_to_be_carried_over(connection, migrations.program):
             _carry_over(connection, migrations.program)
+        before = context_of(connection, migrations.program).get_current_heads()
         bring_in_line(connection, context_of(connection, migrations.program), _line(migrations))
         command.upgrade(_config(migrations, connection), "head")
+        if witness is not None and before != context_of(connection, migrations.program).get_current_heads():
+            witness(connection)
 
 
 def _line(migrations: Migrations) -> Line:

@@ -7,7 +7,9 @@ time; ``pending`` says whether there is anything to do. Both refuse a database t
 Almost always there is nothing to do. Every command looks, so it looks without Alembic, which takes long to load.
 """
 
-from sqlalchemy import Engine, inspect
+from collections.abc import Callable
+
+from sqlalchemy import Connection, Engine, inspect
 
 from app.database.engine import reading
 from app.database.programs import Migrations, owner_of
@@ -32,8 +34,9 @@ def is_new(engine: Engine) -> bool:
     return owner_of(tables) is None
 
 
-def upgrade(engine: Engine, migrations: Migrations) -> bool:
-    """Bring the database to the newest revision; whether there was anything to do.
+def upgrade(engine: Engine, migrations: Migrations, witness: Callable[[Connection], None] | None = None) -> bool:
+    """Bring the database to the newest revision; whether there was anything to do. ``witness`` writes that down in the
+    same transaction; where somebody was faster, it is not asked to.
 
     Raises as ``pending``, and ``SchemaUnknownError`` when the database does not hold what its revision makes.
     """
@@ -41,7 +44,7 @@ def upgrade(engine: Engine, migrations: Migrations) -> bool:
         return False
     from app.database import alembic_revisions  # noqa: PLC0415 - as above
 
-    alembic_revisions.upgrade(engine, migrations)
+    alembic_revisions.upgrade(engine, migrations, witness)
     return True
 
 

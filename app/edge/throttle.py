@@ -1,4 +1,4 @@
-"""The throttle of those who have shown wrong credentials too often.
+"""The throttle of those who have shown wrong credentials too often, and how much is noted of one thing.
 
 Only failures are counted, and only after the credentials were looked at: right ones pass whatever came before from the
 same address. Behind a proxy all callers have one address, and nobody must be able to shut the others out.
@@ -27,6 +27,34 @@ class TooManyRequests(ResourceExhausted):
         self.retry_after = retry_after
 
 
+class Windows:
+    """Counts by key in windows of time, of which one begins with the first of its key; threads share it."""
+
+    def __init__(self, now: Callable[[], float], *, seconds: float, most_keys: int) -> None:
+        self._now = now
+        self._seconds = seconds
+        self._most_keys = most_keys
+        self._counts: dict[str, tuple[float, int]] = {}
+        """Key → when its window ends, and how many are in it; in the order in which the windows began."""
+        self._lock = Lock()
+
+    def one_more(self, key: str) -> tuple[int, float]:
+        """How many there are in the window of this key now, and the seconds until it ends."""
+        now = self._now()
+        with self._lock:
+            ends, count = self._counts.get(key, (0.0, 0))
+            if ends <= now:
+                self._counts.pop(key, None)
+                ends, count = now + self._seconds, 0
+                if len(self._counts) >= self._most_keys:
+                    del self._counts[next(iter(self._counts))]
+            self._counts[key] = (ends, count + 1)
+        return count + 1, ends - now
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+
 class FailedCredentials:
     """Counts failures by address; threads share it."""
 
@@ -38,26 +66,13 @@ class FailedCredentials:
         window: int = WINDOW_SECONDS,
         most_addresses: int = MOST_ADDRESSES,
     ) -> None:
-        self._now = now
         self._failures = failures
-        self._window = window
-        self._most_addresses = most_addresses
-        self._counts: dict[str, tuple[float, int]] = {}
-        """Address → when its window ends, and the failures in it; in the order in which the windows began."""
-        self._lock = Lock()
+        self._windows = Windows(now, seconds=window, most_keys=most_addresses)
 
     def failed(self, address: str) -> int:
         """Counts one more. The seconds after which to come back when these were too many, else 0."""
-        who, now = _network(address), self._now()
-        with self._lock:
-            ends, count = self._counts.get(who, (0.0, 0))
-            if ends <= now:
-                self._counts.pop(who, None)
-                ends, count = now + self._window, 0
-                if len(self._counts) >= self._most_addresses:
-                    del self._counts[next(iter(self._counts))]
-            self._counts[who] = (ends, count + 1)
-        return max(1, round(ends - now)) if count >= self._failures else 0
+        count, left = self._windows.one_more(network_of(address))
+        return max(1, round(left)) if count > self._failures else 0
 
     def turn_away(self, address: str) -> None:
         """Counts one more. Raises ``TooManyRequests`` when these were too many."""
@@ -65,13 +80,13 @@ class FailedCredentials:
             raise TooManyRequests("too many wrong credentials from this address", retry_after=seconds)
 
     def __len__(self) -> int:
-        return len(self._counts)
+        return len(self._windows)
 
 
 _BRACKETED = re.compile(r"\[([^\]]*)\](?::[0-9]*)?")
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """What one peer is given: of IPv6, a whole /64. Some proxies tell the port, too, which every call changes."""
     bracketed = _BRACKETED.fullmatch(address)
     if bracketed:

@@ -13,13 +13,14 @@ from sqlalchemy import Engine
 from werkzeug.routing import BaseConverter
 
 from app.clock import Clock, from_epoch_ms, utc_text
-from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionDenied
+from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from app.database.engine import reading
 from app.directory.pushes import ForeignPushError, MalformedPushError, PushError, push_from_object
 from app.edge.body import check_type, read_json
 from app.edge.json import json_response
-from app.edge.tokens import shown_fingerprint
+from app.edge.tokens import bearer_token, shown_fingerprint
 from app.edge.uploads import admit_uploads
+from app.ingest.auditing import PushAudit
 from app.ingest.everything import apply_everything
 from app.ingest.targets import PushTarget, Targets
 from app.model.contents import source_states
@@ -47,6 +48,20 @@ class Ingest:
     engine: Engine
     targets: Targets
     clock: Clock
+    audit: PushAudit
+
+    def target(self, name: str) -> PushTarget:
+        """The source of that name, for the request. Raises as ``Targets.require``; whoever shows a wrong token is
+        written down, until they are slowed down."""
+        try:
+            return self.targets.require(request, name)
+        except Unauthenticated:
+            if bearer_token(request) is not None:
+                self.audit.wrong_token()
+            raise
+        except (NotFound, PermissionDenied) as error:
+            self.audit.refused(error.message)
+            raise
 
 
 def install_ingest(app: Flask, ingest: Ingest) -> None:
@@ -62,15 +77,15 @@ def ingest_blueprint(ingest: Ingest) -> Blueprint:
 
     @blueprint.post("/directory/<source:name>/changes")
     def changes(name: str) -> Response:
-        return json_response(_apply(ingest, ingest.targets.require(request, name)))
+        return json_response(_apply(ingest, ingest.target(name)))
 
     @blueprint.put("/directory/<source:name>")
     def everything(name: str) -> Response:
-        return json_response(_apply_everything(ingest, ingest.targets.require(request, name)))
+        return json_response(_apply_everything(ingest, ingest.target(name)))
 
     @blueprint.get("/directory/<source:name>")
     def state(name: str) -> Response:
-        return json_response(_state(ingest, ingest.targets.require(request, name)))
+        return json_response(_state(ingest, ingest.target(name)))
 
     return blueprint
 
@@ -82,6 +97,7 @@ def _apply(ingest: Ingest, target: PushTarget) -> dict[str, Any]:
     except MalformedPushError as error:
         raise InvalidArgument(str(error), details=_details(error)) from error
     except ForeignPushError as error:
+        ingest.audit.refused(str(error))
         raise PermissionDenied(str(error), details=_details(error)) from error
     pushed = Pushed(
         source=target.name,
@@ -98,6 +114,7 @@ def _apply(ingest: Ingest, target: PushTarget) -> dict[str, Any]:
             configured=ingest.targets.configured,
             only_pushed=target.only_pushed,
             clock=ingest.clock,
+            witness=ingest.audit.of_push(target.name, push.sequence),
         )
     except SequenceConflictError as error:
         raise FailedPrecondition(
@@ -125,15 +142,21 @@ def _apply_everything(ingest: Ingest, target: PushTarget) -> dict[str, object]:
     if length is None:
         # The server bounds it: what comes without a length is as large as any other body at most.
         raise InvalidArgument("Content-Length is missing; send the length of the body", http_code=411)
-    answer = apply_everything(
-        ingest.engine,
-        ingest.targets,
-        target,
-        BufferedReader(request.stream),  # type: ignore[type-var] # a raw stream, which werkzeug does not say
-        accept_shrink=request.args.get("acceptShrink") == "true",
-        by=shown_fingerprint(request),
-        clock=ingest.clock,
-    )
+    accept_shrink = request.args.get("acceptShrink") == "true"
+    try:
+        answer = apply_everything(
+            ingest.engine,
+            ingest.targets,
+            target,
+            BufferedReader(request.stream),  # type: ignore[type-var] # a raw stream, which werkzeug does not say
+            accept_shrink=accept_shrink,
+            by=shown_fingerprint(request),
+            clock=ingest.clock,
+            witness=ingest.audit.of_everything(target.name, accept_shrink=accept_shrink),
+        )
+    except PermissionDenied as error:
+        ingest.audit.refused(error.message)
+        raise
     structlog.stdlib.get_logger(__name__).info(
         "pushed_everything", source=target.name, records=answer["records"], revision=answer["revision"]
     )

@@ -25,7 +25,7 @@ from app.model.refresh.guard import Guard
 from app.model.refresh.marks import About
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
 from app.model.refresh.pushes import go_on_from
-from app.model.refresh.refresh import Refresh
+from app.model.refresh.refresh import Refresh, Witness
 from app.text import named
 
 PROBLEMS_TOLD = 100
@@ -48,6 +48,7 @@ def apply_everything(
     accept_shrink: bool,
     by: str,
     clock: Clock,
+    witness: Witness | None = None,
 ) -> dict[str, object]:
     """Takes in all that a source says, and gives the answer.
 
@@ -57,7 +58,7 @@ def apply_everything(
     said = SentSource(target.name, stream, target.allowed)
     problems = ProblemList()
     accepted = [target.name] if accept_shrink else []
-    with Refresh(engine, clock=clock, problems=problems, note_touched=True) as refreshing:
+    with Refresh(engine, clock=clock, problems=problems, note_touched=True, witness=witness) as refreshing:
         abouts = {target.name: About(target.allowed.kinds, target.allowed.organizations)}
         guards = {target.name: Guard(count=target.guard.count, percent=target.guard.percent)}
         refreshing.begin(targets.configured, only=[target.name], guards=guards, abouts=abouts)
@@ -71,10 +72,9 @@ def apply_everything(
         outcome = refreshing.finish(accepted, accepted)
     read = outcome.reads[0]
     if read.verdict != Verdict.COMPLETE:
-        # What the reasons of reads advise is for the command line.
-        reason = read.reason.partition("; if that is meant")[0]
         raise FailedPrecondition(
-            f"was not applied: {reason}; if that is meant, send it again with ?acceptShrink=true", http_code=409
+            f"was not applied: {without_advice(read.reason)}; if that is meant, send it again with ?acceptShrink=true",
+            http_code=409,
         )
     if said.sequence is not None:
         go_on_from(engine, target.name, said.sequence, by=by, clock=clock)
@@ -94,6 +94,11 @@ def apply_everything(
         "leftOut": _by_line([one for one in own if one.sort not in _USED_AS_IT_STANDS]),
         "remarks": _by_line([one for one in own if one.sort in _USED_AS_IT_STANDS]),
     }
+
+
+def without_advice(reason: str) -> str:
+    """The reason of a read, without what it advises on the command line."""
+    return reason.partition("; if that is meant")[0]
 
 
 def _by_line(problems: Sequence[Problem]) -> list[dict[str, object]]:

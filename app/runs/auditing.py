@@ -1,10 +1,18 @@
-"""What the audit log says of whoever moves a run."""
+"""What the audit log says of whoever moves a run, reads the directory or forgets a source."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from app.audit import Actor, Audit
+from app.audit import BEGUN, DONE, Actor, Audit
 from app.runs.lifecycle import Witness
 from app.runs.run import Run
+
+if TYPE_CHECKING:
+    from app.model.refresh.refresh import Witness as RefreshWitness
+    from app.model.refresh.replace import Replaced
+    from app.model.refresh.staging import StagedRead
 
 
 def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) -> Witness:
@@ -16,3 +24,38 @@ def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) 
         audit.note(connection, actor, action, subject=subject, reason=reason)
 
     return note
+
+
+def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | None = None) -> "RefreshWitness":
+    """Writes a row about a read of the directory in the transaction that closes the revision; and one before, where
+    the sources' records are kept in a transaction of their own. ``accepted``: what was said to be meant."""
+
+    def note(connection: Connection, _reads: "Sequence[StagedRead]", replaced: "Replaced | None") -> None:
+        what = "the sources' records" if replaced is None else f"revision {replaced.revision}"
+        outcome = BEGUN if replaced is None else DONE
+        subject = f"{what} {accepted}".strip()
+        audit.note(connection, actor, "directory refreshed", subject=subject, reason=reason, outcome=outcome)
+
+    return note
+
+
+def audited_forgetting(
+    audit: Audit, actor: Actor, name: str, reason: str | None = None
+) -> "Callable[[Mapping[str, int]], RefreshWitness]":
+    """The same for a source that is forgotten, of which so many records (kind → number) were kept."""
+
+    def witness_of(records: Mapping[str, int]) -> "RefreshWitness":
+        subject = f"{name}: {counts_in_words(records)}"
+
+        def note(connection: Connection, _reads: "Sequence[StagedRead]", replaced: "Replaced | None") -> None:
+            outcome = BEGUN if replaced is None else DONE
+            audit.note(connection, actor, "source forgotten", subject=subject, reason=reason, outcome=outcome)
+
+        return note
+
+    return witness_of
+
+
+def counts_in_words(records: Mapping[str, int]) -> str:
+    """Kinds with the number of their records, for people."""
+    return ", ".join(f"{count:,} {kind}" for kind, count in records.items()) or "nothing"

@@ -5,7 +5,7 @@ once. ``check`` does the same to a database of its own that goes away with it.
 """
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from app.model.refresh.changes import ChangeCounts
 from app.model.refresh.guard import Guard, losses_in_words
 from app.model.refresh.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList
 from app.model.refresh.pushes import note_still_in_force
-from app.model.refresh.refresh import Refresh, Refreshed
+from app.model.refresh.refresh import Refresh, Refreshed, Witness
 from app.model.refresh.replace import Replaced
 from app.model.refresh.staging import Losses, SourceError, StagedRead
 from app.model.touched import Followed
@@ -142,6 +142,7 @@ def refresh(
     on_candidate: bool = False,
     is_planned_from: bool = False,
     problems: ProblemList | None = None,
+    witness: Witness | None = None,
 ) -> RefreshReport:
     """Reads every source into the access model, or ``on_candidate`` into that of a candidate (``app.model.candidate``),
     from which a plan is made afterwards where it ``is_planned_from``.
@@ -153,8 +154,8 @@ def refresh(
     somebody wants to know about these organizations and users at once, and each source is asked for no more, if it can
     be. ``only``: the names of the sources that are read; the others stay as they are. ``anew`` names those
     that are asked for everything although they could tell what changed. ``note_touched``: no run follows
-    by itself; what changes is noted for one, and so is what changes besides what is ``asked`` for. Raises
-    ``UnknownSourceError`` for a name that is not among the sources.
+    by itself; what changes is noted for one, and so is what changes besides what is ``asked`` for. ``witness`` writes
+    down who did it, with what that changed. Raises ``UnknownSourceError`` for a name that is not among the sources.
     """
     guard = guard or GuardSettings()
     _require_sources(sources, (*accept_empty, *accept_shrink), anew)
@@ -169,6 +170,7 @@ def refresh(
         is_planned_from=is_planned_from,
         note_touched=note_touched or asked is not None,
         followed=None if asked is None else Followed(asked.organization_ids, asked.user_ids),
+        witness=witness,
     ) as refreshing:
         pushed = {source.name for source in sources if policy_of(source).only_pushed}
         names = [source.name for source in sources]
@@ -259,8 +261,16 @@ class Forgotten:
     """What that changed: records that other sources give as well are still there."""
 
 
-def forget(engine: Engine, name: str, sources: Sequence[Source], *, clock: Clock) -> Forgotten:
-    """Takes away what a source gave that is no longer configured, and says what that changed.
+def forget(
+    engine: Engine,
+    name: str,
+    sources: Sequence[Source],
+    *,
+    clock: Clock,
+    witness_of: Callable[[Mapping[str, int]], Witness] | None = None,
+) -> Forgotten:
+    """Takes away what a source gave that is no longer configured, and says what that changed. ``witness_of``: who
+    writes down, with what that changes, that so many records (kind → number) of it were forgotten.
 
     Raises ``UnknownSourceError`` for one of ``sources``, and for a name of which nothing is in force.
     """
@@ -268,9 +278,11 @@ def forget(engine: Engine, name: str, sources: Sequence[Source], *, clock: Clock
         raise UnknownSourceError(f"the source {name!r} is configured: take it out of directory.sources first")
     with reading(engine) as connection:
         kept = {state.name: state.kinds for state in source_states(connection, by_kind=True)}
-    with Refresh(engine, clock=clock, problems=ProblemList()) as refreshing:
+    records = kept.get(name, {})
+    witness = None if witness_of is None else witness_of(records)
+    with Refresh(engine, clock=clock, problems=ProblemList(), witness=witness) as refreshing:
         try:
-            return Forgotten(records=kept.get(name, {}), replaced=refreshing.forget(name))
+            return Forgotten(records=records, replaced=refreshing.forget(name))
         except SourceError as error:
             raise UnknownSourceError(str(error)) from error
 

@@ -52,5 +52,5 @@ class AuditRow(StoreTable, table=True):
     """What it was done to: a run's id, a session's owner, …"""
     reason: str
     outcome: str
-    """``done``, or why not."""
+    """``done``, or why not; ``begun``: another row says what came of it."""
     request_id: str

@@ -57,9 +57,10 @@ def admin(database_url: str, tmp_path: Path) -> Iterator[Admin]:
     install_request_ids(app, lambda: "id")
     install_error_handlers(app)
     tokens = TokenSet([TOKEN, "another"], FailedCredentials())
-    app.register_blueprint(resync_blueprint(runs, Door(tokens, Audit(runs.clock), engine)))
+    door = Door(tokens, Audit(runs.clock), engine)
+    app.register_blueprint(resync_blueprint(runs, door))
     app.register_blueprint(health_blueprint({"first": _check("first", broken), "second": _check("second", broken)}))
-    app.register_blueprint(metrics_blueprint(lambda _accept: (b"up 1\n", "text/plain"), tokens))
+    app.register_blueprint(metrics_blueprint(lambda _accept: (b"up 1\n", "text/plain"), door.require))
     yield Admin(app, engine, runs, broken)
     engine.dispose()
 

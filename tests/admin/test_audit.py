@@ -6,8 +6,11 @@ from sqlalchemy import text
 from app.audit import AuditEntry, audit_page
 from app.database.engine import reading
 from app.edge.throttle import FAILURES
+from app.refusals import MORE
 from app.runs.run import RunRequest
 from tests.admin.conftest import TOKEN, Admin
+
+LAST = f"the bearer token is not accepted{MORE}"
 
 
 def rows(admin: Admin) -> list[AuditEntry]:
@@ -34,10 +37,14 @@ def test_wrong_tokens_are_written_down_until_they_are_slowed_down(admin: Admin) 
         admin.stranger.get("/resync/x", headers={"Authorization": "Bearer guessed"})
     found = rows(admin)
     assert len(found) == FAILURES
-    assert {(one.actor, one.role, one.action, one.subject, one.outcome) for one in found} == {
-        ("", "", "refused", "/resync/x", "the bearer token is not accepted")
-    }
+    assert {(one.actor, one.role, one.action, one.subject) for one in found} == {("", "", "refused", "/resync/x")}
+    assert [one.outcome for one in found[::-1]] == [*["the bearer token is not accepted"] * (FAILURES - 1), LAST]
     assert "guessed" not in str(found)
+
+
+def test_wrong_tokens_at_the_metrics_are_written_down_as_well(admin: Admin) -> None:
+    assert admin.stranger.get("/metrics", headers={"Authorization": "Bearer guessed"}).status_code == 401
+    assert [(one.action, one.subject) for one in rows(admin)] == [("refused", "/metrics")]
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Basic eDp5"}, {"Authorization": "Bearer"}])

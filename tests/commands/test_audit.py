@@ -1,10 +1,24 @@
 """What the audit log says of commands that change something."""
 
+import json
+import shutil
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import ClassVar
 
-from app.audit import AuditEntry, audit_page
+import pytest
+from sqlalchemy import inspect
+
+from app import __version__
+from app.audit import BEGUN, DONE, AuditEntry, audit_page
+from app.bootstrap.acting import audited_upgrade
+from app.bootstrap.databases import STORE_MIGRATIONS
 from app.database.engine import open_engine, reading
+from app.database.migrations import upgrade
 from tests.commands.conftest import Usher
+from tests.commands.test_provider import URL, serving
+from tests.database.test_migrations import copied
+from tests.dying import Died, dying_at
 
 
 def rows(folder: Path) -> list[AuditEntry]:
@@ -49,3 +63,136 @@ def test_an_upgrade_that_changed_something(usher_in: Usher, folder: Path) -> Non
         assert usher_in("db", "upgrade").exit_code == 0
     (row,) = rows(folder)
     assert row.action == "database upgraded"
+    assert row.subject == f"to version {__version__}"
+
+
+def test_no_death_hides_an_upgrade(database_url: str) -> None:
+    engine = open_engine(database_url)
+    with pytest.raises(Died), dying_at(engine, 2):
+        # The first commit is that of the look whether there is anything to do.
+        upgrade(engine, STORE_MIGRATIONS, audited_upgrade())
+    assert inspect(engine).get_table_names() == []
+    assert upgrade(engine, STORE_MIGRATIONS, audited_upgrade())
+    with reading(engine) as connection:
+        assert [one.action for one in audit_page(connection)] == ["database upgraded"]
+    assert not upgrade(engine, STORE_MIGRATIONS, audited_upgrade())
+    engine.dispose()
+
+
+def test_a_command_that_upgrades_the_database_by_itself(usher_in: Usher, folder: Path) -> None:
+    """One of SQLite's; a new one is none that was upgraded."""
+    assert usher_in("runs").exit_code == 0
+    assert rows(folder) == []
+    (folder / "usher.db").unlink()
+    old = copied(STORE_MIGRATIONS, folder)
+    *versions, _newest = sorted((STORE_MIGRATIONS.folder / "versions").glob("*.py"))
+    for version in versions:
+        shutil.copy(version, old.folder / "versions")
+    engine = open_engine(f"sqlite:///{folder}/usher.db")
+    upgrade(engine, old)
+    engine.dispose()
+    assert usher_in("runs").exit_code == 0
+    (row,) = rows(folder)
+    assert (row.action, row.subject, row.outcome) == ("database upgraded", f"to version {__version__}", DONE)
+
+
+class Taking(BaseHTTPRequestHandler):
+    """A backend that looks into the audit log when it is asked to do something."""
+
+    folder: ClassVar[Path]
+    seen: ClassVar[list[tuple[str, str]]] = []
+    url = ""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path.endswith("/update"):
+            type(self).seen = [(one.action, one.outcome) for one in rows(self.folder)]
+            type(self).url = URL
+        config = {"permissionProviderUrl": self.url, "authToken": "a-token-long-enough"}
+        data = {"usePermissionProvider": bool(self.url), "permissionProviderConfig": config if self.url else None}
+        self.answer(200, {"result": {"status": "success", "message": "ok", "data": data}})
+
+    def answer(self, code: int, envelope: object) -> None:
+        body = json.dumps(envelope).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Refusing(Taking):
+    """One that will not have it."""
+
+    def do_POST(self) -> None:
+        if self.path.endswith("/update"):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.answer(403, {"error": {"status": "PERMISSION_DENIED", "message": "not you"}})
+        else:
+            super().do_POST()
+
+
+@pytest.mark.process
+def test_a_registration_is_begun_before_the_backend_is_told(usher_read: Usher, folder: Path) -> None:
+    Taking.folder = folder
+    outcomes = []
+    for backend in (Taking, Taking, Refusing):
+        for url in serving(backend):
+            (folder / "usher.yaml").write_text(
+                f"backend: {{base_url: '{url}', api_key: k, auth_token: t}}\n"
+                "database_url: sqlite:///usher.db\nprovider: {auth_tokens: [a-token-long-enough]}\n"
+            )
+            known = len(rows(folder))
+            result = usher_read("provider", "register", "--url", URL, "--reason", "it moved")
+            assert (result.exit_code == 0) == (backend is Taking), result.output
+            found = rows(folder)[: len(rows(folder)) - known]
+            assert {(one.action, one.subject, one.reason) for one in found} == {
+                ("provider registered", URL, "it moved")
+            }
+            outcomes.append([one.outcome for one in found[::-1]])
+    assert Taking.seen[0] == ("provider registered", BEGUN)
+    assert outcomes[:2] == [[BEGUN, DONE], [BEGUN, "it was registered like this before"]]
+    assert outcomes[2][0] == BEGUN
+    assert "not you" in outcomes[2][1]
+
+
+@pytest.mark.process
+def test_a_registration_that_is_interrupted_stays_begun(
+    usher_read: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("app.registration.register", interrupt)
+    (folder / "usher.yaml").write_text(
+        "backend: {base_url: 'http://127.0.0.1:9', api_key: k, auth_token: t}\n"
+        "database_url: sqlite:///usher.db\nprovider: {auth_tokens: [a-token-long-enough]}\n"
+    )
+    assert usher_read("provider", "register", "--url", URL).exit_code != 0
+    over, begun = rows(folder)
+    assert (begun.outcome, over.outcome) == (
+        BEGUN,
+        "it was interrupted or failed: what came of it is not known",
+    )
+
+
+def test_where_nothing_can_be_written_down_the_user_is_told(usher_in: Usher, folder: Path) -> None:
+    (folder / "usher.yaml").write_text(
+        "backend: {base_url: 'http://127.0.0.1:9', api_key: k, auth_token: t}\n"
+        "database_url: sqlite:///usher.db\nprovider: {auth_tokens: [a-token-long-enough]}\n"
+    )
+    (folder / "usher.db").write_bytes(b"not a database")
+    result = usher_in("provider", "register", "--url", URL)
+    assert "the audit log has no line of this: the database is away, or not of this version" in result.stderr
+
+
+def test_a_workspace_is_written_down(usher_read: Usher, folder: Path) -> None:
+    (folder / "usher.yaml").write_text("backend: {base_url: 'http://127.0.0.1:9'}\ndatabase_url: sqlite:///usher.db\n")
+    assert usher_read("backend", "bootstrap", "--email", "mira@acme.example.com").exit_code == 1
+    over, begun = rows(folder)
+    assert (begun.action, begun.outcome) == ("workspace made", BEGUN)
+    assert begun.subject == "for mira@acme.example.com at http://127.0.0.1:9"
+    assert over.outcome.startswith("create_workspace: ")

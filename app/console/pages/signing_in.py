@@ -34,7 +34,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
                 says = f"Too many wrong tokens from this address: try again in {seconds} s."
                 return sign_in_page(console, back=back, wrong=says, status=429)
             # Whoever is slowed down leaves no more rows: nobody fills the log by guessing.
-            gate.refused(newcomer("", "console"), "sign-in", "the token is not accepted")
+            gate.refusals.wrong_token(newcomer("", "console"), "sign-in", "the token is not accepted")
             return sign_in_page(console, back=back, wrong=_WRONG, status=403)
         credential, owner = found
         return open_session(console, owner, credential=credential, way="console", back=back)

@@ -9,7 +9,7 @@ it was then.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -56,6 +56,11 @@ WHERE {same} AND s.source_id = :source_id AND {which}
 """
 
 
+PushWitness = Callable[[Connection, Mapping[str, int], int], None]
+"""Writes down, in the transaction that applies a push, what it does: its counts, and the how manieth it is of those to
+its source."""
+
+
 class SequenceConflictError(Exception):
     """Another push came before than the one that this one names."""
 
@@ -97,7 +102,13 @@ NEVER_PUSHED = PushState(0, None, "", 0)
 
 
 def apply_push(
-    engine: Engine, pushed: Pushed, *, configured: Sequence[str], only_pushed: bool, clock: Clock
+    engine: Engine,
+    pushed: Pushed,
+    *,
+    configured: Sequence[str],
+    only_pushed: bool,
+    clock: Clock,
+    witness: PushWitness | None = None,
 ) -> dict[str, Any]:
     """Applies a push and gives its answer; one that was applied before is answered as it was then.
 
@@ -113,7 +124,7 @@ def apply_push(
     if source_id is None:
         with writing(engine) as connection:
             source_id = _make_known(connection, pushed.source, configured)
-    return _Applying(engine, pushed, source_id, only_pushed=only_pushed, clock=clock).apply()
+    return _Applying(engine, pushed, source_id, only_pushed=only_pushed, clock=clock, witness=witness).apply()
 
 
 def go_on_from(engine: Engine, source: str, sequence: int, *, by: str, clock: Clock) -> None:
@@ -145,12 +156,22 @@ def push_states(connection: Connection) -> dict[str, PushState]:
 class _Applying:
     """One push on its way into the access model."""
 
-    def __init__(self, engine: Engine, pushed: Pushed, source_id: int, *, only_pushed: bool, clock: Clock) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        pushed: Pushed,
+        source_id: int,
+        *,
+        only_pushed: bool,
+        clock: Clock,
+        witness: PushWitness | None,
+    ) -> None:
         self._engine = engine
         self._pushed = pushed
         self._source_id = source_id
         self._only_pushed = only_pushed
         self._clock = clock
+        self._witness = witness
         self._upserts, self._replaced = _last_of_each(pushed.upserts)
         self._removed = {(record.kind, _ids(record)) for record in pushed.removals}
         told = {kind for kind, _ in (*self._upserts, *self._removed)}
@@ -257,7 +278,9 @@ class _Applying:
             values |= {"last_verdict": COMPLETE, "last_reason": ""}
             values |= dict.fromkeys(("last_read_at", "last_good_at", "last_complete_at"), now)
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == self._source_id).values(values))
-        _note_push(connection, self._source_id, sequence=pushed.sequence, answer="", by=pushed.by, now_ms=now)
+        number = _note_push(connection, self._source_id, sequence=pushed.sequence, answer="", by=pushed.by, now_ms=now)
+        if self._witness is not None:
+            self._witness(connection, counts, number)
         return counts
 
 
@@ -297,7 +320,8 @@ def _from_objects(source: Table) -> Select[int]:
     return select(source.c.source_id).where(source.c.source_id == bindparam("source_id"), made).limit(1)
 
 
-def _note_push(connection: Connection, source_id: int, *, sequence: int, answer: str, by: str, now_ms: int) -> None:
+def _note_push(connection: Connection, source_id: int, *, sequence: int, answer: str, by: str, now_ms: int) -> int:
+    """Remembers a push as the last one; the how manieth it is."""
     former = connection.execute(select(PUSH.c.pushes).where(PUSH.c.source_id == source_id)).scalar()
     connection.execute(delete(PUSH).where(PUSH.c.source_id == source_id))
     connection.execute(
@@ -310,6 +334,7 @@ def _note_push(connection: Connection, source_id: int, *, sequence: int, answer:
             pushes=(former or 0) + 1,
         )
     )
+    return (former or 0) + 1
 
 
 def _former_answer(connection: Connection, source_id: int, pushed: Pushed) -> dict[str, Any] | None:

@@ -75,6 +75,11 @@ Merged = tuple[ProblemList, Mapping[int, int]]
 Kept = tuple[list[StagedRead], tuple[str, ...]]
 """The reads, and the names of the sources that are retained."""
 
+Witness = Callable[[Connection, Sequence[StagedRead], Replaced | None], None]
+"""Writes down, in the transaction that changes something, what is done: the reads as they were judged, and what became
+of the access model; None: the sources' records are kept, and the access model follows in a later transaction, of which
+it is told again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
@@ -122,6 +127,7 @@ class Refresh(Intake):
         followed: Followed | None = None,
         is_planned_from: bool = False,
         is_small: bool = False,
+        witness: Witness | None = None,
     ) -> None:
         """``on_candidate``: the engine is a candidate's (``app.model.candidate``). ``is_planned_from``: a plan is made
         from it afterwards.
@@ -129,7 +135,7 @@ class Refresh(Intake):
         ``is_small``: no more than a few thousand records will be added.
 
         ``note_touched``: no run of everything follows; what changes is noted for a run about it, but for what is
-        ``followed`` (``app.model.touched``).
+        ``followed`` (``app.model.touched``). ``witness``: of ``finish`` and ``forget``.
         """
         super().__init__(RefreshSession(engine, on_candidate=on_candidate, is_small=is_small))
         self._clock = clock
@@ -141,6 +147,7 @@ class Refresh(Intake):
         self._note_touched = note_touched
         self._followed = followed
         self._is_planned_from = is_planned_from
+        self._witness = witness
         self._rests_on: World | None = None
 
     def finish(self, accept_empty: Collection[str] = (), accept_shrink: Collection[str] = ()) -> Refreshed:
@@ -219,18 +226,33 @@ class Refresh(Intake):
             before = _any_problem(connection)
             told = before and any(not read.answered for read in work[0])
             merge = None if told else self._keyed_merge(connection, asked=False)
+            seen = _world(connection)
             kept, merged = self._keep_and_merge(connection, work, self._keep, merge)
             if not merged or merge is None:
+                if _world(connection) != seen:
+                    # Whoever dies before the access model follows has changed something all the same.
+                    self._tell(connection, kept[0], None)
                 return kept, None
             merge.report(self._problems)
             replaced = merge.carry_out(self._problems, epoch_ms(self._clock()))
+            self._tell(connection, kept[0], replaced)
             self._tells_all = not before or not _any_problem(connection)
             return kept, replaced
 
         if self._on_candidate:
             return self._bring_candidate_in_line(lambda connection: carry_out(connection, compare(connection)))
+
+        def replace_all(connection: Connection, work: Merged | None) -> Replaced:
+            found = self._replace(connection, work)
+            self._tell(connection, kept[0], found)
+            return found
+
         kept, replaced = self._settle(compare, carry_out)
-        return kept, replaced or self._settle(self._merge, self._replace)
+        return kept, replaced or self._settle(self._merge, replace_all)
+
+    def _tell(self, connection: Connection, reads: Sequence[StagedRead], replaced: Replaced | None) -> None:
+        if self._witness is not None:
+            self._witness(connection, reads, replaced)
 
     def _bring_candidate_in_line(
         self, keep: Callable[[Connection], tuple[Kept, Replaced | None]]

@@ -1,0 +1,85 @@
+"""What the audit log says of pushes: who pushed how much to which source, and who was refused."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flask import request
+from sqlalchemy import Connection
+
+from app.audit import BEGUN, DONE, Actor, Audit
+from app.edge.request_id import current_request_id
+from app.edge.throttle import network_of
+from app.edge.tokens import shown_fingerprint
+from app.ingest.everything import without_advice
+from app.model.refresh.pushes import PushWitness
+from app.model.refresh.refresh import Witness
+from app.model.refresh.replace import Replaced
+from app.model.refresh.staging import COMPLETE, StagedRead
+from app.refusals import Refusals
+
+
+@dataclass(frozen=True, slots=True)
+class PushAudit:
+    """Writes down what is pushed, in the transaction that applies it, and what is refused."""
+
+    audit: Audit
+    refusals: Refusals
+
+    def wrong_token(self) -> None:
+        """Whose it is, is not known."""
+        self.refusals.wrong_token(_actor(""), request.path)
+
+    def refused(self, why: str) -> None:
+        """Of somebody with the token of a source, this one or another."""
+        self.refusals.note(_actor(), request.path, why, sort=_sort("refused"))
+
+    def of_push(self, source: str, sequence: int) -> PushWitness | None:
+        """None: there are too many to write each of them down."""
+        end = self.refusals.rations.end_of(_sort("push", source))
+        if end is None:
+            return None
+        actor = _actor()
+
+        def note(connection: Connection, counts: Mapping[str, int], number: int) -> None:
+            told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing"
+            # The number grows by one with each, so that rows tell of those between them as well.
+            subject = f"{source}: push {number:,}, sequence {sequence}: {told}"
+            self.audit.note(connection, actor, "pushed", subject=subject, outcome=f"{DONE}{end}")
+
+        return note
+
+    def of_everything(self, source: str, *, accept_shrink: bool) -> Witness | None:
+        """The same for everything that a source says."""
+        end = self.refusals.rations.end_of(_sort("everything", source))
+        if end is None:
+            return None
+        actor = _actor()
+
+        def note(connection: Connection, reads: Sequence[StagedRead], replaced: Replaced | None) -> None:
+            (read,) = reads
+            subject = f"{source}: {read.records:,} records{', acceptShrink' if accept_shrink else ''}"
+            if read.verdict != COMPLETE:
+                outcome = f"was not applied: {without_advice(read.reason)}"
+            elif replaced is None:
+                outcome = BEGUN
+            else:
+                subject += f", revision {replaced.revision}"
+                outcome = f"{DONE}{end}"
+            self.audit.note(connection, actor, "pushed everything", subject=subject, outcome=outcome)
+
+        return note
+
+
+def _actor(role: str = "push") -> Actor:
+    return Actor(
+        name=f"push token {shown_fingerprint(request)}" if role else "",
+        role=role,
+        way="api",
+        address=request.remote_addr or "",
+        request_id=current_request_id() or "",
+    )
+
+
+def _sort(what: str, source: str = "") -> str:
+    """``source``: one that there is; what callers make up would be a sort of its own each time."""
+    return f"{what} {shown_fingerprint(request)} {network_of(request.remote_addr or '')} {source}"
