@@ -26,6 +26,16 @@ _DELTA_SIZES = " UNION ALL ".join(
 
 _ANY_CHANGE = f"SELECT {' OR '.join(f'EXISTS (SELECT 1 FROM {tables.delta.name})' for tables in SCRATCH_TABLES)}"  # noqa: S608 - as above
 
+_CHANGED_KINDS = " UNION ALL ".join(
+    f"SELECT '{tables.kind}', EXISTS (SELECT 1 FROM {tables.delta.name})"  # noqa: S608 - as above
+    for tables in SCRATCH_TABLES
+)
+
+_REMOVED_KINDS = " UNION ALL ".join(
+    f"SELECT '{tables.kind}', EXISTS (SELECT 1 FROM {tables.delta.name} WHERE change = {int(RowChange.REMOVE)})"  # noqa: S608 - as above
+    for tables in SCRATCH_TABLES
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
@@ -45,6 +55,16 @@ class ChangeCounts:
 
 
 NOTHING = ChangeCounts()
+
+
+def changed_kinds(connection: Connection) -> set[str]:
+    """The kinds whose deltas hold anything."""
+    return {str(kind) for kind, any_of_it in connection.exec_driver_sql(_CHANGED_KINDS) if any_of_it}
+
+
+def removed_kinds(connection: Connection) -> set[str]:
+    """The kinds whose deltas remove anything."""
+    return {str(kind) for kind, any_of_it in connection.exec_driver_sql(_REMOVED_KINDS) if any_of_it}
 
 
 def counted(connection: Connection, tables: ScratchTables) -> dict[int, ChangeCounts]:

@@ -15,7 +15,9 @@ from shlex import quote
 from sqlalchemy import Connection, Select, exists, func, select
 from sqlalchemy import delete as delete_from
 
-from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, ScratchTables, same
+from app.model.refresh.changes import removed_kinds
+from app.model.refresh.given import NOBODY
+from app.model.refresh.scratch import SCRATCH_TABLES, SCRATCH_TABLES_OF_KIND, RowChange, ScratchTables, same
 from app.model.refresh.staging import FAILED, Losses, StagedRead
 from app.model.refresh.verdicts import refuse
 
@@ -105,19 +107,16 @@ def how_to_accept(name: str) -> str:
 def _gone(connection: Connection) -> dict[int, dict[str, int]]:
     """Source → kind → how many of its keys the deltas remove. What another object or rule gives as well is not gone."""
     found: dict[int, dict[str, int]] = {}
-    for kind, counts in _gone_queries():
-        for row in connection.execute(counts):
+    for kind in sorted(removed_kinds(connection)):
+        for row in connection.execute(_gone_query(kind)):
             found.setdefault(row.source_id, {})[kind] = row.gone
     return found
 
 
 @cache
-def _gone_queries() -> tuple[tuple[str, Select[tuple[int, int]]], ...]:
-    """Of each kind what counts its removed keys. To build them takes longer than to run them after few changes."""
-    return tuple((tables.kind, _gone_query(tables)) for tables in SCRATCH_TABLES)
-
-
-def _gone_query(tables: ScratchTables) -> Select[tuple[int, int]]:
+def _gone_query(kind: str) -> Select[tuple[int, int]]:
+    """What counts the removed keys of a kind. To build it takes longer than to run it after few changes."""
+    tables = SCRATCH_TABLES_OF_KIND[kind]
     delta, source = tables.delta, tables.source
     other, kept = delta.alias("other"), delta.alias("kept")
     removed = int(RowChange.REMOVE)
@@ -146,9 +145,11 @@ def _of_how_many(connection: Connection, gone: Mapping[str, int], source_ids: Se
 
 
 def _kept(connection: Connection, tables: ScratchTables, source_ids: Sequence[int]) -> int:
-    keys = select(*(tables.source.c[name] for name in tables.given_keys)).where(
-        tables.source.c.source_id.in_(source_ids)
-    )
+    source = tables.source
+    keys = select(*(source.c[name] for name in tables.given_keys)).where(source.c.source_id.in_(source_ids))
+    if connection.execute(select(source.c.source_id).where(source.c.origin != NOBODY).limit(1)).first() is None:
+        # Without objects each key is said once.
+        return connection.execute(select(func.count()).select_from(keys.subquery())).scalar_one()
     return connection.execute(select(func.count()).select_from(keys.distinct().subquery())).scalar_one()
 
 

@@ -158,7 +158,7 @@ class Intake:
         it, both empty where the source has no objects.
         """
         read = self._read_at(position)
-        if origin in self._gone.get(read.position, ()):
+        if self._gone and origin in self._gone.get(read.position, ()):
             self._flush()
         values = VALUES_FROM_RECORD[record.kind](record)
         self._waiting[record.kind].append((*values, read.source_id, origin, rule, place))

@@ -13,7 +13,8 @@ from sqlalchemy import BindParameter, Connection, Insert, bindparam, case, exist
 from sqlalchemy import delete as delete_from
 
 from app.database.engine import is_sqlite
-from app.model.refresh.changes import ChangeCounts, carry_out, counted, total
+from app.database.statements import json_list, run
+from app.model.refresh.changes import ChangeCounts, carry_out, changed_kinds, counted, total
 from app.model.refresh.scratch import (
     REREAD_OBJECT,
     SCRATCH_TABLES,
@@ -118,16 +119,56 @@ def compute_source_changes(
     replaced = [read.source_id for read in complete if not read.answered] + list(forgotten)
     told_of = [read.source_id for read in complete if read.answered]
     for tables in of:
-        connection.execute(delete_from(tables.delta))
-        if usable:
-            connection.execute(_changed_rows(tables.kind, in_order=is_sqlite(connection)), {"source_ids": usable})
-        if replaced:
-            connection.execute(_rows_not_given(tables.kind), {"source_ids": replaced})
-        if told_of:
-            connection.execute(_rows_of_reread_objects(tables.kind), {"source_ids": told_of})
+        connection.exec_driver_sql(f"DELETE FROM {tables.delta.name}")  # noqa: S608 - our own table
+    if not of:
+        # A push that tells of nothing.
+        return
+    for kind, is_staged, is_kept in connection.exec_driver_sql(_filled(tuple(tables.kind for tables in of))).all():
+        if is_staged and usable:
+            connection.execute(_changed_rows(kind, in_order=is_sqlite(connection)), {"source_ids": usable})
+        if is_kept and replaced and _any_not_given(connection, SCRATCH_TABLES_OF_KIND[kind], replaced):
+            connection.execute(_rows_not_given(kind), {"source_ids": replaced})
+        if is_kept and told_of:
+            connection.execute(_rows_of_reread_objects(kind), {"source_ids": told_of})
 
+
+def _any_not_given(connection: Connection, tables: ScratchTables, source_ids: Collection[int]) -> bool:
+    """Whether the sources, which were read as a whole and compared, keep records that they did not give.
+
+    Counting takes a fraction of looking all of them up.
+    """
+    return bool(
+        run(
+            connection,
+            _NOT_GIVEN,
+            {"source_ids": json_list(source_ids)},
+            source=tables.source.name,
+            staged=tables.staged.name,
+            delta=tables.delta.name,
+            add=str(int(RowChange.ADD)),
+        ).scalar_one()
+    )
+
+
+# Each staged record is kept already or added: none of a source stands there twice.
+_NOT_GIVEN = """
+SELECT (SELECT COUNT(*) FROM {source} WHERE source_id IN (@numbers(source_ids)))
+  - (SELECT COUNT(*) FROM {staged} WHERE source_id IN (@numbers(source_ids)))
+  + (SELECT COUNT(*) FROM {delta} WHERE change = {add} AND source_id IN (@numbers(source_ids)))
+"""
 
 # Put together once: that takes longer than to execute them for a few rows.
+
+
+@cache
+def _filled(kinds: tuple[str, ...]) -> str:
+    """A query for which of the kinds anything is staged, and kept."""
+    return " UNION ALL ".join(
+        f"SELECT '{tables.kind}', EXISTS (SELECT 1 FROM {tables.staged.name}),"  # noqa: S608 - our own names
+        f" EXISTS (SELECT 1 FROM {tables.source.name})"
+        for tables in map(SCRATCH_TABLES_OF_KIND.__getitem__, kinds)
+    )
+
 
 _ASKED: BindParameter[int] = bindparam("source_ids", expanding=True)
 
@@ -188,7 +229,10 @@ def carry_out_source_changes(
     """
     moved = _note_positions(connection, positions, forgotten) if positions else False
     difference: dict[int, int] = {}
+    changed = changed_kinds(connection)
     for tables in SCRATCH_TABLES:
+        if tables.kind not in changed:
+            continue
         by_source = counted(connection, tables)
         for source_id, counts in by_source.items():
             difference[source_id] = difference.get(source_id, 0) + counts.added - counts.removed

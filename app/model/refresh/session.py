@@ -8,7 +8,7 @@ To make the tables takes longer than a small change does. So a session of small 
 connection, which goes back to the pool; those of a larger one are gone with it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import TracebackType
@@ -61,6 +61,7 @@ class RefreshSession:
         self._is_looking_up = False
         self._sqlite = is_sqlite(engine)
         self._has_delta_indexes = self._sqlite
+        self._kinds_staged: set[str] = set()
         self._inserts = {
             tables.kind: self._insert_text(tables.staged, tables.staged_columns) for tables in SCRATCH_TABLES
         }
@@ -72,6 +73,11 @@ class RefreshSession:
     @property
     def is_small(self) -> bool:
         return self._is_small
+
+    @property
+    def kinds_staged(self) -> Collection[str]:
+        """The kinds of which records were staged, dropped ones included: of the others there are none."""
+        return self._kinds_staged
 
     def __enter__(self) -> Self:
         try:
@@ -186,6 +192,7 @@ class RefreshSession:
             for kind, values in rows.items():
                 if not values:
                     continue
+                self._kinds_staged.add(kind)
                 self._insert(self._inserts[kind], values)
 
     def fill(self, table: Table, rows: list[Values]) -> None:

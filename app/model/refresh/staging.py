@@ -102,10 +102,12 @@ class StagedRead:
 def drop_duplicates(session: RefreshSession, names: Mapping[int, str], problems: ProblemList) -> None:
     """Leaves the last of all staged records of a key and source, and reports the others.
 
-    From here on the staged tables are indexed.
+    From here on the staged tables that hold anything are indexed.
     """
     with session.scratch() as connection:
         for tables in SCRATCH_TABLES:
+            if tables.kind not in session.kinds_staged:
+                continue
             tables.staged_index.create(connection)
             session.analyze(tables.staged)
             if connection.execute(_find_repeated(tables.kind)).rowcount:
