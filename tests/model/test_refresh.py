@@ -9,11 +9,13 @@ from sqlalchemy import Connection, Engine, event, text
 
 import app.model.refresh.changes
 import app.model.refresh.refresh
+import app.model.refresh.session
 from app.access.records import Fill, Membership, User
 from app.database.engine import is_sqlite, open_engine, reading, writing
 from app.model.contents import current_revision, export_records, source_states
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Refresh
+from app.model.refresh.scratch import TEMPORARY
 from app.store.directory_tables import origin_text
 from app.store.schema import METADATA
 from tests.tables import make_tables
@@ -121,9 +123,43 @@ def test_readers_keep_their_revision_while_the_model_is_replaced(engine: Engine)
     assert users(engine) == {"bob"}
 
 
-def test_refresh_leaves_no_temporary_tables_in_the_pool(engine: Engine) -> None:
-    refresh(engine, "ada")
-    refresh(engine, "bob")
+def test_small_refresh_leaves_its_tables_empty_for_the_next_one(engine: Engine) -> None:
+    refresh(engine, "ada", "bob")
+    made: list[str] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def _note(_: Any, __: Any, statement: str, *___: Any) -> None:
+        if "CREATE TEMPORARY TABLE" in " ".join(statement.split()):
+            made.append(statement)
+
+    refresh(engine, "bob", "cid")
+    assert users(engine) == {"bob", "cid"}
+    assert made == []
+    views = (
+        "SELECT count(*) FROM sqlite_temp_master WHERE type = 'view'"
+        if is_sqlite(engine)
+        else "SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema() AND relkind = 'v'"
+    )
+    with engine.connect() as connection:
+        for table in TEMPORARY.sorted_tables:
+            assert connection.execute(text(f"SELECT count(*) FROM {table.name}")).scalar_one() == 0, table.name
+        assert connection.execute(text(views)).scalar_one() == 0
+
+
+@pytest.mark.parametrize("few", [0, 1, 2, 3, 4, 5, 100])
+def test_refreshes_of_any_size_take_turns_on_a_connection(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(app.model.refresh.session, "_FEW_ROWS", few)
+    for user_ids in (["ada"], ["ada", "bob", "bob"], ["bob"], ["cid", "dan", "eve", "dan"], ["cid"], ["cid", "ada"]):
+        refresh(engine, *user_ids)
+        assert users(engine) == {*user_ids}
+
+
+def test_large_refresh_leaves_no_temporary_tables_in_the_pool(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app.model.refresh.session, "_FEW_ROWS", 1)
+    refresh(engine, "ada", "bob")
+    refresh(engine, "bob", "cid")
     statement = (
         "SELECT count(*) FROM sqlite_temp_master"
         if is_sqlite(engine)

@@ -319,6 +319,7 @@ class Refresh(Intake):
         self._shadow(connection, {tables.kind: tables.source for tables in SCRATCH_TABLES})
         carry_out_source_changes(connection, reads, forgotten, self._positions, epoch_ms(self._clock()))
         sizes = delta_sizes(self._session)
+        self._session.went_through(sum(sizes.values()))
         for tables in SCRATCH_TABLES:
             if sizes[tables.kind] > _ROWS_WORTH_ANALYZING:
                 self._session.analyze(tables.source)

@@ -64,6 +64,7 @@ def compute_access_changes(
 ) -> None:
     """Merges the sources' records, fills the deltas with what that changes in the access model, and notes names."""
     several = several_sources(connection)
+    session.went_through(int(connection.execute(select(func.coalesce(func.sum(SOURCE.c.records), 0))).scalar_one()))
     naming.begin()
     for tables in MODEL_TABLES:
         for statement in clear(tables):

@@ -4,12 +4,13 @@ It needs one connection from beginning to end, because its temporary tables live
 on it: one for the temporary tables alone, which locks nothing; a snapshot of the lasting tables; and a short one that
 writes.
 
-To make the tables takes longer than a small change does. So a session of small changes leaves them, empty, with the
-connection, which goes back to the pool; those of a larger one are gone with it.
+To make the tables takes longer than a small change does. So a session through which few rows went leaves them, empty,
+with the connection, which goes back to the pool; those of a larger one are gone with it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +19,7 @@ from sqlalchemy import Connection, Engine, Table, text
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from app.database.engine import WRITE, is_sqlite
-from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES, TEMPORARY, dialect_of
+from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES, TEMPORARY, ScratchTables, dialect_of
 from app.store.record_tables import Values
 
 _FAILED = 3
@@ -26,8 +27,11 @@ _FAILED = 3
 
 _PLANS_FOR_MANY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 
-_ROWS_STAGED = "usher_rows_staged"
-"""Where a pooled connection that has the temporary tables says how many rows were ever staged there."""
+_TABLES = "usher_refresh_tables"
+"""Where a pooled connection that has the temporary tables says so."""
+
+_FEW_ROWS = 5_000
+"""The most that may go through the tables in one session that is not small, for them to be left."""
 
 _MOST_ROWS_STAGED = 50_000
 """After so many the tables are not kept: what was deleted stays in PostgreSQL's files."""
@@ -38,6 +42,17 @@ _STATEMENTS_PREPARED = 500
 
 _DELTA_INDEXES = {f"ix_{tables.delta.name}": (tables.delta.name, tables.source_keys) for tables in SCRATCH_TABLES}
 """Name → table and columns of the indexes of deltas on PostgreSQL; on SQLite the tables are clustered by their keys."""
+
+
+@dataclass(slots=True)
+class _Tables:
+    """What is known of the temporary tables of a connection."""
+
+    rows: int = 0
+    """How many were ever staged or worked out there."""
+    staged_indexes: set[str] = field(default_factory=set)
+    """The kinds whose staged tables are indexed."""
+    has_delta_indexes: bool = False
 
 
 @cache
@@ -60,7 +75,9 @@ class RefreshSession:
         self._is_small = is_small
         self._is_looking_up = False
         self._sqlite = is_sqlite(engine)
-        self._has_delta_indexes = self._sqlite
+        self._tables = _Tables()
+        self._rows = 0
+        """How many rows went through the tables in this session."""
         self._kinds_staged: set[str] = set()
         self._inserts = {
             tables.kind: self._insert_text(tables.staged, tables.staged_columns) for tables in SCRATCH_TABLES
@@ -82,10 +99,11 @@ class RefreshSession:
     def __enter__(self) -> Self:
         try:
             with self.scratch() as connection:
-                if _ROWS_STAGED in connection.info:
-                    self._take_over()
-                else:
+                if _TABLES not in connection.info:
                     self._make()
+                self._tables = connection.info[_TABLES]
+                if self._is_small:
+                    self._index_all()
         except BaseException:
             self._close()
             raise
@@ -94,44 +112,63 @@ class RefreshSession:
     def _make(self) -> None:
         if self._sqlite:
             self._connection.exec_driver_sql("PRAGMA temp.cache_size=-32768")
-        elif self._is_small:
-            self._driver_connection.prepared_max = _STATEMENTS_PREPARED
         self.run_all(_made_by(self._connection.dialect.name))
-        if self._is_small:
-            self.run_all(str(CreateIndex(tables.staged_index)) for tables in SCRATCH_TABLES)
-            self._index_deltas()
+        # On SQLite deltas are clustered by their keys.
+        self._connection.info[_TABLES] = _Tables(has_delta_indexes=self._sqlite)
 
-    def _take_over(self) -> None:
-        if self._is_small:
-            self._has_delta_indexes = True
-        else:
-            # A large session makes them when the tables are full, and its plans are others.
-            self.run_all(f"DROP INDEX {tables.staged_index.name}" for tables in SCRATCH_TABLES)
-            if not self._sqlite:
-                self.run_all(f"DROP INDEX {name}" for name in _DELTA_INDEXES)
-                self.run_all(["DISCARD PLANS"])
+    def _index_all(self) -> None:
+        if not self._sqlite:
+            self._driver_connection.prepared_max = _STATEMENTS_PREPARED
+        missing = [tables for tables in SCRATCH_TABLES if tables.kind not in self._tables.staged_indexes]
+        if missing:
+            self.run_all(str(CreateIndex(tables.staged_index)) for tables in missing)
+            self._tables.staged_indexes.update(tables.kind for tables in missing)
+        self._index_deltas()
+
+    def index_staged(self, tables: ScratchTables) -> None:
+        """Makes the index of a kind's staged table, in the transaction that is open, where it is not there."""
+        if tables.kind not in self._tables.staged_indexes:
+            self.run_all([str(CreateIndex(tables.staged_index))])
+            self._tables.staged_indexes.add(tables.kind)
 
     def _index_deltas(self) -> None:
-        if not self._has_delta_indexes:
+        if not self._tables.has_delta_indexes:
             self.run_all(
                 f"CREATE INDEX {name} ON {table} ({', '.join(columns)})"
                 for name, (table, columns) in _DELTA_INDEXES.items()
             )
-            self._has_delta_indexes = True
+            self._tables.has_delta_indexes = True
+
+    def _make_room(self) -> None:
+        """Takes away what smaller sessions have left: many rows are indexed when they are there, and their plans are
+        others."""
+        staged = (tables for tables in SCRATCH_TABLES if tables.kind in self._tables.staged_indexes)
+        indexes = [str(tables.staged_index.name) for tables in staged]
+        self._tables.staged_indexes.clear()
+        if not self._sqlite and self._tables.has_delta_indexes:
+            indexes += list(_DELTA_INDEXES)
+            self._tables.has_delta_indexes = False
+        if indexes:
+            self.run_all(f"DROP INDEX {name}" for name in indexes)
+            if not self._sqlite:
+                self.run_all(["DISCARD PLANS"])
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and self._is_small and self._connection.info.get(_ROWS_STAGED, 0) < _MOST_ROWS_STAGED:
+        few = self._is_small or (self._rows <= _FEW_ROWS and not self._on_candidate)
+        if kind is None and few and self._tables.rows < _MOST_ROWS_STAGED:
             self._leave_empty()
         else:
             self._close()
 
     def _leave_empty(self) -> None:
         try:
-            with self.scratch() as connection:
+            with self.scratch():
+                if not self._is_small:
+                    # They look at lasting tables, which whoever migrates these would stumble over.
+                    self.run_all(f"DROP VIEW IF EXISTS {tables.given.name}" for tables in MODEL_TABLES)
                 self.run_all(f"DELETE FROM {table.name}" for table in TEMPORARY.sorted_tables)  # noqa: S608 - our own tables
-                connection.info.setdefault(_ROWS_STAGED, 0)
         except BaseException:
             self._close()
             raise
@@ -146,7 +183,7 @@ class RefreshSession:
             with self.scratch():
                 self.run_all(f"DROP VIEW IF EXISTS {tables.given.name}" for tables in MODEL_TABLES)
                 self.run_all(f"DROP TABLE IF EXISTS {table.name}" for table in TEMPORARY.sorted_tables)
-            self._connection.info.pop(_ROWS_STAGED, None)
+            self._connection.info.pop(_TABLES, None)
             self._connection.close()
             return
         # Closed for good instead of going back to the pool: the temporary tables must not outlive the refresh.
@@ -184,11 +221,18 @@ class RefreshSession:
                 self._connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
             yield self._connection
 
+    def went_through(self, rows: int) -> None:
+        """So many rows more go through the tables: staged ones, or those that are worked out."""
+        self._rows += rows
+        self._tables.rows += rows
+
     def stage(self, rows: dict[str, list[Values]]) -> None:
         """Adds rows (kind → values in the order of ``ScratchTables.staged_columns``) to the staged tables."""
-        with self.scratch() as connection:
-            info = connection.info
-            info[_ROWS_STAGED] = info.get(_ROWS_STAGED, 0) + sum(map(len, rows.values()))
+        with self.scratch():
+            before = self._rows
+            self.went_through(sum(map(len, rows.values())))
+            if not self._is_small and before <= _FEW_ROWS < self._rows:
+                self._make_room()
             for kind, values in rows.items():
                 if not values:
                     continue

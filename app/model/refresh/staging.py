@@ -108,7 +108,7 @@ def drop_duplicates(session: RefreshSession, names: Mapping[int, str], problems:
         for tables in SCRATCH_TABLES:
             if tables.kind not in session.kinds_staged:
                 continue
-            tables.staged_index.create(connection)
+            session.index_staged(tables)
             session.analyze(tables.staged)
             if connection.execute(_find_repeated(tables.kind)).rowcount:
                 _drop_duplicates_of_kind(connection, tables, names, problems)
