@@ -123,6 +123,27 @@ def test_readers_keep_their_revision_while_the_model_is_replaced(engine: Engine)
     assert users(engine) == {"bob"}
 
 
+def test_what_is_gone_is_looked_for_where_anything_is(engine: Engine) -> None:
+    refresh(engine, "ada", "bob", "cid")
+    looked: list[str] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def _note(_: Any, __: Any, statement: str, *___: Any) -> None:
+        if "NOT (EXISTS (SELECT * \nFROM refresh_staged_" in statement:
+            looked.append(statement.split()[2])
+
+    for user_ids, expected in (
+        (["cid", "bob", "ada"], []),
+        (["ada", "bob", "cid", "dan"], []),
+        (["ada", "eve", "bob", "cid", "eve"], ["refresh_delta_user"]),
+        (["ada", "bob", "cid"], ["refresh_delta_user"]),
+    ):
+        looked.clear()
+        refresh(engine, *user_ids)
+        assert users(engine) == {*user_ids}
+        assert looked == expected
+
+
 def test_small_refresh_leaves_its_tables_empty_for_the_next_one(engine: Engine) -> None:
     refresh(engine, "ada", "bob")
     made: list[str] = []
