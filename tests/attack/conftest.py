@@ -108,9 +108,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """One for all: whatever a test did to it, the next one finds it well."""
     folder, port = tmp_path_factory.mktemp("attacked"), free_port()
     config = write_service(folder, port)
-    refreshed = Usher(folder, "directory", "refresh", "--config", config)
+    refreshed = Usher(folder, "directory", "refresh", "--config", config, forked=True)
     assert refreshed.process.wait(60) == 0, refreshed.complained()
-    usher = Usher(folder, "serve", "--config", config)
+    usher = Usher(folder, "serve", "--config", config, forked=True)
     target = Target(usher, port, "/permissions/check", {"Authorization": f"Bearer {TOKEN}"})
     try:
         serving(usher, target.url)

@@ -26,9 +26,9 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         {"type": "push", "name": "other", "changes": {"tokens": [OTHER]}},
     ]
     config = write_service(folder, port, directory={"sources": sources})
-    refreshed = Usher(folder, "directory", "refresh", "--config", config)
+    refreshed = Usher(folder, "directory", "refresh", "--config", config, forked=True)
     assert refreshed.process.wait(60) == 0, refreshed.complained()
-    usher = Usher(folder, "serve", "--config", config)
+    usher = Usher(folder, "serve", "--config", config, forked=True)
     target = Target(usher, port, "/directory/the%20app/changes", {"Authorization": f"Bearer {PUSH}"})
     try:
         serving(usher, target.url)

@@ -1,11 +1,8 @@
 """Every secret is one of a kind here, and after everything ran, well and badly, it is looked for everywhere."""
 
 import json
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ import yaml
 from app.contract.operations import by_name
 from tests.attack.conftest import BODY, DIRECTORY
 from tests.e2e.conftest import HOST, free_port, wait_for
+from tests.forking import Forked, command, without_settings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240), pytest.mark.xdist_group("attack")]
 
@@ -30,43 +28,34 @@ class Stage:
     """A folder in which commands run, and everything that they say."""
 
     folder: Path
+    beside: Path
+    """Another one, for what commands say: it is looked at in ``seen``."""
     secrets: dict[str, str] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
-    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    running: list[Forked] = field(default_factory=list)
     number: int = 0
 
     def _environment(self, further: Mapping[str, str]) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
-        return {**kept, "TMPDIR": str(self.folder / "tmp"), **further}
+        return {**without_settings(), "TMPDIR": str(self.folder / "tmp"), **further}
 
     def command(self, *arguments: str, config: str = "usher.yaml", **environment: str) -> str:
         """Runs to its end; what it said on standard output."""
-        ended = subprocess.run(
-            [sys.executable, "-P", "-m", "app", *arguments, "--config", config],
-            cwd=self.folder,
-            env=self._environment(environment),
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
+        out, err = self.beside / "out", self.beside / "err"
+        self._forked(arguments, config, environment, out, err).wait(90)
         self.number += 1
-        self.seen[f"{self.number} {' '.join(arguments)}: stdout"] = ended.stdout
-        self.seen[f"{self.number} {' '.join(arguments)}: stderr"] = ended.stderr
-        return ended.stdout
+        self.seen[f"{self.number} {' '.join(arguments)}: stdout"] = out.read_text("utf-8")
+        self.seen[f"{self.number} {' '.join(arguments)}: stderr"] = err.read_text("utf-8")
+        return out.read_text("utf-8")
 
-    def start(self, *arguments: str, config: str = "usher.yaml") -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, config: str = "usher.yaml") -> None:
         log = self.folder / f"{len(self.running)}-{arguments[0]}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "app", *arguments, "--config", config],
-                cwd=self.folder,
-                env=self._environment({}),
-                stdout=output,
-                stderr=output,
-            )
-        self.running.append(process)
-        return process
+        self.running.append(self._forked(arguments, config, {}, log, log))
+
+    def _forked(
+        self, arguments: Sequence[str], config: str, environment: Mapping[str, str], out: Path, err: Path
+    ) -> Forked:
+        given = self._environment(environment)
+        return Forked(command, *arguments, "--config", config, folder=self.folder, out=out, err=err, environment=given)
 
     def note(self, what: str, answer: requests.Response) -> requests.Response:
         self.seen[f"{what}: answer"] = f"{answer.headers} {answer.text}"
@@ -104,9 +93,9 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    (tmp_path / "tmp").mkdir()
-    (tmp_path / "secrets").mkdir()
-    stage = Stage(tmp_path)
+    stage = Stage(tmp_path / "stage", tmp_path / "beside")
+    for folder in (stage.folder / "tmp", stage.folder / "secrets", stage.beside):
+        folder.mkdir(parents=True)
     yield stage
     for process in stage.running:
         if process.poll() is None:

@@ -44,8 +44,8 @@ def test_tokens_are_exchanged_while_calls_go_on(tmp_path: Path, arguments: list[
         backend={"base_url": f"http://{HOST}:1", "api_key": "k", "auth_token": "t"},
         sync={"schedule": "", "verify_schedule": ""},
     )
-    assert Usher(tmp_path, "directory", "refresh", "--config", config).process.wait(60) == 0
-    usher = Usher(tmp_path, *arguments, "--config", config)
+    assert Usher(tmp_path, "directory", "refresh", "--config", config, forked=True).process.wait(60) == 0
+    usher = Usher(tmp_path, *arguments, "--config", config, forked=True)
     url = f"http://{HOST}:{port}"
     in_use, answered, failed, done = [OLD], [0], [], threading.Event()
 

@@ -1,48 +1,40 @@
 """Over real HTTP, under gunicorn, as it is deployed."""
 
-import json
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import requests
 
 from app.backend.schema import METADATA
+from app.backend.serve import serve_backend
+from app.backend.settings import SelfHostedBackendSettings
 from app.database.engine import open_engine
+from app.edge.gunicorn import ServerOptions
+from tests.forking import Forked
 from tests.tables import make_tables
 
 pytestmark = pytest.mark.e2e
 
-PROGRAM = """
-import json, sys
-from app.backend.serve import serve_backend
-from app.backend.settings import SelfHostedBackendSettings
-from app.edge.gunicorn import ServerOptions
-serve_backend(
-    SelfHostedBackendSettings.model_validate(json.loads(sys.argv[1])),
-    ServerOptions(port=int(sys.argv[2]), workers=2, threads=4, max_requests=0),
-)
-"""
+
+def serve(settings: dict[str, object], port: int) -> None:
+    """The program."""
+    options = ServerOptions(port=port, workers=2, threads=4, max_requests=0)
+    serve_backend(SelfHostedBackendSettings.model_validate(settings), options)
 
 
 class Server:
     """A backend in processes of its own."""
 
-    def __init__(self, settings: dict[str, object]) -> None:
+    def __init__(self, settings: dict[str, object], folder: Path) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, json.dumps(settings), str(port)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self._errors = folder / f"{port}.err"
+        self.process = Forked(serve, settings, port, folder=folder, out=folder / f"{port}.out", err=self._errors)
 
     def wait(self) -> None:
         for _ in range(800):  # a busy machine takes its time
@@ -54,10 +46,8 @@ class Server:
         raise AssertionError("the server did not come up")
 
     def stop(self) -> tuple[int, str]:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        _, errors = self.process.communicate(timeout=30)
-        return self.process.returncode, errors
+        self.process.terminate()
+        return self.process.wait(30), self._errors.read_text()
 
 
 @pytest.fixture
@@ -69,8 +59,8 @@ def settings(database_url: str) -> dict[str, object]:
 
 
 @pytest.fixture
-def server(settings: dict[str, object]) -> Iterator[Server]:
-    server = Server(settings)
+def server(settings: dict[str, object], tmp_path: Path) -> Iterator[Server]:
+    server = Server(settings, tmp_path)
     try:
         server.wait()
         yield server
@@ -93,14 +83,14 @@ def tenant_headers(server: Server) -> dict[str, str]:
     return {"x-service-api-key": key, "x-service-auth-token": tokens["authTokens"][0]["token"]}
 
 
-def test_what_was_accepted_is_durable(settings: dict[str, object], server: Server) -> None:
+def test_what_was_accepted_is_durable(settings: dict[str, object], server: Server, tmp_path: Path) -> None:
     headers = tenant_headers(server)
     answer = post(server, "/v1/users/add", {"organizationId": "acme", "users": [{"userId": "ada"}]}, headers)
     assert answer.status_code == 200
     assert answer.headers["x-request-id"]
     assert server.stop()[0] == 0
 
-    again = Server(settings)
+    again = Server(settings, tmp_path)
     try:
         again.wait()
         users = post(again, "/v2/users/get", {"organizationId": "acme"}, headers).json()["result"]["data"]
@@ -120,9 +110,9 @@ def test_errors_and_documents_come_over_the_wire(server: Server) -> None:
     assert "/v2/users/add" in document["paths"]
 
 
-def test_a_wrong_secret_key_ends_in_one_line(settings: dict[str, object], server: Server) -> None:
+def test_a_wrong_secret_key_ends_in_one_line(settings: dict[str, object], server: Server, tmp_path: Path) -> None:
     tenant_headers(server)
-    other = Server(settings | {"secret_key": "another key than before"})
+    other = Server(settings | {"secret_key": "another key than before"}, tmp_path)
     # It ends by itself; there is nothing to stop.
     other.process.wait(timeout=30)
     code, errors = other.stop()

@@ -219,6 +219,10 @@ def try_points(folder: Path, name: str, first: int, step: int, second: int | Non
     return found
 
 
+def main(folder: str, name: str, first: str, step: str, *second: str) -> None:
+    """The program."""
+    print(json.dumps(asdict(try_points(Path(folder), name, int(first), int(step), *map(int, second)))))
+
+
 if __name__ == "__main__":
-    _folder, _name, _first, _step, *_second = sys.argv[1:]
-    print(json.dumps(asdict(try_points(Path(_folder), _name, int(_first), int(_step), *map(int, _second)))))
+    main(*sys.argv[1:])

@@ -1,13 +1,12 @@
 """A run that dies at any of its steps is made good by the next one."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.crashes.points import SCENARIOS
+from tests.crashes.points import SCENARIOS, main
+from tests.forking import Forked
 
 STEP = 16
 """Each test tries every so manieth point; the soak tries all of them."""
@@ -21,11 +20,10 @@ TWICE = [("edits", 7), ("side by side", 8)]
 def test_run_killed_at_its_steps_is_made_good(name: str, second: int | None, memory: Path) -> None:
     first = 1 if second is None else 4
     arguments = [str(memory), name, str(first), str(STEP), *([] if second is None else [str(second)])]
-    program = subprocess.run(
-        [sys.executable, "-m", "tests.crashes.points", *arguments], capture_output=True, text=True, check=False
-    )
-    assert program.returncode == 0, program.stderr
-    found = json.loads(program.stdout)
+    out, err = memory / "out", memory / "err"
+    program = Forked(main, *arguments, folder=memory, out=out, err=err)
+    assert program.wait() == 0, err.read_text()
+    found = json.loads(out.read_text())
     assert found["problems"] == []
     assert found["killed"] > found["points"] / STEP * 0.6
     assert found["interrupted"]

@@ -1,6 +1,5 @@
 """Real processes: the installed command in folders of its own, ended with the test."""
 
-import os
 import signal
 import socket
 import subprocess
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 import requests
+
+from tests.forking import Forked, command, without_settings
 
 HOST = "127.0.0.1"
 
@@ -53,14 +54,23 @@ def serving(usher: "Usher", url: str) -> None:
 
 
 class Usher:
-    """One running ``usher``, with what it says in files."""
+    """One running ``usher``, with what it says in files: the installed command, or forked where only what it does
+    counts, and not how it begins (``tests/forking.py``)."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    process: subprocess.Popen[bytes] | Forked
+
+    def __init__(self, folder: Path, *arguments: str, forked: bool = False) -> None:
         self.out, self.err = folder / f"{arguments[0]}.out", folder / f"{arguments[0]}.err"
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
+        if forked:
+            self.process = Forked(command, *arguments, folder=folder, out=self.out, err=self.err)
+            return
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "app", *arguments], cwd=folder, env=environment, stdout=out, stderr=err
+                [sys.executable, "-P", "-m", "app", *arguments],
+                cwd=folder,
+                env=without_settings(),
+                stdout=out,
+                stderr=err,
             )
 
     def end(self, signal_number: int = signal.SIGTERM, within: float = 40.0) -> int:
@@ -78,11 +88,11 @@ class Usher:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Usher]]:
-    """Starts ``usher`` with arguments in the test's folder."""
+    """Starts ``usher`` with arguments in the test's folder; ``forked`` where it only prepares or follows."""
     started: list[Usher] = []
 
-    def _start(*arguments: str) -> Usher:
-        started.append(Usher(tmp_path, *arguments))
+    def _start(*arguments: str, forked: bool = False) -> Usher:
+        started.append(Usher(tmp_path, *arguments, forked=forked))
         return started[-1]
 
     yield _start

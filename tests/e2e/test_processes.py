@@ -96,7 +96,7 @@ def test_service_answers_and_stops_in_peace(start: Start, tmp_path: Path) -> Non
     question = {"data": {"requests": [{"userId": "ada", "resource": {"type": "organization", "id": "acme"}}]}}
     ask = {"Authorization": "Bearer ask-me-for-tests"}
     assert requests.post(f"{url}/permissions/check", json=question, headers=ask, timeout=5).status_code == 503
-    assert start("directory", "refresh", "--config", config).process.wait(30) == 0
+    assert start("directory", "refresh", "--config", config, forked=True).process.wait(30) == 0
     assert requests.get(f"{url}/readyz", timeout=5).status_code == 200
     answer = requests.post(f"{url}/permissions/check", json=question, headers=ask, timeout=5)
     assert answer.json()["data"][0]["hasAccess"] is True
@@ -157,7 +157,7 @@ def test_worker_that_is_killed_is_followed_by_the_next(start: Start, tmp_path: P
 
 
 def _run_that_hangs(start: Start, config: str, database_url: str) -> tuple[Run, Runs, Usher]:
-    assert start("db", "upgrade", "--config", config).process.wait(60) == 0
+    assert start("db", "upgrade", "--config", config, forked=True).process.wait(60) == 0
     runs = runs_in(database_url)
     run, _ = runs.enqueue(RunRequest(trigger="resync"))
     worker = start("worker", "--config", config)
@@ -301,8 +301,8 @@ def test_service_says_so_while_its_database_is_away_and_recovers(
 ) -> None:
     port = free_port()
     config = write_settings(tmp_path, database_url, server={"port": port, "workers": 1})
-    assert start("db", "upgrade", "--config", config).process.wait(60) == 0
-    assert start("directory", "refresh", "--config", config).process.wait(60) == 0
+    assert start("db", "upgrade", "--config", config, forked=True).process.wait(60) == 0
+    assert start("directory", "refresh", "--config", config, forked=True).process.wait(60) == 0
     service, url = start("serve", "--config", config), f"http://{HOST}:{port}"
     serving(service, url)
     question = {"data": {"requests": [{"userId": "ada", "resource": {"type": "organization", "id": "acme"}}]}}
@@ -345,7 +345,7 @@ def test_commands_refuse_a_postgresql_database_without_tables(
 def test_a_command_waits_until_the_other_run_has_ended(start: Start, tmp_path: Path) -> None:
     database_url = f"sqlite:///{tmp_path}/usher.db"
     config = write_settings(tmp_path, database_url, backend=backend_at(free_port()))
-    assert start("db", "upgrade", "--config", config).process.wait(60) == 0
+    assert start("db", "upgrade", "--config", config, forked=True).process.wait(60) == 0
     lock = sync_lock(open_engine(database_url))
     assert lock.acquire()
     waiting = start("plan", "--config", config)

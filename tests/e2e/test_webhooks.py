@@ -58,7 +58,7 @@ def test_what_a_killed_server_left_is_sent_by_a_process_of_its_own(
         "webhook_threads": 0,
     }
     (tmp_path / "usher.yaml").write_text(yaml.safe_dump({"self_hosted_backend": section}))
-    assert start("backend", "upgrade", "--config", "usher.yaml").process.wait(60) == 0
+    assert start("backend", "upgrade", "--config", "usher.yaml", forked=True).process.wait(60) == 0
     port = free_port()
     url = f"http://{HOST}:{port}"
     server = start("backend", "serve", "--port", str(port), "--config", "usher.yaml")

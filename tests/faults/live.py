@@ -5,15 +5,11 @@ can keep calls waiting, and can break connections as a network does.
 """
 
 import json
-import os
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import BytesIO
@@ -33,6 +29,7 @@ from app.directory.casting import object_from_record
 from app.runs.run import Run, RunRequest
 from tests.faults.layer import Fault, _item_names
 from tests.faults.world import FaultyWorld
+from tests.forking import Forked, command
 from tests.worlds.clock import NOON
 from tests.worlds.company import Company
 from tests.worlds.operations import by_path
@@ -151,12 +148,11 @@ class LiveWorld(FaultyWorld):
         self._server.daemon_threads = True  # type: ignore[attr-defined]
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
-        self.workers: list[subprocess.Popen[bytes]] = []
+        self.workers: list[Forked] = []
 
     def close(self) -> None:
         for worker in self.workers:
-            with suppress(ProcessLookupError):
-                worker.kill()
+            worker.kill()
             worker.wait()
         self._server.shutdown()
         super().close()
@@ -188,21 +184,15 @@ class LiveWorld(FaultyWorld):
         path.write_text(yaml.safe_dump(settings))
         return path
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
+    def start_worker(self) -> Forked:
         number = len(self.workers)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
-        with (self.folder / f"worker-{number}.log").open("wb") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "-P", "-m", "app", "worker", "--config", str(self.write_settings())],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-            )
+        log = self.folder / f"worker-{number}.log"
+        arguments = ("worker", "--config", str(self.write_settings()))
+        worker = Forked(command, *arguments, folder=self.folder, out=log, err=log)
         self.workers.append(worker)
         return worker
 
-    def said(self, worker: subprocess.Popen[bytes]) -> str:
+    def said(self, worker: Forked) -> str:
         return (self.folder / f"worker-{self.workers.index(worker)}.log").read_text("utf-8", "replace")
 
     def enqueue(self, **request: Any) -> Run:

@@ -279,7 +279,7 @@ def programs(folder: Path) -> Iterator[Callable[..., Usher]]:
     started: list[Usher] = []
 
     def start(*arguments: str, config: str = "usher.yaml") -> Usher:
-        started.append(Usher(folder, *arguments, "--config", config))
+        started.append(Usher(folder, *arguments, "--config", config, forked=True))
         return started[-1]
 
     try:

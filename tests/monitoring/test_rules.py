@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,8 @@ from pathlib import Path
 import pytest
 import requests
 import yaml
+
+from tests.forking import Forked, command
 
 CONFIG = Path(__file__).parents[2] / "config"
 PROMTOOL = shutil.which("promtool")
@@ -66,15 +67,8 @@ def scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "backend": {"base_url": "http://127.0.0.1:1", "api_key": "k", "auth_token": "t", "timeout": 1},
     }
     (folder / "usher.yaml").write_text(yaml.safe_dump(settings))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
-    with (folder / "log").open("wb") as log:
-        node = subprocess.Popen(
-            [sys.executable, "-m", "app", "serve", "--with-worker", "--config", "usher.yaml"],
-            cwd=folder,
-            env=environment | {"PYTHONPATH": str(Path(__file__).parents[2])},
-            stdout=log,
-            stderr=log,
-        )
+    log = folder / "log"
+    node = Forked(command, "serve", "--with-worker", "--config", "usher.yaml", folder=folder, out=log, err=log)
     url = f"http://127.0.0.1:{port}"
     resource = {"type": "organization", "id": "acme", "organizationId": "acme"}
     question = {"data": {"requests": [{"userId": "ada", "resource": resource}]}}
@@ -82,7 +76,7 @@ def scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         deadline = time.monotonic() + 100
         while time.monotonic() < deadline:
-            assert node.poll() is None, (folder / "log").read_text()
+            assert node.poll() is None, log.read_text()
             try:
                 headers = {"Authorization": "Bearer ask-me-for-tests"}
                 requests.post(f"{url}/permissions/check", json=question, headers=headers, timeout=5)
@@ -91,7 +85,7 @@ def scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 text = ""
             if "usher_denials_total{" in text and "usher_backend_calls_total{" in text and "usher_last_run" in text:
                 break
-            time.sleep(0.5)
+            time.sleep(0.1)
         yield text
     finally:
         node.send_signal(signal.SIGTERM)

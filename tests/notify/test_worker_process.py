@@ -1,10 +1,7 @@
 """A real worker tells a real receiver."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from app.bootstrap.databases import STORE_MIGRATIONS
 from app.database.engine import open_engine, writing
 from app.database.migrations import upgrade
 from app.runs.workers import WorkerState, beat
+from tests.forking import Forked, command
 from tests.notify.conftest import Receiver
 
 SECRET = "whsec_QSBzZWNyZXQgb2YgdGhpcnR5LXR3byBieXRlcyAxMjM="
@@ -64,21 +62,14 @@ def test_worker_tells_of_a_source_that_cannot_be_read(receiver: Receiver, tmp_pa
     assert SECRET.removeprefix("whsec_") not in said
 
 
-def _run_until_told(command: str, receiver: Receiver, folder: Path) -> None:
+def _run_until_told(name: str, receiver: Receiver, folder: Path) -> None:
     """Runs a process of ours until the receiver was told something, and ends it with SIGTERM; it writes ``log``."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "app", command, "--config", "usher.yaml"],
-            cwd=folder,
-            env=environment | {"PYTHONPATH": str(Path(__file__).parents[2])},
-            stdout=log,
-            stderr=log,
-        )
+    log = folder / "log"
+    process = Forked(command, name, "--config", "usher.yaml", folder=folder, out=log, err=log)
     try:
         deadline = time.monotonic() + 60
         while not receiver.posted and time.monotonic() < deadline:
-            assert process.poll() is None, (folder / "log").read_text()
+            assert process.poll() is None, log.read_text()
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(40) == 0

@@ -1,13 +1,11 @@
 """Webhooks as they are deployed: from processes that come and go."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,25 +13,25 @@ import requests
 from sqlalchemy import select
 
 from app.backend.schema import METADATA, WEBHOOK_DELIVERY, WEBHOOK_QUEUE
+from app.backend.serve import deliver_webhooks
+from app.backend.settings import SelfHostedBackendSettings
 from app.database.engine import open_engine, reading
 from tests.backend.test_serve import Server, tenant_headers
 from tests.backend.test_serve import post as call
+from tests.forking import Forked
 from tests.tables import make_tables
 
 from .conftest import ADA, DOCUMENT, Receiver
 
 pytestmark = pytest.mark.e2e
 
-DELIVER = """
-import json, signal, sys
-from threading import Event
-from app.backend.serve import deliver_webhooks
-from app.backend.settings import SelfHostedBackendSettings
-stop = Event()
-signal.signal(signal.SIGTERM, lambda *_: stop.set())
-print("ready", flush=True)
-deliver_webhooks(SelfHostedBackendSettings.model_validate(json.loads(sys.argv[1])), 2, stop)
-"""
+
+def deliver(settings: dict[str, object]) -> None:
+    """The program of a process that delivers and does nothing else."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    print("ready", flush=True)
+    deliver_webhooks(SelfHostedBackendSettings.model_validate(settings), 2, stop)
 
 
 @pytest.fixture
@@ -49,11 +47,11 @@ def settings(database_url: str) -> dict[str, object]:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[dict[str, object]], Server]]:
+def serve(tmp_path: Path) -> Iterator[Callable[[dict[str, object]], Server]]:
     servers: list[Server] = []
 
     def make(settings: dict[str, object]) -> Server:
-        servers.append(Server(settings))
+        servers.append(Server(settings, tmp_path))
         servers[-1].wait()
         return servers[-1]
 
@@ -153,29 +151,19 @@ def test_a_server_that_is_told_to_stop_finishes_what_it_sends(
 
 
 def test_processes_of_their_own_deliver_together(
-    settings: dict[str, object], serve: Callable[[dict[str, object]], Server], receiver: Receiver
+    settings: dict[str, object], serve: Callable[[dict[str, object]], Server], receiver: Receiver, tmp_path: Path
 ) -> None:
     customer = Customer(serve(settings | {"webhook_threads": 0}), receiver.url)
     customer.begin_thread()
     time.sleep(1)
     assert receiver.got == []
-    delivering = [
-        subprocess.Popen(
-            [sys.executable, "-c", DELIVER, json.dumps(settings)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    for process in delivering:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    said = [tmp_path / f"{number}.said" for number in range(2)]
+    delivering = [Forked(deliver, settings, folder=tmp_path, out=one, err=one) for one in said]
+    wait_for(lambda: all(one.read_text() == "ready\n" for one in said))
     for _ in range(9):
         customer.begin_thread()
     wait_for(lambda: states(settings) == ["delivered"] * 10)
-    for process in delivering:
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=30)
-        assert process.returncode == 0, errors
+    for process, one in zip(delivering, said, strict=True):
+        process.terminate()
+        assert process.wait(30) == 0, one.read_text()
     assert len(receiver.ids) == len(set(receiver.ids)) == 10

@@ -1,0 +1,142 @@
+"""Processes that begin with everything loaded.
+
+To load itself takes Usher two seconds of a core, which a test of processes spends for each that it starts. Here a
+process that has loaded it, one for each process of the suite, forks itself instead. What comes of that is what the
+command is: it has arguments, environment, folder and output of its own, and can be told to stop, killed and looked at.
+How the installed command begins, from its first import on, is tried in ``e2e``.
+"""
+
+import atexit
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from threading import Lock
+
+LOADED = (
+    "app.admin.openapi",
+    "app.backend.app",
+    "app.backend.serve",
+    "app.bootstrap.requirements",
+    "app.commands.backend",
+    "app.commands.check",
+    "app.commands.database",
+    "app.commands.directory",
+    "app.commands.doctor",
+    "app.commands.runs",
+    "app.commands.serve",
+    "app.commands.settings",
+    "app.commands.sync",
+    "app.console.blueprint",
+    "app.doctor.checks",
+    "app.edge.gunicorn",
+    "app.edge.worker",
+    "app.notify.watch",
+    "app.provider.blueprint",
+    "app.runs.engine",
+    "app.worker",
+    "gunicorn.app.base",
+    "psycopg",
+    "tests.forking",
+)
+"""Most of Usher; not what imports ``prometheus_client``, which looks at the environment when it is loaded."""
+
+
+@cache
+def _context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(LOADED))
+    return context
+
+
+def without_settings() -> dict[str, str]:
+    """Our environment, but nothing that Usher would take for a setting."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
+
+
+class Forked:
+    """A function of a module in a process of its own; like ``subprocess.Popen`` as far as tests need that."""
+
+    def __init__(
+        self,
+        run: Callable[..., object],
+        *given: object,
+        folder: Path,
+        out: Path,
+        err: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        for file in (out, err):
+            file.write_bytes(b"")
+        kept = without_settings() if environment is None else dict(environment)
+        self._process = _context().Process(target=_begin, args=(run, given, folder, (out, err), kept), daemon=True)
+        self._process.start()
+        self._lock = Lock()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
+    def poll(self) -> int | None:
+        """Its exit code, when it has ended."""
+        with self._lock:
+            return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, when it ends."""
+        with self._lock:
+            self._process.join(timeout)
+            code = self._process.exitcode
+        if code is None:
+            raise subprocess.TimeoutExpired(str(self._process), timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def command(*arguments: str) -> None:
+    """What the command ``usher`` does, for ``Forked``."""
+    from app.cli import main
+
+    sys.argv = ["usher", *arguments]
+    main()
+
+
+def _begin(
+    run: Callable[..., object],
+    given: tuple[object, ...],
+    folder: Path,
+    said: tuple[Path, Path],
+    environment: Mapping[str, str],
+) -> None:
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, file in enumerate(said, start=1):
+        opened = os.open(file, os.O_WRONLY | os.O_APPEND)
+        os.dup2(opened, number)
+        os.close(opened)
+    # As the interpreter makes them for a process that writes to files.
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as the process lives
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    try:
+        run(*given)
+    finally:
+        # What the interpreter does at the end of a process, and ``multiprocessing`` leaves out: Usher's servers, which
+        # fork themselves further, end what they send there.
+        atexit._run_exitfuncs()
