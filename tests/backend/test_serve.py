@@ -41,7 +41,7 @@ class Server:
             try:
                 if requests.get(f"{self.url}/healthz", timeout=5).status_code == 200:
                     return
-            except requests.ConnectionError:
+            except requests.RequestException:
                 time.sleep(0.05)
         raise AssertionError("the server did not come up")
 
