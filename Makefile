@@ -5,8 +5,6 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # A good part of the tests waits for processes, so there is room for more of them than cores.
 JOBS ?= 3
-# Tests start many processes of Usher's: where nothing may be written down, each would compile all of it for itself.
-unexport PYTHONDONTWRITEBYTECODE
 # How long each part of `make soak` takes.
 SECONDS ?= 300
 
