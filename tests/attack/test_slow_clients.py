@@ -16,6 +16,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120), pytest.mark.xdist_group
 MB = 1024 * 1024
 CROWD = 60
 """Peers of each kind."""
+WITHIN = READ_TIMEOUT * 2 / 3
+"""Seconds within which others are answered on a machine that is busy, too. A thread that a slow peer kept would be kept
+for the whole of its time, and then by the next one."""
 
 
 def beginnings(target: Target) -> dict[str, bytes]:
@@ -53,7 +56,7 @@ def test_others_are_served_while_hundreds_are_slow(service: Target, crowd: list[
     while time.monotonic() - began < READ_TIMEOUT + 4:
         taken.append(service.ask())
         time.sleep(0.05)
-    assert max(taken) < 1.0, f"{median(taken):.3f} s, at most {max(taken):.3f} s"
+    assert max(taken) < WITHIN, f"{median(taken):.3f} s, at most {max(taken):.3f} s"
     assert service.workers() == workers
     assert service.memory() - before < 64 * MB
 
@@ -110,7 +113,7 @@ def test_a_flood_of_connections_lets_others_in(service: Target) -> None:
         for _ in range(1500):
             stack.enter_context(service.connect())
         workers = service.workers()
-        assert max(service.ask() for _ in range(20)) < 1.0
+        assert max(service.ask() for _ in range(20)) < WITHIN
         assert service.workers() == workers
 
 
