@@ -432,7 +432,7 @@ def test_vectors_of_two_embedders_are_not_compared(world: World, tenant: Caller,
     assert reembed_judgments(world.engine, Renamed()) == 0
 
     status = tenant.refused("search_judgments", query="a")
-    assert status == (503, "UNAVAILABLE", "7 judgments are not embedded with hashing-1 yet")
+    assert status == (503, "UNAVAILABLE", "7 judgments are not embedded with hashing-1 yet; run usher backend reembed")
     assert search(tenant, recencyDays=1)["totalInScope"] == 7
     with reading(world.engine) as connection:
         assert len(search_of_other.nearest(connection, asked, "r1", "review", 50)[0]) == 7

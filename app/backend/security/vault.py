@@ -113,7 +113,7 @@ def _secret_key(settings: SelfHostedBackendSettings) -> bytes:
     url = parse_url(settings.database_url)
     if url.get_backend_name() != "sqlite":
         raise SecretKeyError(
-            "self_hosted_backend.secret_key is missing: with PostgreSQL it has to be given,"
+            "self_hosted_backend.secret_key is missing: with PostgreSQL it is required,"
             " so that all nodes use the same one"
         )
     return _key_beside(Path(f"{url.database}.key"))
