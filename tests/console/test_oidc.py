@@ -290,7 +290,7 @@ def test_an_error_of_the_issuer_is_told(front: Office, issuer: Issuer) -> None:
     browser = front.browser()
     state = issuer.authorize(sent(browser))["state"]
     html = come_back(browser, {"error": "access_denied", "error_description": "<script>", "state": state})
-    assert "Acme SSO let nobody in: access_denied." in html
+    assert "Acme SSO refused the sign-in: access_denied." in html
     assert browser.status == 403
     state = issuer.authorize(sent(browser))["state"]
     assert "<b>" not in come_back(browser, {"error": "<b>\u202e", "state": state})
@@ -429,7 +429,7 @@ def test_what_an_issuer_said_counts_for_an_hour_without_it(
     assert "<h1>Overview</h1>" in signs_in(early, issuer)
     later_by(KEPT + 60, monkeypatch)
     issuer.broken = frozenset({"keys"})
-    assert "nobody was let in" in come_back(late, brought)
+    assert "gave no valid answer" in come_back(late, brought)
     assert told(front)[0][3] == "it answers with HTTP 503"
     later_by(2 * KEPT + 120, monkeypatch)
     with issuers.away(issuer):
@@ -448,12 +448,12 @@ def test_an_issuer_that_answers_otherwise_is_believed_at_once(
     later_by(FRESH + 1, monkeypatch)
     issuer.keys = [NEW_KEY]
     # A key that it withdrew is worth nothing as soon as it is asked again.
-    assert "nobody was let in" in signs_in(Browser(app.test_client()), issuer)
+    assert "gave no valid answer" in signs_in(Browser(app.test_client()), issuer)
     later_by(2 * FRESH + 60, monkeypatch)
     issuer.metadata = {"issuer": "https://another.example"}
     for _ in range(2):
         other = Browser(app.test_client())
-        assert "does not answer as it should" in other.get(address("oidc"))
+        assert "gives no valid answer" in other.get(address("oidc"))
         assert other.status == 503
 
 
