@@ -6,11 +6,12 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
 import structlog
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import Engine, create_engine, make_url, text
 
 from tests import flaky
 from tests.compiling import share_compiled
@@ -81,7 +82,9 @@ def _new_postgres_database() -> Iterator[str]:
         connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"))
         # No test takes the server's power away.
         connection.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = off"))
-    yield make_url(POSTGRES).set(database=name).render_as_string(hide_password=False)
+    url = make_url(POSTGRES).set(database=name).render_as_string(hide_password=False)
+    yield url
+    _emptying(url).dispose()
     with server.connect() as connection:
         connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
     server.dispose()
@@ -89,8 +92,7 @@ def _new_postgres_database() -> Iterator[str]:
 
 def empty_postgres_database(url: str) -> None:
     """Ends whoever is still connected, and removes everything."""
-    engine = create_engine(url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
+    with _emptying(url).connect() as connection:
         connection.execute(
             text(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -98,7 +100,12 @@ def empty_postgres_database(url: str) -> None:
             )
         )
         clear_public_schema(connection)
-    engine.dispose()
+
+
+@cache
+def _emptying(url: str) -> Engine:
+    """What empties the database before each test: its connection stays, because a new one knows no catalog yet."""
+    return create_engine(url, isolation_level="AUTOCOMMIT", pool_size=1, pool_pre_ping=True)
 
 
 def pytest_collection_finish() -> None:

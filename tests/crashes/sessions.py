@@ -6,13 +6,14 @@ HOLDS_LOCK = "EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.locktyp
 
 
 def end_sessions(url: str, condition: str) -> int:
-    """Ends the sessions of that database that the condition on ``a`` (``pg_stat_activity``) picks; how many."""
+    """Ends Usher's sessions of that database that the condition on ``a`` (``pg_stat_activity``) picks; how many."""
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         ended = connection.execute(
             text(
                 "SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity a"
-                f" WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND {condition}"
+                " WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()"
+                f" AND starts_with(a.application_name, 'usher') AND {condition}"
             )
         ).scalar_one()
     engine.dispose()

@@ -421,7 +421,7 @@ def test_connections_that_broke_while_nobody_used_them_are_not_noticed(postgres:
             ended += connection.execute(
                 text(
                     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'usher'"
                 )
             ).scalar_one()
     assert ended >= 2
@@ -434,7 +434,10 @@ def test_connections_end_with_the_engine_and_cannot_write(postgres: Engine) -> N
     assert load._direct is not None
     with pytest.raises(DBAPIError, match="read-only"), load._direct.cursor() as cursor:
         cursor.execute("DELETE FROM access_grant")
-    count = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+    count = text(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'usher'"
+    )
     postgres.dispose()
     with postgres.connect() as connection:
         until = time.monotonic() + 10
