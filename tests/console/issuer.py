@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 from flask import Flask, Response, redirect, request
@@ -124,6 +124,11 @@ def running() -> Iterator[Issuer]:
             "authorization_response_iss_parameter_supported": True,
             **issuer.metadata,
         }
+
+    @app.get("/authorize")
+    def authorize() -> Any:
+        back = issuer.authorize(request.url)
+        return redirect(f"{request.args['redirect_uri']}?{urlencode(back)}")
 
     @app.get("/keys")
     def keys() -> Any:

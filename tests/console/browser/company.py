@@ -37,6 +37,8 @@ from app.processes import Children
 from app.runs.status import held_runs
 from app.sessions import bare_session
 from app.settings import Settings
+from tests.console import issuer as issuers
+from tests.console.issuer import Issuer
 from tests.e2e.conftest import free_port
 
 CLIENT_ID, CLIENT_SECRET = "usher", "the-secret-of-the-client"
@@ -51,6 +53,7 @@ GONE = OLD[:34]
 """Those that the directory does not name any more in ``with_held_deletes``."""
 ISSUER = Path(sys.prefix) / "issuer"
 """Where the issuer that others wrote is installed: apart, because it brings along a package ``tests``."""
+_TOKENS = [{"name": f"The {role}", "role": str(role), "token": token} for role, token in TOKENS.items()]
 _WITHIN = 60.0
 _ENDED = {"done", "partial", "held", "failed", "cancelled"}
 
@@ -175,7 +178,7 @@ def _furnished(folder: Path, issuer: str) -> DemoEnvironment:
     values["console"] = {
         "name": "trial",
         "public_url": demo.service_url,
-        "tokens": [{"name": f"The {role}", "role": str(role), "token": token} for role, token in TOKENS.items()],
+        "tokens": _TOKENS,
         "oidc": {
             "issuer": issuer,
             "name": "Canaille",
@@ -192,6 +195,42 @@ def _furnished(folder: Path, issuer: str) -> DemoEnvironment:
     values["backend"].update(batch_size=1, max_in_flight=1)
     write_file(demo.settings_file, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
     return demo
+
+
+class Newborn:
+    """A service that has read nothing and done nothing yet, before an issuer of our own."""
+
+    def __init__(self, demo: DemoEnvironment, issuer: Issuer) -> None:
+        self.url = demo.service_url
+        self.engine: Engine = open_engine(demo.settings().database_url)
+        self.issuer = issuer
+
+
+@contextmanager
+def newborn(folder: Path) -> Iterator[Newborn]:
+    """One, for as long as the block takes."""
+    children = Children()
+    with issuers.running() as issuer:
+        demo = furnish(folder, None)
+        values = yaml.safe_load(demo.settings_file.read_text("utf-8"))
+        roles = {"ops": "approver"}
+        client = {"client_id": issuers.CLIENT_ID, "client_secret": issuers.CLIENT_SECRET}
+        values["console"] = {
+            "public_url": demo.service_url,
+            "tokens": _TOKENS,
+            "oidc": {"issuer": issuer.url, "name": "Acme SSO", "roles": roles, **client},
+        }
+        write_file(demo.settings_file, yaml.safe_dump(values))
+        try:
+            start_service(demo, children)
+            wait_for(demo.service_url, children)
+            one = Newborn(demo, issuer)
+            try:
+                yield one
+            finally:
+                one.engine.dispose()
+        finally:
+            children.end(quickly=True)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.console.settings import Role
-from tests.console.browser.company import ISSUER, Company, running
+from tests.console.browser.company import ISSUER, Company, Newborn, running
+from tests.console.browser.company import newborn as born
 from tests.console.browser.desk import WIDE, Desk
 
 if TYPE_CHECKING:
@@ -67,17 +68,29 @@ def company(_can_be_had: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture(scope="session")
+def newborn(_can_be_had: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newborn]:
+    """A service on an empty database, whose issuer does what it is told."""
+    with born(tmp_path_factory.mktemp("newborn")) as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
 def passes(company: Company, browser: Browser) -> dict[Role, Any]:
-    """The cookies of somebody of each role, signed in once."""
-    found = {}
+    """The cookies of somebody of each role, signed in once; whoever ends these sessions signs them in again."""
+    found: dict[Role, Any] = {}
+    sign_all_in(found, company, browser)
+    return found
+
+
+def sign_all_in(passes: dict[Role, Any], company: Company, browser: Browser) -> None:
+    """Signs in somebody of each role."""
     for role in Role:
         context = browser.new_context()
         one = Desk(context.new_page(), company)
         one.go("sign_in")
         one.sign_in(role)
-        found[role] = context.storage_state()
+        passes[role] = context.storage_state()
         context.close()
-    return found
 
 
 @pytest.fixture
@@ -86,11 +99,11 @@ def desk(company: Company, passes: dict[Role, Any], new_context: Callable[..., A
     anything elsewhere."""
     desks: list[Desk] = []
 
-    def opened(role: Role | None = Role.APPROVER, **options: Any) -> Desk:
+    def opened(role: Role | None = Role.APPROVER, place: Company | Newborn = company, **options: Any) -> Desk:
         given = {"viewport": WIDE, "locale": "en-GB", "timezone_id": "UTC", **options}
         context = new_context(storage_state=None if role is None else passes[role], **given)
         context.set_default_timeout(15_000)
-        desks.append(Desk(context.new_page(), company))
+        desks.append(Desk(context.new_page(), place))
         return desks[-1]
 
     yield opened

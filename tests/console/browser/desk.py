@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.console.console import address
 from app.console.settings import Role
-from tests.console.browser.company import TOKENS, Company
+from tests.console.browser.company import TOKENS, Company, Newborn
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -35,9 +35,9 @@ _TOO_SMALL = """() => [...document.querySelectorAll("a[href], button, input, sel
 class Desk:
     """One page, of one who is signed in or not."""
 
-    def __init__(self, page: Page, company: Company) -> None:
+    def __init__(self, page: Page, place: Company | Newborn) -> None:
         self.page = page
-        self.company = company
+        self.url = place.url
         self.messages: list[str] = []
         self.elsewhere: list[str] = []
         self.expected: set[int] = set()
@@ -56,12 +56,12 @@ class Desk:
             self.messages.append(text)
 
     def _see(self, url: str) -> None:
-        if not url.startswith((f"{self.company.url}/", "data:", "blob:", *self.known)):
+        if not url.startswith((f"{self.url}/", "data:", "blob:", *self.known)):
             self.elsewhere.append(url)
 
     def at(self, name: str, **query: object) -> str:
         """The whole address of a page."""
-        return self.company.url + address(name, **query)
+        return self.url + address(name, **query)
 
     def go(self, name: str, **query: object) -> None:
         """Opens a page."""

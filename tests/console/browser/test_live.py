@@ -39,6 +39,7 @@ def test_a_runs_progress_is_seen_without_loading_the_page_again(desk: OpenDesk, 
         run = company.ask()
         one.go("run", id=run)
         one.page.evaluate("window.sameDocument = true")
+        assert one.page.get_by_text("This page follows it.").is_visible()
         for _ in range(3):
             done = _further(company, run, let_go)
             shown = _shown(one, done)

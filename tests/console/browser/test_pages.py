@@ -1,10 +1,13 @@
 """Every page, light and dark, wide and narrow: nothing that axe objects to, nothing beyond the screen."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import create_engine, insert
@@ -14,11 +17,17 @@ from app.clock import utc_now
 from app.console.console import route_of
 from app.console.settings import Role
 from app.database.engine import writing
+from app.runs.lifecycle import Runs
+from app.runs.run import RunRequest, RunStatus
 from app.settings import Settings
 from app.store.sync_tables import ItemFailureRow
-from tests.console.browser.company import Company, without_old_documents
+from tests.console.browser.company import Company, Newborn, without_old_documents
 from tests.console.browser.conftest import OpenDesk
-from tests.console.browser.desk import COLOURS, Desk
+from tests.console.browser.desk import COLOURS, WIDE, Desk
+from tests.console.browser.test_without_a_script import examined
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
 
@@ -34,20 +43,29 @@ class Busy:
     held: str
     preview: str
     failed: str
+    unread: str
 
 
 @pytest.fixture(scope="module")
-def busy(company: Company) -> Iterator[Busy]:
-    """Deletes are held, a plan can be applied, a run has failed, items are parked and wait."""
+def busy(company: Company, passes: dict[Role, Any], browser: Browser) -> Iterator[Busy]:
+    """Deletes are held, a plan can be applied, a run has failed, items are parked and wait, the doctor has found that,
+    and there are ids and names as long as they may be."""
     first = company.sync()["runId"]
     company.demo.directory.rename(company.demo.directory.with_suffix(".away"))
-    failed = company.sync()["runId"]
+    unread = company.sync()["runId"]
     company.edit(_without_much)
     preview = company.sync(dryRun=True)["runId"]
+    failed = _failed_run(company)
     held = company.sync()["runId"]
     with writing(company.engine) as connection:
         connection.execute(insert(ItemFailureRow.__table__), [_failure(number) for number in range(60)])
-    yield Busy(first, held, preview, failed)
+    context = browser.new_context(storage_state=passes[Role.ADMIN])
+    one = Desk(context.new_page(), company)
+    one.go("doctor")
+    one.page.get_by_role("button", name="Run the doctor").click()
+    examined(one)
+    context.close()
+    yield Busy(first, held, preview, failed, unread)
     with writing(company.engine) as connection:
         connection.execute(ItemFailureRow.__table__.delete())
     company.back_in_step()
@@ -57,12 +75,37 @@ def _without_much(directory: dict[str, Any]) -> None:
     """The old documents are gone, and a grant refers to what is nowhere."""
     without_old_documents(directory)
     directory["grants"].append({"organizationId": "northwind", "folderId": "nowhere", "userId": "amara"})
+    within = {"organizationId": "northwind"}
+    directory["users"].append({"userId": LONG_ID, "name": LONG_NAME, "email": f"{'long' * 15}@northwind.example"})
+    directory["memberships"].append({**within, "userId": LONG_ID})
+    directory["folders"].append(
+        {**within, "folderId": LONG_ID, "folderName": LONG_NAME, "parentFolderId": "unreleased"}
+    )
+    directory["documents"].append({**within, "documentId": LONG_ID, "documentName": LONG_NAME, "folderId": LONG_ID})
+    directory["groups"].append({**within, "organizationUserGroupId": LONG_ID, "groupName": LONG_NAME})
+    directory["groupMembers"].append({**within, "organizationUserGroupId": LONG_ID, "userId": LONG_ID})
+    directory["grants"] += [
+        {**within, "folderId": LONG_ID, "organizationUserGroupId": LONG_ID, "accessRole": "viewer"},
+        {**within, "documentId": LONG_ID, "userId": LONG_ID},
+    ]
+
+
+def _failed_run(company: Company) -> str:
+    """A run that came as far as its plan, which the worker does not know of."""
+    with company.standing_still("worker"):
+        runs = Runs(company.engine, utc_now, SystemRandom())
+        run, _ = runs.enqueue(RunRequest(trigger="schedule"))
+        runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=utc_now())
+        runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, revision=1)
+        error = "the backend at https://backend.example cannot be reached: connection refused"
+        runs.move(run.run_id, RunStatus.PLANNING, RunStatus.FAILED, finished_at=utc_now(), error=error)
+        return run.run_id
 
 
 def _failure(number: int) -> dict[str, object]:
     return {
         "ledger_id": 1,
-        "kind": ("document", "folder", "user")[number % 3],
+        "kind": ("document", "folder", "organizationUser")[number % 3],
         "organization_id": "northwind",
         "container_id": "archive" if number % 3 == 0 else "",
         "item_id": f"item-{number:02}",
@@ -75,6 +118,9 @@ def _failure(number: int) -> dict[str, object]:
     }
 
 
+LONG_ID = "a-very-long-id/" * 34
+LONG_NAME = "Minutes\u202e of the meeting about " + "everything-that-was-ever-decided-" * 5
+
 PAGES: dict[str, dict[str, str]] = {
     "overview": {},
     "runs": {},
@@ -82,7 +128,12 @@ PAGES: dict[str, dict[str, str]] = {
     "run held": {"id": "{held}"},
     "run preview": {"id": "{preview}"},
     "run failed": {"id": "{failed}"},
+    "run of an unread source": {"id": "{unread}"},
+    "run without a plan": {"id": "{first}"},
+    "run filtered": {"id": "{held}", "kind": "document", "action": "update"},
+    "runs of none": {"status": "reading"},
     "item": {"run": "{held}", "ordinal": "1"},
+    "item that is held": {"run": "{held}", "ordinal": "20"},
     "sync": {},
     "held": {},
     "approve": {"run": "{held}"},
@@ -104,6 +155,13 @@ PAGES: dict[str, dict[str, str]] = {
     "told": {"kind": "document", "organization": "northwind", "container": "archive", "item": "minutes-00"},
     "search": {"q": "pro"},
     "search nothing": {"q": "zzzz"},
+    "explain long": {"user": LONG_ID, "resource": LONG_ID, "organization": "northwind"},
+    "folder long": {"organization": "northwind", "id": LONG_ID},
+    "document long": {"organization": "northwind", "id": LONG_ID},
+    "group long": {"organization": "northwind", "id": LONG_ID},
+    "user long": {"id": LONG_ID},
+    "search long": {"q": "minutes"},
+    "told long": {"kind": "folderUser", "organization": "northwind", "container": LONG_ID, "item": LONG_ID},
     "explain ended": {"user": "xavier", "resource": "project-aurora", "organization": "northwind"},
     "sources": {},
     "problems": {"source": "directory.yaml", "sort": "dangling"},
@@ -111,13 +169,15 @@ PAGES: dict[str, dict[str, str]] = {
     "settings": {},
     "sessions": {},
     "audit": {},
+    "audit of nobody": {"actor": "nobody"},
+    "audit wrong": {"since": "soon"},
     "keys": {},
     "nowhere": {},
 }
 """The page, and after a blank in which state; the parameters of its address."""
 
 
-STATUSES = {"nowhere": {404}, "user unknown": {404}, "explain wrong": {400}}
+STATUSES = {"nowhere": {404}, "user unknown": {404}, "explain wrong": {400}, "audit wrong": {400}}
 """Of pages that say what is wrong."""
 NO_PAGES = {"audit.jsonl", "oidc", "oidc/back", "sign-in"}
 """Addresses that lead on, or are looked at below."""
@@ -128,7 +188,21 @@ def test_a_page_is_for_everybody(desk: OpenDesk, busy: Busy, which: str) -> None
     one = desk(Role.ADMIN)
     one.expected = STATUSES.get(which, set())
     one.go(which.partition(" ")[0], **{name: value.format(**vars(busy)) for name, value in PAGES[which].items()})
+    shown = one.page.locator("main").inner_text()
+    assert [says for says in SAYS.get(which, ()) if says not in shown] == [], shown
     look_at(one, which)
+
+
+SAYS = {
+    "run failed": ("failed", "connection refused"),
+    "run of an unread source": ("could not be read",),
+    "run held": ("34 deletes wait",),
+    "run preview": ("Preview of",),
+    "doctor": ("warning", "What to do"),
+    "parked waiting": ("the name is longer",),
+    "document long": ("‹U+202E›", "a-very-long-id/"),
+}
+"""By what it is known that a page is looked at in the state that is meant."""
 
 
 def test_no_page_is_left_out() -> None:
@@ -172,6 +246,53 @@ def test_who_is_not_signed_in_sees_a_page_for_everybody(desk: OpenDesk) -> None:
     one = desk(None)
     one.go("sign_in")
     look_at(one, "sign-in")
+    one.expected = {403}
+    one.page.get_by_label("token").fill("a wrong one")
+    one.page.get_by_role("button", name="Sign in").click()
+    look_at(one, "sign-in wrong")
+
+
+def test_a_service_that_has_done_nothing_yet_says_what_to_do(desk: OpenDesk, newborn: Newborn) -> None:
+    one = desk(None, newborn)
+    one.go("sign_in")
+    one.sign_in(Role.ADMIN)
+    for name, says in EMPTY.items():
+        one.go(name)
+        assert one.page.get_by_text(says).first.is_visible(), name
+        look_at(one, f"empty {name}")
+
+
+EMPTY = {
+    "overview": "What to do first",
+    "runs": "No runs yet",
+    "held": "Nothing is held",
+    "parked": "Nothing is parked",
+    "browse": "No organizations",
+    "sources": "No source was read yet",
+    "doctor": "The doctor never ran here",
+    "search": "What are you looking for?",
+}
+"""What stands on a page where there is nothing to be seen."""
+
+
+def test_what_is_refused_or_fails_is_a_page_as_well(desk: OpenDesk, busy: Busy) -> None:
+    one = desk(Role.VIEWER)
+    one.expected = {403, 503}
+    one.go("sync")
+    assert "needs the role approver" in one.page.locator("main").inner_text()
+    look_at(one, "role too low")
+    # That of another service, whose database is away.
+    away = create_engine("postgresql+psycopg://nobody@127.0.0.1:9/none")
+    client = service_app(Settings(), away, clock=utc_now, new_id=lambda: "made").test_client()
+    client.set_cookie("usher", "x")
+    answer = client.get("/console/")
+    assert answer.status_code == 503
+    one.page.route(
+        "**/console/keys", lambda route: route.fulfill(status=503, body=answer.text, content_type="text/html")
+    )
+    one.go("keys")
+    assert one.heading() == "Not at the moment"
+    look_at(one, "database away")
 
 
 def look_at(one: Desk, which: str) -> None:
@@ -185,8 +306,10 @@ def look_at(one: Desk, which: str) -> None:
     _keep(one, f"{which}-dark")
     one.narrow()
     found += [*one.too_wide(), *one.too_small()]
+    _keep(one, f"{which}-320-dark")
     one.page.emulate_media(color_scheme="light")
-    _keep(one, f"{which}-320")
+    _keep(one, f"{which}-320-light")
+    one.page.set_viewport_size(WIDE)
     assert not found, "\n".join(found)
 
 

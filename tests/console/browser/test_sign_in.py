@@ -1,15 +1,19 @@
-"""Signing in through an issuer that others wrote, as each role; and what the way back may not be bent to."""
+"""Signing in through an issuer that others wrote, as each role; and ways back and answers of issuers that are bent."""
 
 from collections.abc import Callable
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
+from sqlalchemy import func, select
 
 from app.audit import audit_page
 from app.database.engine import reading
-from tests.console.browser.company import PASSWORD, Company
+from app.store.console_tables import ConsoleSessionRow
+from tests.console import issuer as issuers
+from tests.console.browser.company import PASSWORD, Company, Newborn
 from tests.console.browser.conftest import OpenDesk
 from tests.console.browser.desk import Desk
+from tests.console.issuer import Issuer
 
 pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
 
@@ -80,6 +84,63 @@ def test_a_way_back_that_is_bent_lets_nobody_in(desk: OpenDesk, company: Company
         assert one.heading() == "Sign in", how
 
 
+ANSWERS: dict[str, Callable[[Issuer], None]] = {
+    "another nonce": lambda issuer: issuer.claims.update(nonce="another"),
+    "another audience": lambda issuer: issuer.claims.update(aud="another"),
+    "another issuer": lambda issuer: issuer.claims.update(iss="https://another.example"),
+    "nobody": lambda issuer: issuer.claims.update(sub=None),
+    "expired": lambda issuer: issuer.claims.update(exp=int(issuer.now()) - 61),
+    "unsigned": lambda issuer: setattr(issuer, "sign", issuers.unsigned),
+    "signed by another key": lambda issuer: setattr(issuer, "sign", issuers.signed_by_another_key),
+    "signed with the public key": lambda issuer: setattr(issuer, "sign", issuers.signed_with_public_key),
+    "ten megabytes": lambda issuer: setattr(issuer, "token_answer", issuers.huge),
+    "sent elsewhere": lambda issuer: setattr(issuer, "token_answer", issuers.elsewhere),
+    "out of order": lambda issuer: setattr(issuer, "token_answer", lambda: ("oops", 500)),
+}
+"""How the issuer's answer to the code is bent."""
+
+
+def test_a_bent_issuer_lets_nobody_in(desk: OpenDesk, newborn: Newborn) -> None:
+    """Each ends on the sign-in with one sentence; in between the same browser is let in by what is straight."""
+    one = desk(None, newborn)
+    one.known = (newborn.issuer.url,)
+    one.expected = {403}
+    sessions, refused = _kept(newborn)
+    for how, bend in ANSWERS.items():
+        newborn.issuer.straighten()
+        bend(newborn.issuer)
+        asked = len(newborn.issuer.calls)
+        one.go("runs")
+        one.page.get_by_role("link", name="Continue with Acme SSO").click()
+        one.page.get_by_text("did not answer as it should").wait_for()
+        assert "token" in newborn.issuer.calls[asked:], how
+        assert one.heading() == "Sign in", how
+        said = one.page.locator("main p.muted").all_inner_texts()
+        assert said == ["Acme SSO did not answer as it should: nobody was let in."], how
+        assert cookies(one) == set(), how
+        one.go("overview")
+        assert one.heading() == "Sign in", how
+        refused += 1
+        assert _kept(newborn) == (sessions, refused), how
+    newborn.issuer.straighten()
+    one.go("runs")
+    one.page.get_by_role("link", name="Continue with Acme SSO").click()
+    one.page.get_by_role("heading", name="Runs", level=1).wait_for()
+    assert cookies(one) == {"usher"}
+    one.page.locator("details.user summary").click()
+    one.page.get_by_role("button", name="Sign out").click()
+    assert cookies(one) == set()
+
+
+def _kept(newborn: Newborn) -> tuple[int, int]:
+    """How many sessions there are, and how many refusals in the audit log, none with a secret."""
+    with reading(newborn.engine) as connection:
+        refused = audit_page(connection, action="refused", limit=200)
+        sessions = connection.scalar(select(func.count()).select_from(ConsoleSessionRow)) or 0
+    assert not any(issuers.CLIENT_SECRET in row.outcome for row in refused)
+    return sessions, len(refused)
+
+
 def _on_the_way_back(one: Desk) -> str:
     """The address to which the issuer sends somebody whom it knows already."""
     asked = one.page.request.get(one.at("oidc"), max_redirects=0).headers["location"]
@@ -105,4 +166,4 @@ def show_password(one: Desk, name: str) -> None:
 
 def cookies(one: Desk) -> set[str]:
     """The names of those that the console has set."""
-    return {cookie["name"] for cookie in one.page.context.cookies(one.company.url)}
+    return {cookie["name"] for cookie in one.page.context.cookies(one.url)}
