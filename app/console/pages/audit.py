@@ -68,7 +68,7 @@ def _run_in(subject: str) -> str:
 def _page(console: Console, given: dict[str, str], limit: int, wrong: dict[str, str]) -> list[AuditEntry]:
     before = given["before"]
     if before and not _NUMBER.fullmatch(before):
-        raise NotFound
+        raise NotFound("This is not a place in the audit log; begin at its first page")
     since, until = (_moment(given[name], name, wrong) for name in ("since", "until"))
     if wrong or any("\0" in given[name] for name in ("actor", "action")):
         return []

@@ -9,7 +9,7 @@ from app.access.records import Membership
 from app.clock import epoch_ms, from_epoch_ms
 from app.console.console import Console, address, go_to, query, route_of
 from app.console.pages.course import OPENED_KINDS, hold_rows
-from app.console.pages.running import MAX_REASON
+from app.console.pages.running import reason_problem
 from app.console.pages.runs import find_run
 from app.console.settings import Role
 from app.model.counts import counts_of
@@ -90,8 +90,8 @@ def _wrong(form: Mapping[str, str], deletes: int, word: str) -> dict[str, str]:
     wrong = {}
     if not form["reason"]:
         wrong["reason"] = "Give a reason; it goes into the audit log."
-    elif len(form["reason"]) > MAX_REASON:
-        wrong["reason"] = f"Use at most {MAX_REASON:,} characters."
+    elif problem := reason_problem(form["reason"]):
+        wrong["reason"] = problem
     if word == "approve" and deletes > NUMBER_TYPED_ABOVE and form["number"].replace(",", "") != str(deletes):
         wrong["number"] = f"Type {deletes} to confirm."
     return wrong

@@ -24,7 +24,7 @@ from app.plan.stored import PlanItem, read_item
 
 _HISTORY = 20
 _SENT_SHOWN = 4_000
-_NO_ITEM = "this run has no item of that number; its page lists those that it has"
+_NO_ITEM = "This run has no item of that number; its page lists those that it has"
 
 
 def install(blueprint: Blueprint, console: Console) -> None:

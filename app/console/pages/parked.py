@@ -98,7 +98,7 @@ def _like(kind: str, organization_id: str, message: str) -> FailureGroup:
     """What is looked for. Raises ``BadRequest`` and ``NotFound`` for what cannot be."""
     one_of(kind, ITEM_KINDS, "kind")
     if not may_be_stored(organization_id, message):
-        raise NotFound
+        raise NotFound("No item is of an organization, or failed with a message, that reads so")
     return FailureGroup(kind=kind or None, organization_id=organization_id or None, message=message or None)
 
 

@@ -10,6 +10,7 @@ from app.console.operator import Operator
 from app.console.pages.runs import find_run
 from app.console.settings import Role
 from app.ledger.chosen import ItemKey
+from app.model.browse.things import may_be_stored
 from app.runs.run import QueueFullError, RunConflictError, RunRequest, RunStatus
 from app.store.sync_tables import ITEM_KINDS
 
@@ -80,8 +81,8 @@ def _start(console: Console) -> Response:
     if form["deletes"] and not operator.may(Role.ADMIN):
         console.gate.refused(operator.actor, "sync", "deletes beyond the limits need the role admin")
         raise Forbidden("lifting the limits of deletes needs the role admin")
-    if len(form["reason"]) > MAX_REASON:
-        wrong["reason"] = f"Use at most {MAX_REASON:,} characters."
+    if problem := reason_problem(form["reason"]):
+        wrong["reason"] = problem
     if form["deletes"] and not form["preview"] and not form["reason"].strip():
         wrong["reason"] = "Give a reason for lifting the limits; it goes into the audit log."
     if wrong:
@@ -102,6 +103,13 @@ def _start(console: Console) -> Response:
 def _form(console: Console, form: dict[str, str], wrong: dict[str, str], *, status: int = 200) -> Response:
     values = {name: form.get(name, "") for name in _FIELDS}
     return console.show("sync.html", current="runs", form=values, wrong=wrong, status=status)
+
+
+def reason_problem(reason: str) -> str:
+    """What is wrong with a reason that somebody wrote; empty: nothing."""
+    if len(reason) > MAX_REASON:
+        return f"Use at most {MAX_REASON:,} characters."
+    return "" if may_be_stored(reason) else "Use text without zero bytes."
 
 
 def _ids(text: str, field: str, wrong: dict[str, str]) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         scope = one_of(given["scope"], SCOPES, "scope")
         before = given["before"]
         if before and not _RUN_ID.fullmatch(before):
-            raise NotFound
+            raise NotFound("This is not a place in the list of runs; begin at its first page")
         with console.reading() as connection:
             found = recent_runs(
                 connection,
@@ -127,7 +127,7 @@ def _filters(given: Mapping[str, str]) -> dict[str, str]:
     one_of(given["kind"], ITEM_KINDS, "kind")
     one_of(given["action"], ACTIONS, "action")
     if not may_be_stored(given["organization"], given["item"]):
-        raise NotFound
+        raise NotFound("No id of an organization or item reads so")
     return {name: given[name] for name in _ITEM_FILTERS}
 
 
@@ -201,7 +201,7 @@ def ordinal_of(value: str) -> int | None:
     if not value:
         return None
     if not _ORDINAL.fullmatch(value):
-        raise NotFound
+        raise NotFound("This is not the number of an item")
     return int(value)
 
 

@@ -48,7 +48,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         with console.reading() as connection:
             names = {BETWEEN, *(state.name for state in source_states(connection))}
             if "\0" in given["source"] or given["source"] not in names or not sort:
-                raise NotFound
+                raise NotFound("No source has that name, or no sort of problem was chosen; Sources lists both")
             kept = {one.sort: one for one in problem_counts(connection).get(given["source"], ())}
             first = first_problems(connection, given["source"], sort)
         return console.show(

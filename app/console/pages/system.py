@@ -57,7 +57,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             found = {one.session_digest: one for one in console.gate.sessions.listed(connection)}
         session = found.get(which) if _DIGEST.fullmatch(which) else None
         if session is None:
-            raise NotFound
+            raise NotFound("That session has ended already")
         if session.credential != operator.credential and not operator.may(Role.ADMIN):
             raise _too_low(console, operator, "somebody else's session")
         with writing(console.parts.engine) as connection:

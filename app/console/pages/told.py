@@ -30,7 +30,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             item_id=given["item"],
         )
         if not kind or not item.item_id or not may_be_stored(*given.values()):
-            raise NotFound
+            raise NotFound("Nothing was told of an item without kind or id, or of one whose id reads so")
         with console.reading() as connection:
             ledger_id = ledger_in_use(connection)
             holding = None if ledger_id is None else holding_of(connection, ledger_id, item)
