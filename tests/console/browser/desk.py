@@ -73,6 +73,10 @@ class Desk:
         """A screen of 320 px, which is a zoom of 400 % on one of 1,280."""
         self.page.set_viewport_size({"width": 320, "height": 640})
 
+    def widen(self) -> None:
+        """A screen of 1,360 px again."""
+        self.page.set_viewport_size({"width": WIDE["width"], "height": WIDE["height"]})
+
     def sign_in(self, role: Role) -> None:
         """By the token of this role."""
         self.page.get_by_label("token").fill(TOKENS[role])

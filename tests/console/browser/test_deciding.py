@@ -61,7 +61,7 @@ def test_held_deletes_are_approved_without_a_script(desk: OpenDesk, company: Com
     # A browser demands the reason by itself; what comes without one is told so, and nothing is deleted.
     one.page.locator("form[action='/console/approve']").evaluate("form => { form.noValidate = true }")
     one.page.get_by_role("button", name="Delete 34 entries").click()
-    assert one.page.get_by_text("Write why: it stands in the audit log.").is_visible()
+    assert one.page.get_by_text("Give a reason; it goes into the audit log.").is_visible()
     one.page.get_by_label("Reason").fill("the archive moved again")
     one.page.get_by_role("button", name="Delete 34 entries").click()
     until_done(one, script=False)

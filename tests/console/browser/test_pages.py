@@ -23,7 +23,7 @@ from app.settings import Settings
 from app.store.sync_tables import ItemFailureRow
 from tests.console.browser.company import Company, Newborn, without_old_documents
 from tests.console.browser.conftest import OpenDesk
-from tests.console.browser.desk import COLOURS, WIDE, Desk
+from tests.console.browser.desk import COLOURS, Desk
 from tests.console.browser.test_without_a_script import examined
 
 if TYPE_CHECKING:
@@ -268,8 +268,8 @@ EMPTY = {
     "held": "Nothing is held",
     "parked": "Nothing is parked",
     "browse": "No organizations",
-    "sources": "No source was read yet",
-    "doctor": "The doctor never ran here",
+    "sources": "No source has been read yet",
+    "doctor": "The doctor has not run yet",
     "search": "What are you looking for?",
 }
 """What stands on a page where there is nothing to be seen."""
@@ -291,7 +291,7 @@ def test_what_is_refused_or_fails_is_a_page_as_well(desk: OpenDesk, busy: Busy) 
         "**/console/keys", lambda route: route.fulfill(status=503, body=answer.text, content_type="text/html")
     )
     one.go("keys")
-    assert one.heading() == "Not at the moment"
+    assert one.heading() == "Not available right now"
     look_at(one, "database away")
 
 
@@ -309,7 +309,7 @@ def look_at(one: Desk, which: str) -> None:
     _keep(one, f"{which}-320-dark")
     one.page.emulate_media(color_scheme="light")
     _keep(one, f"{which}-320-light")
-    one.page.set_viewport_size(WIDE)
+    one.widen()
     assert not found, "\n".join(found)
 
 

@@ -60,15 +60,15 @@ def test_what_is_parked_is_tried_again_by_one_by_some_and_by_all(desk: OpenDesk,
     one.go("parked")
     assert one.page.get_by_role("checkbox").count() == 7
     # One alone.
-    one.page.get_by_label(f"Choose document {OLD[1]}").check()
-    one.page.get_by_role("button", name="Retry the chosen").click()
+    one.page.get_by_label(f"Select document {OLD[1]}").check()
+    one.page.get_by_role("button", name="Retry selected").click()
     company.ended(parse_qs(urlsplit(one.page.url).query)["id"][0])
     assert _renamed(company, names) == {OLD[1]}
     # A selection.
     one.go("parked")
     for document in OLD[2:4]:
-        one.page.get_by_label(f"Choose document {document}").check()
-    one.page.get_by_role("button", name="Retry the chosen").click()
+        one.page.get_by_label(f"Select document {document}").check()
+    one.page.get_by_role("button", name="Retry selected").click()
     company.ended(parse_qs(urlsplit(one.page.url).query)["id"][0])
     assert _renamed(company, names) == set(OLD[1:4])
     # All of which the backend said the same.
@@ -124,7 +124,7 @@ def test_it_is_explained_and_the_backend_is_asked(desk: OpenDesk) -> None:
     one.page.get_by_role("button", name="Explain").click()
     assert one.page.locator(".answer").inner_text().startswith("Allowed as viewer")
     one.page.get_by_role("button", name="Ask the backend").click()
-    said = one.page.get_by_role("group", name="What the backend says itself").inner_text()
+    said = one.page.get_by_role("group", name="What the backend says").inner_text()
     assert said.count("same") == 3
     assert "differs" not in said
 
