@@ -14,8 +14,21 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, event, insert, literal, select, text, update
 
 import app.model.refresh.refresh
-from app.access.records import Document, Fill, Folder, Grant, Key, Membership, Organization, Record, User
+from app.access.records import (
+    Document,
+    Fill,
+    Folder,
+    Grant,
+    Group,
+    GroupMember,
+    Key,
+    Membership,
+    Organization,
+    Record,
+    User,
+)
 from app.database.engine import is_sqlite, open_engine, reading
+from app.model.kept_problems import first_problems, problem_counts
 from app.model.refresh.changes import counted
 from app.model.refresh.intake import HowRead
 from app.model.refresh.kept import carry_out_kept, compute_source_changes
@@ -167,6 +180,28 @@ def state_of(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
     }
 
 
+WHY = re.compile(r" (?:refers to|lies below|is in a cycle|belongs to the source)\b.*")
+
+
+def kept_of(engine: Engine) -> tuple[dict[tuple[str, str], int], list[tuple[str, str, str, str]]]:
+    """How many problems of the merge are kept, and of which records; which way up from a folder is a cycle is known
+    of a sample alone, and why something is left out may be told as it was before."""
+    numbers: dict[tuple[str, str], int] = {}
+    first = []
+    with reading(engine) as connection:
+        for source, kept in problem_counts(connection).items():
+            for one in kept:
+                if one.sort in {"malformed", "remark", "duplicate"}:
+                    continue
+                sort = "dangling" if one.sort == "folderCycle" else one.sort
+                numbers[source, sort] = numbers.get((source, sort), 0) + one.problems
+                first += [
+                    (source, sort, place, WHY.sub("", reason))
+                    for place, reason in first_problems(connection, source, one.sort)
+                ]
+    return numbers, sorted(first)
+
+
 def tell(engine: Engine, told: Told) -> tuple[ProblemList, Refreshed]:
     """A read of changes."""
     problems = ProblemList()
@@ -261,6 +296,7 @@ def test_merging_by_key_leaves_what_merging_everything_leaves(
             places = {one.place for one in applied.left_out}
             assert {f"push[{line}]" for line, key in enumerate(step.upserted) if key in wrong} <= places
         assert state_of(keyed) == state_of(everything)
+        assert kept_of(keyed) == kept_of(everything)
 
 
 HELD: list[Record] = [
@@ -293,6 +329,7 @@ def test_what_is_named_by_an_alias_goes_where_the_alias_goes(engines: tuple[Engi
         with merging_everything():
             push(everything, source, upserted, removed)
         assert state_of(keyed) == state_of(everything)
+        assert kept_of(keyed) == kept_of(everything)
     people = {one.key[1]: one for one in model_of(keyed).values() if isinstance(one, User)}
     assert (people["u3"].name, people["u3"].disabled) == ("", True)
 
@@ -340,4 +377,126 @@ def test_a_change_reads_no_table_from_end_to_end(database_url: str) -> None:
     assert (changes["grant"].added, changes["grant"].removed, changes["user"].updated) == (300, 300, 1)
     assert len(plans) > 60
     assert [(statement, plan) for statement, plan in plans if READS_ALL.search(plan)] == []
+    engine.dispose()
+
+
+def told_of(engine: Engine, source: str, sort: str) -> tuple[int, list[str]]:
+    """How many problems are kept, and what is said of the first."""
+    with reading(engine) as connection:
+        numbers = {one.sort: one.problems for one in problem_counts(connection).get(source, ())}
+        return numbers.get(sort, 0), [
+            f"{place}: {reason}" for place, reason in first_problems(connection, source, sort)
+        ]
+
+
+def grants(first: int, last: int) -> list[Record]:
+    return [Grant(organization_id="o", document_id=f"d{number:03}", user_id="u") for number in range(first, last)]
+
+
+def test_kept_problems_follow_pushes(database_url: str) -> None:
+    """What a push mends is told no more, what it leaves dangling is told at once, and the rest stands."""
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    base: list[Record] = [
+        Organization(organization_id="o", organization_name=""),
+        User(user_id="u", name="", email=""),
+        *grants(0, 150),
+    ]
+    run_refresh(engine, {"first": Read("complete", [(one, "") for one in base]), "second": Read("complete", [])})
+    number, first = told_of(engine, "first", "dangling")
+    assert (number, len(first)) == (150, 100)
+    come: list[Record] = [Document(organization_id="o", document_id=f"d{n:03}", document_name="") for n in range(3)]
+    come.append(Document(organization_id="o", document_id="d149", document_name=""))
+    push(engine, "second", come)
+    number, first = told_of(engine, "first", "dangling")
+    assert (number, len(first)) == (146, 97)
+    assert "documentId='d003'" in first[0]
+    push(engine, "second", grants(200, 202))
+    assert told_of(engine, "first", "dangling")[0] == 146
+    number, first = told_of(engine, "second", "dangling")
+    assert number == 2
+    assert first[0].startswith("push[0]: grant ")
+    assert first[0].endswith("refers to the document 'd200' (documentId), which is nowhere in the directory")
+    # Taken away, and belonging to another source.
+    push(engine, "second", [User(user_id="u", name="", email="")], grants(200, 201))
+    assert told_of(engine, "second", "dangling")[0] == 1
+    assert told_of(engine, "second", "ownedElsewhere")[0] == 1
+    push(engine, "first", [], grants(0, 150))
+    assert told_of(engine, "first", "dangling") == (0, [])
+    assert told_of(engine, "second", "dangling")[0] == 1
+    engine.dispose()
+
+
+def test_groups_in_each_other_are_told_as_pushes_join_and_part_them(database_url: str) -> None:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    names = ("a", "b", "c", "d", "e", "f")
+    base: list[Record] = [
+        Organization(organization_id="o", organization_name=""),
+        *(Group(organization_id="o", organization_user_group_id=one, group_name="") for one in names),
+        *(into("o", *pair) for pair in ("ab", "ba", "cd", "dc", "ef")),
+        *grants(0, 1),  # it goes on being left out
+    ]
+    run_refresh(engine, {"first": Read("complete", [(one, "") for one in base]), "second": Read("complete", [])})
+    assert told_of(engine, "first", "groupCycle")[0] == 2
+    push(engine, "second", [into("o", "f", "e")])
+    assert sum(told_of(engine, one, "groupCycle")[0] for one in ("first", "second")) == 3
+    push(engine, "first", [], [into("o", "b", "a")])
+    found = [text for one in ("first", "second") for text in told_of(engine, one, "groupCycle")[1]]
+    assert len(found) == 2
+    assert not any("'a', 'b'" in text for text in found)
+    assert sum(told_of(engine, one, "groupCycle")[0] for one in ("first", "second", "")) == 2
+    engine.dispose()
+
+
+def into(organization_id: str, group: str, member: str) -> Record:
+    return GroupMember(organization_id=organization_id, organization_user_group_id=group, member_group_id=member)
+
+
+def test_what_is_given_again_is_told_until_a_read_of_changes_mends_it(database_url: str) -> None:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    organization = Organization(organization_id="o", organization_name="")
+    document = Document(organization_id="o", document_id="d", document_name="")
+    other = Document(organization_id="o", document_id="e", document_name="")
+    base: list[tuple[Record, str]] = [
+        (organization, ""),
+        *((document, f"docs\x1f{n}") for n in range(3)),
+        (grants(0, 1)[0], ""),
+    ]
+    base += [(other, "docs\x1f1"), (other, "docs\x1f2")]
+    run_refresh(engine, {"first": Read("complete", base), "second": Read("complete", [])})
+    number, first = told_of(engine, "first", "duplicate")
+    assert (number, len(first)) == (3, 3)
+    assert all("stands at" in text for text in first)
+    tell(engine, Told(0, [(document, "docs\x1f1")], ["docs\x1f2"]))
+    number, first = told_of(engine, "first", "duplicate")
+    assert (number, len(first)) == (1, 1)
+    assert "documentId='d'" in first[0]
+    tell(engine, Told(0, [], ["docs\x1f1"]))
+    assert told_of(engine, "first", "duplicate") == (0, [])
+    assert told_of(engine, "first", "dangling")[0] == 1
+    engine.dispose()
+
+
+def test_a_push_that_leaves_problems_as_they_are_writes_none(database_url: str) -> None:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    base: list[Record] = [
+        Organization(organization_id="o", organization_name=""),
+        User(user_id="u", name="", email=""),
+        *grants(0, 3),
+    ]
+    run_refresh(engine, {"first": Read("complete", [(one, "") for one in base]), "second": Read("complete", [])})
+    asked: list[str] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def note(*arguments: Any) -> None:
+        if "directory_problem" in arguments[2]:
+            asked.append(arguments[2])
+
+    document = Document(organization_id="o", document_id="elsewhere", document_name="")
+    push(engine, "second", [document])
+    assert asked == []
+    assert told_of(engine, "first", "dangling")[0] == 3
     engine.dispose()

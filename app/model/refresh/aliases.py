@@ -53,6 +53,14 @@ _HOLDER = (
 _FORMER_HOLDER = """CASE WHEN EXISTS (SELECT 1 FROM refresh_former_alias was WHERE was.alias = {alias})
   THEN (SELECT was.user_id FROM refresh_former_alias was WHERE was.alias = {alias}) ELSE {holder} END"""
 
+_KNOWN = "EXISTS (SELECT 1 FROM access_user_alias held WHERE held.alias = {alias})"
+
+_FORMERLY_KNOWN = f"""(EXISTS (
+  SELECT 1 FROM refresh_alias_change gone WHERE gone.alias = {{alias}} AND gone.change = {int(RowChange.REMOVE)})
+OR EXISTS (SELECT 1 FROM access_user_alias held WHERE held.alias = {{alias}} AND NOT EXISTS (
+  SELECT 1 FROM refresh_alias_change come
+  WHERE come.alias = held.alias AND come.user_id = held.user_id AND come.change = {int(RowChange.ADD)})))"""  # noqa: S608 - our own names
+
 _KEEP_FORMER = f"""
 INSERT INTO refresh_former_alias (alias, user_id)
 SELECT alias, {_HOLDER.format(alias="c.alias")} FROM (SELECT DISTINCT alias FROM refresh_alias_change) AS c
@@ -96,6 +104,12 @@ def holder(alias: str, *, former: bool = False) -> str:
     """
     now = _HOLDER.format(alias=alias)
     return _FORMER_HOLDER.format(alias=alias, holder=now) if former else now
+
+
+def known(alias: str, *, former: bool = False) -> str:
+    """SQL for the condition that anybody has the alias, an expression. ``former``: before the merge by key that is
+    under way, which has carried out its changes of aliases."""
+    return (_FORMERLY_KNOWN if former else _KNOWN).format(alias=alias)
 
 
 def aliases_change(connection: Connection) -> bool:

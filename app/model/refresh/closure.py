@@ -10,18 +10,35 @@ changes hands touches what names it, under the keys of whoever had it and has it
 Keys are those of what is given: an alias stands in them only as long as nobody knows whose it is.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, Insert, Select, and_, case, exists, func, insert, literal, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Insert,
+    Select,
+    and_,
+    case,
+    exists,
+    func,
+    insert,
+    literal,
+    literal_column,
+    or_,
+    select,
+)
 
 from app.database.statements import run
-from app.model.refresh.aliases import holder
+from app.model.refresh.aliases import holder, known
 from app.model.refresh.merge import owned_elsewhere
 from app.model.refresh.scope import TOUCHED, MergeScope
 from app.model.refresh.scratch import (
     FORMER_ALIAS,
     SCRATCH_TABLES,
     TABLES_OF_KIND,
+    LeftOutCause,
     ModelTables,
     RowChange,
     ScratchTables,
@@ -30,6 +47,9 @@ from app.model.refresh.scratch import (
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import SOURCE
 from app.store.record_tables import Reference
+
+Before = Mapping[tuple[int, LeftOutCause], int]
+"""(source, cause) → how many records did not count before a change."""
 
 _TOUCH = """
 INSERT INTO {touched} ({keys}, late)
@@ -108,13 +128,21 @@ def touch_below(connection: Connection, tables: ModelTables, room: int) -> int:
     return int(TOUCHED.run(connection, _how_many, tables).scalar_one() - before)
 
 
-def left_out_before(connection: Connection, tables: ModelTables) -> dict[tuple[int, bool], int]:
-    """(source, whether the key belongs to another) → how many rows of ``combined`` did not count.
+def left_out_before(connection: Connection, tables: ModelTables, *, renamed: bool = False) -> Before:
+    """How many rows of ``combined`` did not count.
 
-    ``combined`` holds what was given before; to be asked while the access model is as it was before.
+    ``combined`` holds what was given before; to be asked while the access model is as it was before, but for aliases
+    that have changed hands meanwhile (``renamed``).
     """
-    rows = TOUCHED.run(connection, _left_out_before, tables).all()
-    return {(row.source_id, bool(row.owned_elsewhere)): row.records for row in rows}
+    rows = TOUCHED.run(connection, _left_out_before, tables, renamed).all()
+    return {(row.source_id, LeftOutCause(row.cause)): row.records for row in rows}
+
+
+def rows_left_out_before(
+    connection: Connection, tables: ModelTables, *, renamed: bool = False
+) -> CursorResult[tuple[Any, ...]]:
+    """These rows, each with its key, source and place."""
+    return TOUCHED.run(connection, _rows_left_out_before, tables, renamed)
 
 
 _EMPTIED = [*(tables.touched for tables in SCRATCH_TABLES), FORMER_ALIAS]
@@ -204,17 +232,25 @@ def _below(tables: ModelTables, _scope: MergeScope, room: int) -> Insert:
     return insert(touched).from_select([*tables.keys, "late"], new)
 
 
-def _left_out_before(tables: ModelTables, scope: MergeScope) -> Select[tuple[int, bool, int]]:
+def _left_out_before(tables: ModelTables, scope: MergeScope, renamed: bool) -> Select[tuple[int, int, int]]:
+    found = _rows_left_out_before(tables, scope, renamed).subquery()
+    return select(found.c.source_id, found.c.cause, func.count().label("records")).group_by(
+        found.c.source_id, found.c.cause
+    )
+
+
+def _rows_left_out_before(tables: ModelTables, scope: MergeScope, renamed: bool) -> Select[Any]:
     given = scope.given(tables)
     mine = SOURCE.alias("mine")
     elsewhere = owned_elsewhere(tables, given, mine)
     counted = exists().where(same(tables.access, given, tables.keys))
-    found = (
-        select(given.c.source_id, case((elsewhere, 1), else_=0).label("owned_elsewhere"))
+    causes = [(elsewhere, int(LeftOutCause.OWNED_ELSEWHERE))]
+    if tables.record_kind.names_user:
+        is_shared: ColumnElement[bool] = literal_column(known(f"{given.name}.user_alias", former=renamed))
+        causes.append((and_(given.c.user_alias != "", is_shared), int(LeftOutCause.AMBIGUOUS)))
+    cause = case(*causes, else_=int(LeftOutCause.DANGLING)).label("cause")
+    return (
+        select(*(given.c[name] for name in tables.given_keys), given.c.place, cause)
         .select_from(given.join(mine, mine.c.source_id == given.c.source_id))
         .where(or_(elsewhere, ~counted))
-        .subquery()
-    )
-    return select(found.c.source_id, found.c.owned_elsewhere, func.count().label("records")).group_by(
-        found.c.source_id, found.c.owned_elsewhere
     )

@@ -15,7 +15,7 @@ from sqlalchemy import delete as delete_from
 from app.access.kinds import KINDS
 from app.access.records import Fill, Sort, User
 from app.database.statements import run, statement
-from app.model.refresh.aliases import holder
+from app.model.refresh.aliases import holder, known
 from app.model.refresh.given import origin_of_users, show_filled
 from app.model.refresh.scratch import FILLED_USER, SCRATCH_TABLES, TABLES_OF_KIND, LeftOutCause, RowChange
 from app.store.record_tables import payload_and_digest
@@ -89,11 +89,12 @@ WHERE NOT EXISTS (
 """
 
 _LEFT_OUT_BEFORE = """
-SELECT source_id, COUNT(*) AS fills FROM (
-  SELECT DISTINCT f.user_id, f.user_alias, f.source_id FROM refresh_touched_fill t CROSS JOIN source_fill f
-  WHERE f.user_id = t.user_id AND f.user_alias = t.user_alias AND t.late = {late} AND NOT EXISTS (
-    SELECT 1 FROM access_user u WHERE u.user_id = COALESCE({former}, f.user_id))) AS left_out
-GROUP BY source_id
+SELECT f.user_id, f.user_alias, f.source_id, MIN(f.place) AS place,
+  CASE WHEN f.user_alias <> '' AND {known} THEN {ambiguous} ELSE {dangling} END AS cause
+FROM refresh_touched_fill t CROSS JOIN source_fill f
+WHERE f.user_id = t.user_id AND f.user_alias = t.user_alias AND t.late = {late} AND NOT EXISTS (
+  SELECT 1 FROM access_user u WHERE u.user_id = COALESCE({former}, f.user_id))
+GROUP BY f.user_id, f.user_alias, f.source_id
 """
 
 _LEAVE_OUT_TOUCHED = f"""
@@ -175,10 +176,19 @@ class TouchedFills:
         """
         return run(self._connection, _TOUCH_FILLS, update=str(int(RowChange.UPDATE))).rowcount
 
-    def left_out_before(self, *, late: bool) -> dict[int, int]:
-        """Source → how many of its touched fills did not count, of those that are touched late or of the others."""
-        rows = run(self._connection, _LEFT_OUT_BEFORE, former=self._former, late=str(int(late)))
-        return {row.source_id: row.fills for row in rows}
+    def left_out_before(self, *, late: bool, renamed: bool) -> list[Row[Any]]:
+        """The touched fills that did not count, of those that are touched late or of the others, each with its source
+        and cause; ``renamed``: aliases have changed hands meanwhile."""
+        rows = run(
+            self._connection,
+            _LEFT_OUT_BEFORE,
+            former=self._former,
+            known=known("f.user_alias", former=renamed),
+            late=str(int(late)),
+            ambiguous=str(int(LeftOutCause.AMBIGUOUS)),
+            dangling=str(int(LeftOutCause.DANGLING)),
+        )
+        return list(rows)
 
     def leave_out(self) -> None:
         """Fills ``left_out`` with those of the touched fills that do not count."""

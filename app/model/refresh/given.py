@@ -15,8 +15,9 @@ A merge by key sorts out what is said under the keys that it touches, always int
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, Row, func, literal_column, select
 from sqlalchemy import delete as delete_from
 
 from app.database.statements import run
@@ -68,6 +69,10 @@ SELECT source_id, SUM(given - 1) AS more FROM (
     SELECT source_id FROM directory_source WHERE position < :unconfigured)
   GROUP BY {keys} HAVING COUNT(*) > 1) AS repeated
 GROUP BY source_id
+"""
+
+_GIVEN_AGAIN = """
+SELECT {keys}, MIN(place) AS place FROM {source} {within} GROUP BY {keys} HAVING COUNT(*) > 1
 """
 
 _REPEATED = """
@@ -141,6 +146,17 @@ def count_repeated(connection: Connection, tables: ModelTables) -> dict[int, int
         keys=", ".join(tables.given_keys),
     )
     return {row.source_id: int(row.more) for row in repeated}
+
+
+def rows_repeated(connection: Connection, tables: ModelTables) -> Sequence[Row[Any]]:
+    """What sources give several times under the touched keys of a kind, each once."""
+    return run(
+        connection,
+        _GIVEN_AGAIN,
+        source=tables.source.name,
+        within=_within_touched(tables, "late = 0"),
+        keys=", ".join(tables.given_keys),
+    ).all()
 
 
 def show_filled(connection: Connection, users: ModelTables, origin: str) -> None:

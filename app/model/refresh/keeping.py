@@ -2,7 +2,8 @@
 
 A refresh replaces what it tells as a whole: what is wrong with records by themselves, of the sources that it read; what
 comes out when all are merged, of every source. What it tells as it stands writes nothing. A read of changes, or of a
-part, adds to what is known; a merge by key tells all only where nothing was wrong before, or nothing is after it.
+part, adds to what is known of records by themselves. A merge by key replaces what is known of what it touched
+(``outdated.py``). All of it is written in the transaction that changes the access model.
 """
 
 from collections.abc import Collection, Iterable
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Table, delete, insert, select
 
+from app.model.refresh.outdated import Outdated
 from app.model.refresh.problems import PROBLEMS_KEPT, Problem, ProblemList, ProblemSort
 from app.model.refresh.staging import FAILED, SOURCE, StagedRead
 from app.store.directory_tables import DirectoryProblemCountRow, DirectoryProblemRow
@@ -41,12 +43,22 @@ _State = dict[tuple[int, str], _KeptProblems]
 class ProblemKeeping:
     """What one refresh has to say, beside what was kept before."""
 
-    def __init__(self, connection: Connection, found: ProblemList, reads: Iterable[StagedRead], *, whole: bool) -> None:
-        """``whole``: whether all that comes out of the merge is among what was ``found``."""
+    def __init__(
+        self,
+        connection: Connection,
+        found: ProblemList,
+        reads: Iterable[StagedRead],
+        *,
+        whole: bool,
+        outdated: Outdated | None = None,
+    ) -> None:
+        """``whole``: whether all that comes out of the merge is among what was ``found``; otherwise it was by key, and
+        ``outdated`` is what of it was told before."""
         self._ids = {row.name: row.source_id for row in connection.execute(select(SOURCE.c.name, SOURCE.c.source_id))}
         self._ids[""] = NO_SOURCE
         self._reads = {read.source_id: read for read in reads}
         self._whole = whole
+        self._outdated = outdated
         self._before = _state(connection)
         self._after = self._state_after(found)
 
@@ -91,14 +103,22 @@ class ProblemKeeping:
     def _kept(
         self, key: tuple[int, str], before: _KeptProblems | None, now: _KeptProblems | None
     ) -> _KeptProblems | None:
+        before = self._without_outdated(key, before)
         if key[1] not in _OF_READS:
-            return now if self._whole else before
+            return now if self._whole else _added(before, now)
         read = self._reads.get(key[0])
-        if read is not None and read.answered:
+        if self._outdated is not None and (read is None or read.answered):
             return _added(before, now)
         if read is None or read.verdict == FAILED:
             return now or before
         return now
+
+    def _without_outdated(self, key: tuple[int, str], before: _KeptProblems | None) -> _KeptProblems | None:
+        if self._outdated is None or before is None:
+            return before
+        first = tuple(one for one in before.first if (*key, *one) not in self._outdated.gone)
+        count = max(before.count - self._outdated.fewer[key], len(first))
+        return _KeptProblems(count, first) if count else None
 
 
 def _state(connection: Connection) -> _State:

@@ -19,12 +19,20 @@ from app.access.records import Fill, Folder, GroupMember, User
 from app.model.candidate import shadow
 from app.model.refresh.aliases import ACCESS_ALIAS, carry_out_aliases, collect_touched_aliases, undo_aliases
 from app.model.refresh.changes import delta_sizes
-from app.model.refresh.closure import left_out_before, note_changed, touch_below, touch_referring, touch_renamed
+from app.model.refresh.closure import (
+    Before,
+    left_out_before,
+    note_changed,
+    touch_below,
+    touch_referring,
+    touch_renamed,
+)
 from app.model.refresh.cycles import CyclesAround
 from app.model.refresh.fills import TouchedFills, any_fills
-from app.model.refresh.given import count_repeated, give_touched, report_touched_repeated
+from app.model.refresh.given import count_repeated, give_touched, report_touched_repeated, rows_repeated
 from app.model.refresh.merge import clear, compare_kind, merge_kind
 from app.model.refresh.naming import Naming
+from app.model.refresh.outdated import Outdated
 from app.model.refresh.problems import Problem, ProblemList
 from app.model.refresh.reasons import report_left_out, staged_left_out
 from app.model.refresh.replace import STATE, Replaced, carry_out_access_changes, close_revision, revision_in_force
@@ -78,6 +86,9 @@ class KeyedMerge:
         """Kind → source → how many records that are given again were counted under the touched keys."""
         self._more_repeated = 0
         self._naming = Naming(session)
+        self._outdated = Outdated(connection)
+        self._tells = False
+        """Whether any touched record does not count now."""
         self._merged: set[str] = set()
         self._differs: list[ModelTables] = []
 
@@ -98,10 +109,13 @@ class KeyedMerge:
             for tables in MODEL_TABLES:
                 if tables.kind in self._touched:
                     self._give(tables)
-                    self._left_out.subtract(left_out_before(connection, tables))
-                    self._more_repeated -= sum(self._count_repeated(tables).values())
+                    self._note_before(tables)
+                    repeated = self._count_repeated(tables)
+                    if repeated:
+                        self._more_repeated -= sum(repeated.values())
+                        self._outdated.note_again(tables, repeated, rows_repeated(connection, tables))
             if Fill.kind in self._touched:
-                self._count_fills(self._fills.left_out_before(late=False))
+                self._count_fills(late=False)
         return True
 
     def compute(self) -> bool:
@@ -139,8 +153,15 @@ class KeyedMerge:
                 self._merge_fills()
         return not self._is_too_much()
 
+    @property
+    def outdated(self) -> Outdated:
+        """What of the problems that are kept is outdated; complete when all is carried out."""
+        return self._outdated
+
     def report(self, problems: ProblemList) -> None:
         """Adds what was left out to the problems, as the merge of everything does."""
+        if not self._tells and not any(self._repeated.values()):
+            return
         connection = self._connection
         for kind, counts in self._repeated.items():
             report_touched_repeated(connection, TABLES_OF_KIND[kind], self._names, problems, counts)
@@ -155,7 +176,10 @@ class KeyedMerge:
         """Changes the access model. ``problems`` gets those that the change is to blame for."""
         connection = self._connection
         cycles = CyclesAround(connection, self._names) if self._members_differ() else None
-        before = cycles.count() if cycles else 0
+        former = ProblemList()
+        before = cycles.count(former) if cycles else 0
+        if before:
+            self._outdated.note_cycles(former, {name: source_id for source_id, name in self._names.items()} | {"": 0})
         with self._session.looking_up():
             changes = carry_out_access_changes(connection, TOUCHED, self._naming, self._differs)
         more = (cycles.count(problems) if cycles else 0) - before + self._more_repeated
@@ -187,7 +211,7 @@ class KeyedMerge:
             return False
         if more:
             self._give(tables, late=True, former=self._renamed)
-            self._left_out.subtract(left_out_before(connection, tables))
+            self._note_before(tables)
         return True
 
     def _give(self, tables: ModelTables, *, late: bool = False, former: bool = False) -> None:
@@ -207,7 +231,7 @@ class KeyedMerge:
                 # Their own records have not changed: what of them counts, or does not, is as before.
                 self._touched[users.kind] += more
                 self._give(users, late=True)
-                self._left_out.subtract(left_out_before(connection, users))
+                self._note_before(users)
                 connection.execute(delete_from(users.left_out))
                 self._give(users)
                 merge_kind(connection, users, TOUCHED, several_sources=self._several)
@@ -216,19 +240,32 @@ class KeyedMerge:
 
     def _merge_fills(self) -> None:
         self._touched[Fill.kind] += self._fills.touch()
-        self._count_fills(self._fills.left_out_before(late=True))
+        self._count_fills(late=True)
         self._fills.leave_out()
         self._count_left_out(_FILLS)
         self._merged.add(Fill.kind)
 
-    def _count_fills(self, before: dict[int, int]) -> None:
-        self._left_out.subtract({(source_id, False): count for source_id, count in before.items()})
+    def _note_before(self, tables: ModelTables) -> None:
+        before = left_out_before(self._connection, tables, renamed=self._renamed)
+        self._count_before(before)
+        self._outdated.note(tables, before, renamed=self._renamed)
+
+    def _count_fills(self, *, late: bool) -> None:
+        rows = self._fills.left_out_before(late=late, renamed=self._renamed)
+        before = Counter((row.source_id, LeftOutCause(row.cause)) for row in rows)
+        self._count_before(before)
+        self._outdated.note_rows(_FILLS, before, rows)
+
+    def _count_before(self, before: Before) -> None:
+        for (source_id, cause), count in before.items():
+            self._left_out[source_id, cause == LeftOutCause.OWNED_ELSEWHERE] -= count
 
     def _count_left_out(self, tables: ScratchTables) -> None:
         left_out = tables.left_out.c
         counts = select(left_out.source_id, left_out.cause, func.count().label("records"))
         for row in self._connection.execute(counts.group_by(left_out.source_id, left_out.cause)).all():
             self._left_out[row.source_id, row.cause == LeftOutCause.OWNED_ELSEWHERE] += row.records
+            self._tells = True
 
     def _count_repeated(self, tables: ModelTables) -> dict[int, int]:
         return {} if tables.record_kind.names_user else count_repeated(self._connection, tables)

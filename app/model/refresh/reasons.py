@@ -28,7 +28,7 @@ from app.model.refresh.staging import RETAINED, SOURCE
 from app.store.record_tables import Reference
 from app.text import quoted
 
-_SORTS = {
+SORTS = {
     LeftOutCause.OWNED_ELSEWHERE: ProblemSort.OWNED_ELSEWHERE,
     LeftOutCause.DANGLING: ProblemSort.DANGLING,
     LeftOutCause.UNREACHABLE: ProblemSort.DANGLING,
@@ -71,7 +71,7 @@ def report_left_out(
             of_cycles = Counter(problem.source for problem in in_cycles)
             others.subtract(of_cycles)
             problems.add_counted(ProblemSort.FOLDER_CYCLE, of_cycles, in_cycles)
-            sort = _SORTS[LeftOutCause(cause)]
+            sort = SORTS[LeftOutCause(cause)]
             problems.add_counted(sort, others, [problem for problem in sample if problem.sort == sort])
 
 
@@ -124,7 +124,7 @@ def _problem(
 ) -> Problem:
     """Why a row of ``tables.source``, with its ``cause``, was left out; for as long as the deltas are the merge's."""
     cause = LeftOutCause(row.cause)
-    sort = _SORTS[cause]
+    sort = SORTS[cause]
     if cause == LeftOutCause.OWNED_ELSEWHERE:
         reason = _owner(connection, scope, tables, row, names)
     elif cause == LeftOutCause.AMBIGUOUS:

@@ -35,6 +35,7 @@ from app.model.refresh.keyed import KeyedMerge, is_merged
 from app.model.refresh.marks import drop_marks, spare_pushed, spare_the_rest
 from app.model.refresh.merge import dangling_by_source
 from app.model.refresh.naming import Naming
+from app.model.refresh.outdated import Outdated
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.reasons import staged_left_out
 from app.model.refresh.replace import (
@@ -142,8 +143,8 @@ class Refresh(Intake):
         self._problems = problems
         self._on_candidate = on_candidate
         self._naming = Naming(self._session)
-        self._tells_all = False
-        """Whether the problems that the merge found are all that there are."""
+        self._judged: Sequence[StagedRead] | None = None
+        """None: no source is read or forgotten."""
         self._note_touched = note_touched
         self._followed = followed
         self._is_planned_from = is_planned_from
@@ -160,7 +161,6 @@ class Refresh(Intake):
         (reads, retained), replaced = self._bring_in_line(
             lambda connection: self._compare(connection, accept_empty, accept_shrink)
         )
-        self._keep_problems(reads)
         return Refreshed(replaced=replaced, reads=tuple(reads), retained=retained, rests_on=self._rests_on)
 
     def forget(self, name: str) -> Replaced:
@@ -173,9 +173,7 @@ class Refresh(Intake):
 
         with self._session.change() as connection:
             make_state(connection)
-        replaced = self._bring_in_line(compare)[1]
-        self._keep_problems([])
-        return replaced
+        return self._bring_in_line(compare)[1]
 
     def apply_changes(
         self,
@@ -201,7 +199,7 @@ class Refresh(Intake):
             kept, merged = self._keep_and_merge(connection, work, keep, merge)
             if merged and merge is not None:
                 left_out = tuple(LeftOut(one.place, one.reason) for one in merge.staged_left_out())
-                replaced = merge.carry_out(self._problems, epoch_ms(self._clock()))
+                replaced = self._carry_out_by_key(connection, merge)
                 return Applied(kept=kept, replaced=replaced, left_out=left_out)
 
         self._session.grow()
@@ -214,17 +212,14 @@ class Refresh(Intake):
         def replace_all(connection: Connection, work: tuple[Merged, tuple[LeftOut, ...]]) -> Applied[Outcome]:
             return Applied(kept=kept, replaced=self._replace(connection, work[0]), left_out=work[1])
 
-        applied = self._settle(merge_everything, replace_all)
-        self._keep_problems([])
-        return applied
+        return self._settle(merge_everything, replace_all)
 
     def _bring_in_line(self, compare: Callable[[Connection], Compared]) -> tuple[Kept, Replaced]:
         """The sources' records and the access model; by key where that is faster and says the same."""
 
         def carry_out(connection: Connection, work: Compared) -> tuple[Kept, Replaced | None]:
             # What is wrong is told with every read of everything, touched or not.
-            before = _any_problem(connection)
-            told = before and any(not read.answered for read in work[0])
+            told = _any_problem(connection) and any(not read.answered for read in work[0])
             merge = None if told else self._keyed_merge(connection, asked=False)
             seen = _world(connection)
             kept, merged = self._keep_and_merge(connection, work, self._keep, merge)
@@ -233,10 +228,8 @@ class Refresh(Intake):
                     # Whoever dies before the access model follows has changed something all the same.
                     self._tell(connection, kept[0], None)
                 return kept, None
-            merge.report(self._problems)
-            replaced = merge.carry_out(self._problems, epoch_ms(self._clock()))
+            replaced = self._carry_out_by_key(connection, merge)
             self._tell(connection, kept[0], replaced)
-            self._tells_all = not before or not _any_problem(connection)
             return kept, replaced
 
         if self._on_candidate:
@@ -325,6 +318,7 @@ class Refresh(Intake):
                 self._session.analyze(tables.source)
         if not self._on_candidate:
             drop_marks(connection, reads, forgotten)
+        self._judged = reads
         return reads, unconfigured_sources(connection, self._positions)
 
     # The access model.
@@ -337,9 +331,22 @@ class Refresh(Intake):
         compute_access_changes(self._session, connection, _names(connection), found, self._naming)
         return found, dangling_by_source(connection)
 
+    def _carry_out_by_key(self, connection: Connection, merge: KeyedMerge) -> Replaced:
+        """The access model, and what is wrong with what was touched; in the transaction that changes both."""
+        before = _any_problem(connection)
+        found = ProblemList(self._problems.room)
+        merge.report(found)
+        replaced = merge.carry_out(found, epoch_ms(self._clock()))
+        self._problems.add_all(found)
+        # Who reads nothing, and changes nothing of what is wrong, has nothing to tell.
+        if self._judged is not None or found.total or merge.outdated.anything:
+            whole = not before or not _any_problem(connection)
+            self._keep_problems(connection, whole=whole, outdated=merge.outdated)
+        return replaced
+
     def _replace(self, connection: Connection, work: Merged | None) -> Replaced:
-        self._tells_all = True
         if work is None:
+            self._keep_problems(connection, whole=True)
             return nothing_changed(connection)
         found, dangling = work
         self._problems.add_all(found)
@@ -361,17 +368,16 @@ class Refresh(Intake):
         for tables in MODEL_TABLES:
             if replaced.changes[tables.kind].total > _ROWS_WORTH_ANALYZING:
                 self._session.analyze(tables.access)
+        self._keep_problems(connection, whole=True)
         return replaced
 
-    def _keep_problems(self, reads: Sequence[StagedRead]) -> None:
+    def _keep_problems(self, connection: Connection, *, whole: bool, outdated: Outdated | None = None) -> None:
         """Remembers what is wrong, where that is not what was wrong before."""
         if self._on_candidate:
             return
-        with self._session.snapshot() as connection:
-            keeping = ProblemKeeping(connection, self._problems, reads, whole=self._tells_all)
+        keeping = ProblemKeeping(connection, self._problems, self._judged or (), whole=whole, outdated=outdated)
         if keeping.differs:
-            with self._session.change() as connection:
-                keeping.write(connection, epoch_ms(self._clock()))
+            keeping.write(connection, epoch_ms(self._clock()))
 
     def _note(self, connection: Connection) -> None:
         """Takes down what the deltas, which are those of the access model, are about, in the transaction that carries
