@@ -19,6 +19,7 @@ from app.logs import LogSettings, configure_logs
 from tests.bench.console import bench_console
 from tests.bench.features import bench_features
 from tests.bench.judgments import bench_judgments
+from tests.bench.names import bench_names
 from tests.bench.provider import bench_provider
 from tests.bench.provider_under_sync import bench_provider_under_sync
 from tests.bench.pushes import bench_pushes
@@ -68,6 +69,12 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
             folder, scale=options.scale, rounds=options.rounds, postgres=options.postgres
         ),
     ),
+    "names": (
+        "Searching by name, and what an upgrade takes that fills in the names of a large installation",
+        lambda folder, options: bench_names(
+            folder, scale=options.scale, rounds=options.rounds, postgres=options.postgres
+        ),
+    ),
     "planning": (
         "Reading and planning everything, small and large",
         lambda folder, options: bench_planning(folder, scale=options.scale, postgres=options.postgres),
@@ -85,7 +92,7 @@ def main() -> int:
     parser.add_argument(
         "--postgres",
         metavar="URL",
-        help="measure provider, sync, planning, features, console and sources on this server, not on SQLite",
+        help="measure provider, sync, planning, features, console, names and sources on this server, not on SQLite",
     )
     parser.add_argument("--json", type=Path, help="write the figures into this file, too")
     options = parser.parse_args()

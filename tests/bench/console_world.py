@@ -122,11 +122,11 @@ def build(engine: Engine, size: Size, say: Callable[[str], None]) -> None:
             connection.execute(DropIndex(index))
         connection.commit()
         builder = Builder(connection, size)
-        for part in (_people, _places, _grants, _names, _ledger, _runs, _parts, _around):
+        for part in (people, places, grants, _names, _ledger, _runs, _parts, _around):
             began = time.perf_counter()
             part(builder)
             connection.commit()
-            say(f"{part.__name__[1:]}: {time.perf_counter() - began:.0f} s")
+            say(f"{part.__name__.strip('_')}: {time.perf_counter() - began:.0f} s")
         began = time.perf_counter()
         for index in indexes:
             connection.execute(CreateIndex(index))
@@ -138,7 +138,8 @@ def build(engine: Engine, size: Size, say: Callable[[str], None]) -> None:
             connection.exec_driver_sql("VACUUM ANALYZE")
 
 
-def _people(b: Builder) -> None:
+def people(b: Builder) -> None:
+    """Organizations, users with their memberships, and groups."""
     size, user = b.size, b.id("user", "n.i")
     b.fill(
         access.AccessOrganizationRow,
@@ -204,7 +205,8 @@ def _organization(first: int) -> str:
     return f"CASE WHEN n.i < {first} THEN 'org-0' ELSE 'org-' || (1 + n.i % 9) END"
 
 
-def _places(b: Builder) -> None:
+def places(b: Builder) -> None:
+    """Folders and documents."""
     size = b.size
     own = size.of(60_000) // 9 * 9
     folder = b.id("folder", "n.i")
@@ -240,7 +242,7 @@ def _places(b: Builder) -> None:
     )
 
 
-def _grants(b: Builder) -> None:
+def grants(b: Builder) -> None:
     """Ten for each user; 100,000 on one document, 50,000 of one user, and those of groups."""
     size = b.size
     own = {"folder_id": "''", "organization_user_group_id": "''", "access_role": "'viewer'"}
@@ -341,7 +343,7 @@ def _ledger(b: Builder) -> None:
     )
     b.fill(
         sync_tables.LedgerItemRow,
-        {"ledger_id": "1", **_item(b)},
+        {"ledger_id": "1", **item_values(b)},
         b.series(size.items),
         order="2, 3, 5",
     )
@@ -362,7 +364,7 @@ def _ledger(b: Builder) -> None:
     )
 
 
-def _item(b: Builder) -> dict[str, str]:
+def item_values(b: Builder) -> dict[str, str]:
     """Of item ``n.i``: two in three a membership, the others documents, as a plan has them: kind by kind."""
     users = b.size.items * 2 // 3
     return {
@@ -444,7 +446,7 @@ def _runs(b: Builder) -> None:
         sync_tables.PlanItemRow,
         {
             **item,
-            **_item(b),
+            **item_values(b),
             "plan_id": f"'{BIG_PLAN}'",
             "ordinal": "n.i",
             "payload": """'{"name":"User Number' || n.i || '"}'""",

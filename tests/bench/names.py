@@ -1,0 +1,218 @@
+"""What does it take to find people and documents by their names: the tables, a search, and the migration that fills
+them for an installation that is there?
+
+The installation is made as the version before had it, and brought up to this one in a process of its own. Then records
+are searched for, and the history of an item is looked up over three thousand plans.
+"""
+
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, text
+
+from app.access.records import Document, User
+from app.bootstrap.databases import STORE_MIGRATIONS
+from app.console.reading import page_reading
+from app.database.engine import is_sqlite, open_engine
+from app.database.migrations import upgrade
+from app.ledger.holding import ItemIdentity
+from app.model.names import SHOWN, search
+from app.plan.detail import item_history
+from app.store import sync_tables
+from tests.bench.console_world import NOW_MS, Builder, Size, grants, item_values, people, places
+from tests.bench.databases import databases
+
+BEFORE = "0011"
+"""The last revision that kept no names."""
+
+AIM_MS = 6.0
+AIM_HISTORY_MS = 10.0
+OTHERS = 0.1
+"""Of grants and plans there is that much: they have no names."""
+
+PLANS = 3_000
+"""Of which the history of an item is looked up: so many has the installation of the console's bench."""
+
+_UPGRADE = """
+import resource, sys, time
+from app.bootstrap.databases import STORE_MIGRATIONS
+from app.database.engine import open_engine
+from app.database.migrations import upgrade
+engine = open_engine(sys.argv[1])
+began = time.perf_counter()
+upgrade(engine, STORE_MIGRATIONS)
+taken = time.perf_counter() - began
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(taken, time.process_time(), int(status["VmHWM"].split()[0]) / 1024)
+"""
+
+
+def bench_names(folder: Path, *, scale: float, rounds: int, postgres: str | None) -> dict[str, object]:
+    """The figures; ``scale`` 1: 1,000,000 users, as many documents, 1,000,000 grants, a plan of 150,000 items."""
+    with databases(folder, postgres) as new_database:
+        url = new_database("names")
+        engine = open_engine(url)
+        _make(engine, folder, Size(scale))
+        before = _bytes(engine, None)
+        done = subprocess.run([sys.executable, "-c", _UPGRADE, url], check=True, capture_output=True, text=True)
+        taken, cpu, peak = map(float, done.stdout.split())
+        figures = {
+            "upgrade of the installation": f"{taken:.0f} s, {cpu:.0f} s of CPU in the process, {peak:.0f} MB",
+            "database before and after MB": f"{before / 1e6:.0f} / {_bytes(engine, None) / 1e6:.0f}",
+            **_size(engine),
+            **_searches(engine, Size(scale), rounds * 20),
+            **_history(engine, rounds * 20),
+        }
+        engine.dispose()
+    return figures
+
+
+def _make(engine: Engine, folder: Path, size: Size) -> None:
+    """The installation as the version before left it, without names, counts and parts of plans."""
+    older = folder / "older"
+    shutil.copytree(STORE_MIGRATIONS.folder, older)
+    for revision in (older / "versions").glob("*.py"):
+        if revision.name[: len(BEFORE)] > BEFORE:
+            revision.unlink()
+    upgrade(engine, replace(STORE_MIGRATIONS, folder=older))
+    with engine.connect() as connection:
+        if is_sqlite(connection):
+            for pragma in ("synchronous=OFF", "cache_size=-400000"):
+                connection.connection.driver_connection.execute(f"PRAGMA {pragma}")  # type: ignore[union-attr]
+        else:
+            connection.exec_driver_sql("SET synchronous_commit = off")
+            connection.exec_driver_sql("SET maintenance_work_mem = '1GB'")
+        connection.commit()
+        indexes = connection.execute(text(_INDEXES_SQLITE if is_sqlite(connection) else _INDEXES)).all()
+        for name, _ in indexes:
+            connection.exec_driver_sql(f"DROP INDEX {name}")
+        for part, share in ((people, 1.0), (places, 1.0), (grants, OTHERS), (_plans, OTHERS)):
+            began = time.perf_counter()
+            part(Builder(connection, Size(size.scale * share)))
+            connection.commit()
+            print(f"{part.__name__.strip('_')}: {time.perf_counter() - began:.0f} s")
+        for _, definition in indexes:
+            connection.exec_driver_sql(definition)
+        connection.commit()
+    if not is_sqlite(engine):
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("VACUUM ANALYZE")
+
+
+_INDEXES_SQLITE = """
+SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL
+AND (tbl_name LIKE 'access_%' OR tbl_name = 'plan_item')
+"""
+_INDEXES = """
+SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND indexname LIKE 'ix_%'
+AND (tablename LIKE 'access_%' OR tablename = 'plan_item')
+"""
+
+
+def _plans(b: Builder) -> None:
+    """A large plan, and three thousand small ones, each with its run."""
+    many = b.id("run", "n.i")
+    plan = {"ledger_id": "1", "revision": "1", "ledger_revision": "1", "plan_hash": "'h'", "created_at": str(NOW_MS)}
+    alike = {"phase": "1", "action": "'add'", "operation": "'add_users'", "scope": "'[]'", "reason": "'new'"}
+    b.fill(sync_tables.PlanRow, {**plan, "plan_id": many}, b.series(PLANS))
+    b.fill(sync_tables.PlanRow, {**plan, "plan_id": "'large'"}, "(SELECT 1) AS n")
+    b.connection.execute(
+        text(
+            "INSERT INTO run (run_id, trigger, status, dry_run, verify, allow_deletes, retry, organization_ids,"
+            " user_ids, plan_id, requested_at, cancel_requested, counts, calls, report)"
+            f" SELECT {many}, 'schedule', 'done', FALSE, FALSE, FALSE, FALSE, '[]', '[]', {many}, {NOW_MS} + n.i,"
+            f" FALSE, '{{}}', 5, '{{}}' FROM {b.series(PLANS)}"
+        )
+    )
+    document = {"kind": "'document'", "organization_id": "'org-0'", "item_id": b.id("document", "(n.i + m.i) % 100")}
+    b.fill(
+        sync_tables.PlanItemRow,
+        {**alike, **document, "plan_id": many, "ordinal": "m.i", "status": "'done'"},
+        f"{b.series(PLANS)} CROSS JOIN {b.series(5, 'm')}",
+        order="1, 2",
+    )
+    large = {**alike, **item_values(b), "plan_id": "'large'", "ordinal": "n.i", "status": "'done'"}
+    b.fill(sync_tables.PlanItemRow, large, b.series(b.size.items))
+
+
+def _bytes(engine: Engine, table: str | None) -> int:
+    """Of the database, or of one table with its indexes."""
+    with engine.connect() as connection:
+        if not is_sqlite(connection):
+            what = "pg_database_size(current_database())" if table is None else f"pg_total_relation_size('{table}')"
+            return int(connection.exec_driver_sql(f"SELECT {what}").scalar_one())
+        if table is None:
+            pages = connection.exec_driver_sql("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+            return int(pages.scalar_one())
+    # Not every SQLite can tell the size of a table: a copy of it alone can.
+    assert engine.url.database is not None
+    alone = Path(engine.url.database).with_suffix(".alone")
+    with sqlite3.connect(engine.url.database) as found:
+        definition = found.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()[0]
+        found.execute("ATTACH ? AS alone", (str(alone),))
+        found.execute(definition.replace(f"TABLE {table}", f"TABLE alone.{table}"))
+        found.execute(f"INSERT INTO alone.{table} SELECT * FROM main.{table}")
+        found.commit()
+    size = alone.stat().st_size
+    alone.unlink()
+    return size
+
+
+def _size(engine: Engine) -> dict[str, object]:
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql("SELECT COUNT(*) FROM access_name").scalar_one()
+        named = " UNION ALL ".join(
+            f"SELECT COUNT(*) AS records FROM {table}"
+            for table in ("access_organization", "access_user", "access_group", "access_folder", "access_document")
+        )
+        records = connection.exec_driver_sql(f"SELECT SUM(records) FROM ({named}) AS named").scalar_one()
+    return {"names": f"{rows:,} rows of {records:,} records, {_bytes(engine, 'access_name') / 1e6:.0f} MB"}
+
+
+def _searches(engine: Engine, size: Size, repeats: int) -> dict[str, object]:
+    wanted = {
+        "what all are called": "number",
+        "two letters": "us",
+        "a word and a digit": "user number7",
+        "what one is called": f"number{size.large}",
+        "an address": f"user-{size.large}@company",
+        "nothing": "zz zz",
+    }
+    figures: dict[str, object] = {}
+    for name, typed in wanted.items():
+        for kind in (User.kind, Document.kind):
+
+            def look(connection: Connection, typed: str = typed, kind: str = kind) -> object:
+                return search(connection, typed, kind, SHOWN + 1)
+
+            figures[f"search of {kind}s: {name}, p50/p99 ms"] = _timed(engine, look, repeats, AIM_MS)
+    return figures
+
+
+def _history(engine: Engine, repeats: int) -> dict[str, object]:
+    def look(connection: Connection) -> object:
+        item = ItemIdentity(kind="document", organization_id="org-0", container_id="", item_id="document-0000050")
+        found = item_history(connection, item, limit=20)
+        assert len(found) == 20
+        return found
+
+    return {f"history of an item over {PLANS:,} plans, p50/p99 ms": _timed(engine, look, repeats, AIM_HISTORY_MS)}
+
+
+def _timed(engine: Engine, look: Callable[[Connection], object], repeats: int, aim: float) -> str:
+    taken = []
+    for _ in range(repeats + 2):
+        with page_reading(engine) as connection:
+            began = time.perf_counter()
+            look(connection)
+            taken.append((time.perf_counter() - began) * 1000)
+    measured = sorted(taken[2:])
+    p50, p99 = statistics.median(measured), measured[min(len(measured) - 1, len(measured) * 99 // 100)]
+    return f"{p50:.2f} / {p99:.2f} (the aim: {aim:.0f})"
