@@ -165,14 +165,20 @@ class PastChange:
     message: str
 
 
-# From the runs, which are few, to an index of their items: the order of the join is fixed on SQLite by CROSS JOIN.
+# From the runs, which are few, to an index of their items: the order is fixed, because PostgreSQL would rather read
+# what all plans have of an id.
 _HISTORY = """
 SELECT r.run_id, r.requested_at, p.ordinal, p.action, p.operation, p.status, p.message
-FROM run r CROSS JOIN plan_item p
-WHERE r.plan_id IS NOT NULL AND p.plan_id = r.plan_id AND p.kind = :kind AND p.organization_id = :organization_id
-  AND p.container_id = :container_id AND p.item_id = :item_id
+FROM run r {items}
 ORDER BY r.run_id DESC, p.ordinal LIMIT :limit
 """
+_OF_RUN = """p.plan_id = r.plan_id AND p.kind = :kind AND p.organization_id = :organization_id
+  AND p.container_id = :container_id AND p.item_id = :item_id"""
+_ITEMS = {
+    "sqlite": f"CROSS JOIN plan_item p WHERE r.plan_id IS NOT NULL AND {_OF_RUN}",
+    "postgresql": f"CROSS JOIN LATERAL (SELECT p.* FROM plan_item p WHERE {_OF_RUN} OFFSET 0) p"  # noqa: S608 - ours
+    " WHERE r.plan_id IS NOT NULL",
+}
 
 
 def item_history(connection: Connection, change: PlannedChange | ItemIdentity, *, limit: int) -> list[PastChange]:
@@ -183,4 +189,5 @@ def item_history(connection: Connection, change: PlannedChange | ItemIdentity, *
         "container_id": change.container_id,
         "item_id": change.item_id,
     }
-    return [PastChange(*row) for row in run(connection, _HISTORY, {**identity, "limit": limit})]
+    asked, items = {**identity, "limit": limit}, _ITEMS[connection.dialect.name]
+    return [PastChange(*row) for row in run(connection, _HISTORY, asked, items=items)]
