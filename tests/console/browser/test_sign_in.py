@@ -39,6 +39,14 @@ def test_somebody_signs_in_through_the_issuer_and_gets_to_where_they_were(
     assert (entry.actor, entry.role, entry.way) == (name, ROLES[name], "oidc")
 
 
+def test_somebody_signs_in_through_the_issuer_without_a_script(desk: OpenDesk, company: Company) -> None:
+    one = to_the_issuer(lambda role: desk(role, java_script_enabled=False), company, "runs", status="held")
+    show_password(one, "adele")
+    one.page.get_by_role("heading", name="Runs", level=1).wait_for()
+    assert one.page.url == one.at("runs", status="held")
+    assert cookies(one) == {"usher"}
+
+
 def test_whoever_is_in_no_group_is_told_which_would_do(desk: OpenDesk, company: Company) -> None:
     one = to_the_issuer(desk, company, "overview")
     one.expected = {403}

@@ -17,7 +17,6 @@ from app.runs.rows import row_of, run_from
 from tests.console.browser.company import OLD, Company
 from tests.console.browser.conftest import OpenDesk, sign_all_in
 from tests.console.browser.desk import Desk
-from tests.console.browser.test_sign_in import cookies, show_password, to_the_issuer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -40,7 +39,7 @@ def test_a_sync_is_begun_and_cancelled(desk: OpenDesk, company: Company) -> None
         one.page.get_by_label("Organizations").fill("northwind")
         one.page.get_by_label("Reason").fill("somebody asked")
         one.page.get_by_role("button", name="Begin").click()
-        assert one.page.get_by_text("Load this page again to see how far it is.").is_visible()
+        assert one.page.get_by_text("Reload this page to follow its progress.").is_visible()
         one.page.get_by_role("button", name="Cancel the run").click()
         assert one.page.locator(".pill", has_text="cancelled").is_visible()
         assert one.page.get_by_text("somebody asked").is_visible()
@@ -133,7 +132,7 @@ def test_the_doctor_looks_at_everything(desk: OpenDesk) -> None:
     one = without(desk, Role.ADMIN)
     one.go("doctor")
     one.page.get_by_role("button", name="Run the doctor").click()
-    assert one.page.get_by_text("Load this page again to see how far it is.").is_visible()
+    assert one.page.get_by_text("Reload this page to follow its progress.").is_visible()
     examined(one)
     findings = one.page.get_by_role("group", name="Findings").get_by_role("row")
     assert findings.filter(has_text="database").count() >= 1
@@ -209,10 +208,3 @@ def test_signing_in_and_out_and_the_look_of_pages(desk: OpenDesk) -> None:
     one.page.get_by_role("button", name="Sign out").click()
     assert one.heading() == "Sign in"
     assert not _is_in(one)
-
-
-def test_signing_in_through_the_issuer(desk: OpenDesk, company: Company) -> None:
-    one = to_the_issuer(lambda role: without(desk, role), company, "runs", status="held")
-    show_password(one, "adele")
-    assert one.page.url == one.at("runs", status="held")
-    assert cookies(one) == {"usher"}
