@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from app.console.console import Link, Look
-from app.console.frame.charts import curve
+from app.console.frame.charts import Bar, bars, curve
 from app.console.frame.rendering import make_environment
 
 STATIC = files("app.console.frame").joinpath("static")
@@ -47,6 +47,14 @@ def test_a_curve_is_as_high_as_its_highest_value() -> None:
     assert curve([3], "one") == ""
     assert 'class="bad"' not in curve([3, 4], "nobody was denied", denied=[0, 0])
     assert "NaN" not in curve([0, 0], "nothing")
+
+
+def test_the_last_bar_stands_at_the_right() -> None:
+    for many in (1, 48, 96):
+        drawn = bars([Bar(size, "good", f"run {size}") for size in range(many)], "runs")
+        *_, (left, width) = re.findall(r'x="([0-9.]+)" y="[-0-9.]+" width="([0-9.]+)"', drawn)
+        assert 318 < float(left) + float(width) <= 320
+    assert bars([], "no runs") == ""
 
 
 def test_where_there_is_no_value_a_curve_has_a_gap() -> None:

@@ -21,16 +21,17 @@ class Bar:
 
 def bars(found: Sequence[Bar], says: str) -> Markup:
     """A bar for each, its height by the logarithm: a run of ten items is to be seen beside one of a million. Nothing is
-    a stub."""
+    a stub. The last one stands at the right, however few there are."""
     if not found:
         return Markup("")
     top = math.log1p(max(bar.size for bar in found)) or 1
-    step = _WIDTH / max(len(found), 48)
+    slots = max(len(found), 48)
+    step = _WIDTH / slots
     drawn = Markup("").join(
         Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>').format(
             bar.tone, number * step, _HEIGHT - height, max(step - 1, 1), height, bar.says
         )
-        for number, bar in enumerate(found)
+        for number, bar in enumerate(found, slots - len(found))
         for height in [_HEIGHT if bar.tone == "bad" else max(2, _HEIGHT * math.log1p(bar.size) / top)]
     )
     return Markup(
