@@ -265,9 +265,9 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
     log = structlog.stdlib.get_logger(__name__)
     # Its own action would end the process without a word.
     signal.signal(signal.SIGHUP, lambda _number, _frame: _say_aside(_ignore_hangup))
-    # A sync has time; whoever waits for an answer of the service beside it has none.
-    os.nice(settings.worker.nice)
     with application(settings, needs_backend=True) as parts, stop_signals() as stop:
+        # A sync has time; whoever waits for an answer of the service beside it has none.
+        os.nice(settings.worker.nice)
         working = worker_parts(parts, stop=stop)
         working.scheduler.start()
         if settings.sync.schedule:
