@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection
 
 from app.audit import BEGUN, DONE, Actor, Audit
-from app.runs.lifecycle import Witness
-from app.runs.run import Run
 
+# Whoever reads the directory alone loads nothing of runs.
 if TYPE_CHECKING:
     from app.model.refresh.refresh import Witness as RefreshWitness
     from app.model.refresh.replace import Replaced
     from app.model.refresh.staging import StagedRead
+    from app.runs.lifecycle import Witness
+    from app.runs.run import Run
 
 
-def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) -> Witness:
+def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) -> "Witness":
     """Writes a row about the run in the transaction in which it is moved; of held deletes it tells how many."""
 
-    def note(connection: Connection, run: Run) -> None:
+    def note(connection: Connection, run: "Run") -> None:
         held = run.total("held")
         subject = f"{run.run_id}: {held:,} held {'delete' if held == 1 else 'deletes'}" if held else run.run_id
         audit.note(connection, actor, action, subject=subject, reason=reason)
