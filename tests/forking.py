@@ -18,6 +18,8 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from threading import Lock
 
+from gunicorn.config import Chdir  # type: ignore[import-untyped] # it ships no types
+
 LOADED = (
     "app.admin.openapi",
     "app.backend.app",
@@ -125,6 +127,8 @@ def _begin(
     environment: Mapping[str, str],
 ) -> None:
     os.chdir(folder)
+    # Noted when it was loaded: servers would go back to the folder of the test that was the first to start one.
+    Chdir.default = str(folder)
     os.environ.clear()
     os.environ.update(environment)
     for number, file in enumerate(said, start=1):

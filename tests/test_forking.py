@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from gunicorn.config import Config  # type: ignore[import-untyped] # it ships no types
 
 from tests.forking import LOADED, Forked, command
 
@@ -37,6 +38,17 @@ def test_what_is_forked_has_everything_of_its_own(tmp_path: Path) -> None:
     assert process.pid != os.getpid()
     assert (tmp_path / "out").read_text() == f"a word {tmp_path} so 1\nthe end\n"
     assert (tmp_path / "err").read_text() == "error\nnot loaded: []\nprometheus: False\n"
+
+
+def say_where_servers_work() -> None:
+    print(Config().chdir)
+
+
+def test_what_is_forked_serves_from_its_own_folder(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        assert forked(tmp_path / name, say_where_servers_work).wait(60) == 0
+        assert (tmp_path / name / "out").read_text() == f"{tmp_path / name}\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

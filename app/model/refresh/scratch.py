@@ -158,12 +158,18 @@ def shown_query(tables: ModelTables, query: str) -> tuple[str, str]:
 def place_of(connection: Connection, tables: ScratchTables, row: Mapping[str, Any] | RowMapping) -> str:
     """Where a source's record stands: as of the read that is going on, or as of when it last changed.
 
-    Of a row that does not say what it was made from, the first."""
-    known = [name for name in tables.source_keys if name in row]
+    Of a row that does not say what it was made from, the first that the source keeps."""
+    known = {name: row[name] for name in tables.source_keys if name in row}
+    if len(known) < len(tables.source_keys):
+        kept = tables.source.c
+        first = (
+            select(kept.origin, kept.rule)
+            .where(*(kept[name] == value for name, value in known.items()))
+            .order_by(kept.origin, kept.rule)
+        )
+        known |= next(iter(connection.execute(first.limit(1)).mappings()), {})
     for table in (tables.staged, tables.source):
-        statement = select(table.c.place).where(*(table.c[name] == row[name] for name in known))
-        if len(known) < len(tables.source_keys):
-            statement = statement.order_by(table.c.origin, table.c.rule)
+        statement = select(table.c.place).where(*(table.c[name] == value for name, value in known.items()))
         place = connection.execute(statement.limit(1)).scalar()
         if place is not None:
             return str(place)
