@@ -321,7 +321,7 @@ def _from_objects(source: Table) -> Select[int]:
 
 
 def _note_push(connection: Connection, source_id: int, *, sequence: int, answer: str, by: str, now_ms: int) -> int:
-    """Remembers a push as the last one; the how manieth it is."""
+    """Remembers a push as the last one; how many there were with it."""
     former = connection.execute(select(PUSH.c.pushes).where(PUSH.c.source_id == source_id)).scalar()
     connection.execute(delete(PUSH).where(PUSH.c.source_id == source_id))
     connection.execute(
