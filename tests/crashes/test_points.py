@@ -9,7 +9,7 @@ from tests.crashes.points import SCENARIOS, main
 from tests.forking import Forked
 
 STEP = 16
-"""Each test tries every so manieth point; the soak tries all of them."""
+"""Each test tries every nth point; the soak tries all of them."""
 
 ONCE = [(name, None) for name in SCENARIOS]
 TWICE = [("edits", 7), ("side by side", 8)]

@@ -57,7 +57,7 @@ WHERE {same} AND s.source_id = :source_id AND {which}
 
 
 PushWitness = Callable[[Connection, Mapping[str, int], int], None]
-"""Writes down, in the transaction that applies a push, what it does: its counts, and the how manieth it is of those to
+"""Writes down, in the transaction that applies a push, what it does: its counts, and how many with it there were to
 its source."""
 
 
