@@ -13,7 +13,7 @@ from app.apply.requests import NotExpressibleError, request_of
 from app.clock import from_epoch_ms
 from app.console.console import Console, address, query, route_of
 from app.console.pages.runs import find_run, ordinal_of
-from app.console.pages.standing import standings_of
+from app.console.pages.supporting import supporting_records
 from app.console.settings import Role
 from app.contract import operations as contract
 from app.ledger.journal import SentCall, call_of_item
@@ -46,7 +46,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             stories = field_stories(connection, found, was_of(connection, run.plan_id, ordinal))
             history = item_history(connection, change, limit=_HISTORY)
             call = _call(connection, found)
-            standings, more_groups = standings_of(connection, found, console.parts.clock())
+            supporting, more_groups = supporting_records(connection, found, console.parts.clock())
         return console.show(
             "item.html",
             current="runs",
@@ -60,7 +60,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             sent_at=None if call is None else from_epoch_ms(call.sent_at),
             took=None if call is None or call.settled_at is None else (call.settled_at - call.sent_at) / 1000,
             history=history,
-            standings=standings,
+            supporting=supporting,
             more_groups=more_groups,
             links=_links(found),
         )

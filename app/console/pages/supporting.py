@@ -28,7 +28,7 @@ _GROUPS_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SupportingRecord:
     """One record and its places; of a grant to a group, or of who is in one, also what it says."""
 
     kind: str
@@ -40,9 +40,9 @@ class Standing:
     role: str = ""
 
 
-def standings_of(connection: Connection, item: PlanItem, now: datetime) -> tuple[list[Standing], int]:
+def supporting_records(connection: Connection, item: PlanItem, now: datetime) -> tuple[list[SupportingRecord], int]:
     """What sources say of the item now; and how many further groups have a grant on it that are not told."""
-    found = [(one, Standing(one.kind)) for one in _own(item)]
+    found = [(one, SupportingRecord(one.kind)) for one in _own(item)]
     kind, more = Kind(item.kind), 0
     if kind in {Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER}:
         reached = groups_of_user(connection, item.organization_id, item.item_id)
@@ -83,26 +83,26 @@ def _own(item: PlanItem) -> Iterable[Record]:
 
 def _granted(
     connection: Connection, item: PlanItem, reached: Mapping[str, str | None], now: datetime
-) -> tuple[list[tuple[Record, Standing]], int]:
+) -> tuple[list[tuple[Record, SupportingRecord]], int]:
     """The grants of the user's groups on the same folder or document, each with how they are in the group; and of how
     many more it is not told."""
     level = (item.container_id, "") if Kind(item.kind) is Kind.FOLDER_USER else ("", item.container_id)
     grants = group_grants_on(connection, item.organization_id, level, reached)
-    found: dict[Key, tuple[Record, Standing]] = {}
+    found: dict[Key, tuple[Record, SupportingRecord]] = {}
     for group, grant in islice(grants.items(), _GROUPS_SHOWN):
         ended = ", ended" if grant.expires_at is not None and grant.expires_at <= now else ""
-        found[grant.key] = grant, Standing(grant.kind, group_id=group, role=f"{grant.access_role}{ended}")
-        for member, standing in _members(item, chain_to(reached, group)):
-            found[member.key] = member, standing
+        found[grant.key] = grant, SupportingRecord(grant.kind, group_id=group, role=f"{grant.access_role}{ended}")
+        for member, supporting in _members(item, chain_to(reached, group)):
+            found[member.key] = member, supporting
     return list(found.values()), max(0, len(grants) - _GROUPS_SHOWN)
 
 
-def _members(item: PlanItem, chain: Sequence[str]) -> list[tuple[Record, Standing]]:
+def _members(item: PlanItem, chain: Sequence[str]) -> list[tuple[Record, SupportingRecord]]:
     """How the user is in the last group of a chain."""
     return [
         (
             one,
-            Standing(
+            SupportingRecord(
                 one.kind,
                 group_id=one.organization_user_group_id,
                 member_kind="group" if one.member_group_id else "user",
