@@ -1,17 +1,19 @@
 """The audit log: who did what, when, by which way, why, and what came of it.
 
 A row is written in the transaction of what it tells of, so that there is never one without the other; nothing updates a
-row. Every row is a line in the log, too, for whoever collects those.
+row. Every row is a line in the log, too, for whoever collects those, as soon as it is committed.
 """
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal
 
 import structlog
 from sqlalchemy import ColumnElement, Connection, delete, insert, select
 
 from app.clock import Clock, epoch_ms
+from app.database.engine import once_committed
 from app.store.console_tables import AuditRow
 from app.text import printable
 
@@ -93,7 +95,7 @@ class Audit:
         reason: str | None = None,
         outcome: str = DONE,
     ) -> None:
-        """Writes one row in this transaction, and a line in the log."""
+        """Writes one row in this transaction, and a line in the log when it is committed."""
         texts = {
             "actor": actor.name,
             "subject": subject,
@@ -106,7 +108,7 @@ class Audit:
         row = {**shown, "at": epoch_ms(self.clock()), "role": actor.role, "way": actor.way, "action": action}
         connection.execute(insert(_AUDIT).values(row))
         given = {name: value for name, value in row.items() if value != "" and name not in {"at", "request_id"}}
-        structlog.stdlib.get_logger(__name__).info("audit", **given)
+        once_committed(connection, partial(structlog.stdlib.get_logger(__name__).info, "audit", **given))
 
     def prune(self, connection: Connection, keep: timedelta) -> int:
         """Deletes the rows that are older; how many."""

@@ -6,7 +6,7 @@ advisory lock), or compared once more in the statement that changes it. Both rol
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ _WAL_TRIES = 20
 
 MAPPED_BYTES = 4 << 30
 """How much of a database file is mapped at most; the rest is read as ever."""
+
+_AFTERWARDS = "usher_afterwards"
+"""The execution option that holds what is to be called when a transaction of ``writing`` is committed."""
 
 WRITE = "usher_write"
 """The execution option that tells whether a transaction on SQLite takes the write lock when it begins (the default)."""
@@ -218,5 +221,19 @@ def driver_snapshot(engine: Engine, at_first: str = "") -> Iterator[Any]:
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that may write, committed when the block ends; on SQLite it holds the write lock from the start."""
-    with engine.connect().execution_options(**{WRITE: True}) as connection, connection.begin():
+    afterwards: list[Callable[[], object]] = []
+    options: dict[str, object] = {WRITE: True, _AFTERWARDS: afterwards}
+    with engine.connect().execution_options(**options) as connection, connection.begin():
         yield connection
+    for call in afterwards:
+        call()
+
+
+def once_committed(connection: Connection, call: Callable[[], object]) -> None:
+    """Calls it when this transaction of ``writing`` is committed, and never when it is rolled back; in a transaction
+    that began otherwise, now."""
+    afterwards: list[Callable[[], object]] | None = connection.get_execution_options().get(_AFTERWARDS)
+    if afterwards is None:
+        call()
+    else:
+        afterwards.append(call)

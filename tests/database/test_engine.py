@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from app.database.engine import DatabaseUrlError, DriverMissingError, open_engine, parse_url, reading, writing
+from app.database.engine import (
+    DatabaseUrlError,
+    DriverMissingError,
+    once_committed,
+    open_engine,
+    parse_url,
+    reading,
+    writing,
+)
 from app.database.private import close_to_others, write_file
 from tests.conftest import POSTGRES
 
@@ -39,6 +47,26 @@ def test_writing_rolls_back_when_the_block_raises(engine: Engine) -> None:
         _ = 1 / 0
     with reading(engine) as reader:
         assert reader.execute(text("SELECT value FROM counter")).scalar() == 0
+
+
+def test_what_follows_a_commit_is_not_called_without_it(engine: Engine) -> None:
+    called: list[object] = []
+
+    def others_see() -> object:
+        with reading(engine) as connection:
+            return connection.execute(text("SELECT value FROM counter")).scalar()
+
+    with writing(engine) as connection:
+        connection.execute(text("UPDATE counter SET value = 5"))
+        once_committed(connection, lambda: called.append(others_see()))
+        assert called == []
+    assert called == [5]
+    with pytest.raises(ZeroDivisionError), writing(engine) as connection:
+        once_committed(connection, lambda: called.append("never"))
+        raise ZeroDivisionError
+    with reading(engine) as connection:
+        once_committed(connection, lambda: called.append("at once"))
+        assert called == [5, "at once"]
 
 
 def test_writing_loses_no_concurrent_change(engine: Engine) -> None:
