@@ -10,11 +10,12 @@ to write and to delete an item are counted apart.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from random import Random
 
-from sqlalchemy import Connection, FromClause, literal, select, text, tuple_
+from sqlalchemy import Connection, select, text
 
-from app.database.statements import json_list, run, statement
+from app.database.statements import json_list, run
 from app.ledger.chosen import ItemKey, chosen
 from app.ledger.ledger import FINGERPRINT
 from app.store.sync_tables import ITEM_KINDS, ItemFailureRow
@@ -73,8 +74,8 @@ def _first(columns: str) -> str:
     """A query for the first ``most`` of those that are parked, or of the others: one range of the index for each kind,
     and of the last one no more than is wanted. PostgreSQL would read all of them for a list of kinds."""
     ranges = (
-        f"SELECT {columns} FROM item_failure f @by(ix_item_failure_ledger_id_kind_parked)"
-        f" WHERE f.ledger_id = :ledger_id AND f.kind = '{kind}' AND f.parked = :parked"
+        f"SELECT {columns} FROM item_failure f @by(ix_item_failure_listed)"
+        f" WHERE f.ledger_id = :ledger_id AND f.parked = :parked AND f.kind = '{kind}'"
         for kind in ITEM_KINDS
     )
     return f"{' UNION ALL '.join(ranges)} LIMIT :most"
@@ -158,10 +159,14 @@ def failure_groups(
     ]
 
 
-_FEW = 1_000
-"""So many are sorted: to find them among all others by their keys would take longer."""
+_WITHIN = ("organization_id", "container_id", "item_id", "deleting")
+"""What items of one kind are listed by."""
 
-_THE_FEW = _first(", ".join(f"f.{column.name}" for column in _FAILURE.c))
+_PAGE = f"""
+SELECT {_SHOWN} FROM item_failure f @by({{index}})
+WHERE f.ledger_id = :ledger_id AND f.parked = :parked AND f.kind = :kind {{alike}} {{behind}}
+ORDER BY {", ".join(f"f.{name}" for name in _WITHIN)} LIMIT :limit
+"""
 
 
 def failures_page(
@@ -174,23 +179,50 @@ def failures_page(
     limit: int = 50,
 ) -> list[Failure]:
     """What is parked, or rests between tries, in the order of its keys (kind, organization, container, item, whether it
-    is deleted); ``like``: of that group alone; ``after``: a key, only those behind it."""
-    asked = _asked(ledger_id, parked=parked, most=_FEW + 1)
-    source: FromClause = _FAILURE
-    if run(connection, _NUMBER, asked).scalar_one() <= _FEW:
-        few = statement(connection, _THE_FEW).bindparams(**asked)
-        source = few.columns(*_FAILURE.c).subquery("few")
-    query = select(*[source.c[name] for name in Failure.__dataclass_fields__]).where(
-        source.c.ledger_id == ledger_id, source.c.parked == parked
-    )
-    for name in ("kind", "organization_id", "message"):
-        if like is not None and (value := getattr(like, name)) is not None:
-            query = query.where(source.c[name] == value)
-    key = [source.c[name] for name in ("kind", "organization_id", "container_id", "item_id", "deleting")]
-    if after is not None:
-        shown = [literal(value, column.type) for value, column in zip(after, key, strict=True)]
-        query = query.where(tuple_(*key) > tuple_(*shown))
-    return [Failure(**row._asdict()) for row in connection.execute(query.order_by(*key).limit(limit))]
+    is deleted); ``like``: of that group alone; ``after``: the key of one of these, only those behind it.
+
+    However many fail, each kind's are one range of an index, of which no more is read than is returned.
+    """
+    like = like or FailureGroup()
+    asked: dict[str, object] = {"ledger_id": ledger_id, "parked": parked}
+    alike = ""
+    if like.message is not None:
+        alike += " AND f.message_digest = :message_digest AND f.message = :message"
+        asked |= {"message": like.message, "message_digest": message_digest(like.message)}
+    if like.organization_id is not None:
+        alike += " AND f.organization_id = :organization_id"
+        asked["organization_id"] = like.organization_id
+    found: list[Failure] = []
+    for kind in sorted(ITEM_KINDS) if like.kind is None else [like.kind]:
+        behind = ""
+        if after is not None and kind <= after[0]:
+            if kind < after[0]:
+                continue
+            last = {
+                name: value
+                for name, value in zip(_WITHIN, after[1:], strict=True)
+                if name != "organization_id" or like.organization_id is None
+            }
+            columns, values = (", ".join(f"{before}{name}" for name in last) for before in ("f.", ":last_"))
+            behind = f"AND ({columns}) > ({values})"
+            asked |= {f"last_{name}": value for name, value in last.items()}
+        page = run(
+            connection,
+            _PAGE,
+            {**asked, "kind": kind, "limit": limit - len(found)},
+            index="ix_item_failure_listed" if like.message is None else "ix_item_failure_alike",
+            alike=alike,
+            behind=behind,
+        )
+        found += [Failure(**{**row._asdict(), "deleting": bool(row.deleting), "parked": parked}) for row in page]
+        if len(found) >= limit:
+            break
+    return found
+
+
+def message_digest(message: str) -> str:
+    """What a message is found by."""
+    return sha256(message.encode()).hexdigest()[:32]
 
 
 def forget_settled(connection: Connection, ledger_id: int, plan_id: str) -> int:
@@ -249,6 +281,7 @@ def note_failures(
             "retry_at": now_ms + pause_ms(row.before + 1, random),
             "parked": row.before + 1 >= PARKED_AFTER,
             "message": messages[row.ordinal],
+            "message_digest": message_digest(messages[row.ordinal]),
             "failing_since": now_ms if row.since is None else row.since,
         }
         for row in rows
@@ -259,12 +292,13 @@ def note_failures(
         text(
             """
             INSERT INTO item_failure (ledger_id, kind, organization_id, container_id, item_id, deleting, fingerprint,
-                                      failures, retry_at, parked, message, failing_since)
+                                      failures, retry_at, parked, message, message_digest, failing_since)
             VALUES (:ledger_id, :kind, :organization_id, :container_id, :item_id, :deleting, :fingerprint,
-                    :failures, :retry_at, :parked, :message, :failing_since)
+                    :failures, :retry_at, :parked, :message, :message_digest, :failing_since)
             ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id, deleting) DO UPDATE
             SET fingerprint = excluded.fingerprint, failures = excluded.failures, retry_at = excluded.retry_at,
-                parked = excluded.parked, message = excluded.message, failing_since = excluded.failing_since
+                parked = excluded.parked, message = excluded.message, message_digest = excluded.message_digest,
+                failing_since = excluded.failing_since
             """
         ),
         list(counted.values()),

@@ -115,7 +115,18 @@ class ItemFailureRow(StoreTable, table=True):
     """How often writing (``add``, ``update``) or deleting an item failed in a row, and when to try again."""
 
     __tablename__ = "item_failure"
-    __table_args__ = (Index(None, "ledger_id", "kind", "parked"),)
+    __table_args__ = (
+        # What is listed, and what is listed of one message: each a range, in the order of the list.
+        Index(
+            "ix_item_failure_listed",
+            *("ledger_id", "parked", "kind", "organization_id", "container_id", "item_id", "deleting"),
+        ),
+        Index(
+            "ix_item_failure_alike",
+            *("ledger_id", "parked", "message_digest"),
+            *("kind", "organization_id", "container_id", "item_id", "deleting"),
+        ),
+    )
 
     ledger_id: int = Field(primary_key=True)
     kind: str = Field(primary_key=True)
@@ -129,6 +140,8 @@ class ItemFailureRow(StoreTable, table=True):
     retry_at: int = Field(sa_type=BigInteger)
     parked: bool = False
     message: str
+    message_digest: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """The first 32 digits of the message's SHA-256: messages may be too long for an index."""
     failing_since: int | None = Field(default=None, sa_type=BigInteger)
     """When the first of these failures happened; None: before that was written down."""
 

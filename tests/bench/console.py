@@ -31,7 +31,7 @@ from app.database.engine import open_engine, writing
 from app.database.migrations import upgrade
 from app.provider.settings import ProviderSettings
 from app.settings import Settings
-from tests.bench.console_world import BIG_RUN, Size, build
+from tests.bench.console_world import BIG_RUN, FAILURES, Size, build
 from tests.bench.databases import databases
 from tests.bench.load import post
 from tests.bench.processes import USHER, free_port, running, write_settings
@@ -101,6 +101,7 @@ def pages_of(size: Size) -> dict[str, str]:
     of_document = deep("grants", ("org-0", document), "", document, one("user", size.of(50_000)), "")
     of_group = deep("users", ("org-0", group), member)
     of_user = deep("grants", (user, "org-0"), "", one("document", size.of(25_000)))
+    failing = orjson.dumps(["document", "org-0", "", one("document", size.of(250_000)), False]).decode()
     in_folder = deep("contents", ("org-0", one("folder", 7)), "document", one("document", size.large // 4))
     return {
         "overview": address("overview"),
@@ -116,6 +117,7 @@ def pages_of(size: Size) -> dict[str, str]:
         "run by organization": address("run", id=BIG_RUN, organization="org-9"),
         "run by item": address("run", id=BIG_RUN, item=member),
         "item": address("item", run=BIG_RUN, ordinal=items // 2),
+        "item of a grant": address("item", run=BIG_RUN, ordinal=items),
         "told": address("told", kind="document", organization="org-0", item=one("document", 50)),
         "held": address("held"),
         "approve": address("approve", run=BIG_RUN),
@@ -124,6 +126,9 @@ def pages_of(size: Size) -> dict[str, str]:
         "keys": address("keys"),
         "parked": address("parked"),
         "parked by kind": address("parked", kind="document", state="waiting"),
+        "parked by a message": address("parked", message=FAILURES[0]),
+        "parked by a rare one": address("parked", message=FAILURES[-1], organization="org-0"),
+        "parked, deep": address("parked", organization="org-0", after=failing),
         "explain": address("explain", user=member, resource=deep_document, organization="org-0"),
         "explain user of 50,000 grants": address("explain", user=user, resource=document, organization="org-0"),
         "explain unknown": address("explain", user="user-nobody", resource="nothing", organization="org-0"),

@@ -5,13 +5,14 @@ read and planned, would take hours.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, Table, text
 from sqlalchemy.schema import CreateIndex, DropIndex
 
 from app.database.engine import is_sqlite
+from app.ledger.failures import message_digest
 from app.store import access_tables as access
 from app.store import console_tables, directory_tables, plan_tables, process_tables, sync_tables
 from app.store.base import METADATA, StoreTable
@@ -358,10 +359,21 @@ def _ledger(b: Builder) -> None:
             "failures": "10",
             "retry_at": str(NOW_MS),
             "parked": "n.i % 2 = 0",
-            "message": "'the backend refused it ' || (n.i % 5)",
+            "message": _one_of(FAILURES),
+            "message_digest": _one_of([message_digest(one) for one in FAILURES]),
         },
-        b.series(size.of(20_000)),
+        b.series(size.of(500_000)),
     )
+
+
+FAILURES = [*(f"the backend refused it {number}" for number in range(5)), "rarely said"]
+"""What was said of items that failed; the last of the last of ten thousand alone."""
+
+
+def _one_of(texts: Sequence[str]) -> str:
+    """A text for each failure: the last one rarely."""
+    often = " ".join(f"WHEN {number} THEN '{text}'" for number, text in enumerate(texts[:-1]))
+    return f"CASE WHEN n.i % 10000 = 9998 THEN '{texts[-1]}' ELSE CASE n.i % {len(texts) - 1} {often} END END"
 
 
 def item_values(b: Builder) -> dict[str, str]:
@@ -453,6 +465,22 @@ def _runs(b: Builder) -> None:
             "status": "CASE WHEN n.i < 141 THEN 'held' WHEN n.i % 100000 = 7 THEN 'failed' ELSE 'done' END",
         },
         b.series(size.items),
+    )
+    b.fill(
+        sync_tables.PlanItemRow,
+        {
+            **item,
+            "plan_id": f"'{BIG_PLAN}'",
+            "ordinal": str(size.items),
+            "kind": "'documentUser'",
+            "organization_id": "'org-0'",
+            "container_id": b.id("document", "0"),
+            "item_id": b.id("user", "1"),
+            "digest": "'d'",
+            "access_role": "'viewer'",
+            "status": "'done'",
+        },
+        "(SELECT 1) AS n",
     )
 
 

@@ -17,7 +17,7 @@ from app.client.settings import BackendSettings
 from app.console.console import address
 from app.console.settings import OidcSettings, Role
 from app.database.engine import reading, writing
-from app.ledger.failures import failing_now, most_stubborn, parked_now
+from app.ledger.failures import failing_now, message_digest, most_stubborn, parked_now
 from app.ledger.ledger import open_ledger
 from app.provider.settings import ProviderSettings
 from app.runs.run import RunRequest, RunStatus
@@ -195,6 +195,7 @@ def test_parked_items_are_told_page_by_page(office: Office) -> None:
                     "retry_at": 0,
                     "parked": True,
                     "message": HOSTILE,
+                    "message_digest": message_digest(HOSTILE),
                 }
                 for number in range(60)
             ],
@@ -216,6 +217,7 @@ def test_parked_items_are_told_page_by_page(office: Office) -> None:
     assert "Retry all" not in browser.get(address("parked"))
     approver = office.browser(Role.APPROVER)
     assert "Retry all that match" in approver.get(address("parked", kind="folder"))
+    assert "Retry all that match" in approver.get(address("parked", organization="acme", message=HOSTILE))
     assert "Nothing is parked that matches" in approver.get(address("parked", organization="other", message=HOSTILE))
 
 

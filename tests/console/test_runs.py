@@ -11,6 +11,7 @@ from app.console.pages.course import hold_rows, phase_rows, stages_of
 from app.console.settings import Role
 from app.database.engine import writing
 from app.ledger.chosen import ItemKey
+from app.ledger.failures import message_digest
 from app.ledger.ledger import open_ledger
 from app.plan.parts import PlanPart
 from app.runs.run import RunRequest, RunStatus
@@ -111,7 +112,10 @@ def parked(office: Office, *messages: str) -> None:
     with writing(office.engine) as connection:
         connection.execute(
             insert(ItemFailureRow),
-            [row | {"item_id": f"u{number}", "message": message} for number, message in enumerate(messages)],
+            [
+                row | {"item_id": f"u{number}", "message": said, "message_digest": message_digest(said)}
+                for number, said in enumerate(messages)
+            ],
         )
 
 

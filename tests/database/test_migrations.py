@@ -18,9 +18,10 @@ import app
 from app.backend.schema import METADATA as BACKEND
 from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.database.alembic_revisions import context_of
-from app.database.engine import open_engine, writing
+from app.database.engine import open_engine, reading, writing
 from app.database.migrations import pending, upgrade
 from app.database.programs import ForeignDatabaseError, Migrations, SchemaNewerError
+from app.ledger.failures import FailureGroup, failures_page
 from app.store.directory_tables import SOURCE_TABLES
 from app.store.schema import METADATA as STORE
 
@@ -259,4 +260,26 @@ def test_what_sources_gave_is_kept_when_their_tables_learn_of_origins(database_u
                     f"SELECT sql FROM sqlite_master WHERE name = '{table.name}'"
                 ).scalar_one()
                 assert "WITHOUT ROWID" in definition
+    engine.dispose()
+
+
+def test_failures_of_before_are_found_by_their_message(database_url: str, tmp_path: Path) -> None:
+    old = copied(STORE_MIGRATIONS, tmp_path)
+    for revision in sorted((STORE_MIGRATIONS.folder / "versions").glob("00*_*.py")):
+        if revision.name < "0013":
+            shutil.copy(revision, old.folder / "versions")
+    engine = open_engine(database_url)
+    upgrade(engine, old)
+    messages = ["too long", "zu lang für Zürich \U0001f4da", "", "too long"]
+    with writing(engine) as connection:
+        table = Table("item_failure", MetaData(), autoload_with=connection)
+        one = {"ledger_id": 1, "kind": "document", "parked": True}
+        rows = [filled(table, number) | one | {"message": said} for number, said in enumerate(messages)]
+        connection.execute(insert(table), rows)
+    upgrade(engine, STORE_MIGRATIONS)
+    with reading(engine) as connection:
+        for said in messages:
+            found = failures_page(connection, 1, parked=True, like=FailureGroup(message=said))
+            expected = [f"value {number}" for number, message in enumerate(messages) if message == said]
+            assert [one.item_id for one in found] == expected
     engine.dispose()

@@ -32,6 +32,7 @@ _GROUPS_SHOWN = 10
 _MOST_NARROWED = 100
 """About more organizations than that, a retry is a run of everything."""
 _FILTERS = ("kind", "organization", "message")
+_ANYTHING = FailureGroup()
 
 
 def install(blueprint: Blueprint, console: Console) -> None:
@@ -43,7 +44,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         given = query(*_FILTERS, "state", "after")
         state = one_of(given["state"], ("parked", "waiting"), "state") or "parked"
         like = _like(given["kind"], given["organization"], given["message"])
-        after = _key(given["after"])
+        after = _key(given["after"], like)
         counted: list[Failing] = []
         found: list[Failure] = []
         groups: list[tuple[FailureGroup, int, int | None]] = []
@@ -126,7 +127,8 @@ def _shown_key(failure: Failure) -> str:
     )
 
 
-def _key(shown: str) -> tuple[str, str, str, str, bool] | None:
+def _key(shown: str, like: FailureGroup = _ANYTHING) -> tuple[str, str, str, str, bool] | None:
+    """The key of an item, one of those that are alike. Raises ``BadRequest``."""
     if not shown:
         return None
     try:
@@ -139,6 +141,8 @@ def _key(shown: str) -> tuple[str, str, str, str, bool] | None:
         or not all(isinstance(part, str) for part in parts[:-1])
         or not may_be_stored(*parts[:-1])
         or not isinstance(parts[-1], bool)
+        or parts[0] not in (ITEM_KINDS if like.kind is None else (like.kind,))
+        or parts[1] != (parts[1] if like.organization_id is None else like.organization_id)
     ):
         raise BadRequest("after names no position in this list; start from its first page")
     kind, organization_id, container_id, item_id, deleting = parts

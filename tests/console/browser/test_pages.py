@@ -17,6 +17,7 @@ from app.clock import utc_now
 from app.console.console import route_of
 from app.console.settings import Role
 from app.database.engine import writing
+from app.ledger.failures import message_digest
 from app.runs.lifecycle import Runs
 from app.runs.run import RunRequest, RunStatus
 from app.settings import Settings
@@ -102,6 +103,9 @@ def _failed_run(company: Company) -> str:
         return run.run_id
 
 
+REFUSAL = "the name is longer than 200 characters"
+
+
 def _failure(number: int) -> dict[str, object]:
     return {
         "ledger_id": 1,
@@ -114,7 +118,8 @@ def _failure(number: int) -> dict[str, object]:
         "failures": 10 if number % 2 else 3,
         "retry_at": 4_000_000_000_000,
         "parked": bool(number % 2),
-        "message": "the name is longer than 200 characters",
+        "message": REFUSAL,
+        "message_digest": message_digest(REFUSAL),
     }
 
 
