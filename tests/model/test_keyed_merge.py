@@ -427,6 +427,26 @@ def test_kept_problems_follow_pushes(database_url: str) -> None:
     engine.dispose()
 
 
+def test_fills_that_several_objects_add_to_nobody_are_one_problem(database_url: str) -> None:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    base: list[tuple[Record, str]] = [
+        (Organization(organization_id="o", organization_name=""), ""),
+        (Fill(user_id="u", name="Ada"), "users\x1f2"),
+        (Fill(user_id="u", email="ada@acme.example"), "users\x1f1"),
+        (Grant(organization_id="o", document_id="d", user_id="u"), ""),
+    ]
+    run_refresh(engine, {"first": Read("complete", base), "second": Read("complete", [])})
+    number, first = told_of(engine, "first", "dangling")
+    assert (number, len(first)) == (2, 2)
+    assert "first:3: fill userId='u' refers to the user 'u' (userId), which is nowhere in the directory" in first
+    push(engine, "second", [Document(organization_id="o", document_id="d", document_name="")])
+    assert told_of(engine, "first", "dangling")[0] == 2
+    push(engine, "second", [User(user_id="u", name="", email="")])
+    assert told_of(engine, "first", "dangling") == (0, [])
+    engine.dispose()
+
+
 def test_groups_in_each_other_are_told_as_pushes_join_and_part_them(database_url: str) -> None:
     engine = open_engine(database_url)
     make_tables(engine, METADATA)

@@ -89,7 +89,10 @@ WHERE NOT EXISTS (
 """
 
 _LEFT_OUT_BEFORE = """
-SELECT f.user_id, f.user_alias, f.source_id, MIN(f.place) AS place,
+SELECT f.user_id, f.user_alias, f.source_id, (
+    SELECT o.place FROM source_fill o
+    WHERE o.user_id = f.user_id AND o.user_alias = f.user_alias AND o.source_id = f.source_id
+    ORDER BY o.origin, o.rule LIMIT 1) AS place,
   CASE WHEN f.user_alias <> '' AND {known} THEN {ambiguous} ELSE {dangling} END AS cause
 FROM refresh_touched_fill t CROSS JOIN source_fill f
 WHERE f.user_id = t.user_id AND f.user_alias = t.user_alias AND t.late = {late} AND NOT EXISTS (

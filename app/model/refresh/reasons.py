@@ -110,10 +110,15 @@ def staged_left_out(
 
 def _sampled(tables: ScratchTables, scope: MergeScope, cause: int, source_id: int, limit: int) -> Any:
     left_out, given = tables.left_out, scope.given(tables)
+    if isinstance(tables, ModelTables):
+        query = select(given, left_out.c.cause).select_from(
+            left_out.join(given, same(left_out, given, tables.given_keys))
+        )
+    else:
+        # The fills that objects of one source add to one user are left out, and told of, as one.
+        query = select(left_out)
     return (
-        select(given, left_out.c.cause)
-        .select_from(left_out.join(given, same(left_out, given, tables.given_keys)))
-        .where(left_out.c.cause == cause, left_out.c.source_id == source_id)
+        query.where(left_out.c.cause == cause, left_out.c.source_id == source_id)
         .order_by(*(left_out.c[name] for name in tables.given_keys))
         .limit(limit)
     )
