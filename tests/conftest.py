@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from sqlalchemy import Engine, create_engine, make_url, text
 
 from tests import flaky
 from tests.compiling import share_compiled
+from tests.lending import lend_connections, lender
 from tests.memory import keep_temporary_folders_in_memory
 from tests.tables import clear_public_schema
 from tests.unit import UnitRun
@@ -33,7 +35,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(flaky, "usher-flaky")
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # Begun in the background by a shell: what the tests start and interrupt would not take notice, either.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     share_compiled()
+    lend_connections()
     keep_temporary_folders_in_memory()
     if config.getoption("--unit"):
         config.pluginmanager.register(UnitRun(), "usher-unit")
@@ -91,7 +97,9 @@ def _new_postgres_database() -> Iterator[str]:
         # No test takes the server's power away.
         connection.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = off"))
     url = make_url(POSTGRES).set(database=name).render_as_string(hide_password=False)
+    lender().lends(name)
     yield url
+    lender().ends(name)
     _emptying(url).dispose()
     with server.connect() as connection:
         connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
@@ -104,8 +112,9 @@ def empty_postgres_database(url: str) -> None:
         connection.execute(
             text(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
+                " WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL(:free)"
+            ),
+            {"free": lender().free(str(make_url(url).database))},
         )
         clear_public_schema(connection)
 
