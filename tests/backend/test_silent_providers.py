@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -109,23 +109,22 @@ def test_all_tries_have_one_deadline(
     )
     tenant = world.tenant()
     tenant("add_organizations", organizations=[{"organizationId": "acme"}])
-    with tar_pit() as port:
+    with tar_pit() as (port, taken):
         use = {"permissionProviderUrl": f"http://127.0.0.1:{port}/", "authToken": ""}
         tenant("update_permission_provider_config", usePermissionProvider=True, permissionProviderConfig=use)
-        began = time.monotonic()
         asked = tenant("get_permissions", organizationId="acme", userIds=["ada"])
-        took = time.monotonic() - began
         assert "something_went_wrong" in str(asked)
-        assert took < 2.5
+        # Two whole ones, and what is left of the deadline.
+        tries = len(taken)
+        assert 1 <= tries <= 3
         # And then it rests.
-        began = time.monotonic()
         assert "something_went_wrong" in str(tenant("get_permissions", organizationId="acme", userIds=["ada"]))
-        assert time.monotonic() - began < 0.4
+        assert len(taken) == tries
 
 
 @contextmanager
-def tar_pit() -> Iterator[int]:
-    """A server that takes every connection and never answers; its port."""
+def tar_pit() -> Iterator[tuple[int, Sequence[socket.socket]]]:
+    """A server that takes every connection and never answers; its port, and what it took."""
     taken: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0), backlog=200) as listener:
 
@@ -137,7 +136,7 @@ def tar_pit() -> Iterator[int]:
                 return
 
         threading.Thread(target=take, daemon=True).start()
-        yield listener.getsockname()[1]
+        yield listener.getsockname()[1], taken
         listener.shutdown(socket.SHUT_RDWR)
     for one in taken:
         one.close()
@@ -220,7 +219,7 @@ def test_thirty_hanging_questions_of_one_key_slow_nobody_else_down(database_url:
             "add_comment_annotations", silent, organizationId="acme", documentId="d", commentAnnotations=[thread]
         )
         idle = server.median(other)
-        with tar_pit() as port, ThreadPoolExecutor(30) as pool:
+        with tar_pit() as (port, _), ThreadPoolExecutor(30) as pool:
             provider = {"permissionProviderUrl": f"http://127.0.0.1:{port}/", "authToken": ""}
             server.call(
                 "update_permission_provider_config",
