@@ -1,16 +1,13 @@
 """A permission provider that does not answer takes nothing from anybody but its own API key."""
 
-import json
-import signal
 import socket
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import requests
@@ -23,20 +20,9 @@ from tests.tables import make_tables
 from tests.worlds.clock import SimulatedTime
 
 from .conftest import Answerer, ScriptedProvider, WorldMaker
+from .test_serve import Server as Processes
 
 URL = "https://provider.example/"
-PROGRAM = """
-import json, sys
-from app.backend.serve import serve_backend
-from app.backend.settings import SelfHostedBackendSettings
-from app.edge.gunicorn import ServerOptions
-serve_backend(
-    SelfHostedBackendSettings.model_validate(json.loads(sys.argv[1])),
-    ServerOptions(port=int(sys.argv[2]), workers=2, threads=4, max_requests=0),
-)
-"""
-
-
 @pytest.mark.parametrize(("threads", "most", "of_one"), [(1, 1, 1), (2, 1, 1), (4, 2, 1), (8, 4, 2), (64, 32, 16)])
 def test_at_most_half_of_the_threads_are_in_calls_and_half_of_them_for_one_key(
     threads: int, most: int, of_one: int
@@ -142,35 +128,21 @@ def tar_pit() -> Iterator[tuple[int, Sequence[socket.socket]]]:
         one.close()
 
 
-class Server:
+class Server(Processes):
     """A backend under gunicorn, as it is deployed: two processes with four threads each."""
 
-    def __init__(self, database_url: str) -> None:
+    def __init__(self, database_url: str, folder: Path) -> None:
         engine = open_engine(database_url)
         make_tables(engine, METADATA)
         engine.dispose()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        settings = {
+        settings: dict[str, object] = {
             "database_url": database_url,
             "secret_key": "a secret key for tests only",
             "allow_private_urls": True,
             "webhook_threads": 0,
         }
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, json.dumps(settings), str(port)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for _ in range(600):
-            try:
-                if requests.get(f"{self.url}/healthz", timeout=5).status_code == 200:
-                    return
-            except requests.ConnectionError:
-                time.sleep(0.05)
-        raise AssertionError("the server did not come up")
+        super().__init__(settings, folder)
+        self.wait()
 
     def call(self, operation: str, headers: dict[str, str], **data: object) -> object:
         answer = requests.post(f"{self.url}{by_name(operation).path}", json={"data": data}, headers=headers, timeout=60)
@@ -187,28 +159,21 @@ class Server:
         return {"x-service-api-key": api_key, "x-service-auth-token": tokens["authTokens"][0]["token"]}
 
     def median(self, headers: dict[str, str]) -> float:
-        """Seconds that Get Users takes, over two seconds."""
+        """Seconds that Get Users takes."""
         taken: list[float] = []
-        end = time.monotonic() + 2
-        while time.monotonic() < end:
+        for _ in range(100):
             began = time.monotonic()
             self.call("get_users", headers, organizationId="acme")
             taken.append(time.monotonic() - began)
         return statistics.median(taken)
 
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(40)
-        finally:
-            self.process.kill()
-            self.process.wait()
-
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("operation", ["get_permissions", "add_comments"])
-def test_thirty_hanging_questions_of_one_key_slow_nobody_else_down(database_url: str, operation: str) -> None:
-    server = Server(database_url)
+def test_thirty_hanging_questions_of_one_key_slow_nobody_else_down(
+    database_url: str, operation: str, tmp_path: Path
+) -> None:
+    server = Server(database_url, tmp_path)
     try:
         silent, other = server.tenant("a@acme.example"), server.tenant("b@acme.example")
         for tenant in (silent, other):

@@ -135,7 +135,7 @@ def test_worker_leaves_a_run_that_does_not_end_to_the_next_worker(
         run, runs, worker = _run_that_hangs(start, config, database_url)
         assert worker.end(within=20) == 1
         assert runs.get(run.run_id).is_running
-        start("worker", "--config", config)
+        start("worker", "--config", config, forked=True)
         orphan = wait_for("the orphan's end", lambda: _unless_running(runs, run), within=40)
     assert orphan.status is RunStatus.FAILED
     assert "ended in the middle" in (orphan.error or "")
@@ -146,7 +146,7 @@ def test_worker_that_is_killed_is_followed_by_the_next(start: Start, tmp_path: P
         patience = {"poll": 0.1, "stop_timeout": 0.5}
         config = write_settings(tmp_path, database_url, backend=backend_at(port, timeout=60), worker=patience)
         run, runs, worker = _run_that_hangs(start, config, database_url)
-        follower = start("worker", "--config", config)
+        follower = start("worker", "--config", config, forked=True)
         worker.process.kill()
         worker.process.wait()
         assert wait_for("the orphan's end", lambda: _unless_running(runs, run), within=40).status is RunStatus.FAILED
@@ -160,7 +160,7 @@ def _run_that_hangs(start: Start, config: str, database_url: str) -> tuple[Run, 
     assert start("db", "upgrade", "--config", config, forked=True).process.wait(60) == 0
     runs = runs_in(database_url)
     run, _ = runs.enqueue(RunRequest(trigger="resync"))
-    worker = start("worker", "--config", config)
+    worker = start("worker", "--config", config, forked=True)
     # The ledger is new, so the run begins with reading the backend back.
     wait_for(
         "the run's call",
@@ -335,7 +335,7 @@ def test_commands_refuse_a_postgresql_database_without_tables(
     start: Start, tmp_path: Path, database_url: str, command: tuple[str, ...]
 ) -> None:
     config = write_settings(tmp_path, database_url, backend=backend_at(free_port()))
-    behind = start(*command, "--config", config)
+    behind = start(*command, "--config", config, forked=True)
     assert behind.process.wait(60) == 1
     assert behind.complained().splitlines()[-1] == (
         "error: the database is empty: run usher db upgrade, which makes its tables"
@@ -348,12 +348,12 @@ def test_a_command_waits_until_the_other_run_has_ended(start: Start, tmp_path: P
     assert start("db", "upgrade", "--config", config, forked=True).process.wait(60) == 0
     lock = sync_lock(open_engine(database_url))
     assert lock.acquire()
-    waiting = start("plan", "--config", config)
+    waiting = start("plan", "--config", config, forked=True)
     wait_for("the word", lambda: "another process is synchronizing" in waiting.complained())
     assert waiting.process.poll() is None
     assert waiting.end(signal.SIGINT) == 130
     assert "Traceback" not in waiting.complained()
-    again = start("plan", "--config", config)
+    again = start("plan", "--config", config, forked=True)
     wait_for("the word", lambda: "another process is synchronizing" in again.complained())
     lock.release()
     wait_for("its turn", lambda: "reading" in again.complained())

@@ -65,14 +65,22 @@ class Meddler:
             threading.Thread(target=self._answers, args=(server, client), daemon=True).start()
 
     def _answers(self, server: socket.socket, client: socket.socket) -> None:
-        with suppress(OSError), closing(server), closing(client):
+        try:
+            self._pass_on(server, client)
+        finally:
+            # However it ended, a reset included: closing alone tells nobody while a thread waits for the socket.
+            _shut(client, server)
+            client.close()
+            server.close()
+
+    def _pass_on(self, server: socket.socket, client: socket.socket) -> None:
+        with suppress(OSError):
             while data := server.recv(16384):
                 self.delay()
                 with self._lock:
                     before, self.passed = self.passed, self.passed + len(data)
                 if self.cut_after is not None and before + len(data) > self.cut_after:
                     client.sendall(data[: max(self.cut_after - before, 0)])
-                    _shut(client, server)
                     return
                 if self.stall_after is not None and before + len(data) > self.stall_after:
                     client.sendall(data[: max(self.stall_after - before, 0)])
@@ -80,14 +88,13 @@ class Meddler:
                     client.recv(1)
                     return
                 client.sendall(data)
-            _shut(client)
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:
     with suppress(OSError):
         while data := source.recv(16384):
             target.sendall(data)
-        _shut(target)
+    _shut(target)
 
 
 def _shut(*sockets: socket.socket) -> None:
