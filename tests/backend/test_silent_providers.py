@@ -23,6 +23,8 @@ from .conftest import Answerer, ScriptedProvider, WorldMaker
 from .test_serve import Server as Processes
 
 URL = "https://provider.example/"
+
+
 @pytest.mark.parametrize(("threads", "most", "of_one"), [(1, 1, 1), (2, 1, 1), (4, 2, 1), (8, 4, 2), (64, 32, 16)])
 def test_at_most_half_of_the_threads_are_in_calls_and_half_of_them_for_one_key(
     threads: int, most: int, of_one: int

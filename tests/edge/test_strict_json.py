@@ -178,5 +178,7 @@ def test_parse_is_fast_on_a_permission_call() -> None:
     raw = json.dumps({"data": {"requests": [question] * 20}}).encode()
     # In seconds of the processor that this thread took, and the best of many, side by side: the machine may be busy.
     took = partial(timeit, number=100, timer=thread_time)
-    best, slow = map(min, zip(*((took(lambda: parse(raw)), took(lambda: parse_slowly(raw))) for _ in range(15)), strict=True))
+    best, slow = map(
+        min, zip(*((took(lambda: parse(raw)), took(lambda: parse_slowly(raw))) for _ in range(15)), strict=True)
+    )
     assert best < slow / 2

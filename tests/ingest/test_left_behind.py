@@ -1,13 +1,12 @@
 """What pushes leave on the connections of the pool: temporary tables, empty, for the next one."""
 
-from typing import Any
-
 import pytest
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, text
 
 import app.model.refresh.session
 from app.database.engine import is_sqlite
 from app.model.refresh.scratch import TEMPORARY
+from tests.hearing import heard
 from tests.ingest.conftest import HR, Service, organization, user
 
 
@@ -23,24 +22,17 @@ def objects(connection: Connection) -> dict[str, str]:
     return {name: kind for name, kind in connection.execute(text(query)) if not name.startswith("sqlite_")}
 
 
-def made(service: Service) -> list[str]:
-    """The statements with which temporary tables are made from here on."""
-    found: list[str] = []
-
-    def note(_: Any, __: Any, statement: str, *___: Any) -> None:
-        if "CREATE TEMPORARY TABLE refresh_delta_user" in " ".join(statement.split()):
-            found.append(statement)
-
-    event.listen(service.engine, "before_cursor_execute", note)
-    return found
+def made(said: list[str]) -> int:
+    """How often the temporary tables were made."""
+    return sum("CREATE TEMPORARY TABLE refresh_delta_user" in statement for statement in said)
 
 
 def test_pushes_leave_their_tables_empty_for_the_next_one(service: Service) -> None:
     service.pushed(1, upsert=[organization()])  # the first model: everything is merged
     service.pushed(2, upsert=[user("ann")])
-    makes = made(service)
+    said = heard(service.engine)
     service.pushed(3, upsert=[user("bob")], remove=[{"kind": "user", "userId": "ann"}])
-    assert makes == []
+    assert made(said) == 0
     assert {one["userId"] for one in service.records() if one["kind"] == "user"} == {"bob"}
     with service.engine.connect() as connection:
         assert objects(connection) == {table.name: "t" for table in TEMPORARY.sorted_tables}
@@ -74,7 +66,7 @@ def test_a_read_and_pushes_take_turns_on_a_connection(service: Service) -> None:
 def test_tables_that_many_rows_went_through_are_made_anew(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app.model.refresh.session, "_MOST_ROWS_STAGED", 5)
     service.pushed(1, upsert=[organization()])
-    makes = made(service)
+    said = heard(service.engine)
     for sequence in range(2, 8):
         service.pushed(sequence, upsert=[user(f"{sequence}-a"), user(f"{sequence}-b")])
-    assert len(makes) == 2
+    assert made(said) == 2

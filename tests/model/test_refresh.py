@@ -18,6 +18,7 @@ from app.model.refresh.refresh import Refresh
 from app.model.refresh.scratch import TEMPORARY
 from app.store.directory_tables import origin_text
 from app.store.schema import METADATA
+from tests.hearing import heard
 from tests.tables import make_tables
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -146,16 +147,10 @@ def test_what_is_gone_is_looked_for_where_anything_is(engine: Engine) -> None:
 
 def test_small_refresh_leaves_its_tables_empty_for_the_next_one(engine: Engine) -> None:
     refresh(engine, "ada", "bob")
-    made: list[str] = []
-
-    @event.listens_for(engine, "before_cursor_execute")
-    def _note(_: Any, __: Any, statement: str, *___: Any) -> None:
-        if "CREATE TEMPORARY TABLE" in " ".join(statement.split()):
-            made.append(statement)
-
+    said = heard(engine)
     refresh(engine, "bob", "cid")
     assert users(engine) == {"bob", "cid"}
-    assert made == []
+    assert [statement for statement in said if "CREATE TEMP" in statement] == []
     views = (
         "SELECT count(*) FROM sqlite_temp_master WHERE type = 'view'"
         if is_sqlite(engine)

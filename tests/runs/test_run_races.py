@@ -24,7 +24,7 @@ from tests.tables import make_tables
 pytestmark = pytest.mark.slow
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-ROUNDS = {"sqlite": 3, "postgresql": 8}
+ROUNDS = {"sqlite": 3, "postgresql": 4}
 """For each pair from each status. Where nothing compares, most rounds go wrong; SQLite has one writer at a time."""
 
 _RUN = RunRow.__table__

@@ -18,7 +18,7 @@ from typing import Any, Self
 from sqlalchemy import Connection, Engine, Table, text
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from app.database.engine import WRITE, is_sqlite
+from app.database.engine import WRITE, is_sqlite, run_plainly
 from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES, TEMPORARY, ScratchTables, dialect_of
 from app.store.record_tables import Values
 
@@ -252,12 +252,8 @@ class RefreshSession:
             self._connection.execute(text(f"ANALYZE {table.name}"))
 
     def run_all(self, statements: Iterable[str]) -> None:
-        """Executes texts without parameters, in the transaction that is open; on PostgreSQL in one round trip."""
-        if self._sqlite:
-            for statement in statements:
-                self._connection.exec_driver_sql(statement)
-        else:
-            self._connection.exec_driver_sql("; ".join(statements))
+        """Executes texts without parameters, in the transaction that is open."""
+        run_plainly(self._connection, statements)
 
     def rows(self, query: str) -> Sequence[tuple[Any, ...]]:
         """The rows of a query without parameters, in the transaction that is open."""

@@ -1,0 +1,19 @@
+"""What an engine says to its database."""
+
+from sqlalchemy import Engine, event
+
+from app.database.engine import is_sqlite
+
+
+def heard(engine: Engine) -> list[str]:
+    """The statements that it says from here on, on one line each; on SQLite those that go to the driver itself, too."""
+    found: list[str] = []
+
+    def note(statement: str) -> None:
+        found.append(" ".join(statement.split()))
+
+    if is_sqlite(engine):
+        event.listen(engine, "checkout", lambda driver, *_: driver.set_trace_callback(note))
+    else:
+        event.listen(engine, "before_cursor_execute", lambda _, __, statement, *___: note(statement))
+    return found
