@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# A good part of the tests waits for processes, so there is room for more of them than cores.
-JOBS ?= 3
+# A good part of the tests waits for processes and databases, so there is room for more of them than cores.
+JOBS ?= 4
 # How long each part of `make soak` takes.
 SECONDS ?= 300
 
