@@ -14,8 +14,8 @@ import psycopg
 from sqlalchemy import Dialect, Engine, Pool, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
-_LENT_MOST = 16
-"""So many are kept of one database."""
+_LENT_MOST = 8
+"""So many are kept, of all databases: the server takes a hundred, of several processes."""
 
 _RESET = "SELECT pg_advisory_unlock_all(); RESET ALL; UNLISTEN *; DEALLOCATE ALL"
 
@@ -104,16 +104,23 @@ class Lender:
         return made
 
     def takes_back(self, connection: Lent) -> bool:
-        """Whether it is kept."""
+        """Whether it is kept; of too many, the one goes that nobody has asked for the longest."""
         database = connection.info.dbname
         if database not in self._free or not connection.looks_new():
             return False
+        too_many: list[Lent] = []
         with self._lock:
-            free = self._free.get(database)
-            if free is None or len(free) >= _LENT_MOST:
+            free = self._free.pop(database, None)
+            if free is None:
                 return False
+            # The databases stand in the order in which something was last given back.
+            self._free[database] = free
             free.append(connection)
-            return True
+            if sum(map(len, self._free.values())) > _LENT_MOST:
+                too_many.append(next(filter(None, self._free.values())).pop(0))
+        for one in too_many:
+            one.end()
+        return True
 
 
 _LENDER = Lender()
