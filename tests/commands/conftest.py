@@ -4,8 +4,6 @@ import itertools
 import os
 import shutil
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,11 +13,13 @@ from click.testing import CliRunner, Result
 
 from app.bootstrap.databases import STORE_MIGRATIONS
 from app.cli import usher
+from app.client.client import BackendClient
 from app.clock import utc_now
 from app.database.engine import open_engine
 from app.directory.file import FileSource
 from app.edge.gunicorn import wait_until_ready
 from app.runs.reading import refresh
+from tests.forking import Forked, command
 from tests.tables import copy_migrated
 
 DIRECTORY = """\
@@ -72,6 +72,12 @@ def usher_in(folder: Path) -> Usher:
     return run
 
 
+@pytest.fixture
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that is not there is asked again at once."""
+    monkeypatch.setattr(BackendClient, "_pause", lambda _, __: None)
+
+
 @pytest.fixture(scope="session")
 def read_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database into which the directory was read, to be copied."""
@@ -91,7 +97,7 @@ def usher_read(usher_in: Usher, folder: Path, read_database: Path) -> Usher:
     return usher_in
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def backend_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The self-hosted backend as a process of its own."""
     folder = tmp_path_factory.mktemp("backend")
@@ -101,12 +107,8 @@ def backend_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         f"self_hosted_backend: {{database_url: 'sqlite:///{folder}/backend.db', workspaces_per_hour: 1000}}\n"
         "server: {workers: 1}\n"
     )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
     arguments = ["backend", "serve", "--port", str(port), "--config", "usher.yaml"]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "app", *arguments], cwd=folder, env=environment, stdout=log, stderr=log
-        )
+    process = Forked(command, *arguments, folder=folder, out=folder / "log", err=folder / "log")
     try:
         url = f"http://127.0.0.1:{port}"
 

@@ -179,6 +179,7 @@ def test_a_registration_that_is_interrupted_stays_begun(
     )
 
 
+@pytest.mark.usefixtures("without_pauses")
 def test_where_nothing_can_be_written_down_the_user_is_told(usher_in: Usher, folder: Path) -> None:
     (folder / "usher.yaml").write_text(
         "backend: {base_url: 'http://127.0.0.1:9', api_key: k, auth_token: t}\n"
@@ -189,6 +190,7 @@ def test_where_nothing_can_be_written_down_the_user_is_told(usher_in: Usher, fol
     assert "the audit log has no line of this: the database is away, or not of this version" in result.stderr
 
 
+@pytest.mark.usefixtures("without_pauses")
 def test_a_workspace_is_written_down(usher_read: Usher, folder: Path) -> None:
     (folder / "usher.yaml").write_text("backend: {base_url: 'http://127.0.0.1:9'}\ndatabase_url: sqlite:///usher.db\n")
     assert usher_read("backend", "bootstrap", "--email", "mira@acme.example.com").exit_code == 1

@@ -24,7 +24,7 @@ def test_commands_of_the_backend_name_the_extra_that_is_missing(
     assert "Traceback" not in result.output
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("without_pauses")
 def test_bootstrap_needs_nothing_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "BACKEND_EXTRA", ("not_a_package_of_anyone",))
     result = CliRunner().invoke(

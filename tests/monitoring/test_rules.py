@@ -25,6 +25,8 @@ wants_promtool = pytest.mark.skipif(
     reason="there is no promtool here (Debian has it in the package prometheus)",
 )
 
+asks_a_node = pytest.mark.xdist_group("node")
+
 DIRECTORY = (
     '{"kind": "organization", "organizationId": "acme", "organizationName": "Acme"}\n'
     '{"kind": "user", "userId": "ada", "name": "Ada", "email": "ada@acme.example"}\n'
@@ -85,7 +87,8 @@ def scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 text = ""
             if "usher_denials_total{" in text and "usher_backend_calls_total{" in text and "usher_last_run" in text:
                 break
-            time.sleep(0.1)
+            # The run tries several times before it gives its backend up.
+            time.sleep(0.5)
         yield text
     finally:
         node.send_signal(signal.SIGTERM)
@@ -108,6 +111,7 @@ def used(expressions: list[str]) -> set[str]:
 
 @pytest.mark.e2e
 @pytest.mark.timeout(240)
+@asks_a_node
 def test_every_metric_of_the_alerts_and_the_dashboard_is_told_by_a_node(scrape: str) -> None:
     groups = yaml.safe_load((CONFIG / "alerts.yaml").read_text())["groups"]
     alerts = used([rule["expr"] for group in groups for rule in group["rules"]])
@@ -124,6 +128,7 @@ NOT_BEFORE_A_VERIFY = {"usher_last_verify_items"}
 
 @pytest.mark.e2e
 @pytest.mark.timeout(240)
+@asks_a_node
 @wants_promtool
 def test_metrics_are_as_prometheus_wants_them(scrape: str) -> None:
     checked = promtool("check", "metrics", given=scrape)
