@@ -1,12 +1,18 @@
 """A run that goes on while it is looked at: what is told anew, what stays as it is, and when nothing is asked."""
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.console.browser.company import Company, without_old_documents
 from tests.console.browser.conftest import OpenDesk
 from tests.console.browser.desk import Desk
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Request
 
 pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
 
@@ -26,11 +32,37 @@ def away(company: Company) -> Iterator[None]:
     company.back_in_step()
 
 
-def asked(one: Desk) -> list[str]:
-    """The addresses of parts that are asked for from now on."""
-    found: list[str] = []
-    one.page.on("request", lambda request: found.append(request.url) if "x-fragment" in request.headers else None)
-    return found
+class StoppedTime:
+    """The time of a page, which moves on as it is told; ``asked`` are the parts that it asks for meanwhile."""
+
+    def __init__(self, one: Desk) -> None:
+        self.asked: list[str] = []
+        self._page = one.page
+        self._under_way = 0
+        self._page.on("request", partial(self._count, 1))
+        self._page.on("requestfinished", partial(self._count, -1))
+        self._page.on("requestfailed", partial(self._count, -1))
+        # What is due by then is asked for once.
+        self._page.clock.pause_at(datetime.now(UTC) + timedelta(minutes=1))
+        self._settle()
+        self.asked.clear()
+
+    def move_on(self, seconds: int) -> None:
+        """What the page asks for comes in between."""
+        for _ in range(seconds):
+            self._page.clock.run_for(1000)
+            self._settle()
+
+    def _settle(self) -> None:
+        self._page.wait_for_timeout(40)
+        while self._under_way:
+            self._page.wait_for_timeout(20)
+
+    def _count(self, more: int, request: "Request") -> None:
+        if "x-fragment" in request.headers:
+            self._under_way += more
+            if more > 0:
+                self.asked.append(request.url)
 
 
 def test_a_runs_progress_is_seen_without_loading_the_page_again(desk: OpenDesk, company: Company, away: None) -> None:
@@ -57,21 +89,21 @@ def test_a_live_page_can_be_paused_and_asks_nothing_in_a_hidden_tab(desk: OpenDe
         run = company.ask()
         one.page.clock.install()
         one.go("run", id=run)
-        requests = asked(one)
-        pass_seconds(one, 3)
-        assert len(requests) == 3
+        time = StoppedTime(one)
+        time.move_on(3)
+        assert len(time.asked) == 3
         one.page.get_by_role("button", name="Pause").click()
-        pass_seconds(one, 3)
-        assert len(requests) == 3
+        time.move_on(3)
+        assert len(time.asked) == 3
         one.page.get_by_role("button", name="Go on").click()
-        pass_seconds(one, 2)
-        assert len(requests) == 5
+        time.move_on(2)
+        assert len(time.asked) == 5
         one.page.evaluate(HIDE)
-        pass_seconds(one, 3)
-        assert len(requests) == 5
+        time.move_on(3)
+        assert len(time.asked) == 5
         one.page.evaluate("window.isHidden = false")
-        pass_seconds(one, 2)
-        assert len(requests) == 7
+        time.move_on(2)
+        assert len(time.asked) == 7
     company.ended(run)
 
 
@@ -104,22 +136,15 @@ def test_a_service_that_fails_is_asked_less_and_less_often(desk: OpenDesk, compa
         run = company.ask()
         one.page.clock.install()
         one.go("run", id=run)
+        time = StoppedTime(one)
         one.page.route("**/console/run?*", lambda route: route.fulfill(status=503))
-        requests = asked(one)
         when = []
         for second in range(1, 96):
-            before = len(requests)
-            pass_seconds(one, 1)
-            when += [second] * (len(requests) - before)
+            before = len(time.asked)
+            time.move_on(1)
+            when += [second] * (len(time.asked) - before)
         assert when == [1, 3, 7, 15, 31, 61, 91]  # at most 30 s
     company.ended(run)
-
-
-def pass_seconds(one: Desk, number: int) -> None:
-    """Lets the time of the page move on; what it asks for comes in between."""
-    for _ in range(number):
-        one.page.clock.run_for(1000)
-        one.page.wait_for_timeout(40)
 
 
 def _further(company: Company, run: str, let_go: Callable[[float], None]) -> int:
