@@ -124,7 +124,12 @@ def _open_sqlite(url: URL, pool_size: int, *, mapped: bool, single: bool) -> Eng
         pool_size=1 if single else pool_size,
         max_overflow=0 if single else pool_size,
         pool_use_lifo=True,
-        connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False, "cached_statements": 1000},
+        connect_args={
+            "timeout": BUSY_TIMEOUT_MS / 1000,
+            "check_same_thread": False,
+            # A refresh says over 400 different statements: of the driver's 128 none would be there when it comes again.
+            "cached_statements": 1000,
+        },
     )
 
     @event.listens_for(engine, "do_connect")

@@ -141,8 +141,9 @@ def _key(shown: str, like: FailureGroup = _ANYTHING) -> tuple[str, str, str, str
         or not all(isinstance(part, str) for part in parts[:-1])
         or not may_be_stored(*parts[:-1])
         or not isinstance(parts[-1], bool)
-        or parts[0] not in (ITEM_KINDS if like.kind is None else (like.kind,))
-        or parts[1] != (parts[1] if like.organization_id is None else like.organization_id)
+        or parts[0] not in ITEM_KINDS
+        or like.kind not in {None, parts[0]}
+        or like.organization_id not in {None, parts[1]}
     ):
         raise BadRequest("after names no position in this list; start from its first page")
     kind, organization_id, container_id, item_id, deleting = parts
