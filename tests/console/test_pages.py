@@ -123,6 +123,9 @@ def test_hostile_names_are_text(office: Office) -> None:
         assert "\u202e" not in re.sub(r'value="[^"]*"', "", html), path
 
 
+A_DOCUMENT = "%5B%22document%22%2C%22acme%22%2C%22%22%2C%22d1%22%2Cfalse%5D"
+"""The place of one in the list of parked items."""
+
 UNFIT = [
     ("/console/run?id=nobody", 404),
     ("/console/run?id=%00", 404),
@@ -134,6 +137,10 @@ UNFIT = [
     ("/console/runs?unknown=1", 400),
     ("/console/runs?status=done&status=held", 400),
     ("/console/parked?after=%5B1%5D", 400),
+    ("/console/parked?after=%5B%22nothing%22%2C%22acme%22%2C%22%22%2C%22d1%22%2Cfalse%5D", 400),
+    ("/console/parked?kind=folder&after=" + A_DOCUMENT, 400),
+    ("/console/parked?organization=other&after=" + A_DOCUMENT, 400),
+    ("/console/parked?kind=document&organization=acme&after=" + A_DOCUMENT, 200),
     ("/console/parked?after=" + "[" * 3000, 400),
     ("/console/parked?after=%5B%22a%22%2C%22b%5Cu0000%22%2C%22%22%2C%22%22%2Ctrue%5D", 400),
     ("/console/parked?after=%5B%22a%22%2C%22%5Cud800%22%2C%22%22%2C%22%22%2Ctrue%5D", 400),
