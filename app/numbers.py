@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, text
 
 from app.clock import Clock, epoch_ms
 from app.database.engine import reading
+from app.database.statements import run
 from app.ledger.failures import failing_now
 from app.ledger.ledger import LastVerify, items_by_kind, last_verify, ledger_in_use, read_ledger
 from app.model.contents import (
@@ -103,8 +104,8 @@ class DatabaseNumbers(Collector):
     def _of_runs(self, connection: Connection, now: datetime) -> Iterator[Metric]:
         numbers: dict[str, int] = {}
         asked: int | None = None
-        for status, number, first in connection.execute(
-            text("SELECT status, count(*), min(requested_at) FROM run GROUP BY status")
+        for status, number, first in run(
+            connection, "SELECT status, count(*), min(requested_at) FROM run GROUP BY status"
         ):
             numbers[status] = number
             if status == RunStatus.QUEUED:
@@ -122,9 +123,7 @@ class DatabaseNumbers(Collector):
         yield ended
         waited = 0.0 if asked is None else max(0.0, now.timestamp() - asked / 1000)
         yield _gauge("usher_queue_age_seconds", "How long the oldest queued run has waited; 0: none waits.", waited)
-        success = connection.execute(
-            text("SELECT max(finished_at) FROM run WHERE status = 'done' AND NOT dry_run")
-        ).scalar()
+        success = run(connection, "SELECT max(finished_at) FROM run WHERE status = 'done' AND NOT dry_run").scalar()
         yield _gauge(
             "usher_last_success_timestamp_seconds",
             "When a run last ended with everything done; 0: never.",

@@ -20,7 +20,7 @@ never from data: data travels in parameters alone.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -41,10 +41,17 @@ def statement(connection: Connection, template: str, **parts: str) -> TextClause
 
 
 def run(
-    connection: Connection, template: str, parameters: Mapping[str, object] | None = None, /, **parts: str
+    connection: Connection,
+    template: str,
+    parameters: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
+    /,
+    **parts: str,
 ) -> CursorResult[*tuple[Any, ...]]:
-    """Executes the template with its parameters; those that the text does not mention are left out."""
+    """Executes the template with its parameters, those that the text does not mention left out; or once for each of
+    several, which are those that it mentions."""
     clause, wanted = _spelled(template, tuple(parts.items()), sqlite=is_sqlite(connection))
+    if isinstance(parameters, Sequence):
+        return connection.execute(clause, parameters)
     return connection.execute(clause, {name: (parameters or {})[name] for name in wanted})
 
 

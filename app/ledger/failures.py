@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from random import Random
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection
 
 from app.database.statements import json_list, run
 from app.ledger.chosen import ItemKey, chosen
@@ -51,8 +51,8 @@ class Failure:
 
 def any_failures(connection: Connection, ledger_id: int) -> bool:
     """Whether anything is remembered as failed."""
-    query = select(_FAILURE.c.failures).where(_FAILURE.c.ledger_id == ledger_id).limit(1)
-    return connection.execute(query).first() is not None
+    anything = "SELECT 1 FROM item_failure WHERE ledger_id = :ledger_id LIMIT 1"
+    return run(connection, anything, {"ledger_id": ledger_id}).first() is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,15 +227,14 @@ def message_digest(message: str) -> str:
 
 def forget_settled(connection: Connection, ledger_id: int, plan_id: str) -> int:
     """Forgets the failures of what needs not be brought about any more, as the plan of everything says; how many."""
-    return connection.execute(
-        text(
-            """
-            DELETE FROM item_failure WHERE ledger_id = :ledger_id AND NOT EXISTS (
-                SELECT 1 FROM plan_item p WHERE p.plan_id = :plan_id AND p.kind = item_failure.kind
-                AND p.organization_id = item_failure.organization_id AND p.container_id = item_failure.container_id
-                AND p.item_id = item_failure.item_id AND (p.action = 'delete') = item_failure.deleting)
-            """
-        ),
+    return run(
+        connection,
+        """
+        DELETE FROM item_failure WHERE ledger_id = :ledger_id AND NOT EXISTS (
+            SELECT 1 FROM plan_item p WHERE p.plan_id = :plan_id AND p.kind = item_failure.kind
+            AND p.organization_id = item_failure.organization_id AND p.container_id = item_failure.container_id
+            AND p.item_id = item_failure.item_id AND (p.action = 'delete') = item_failure.deleting)
+        """,
         {"ledger_id": ledger_id, "plan_id": plan_id},
     ).rowcount
 
@@ -288,19 +287,18 @@ def note_failures(
     }
     if not counted:
         return
-    connection.execute(
-        text(
-            """
-            INSERT INTO item_failure (ledger_id, kind, organization_id, container_id, item_id, deleting, fingerprint,
-                                      failures, retry_at, parked, message, message_digest, failing_since)
-            VALUES (:ledger_id, :kind, :organization_id, :container_id, :item_id, :deleting, :fingerprint,
-                    :failures, :retry_at, :parked, :message, :message_digest, :failing_since)
-            ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id, deleting) DO UPDATE
-            SET fingerprint = excluded.fingerprint, failures = excluded.failures, retry_at = excluded.retry_at,
-                parked = excluded.parked, message = excluded.message, message_digest = excluded.message_digest,
-                failing_since = excluded.failing_since
-            """
-        ),
+    run(
+        connection,
+        """
+        INSERT INTO item_failure (ledger_id, kind, organization_id, container_id, item_id, deleting, fingerprint,
+                                  failures, retry_at, parked, message, message_digest, failing_since)
+        VALUES (:ledger_id, :kind, :organization_id, :container_id, :item_id, :deleting, :fingerprint,
+                :failures, :retry_at, :parked, :message, :message_digest, :failing_since)
+        ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id, deleting) DO UPDATE
+        SET fingerprint = excluded.fingerprint, failures = excluded.failures, retry_at = excluded.retry_at,
+            parked = excluded.parked, message = excluded.message, message_digest = excluded.message_digest,
+            failing_since = excluded.failing_since
+        """,
         list(counted.values()),
     )
 
@@ -335,11 +333,13 @@ def take_up_again(
         of_kinds = f"kind IN ({listed})" if listed else "TRUE"
         condition = _TAKEN_UP.replace("{of_kinds}", f"{of_kinds} AND {is_chosen}")
         parameters = {"ledger_id": ledger_id, "plan_id": plan_id, "now": now_ms}
-        rows = connection.execute(
-            text(f"SELECT parked, count(*) AS items FROM item_failure WHERE {condition} GROUP BY parked"), parameters
+        rows = run(
+            connection,
+            f"SELECT parked, count(*) AS items FROM item_failure WHERE {condition} GROUP BY parked",
+            parameters,
         ).all()
         if rows and forget:
-            connection.execute(text(f"DELETE FROM item_failure WHERE {condition}"), parameters)
+            run(connection, f"DELETE FROM item_failure WHERE {condition}", parameters)
     found = {bool(row.parked): row.items for row in rows}
     return found.get(False, 0), found.get(True, 0)
 

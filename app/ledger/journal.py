@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import Connection, Engine, select, text
+from sqlalchemy import Connection, Engine, text
 
 from app.database.engine import is_sqlite, writing
 from app.database.statements import json_list, run
@@ -40,7 +40,7 @@ class JournalledCall:
 
 def last_call_id(connection: Connection) -> int:
     """The highest id in the journal; whoever holds the synchronization's lock counts on from there."""
-    last: int = connection.execute(text("SELECT COALESCE(MAX(call_id), 0) FROM call")).scalar_one()
+    last: int = run(connection, "SELECT COALESCE(MAX(call_id), 0) FROM call").scalar_one()
     return last
 
 
@@ -154,16 +154,16 @@ def recover(engine: Engine, ledger_id: int, *, now_ms: int) -> int:
     synchronization's lock.
     """
     with writing(engine) as connection:
-        pending = select(_CALL.c.call_id).where(_CALL.c.ledger_id == ledger_id, _CALL.c.settled_at.is_(None))
-        count = len(connection.execute(pending).all())
+        pending = "SELECT call_id FROM call WHERE ledger_id = :ledger_id AND settled_at IS NULL"
+        count = len(run(connection, pending, {"ledger_id": ledger_id}).all())
         if count:
             in_flight = _in_flight_sql(connection)
             parameters = {"ledger_id": ledger_id, "now": now_ms}
-            connection.execute(text(f"{in_flight} {_CONTENT_BECOMES_UNKNOWN}"), parameters)
-            connection.execute(text(f"{in_flight} {_ADDS_BECOME_UNCONFIRMED}"), parameters)
-            connection.execute(text(f"{in_flight} {_DELETES_BECOME_UNCONFIRMED}"), parameters)
-            connection.execute(text(_LEDGER_MOVES_ON), parameters)
-            connection.execute(text(_SETTLE_ALL), parameters)
+            run(connection, f"{in_flight} {_CONTENT_BECOMES_UNKNOWN}", parameters)
+            run(connection, f"{in_flight} {_ADDS_BECOME_UNCONFIRMED}", parameters)
+            run(connection, f"{in_flight} {_DELETES_BECOME_UNCONFIRMED}", parameters)
+            run(connection, _LEDGER_MOVES_ON, parameters)
+            run(connection, _SETTLE_ALL, parameters)
         return count
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, func, select, update
+from sqlalchemy import Connection, Engine, bindparam, func, select, update
 
 from app.clock import Clock, epoch_ms, from_epoch_ms
 from app.database.engine import writing
@@ -56,10 +56,10 @@ def open_ledger(engine: Engine, base_url: str, api_key: str, clock: Clock) -> Le
             " ON CONFLICT (base_url, api_key_digest) DO NOTHING",
             {**key, "created_at": epoch_ms(clock())},
         )
-        ledger_id = connection.execute(
-            select(_LEDGER.c.ledger_id).where(
-                _LEDGER.c.base_url == base_url, _LEDGER.c.api_key_digest == key["api_key_digest"]
-            )
+        ledger_id = run(
+            connection,
+            "SELECT ledger_id FROM ledger WHERE base_url = :base_url AND api_key_digest = :api_key_digest",
+            key,
         ).scalar_one()
         return read_ledger(connection, ledger_id)
 
@@ -74,9 +74,12 @@ def ledger_in_use(connection: Connection) -> int | None:
     return found
 
 
+_ONE = select(_LEDGER).where(_LEDGER.c.ledger_id == bindparam("of_ledger"))
+
+
 def read_ledger(connection: Connection, ledger_id: int) -> Ledger:
     """The ledger as it stands now. Raises ``LookupError`` where there is none of that id."""
-    row = connection.execute(select(_LEDGER).where(_LEDGER.c.ledger_id == ledger_id)).one_or_none()
+    row = connection.execute(_ONE, {"of_ledger": ledger_id}).one_or_none()
     if row is None:
         raise LookupError(f"there is no ledger {ledger_id}")
     return Ledger(

@@ -9,7 +9,7 @@ has to be done by the same difference as always.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, text
+from sqlalchemy import Connection, delete
 
 from app.database.statements import run
 from app.store.sync_tables import ObservedItemRow
@@ -78,8 +78,8 @@ def stage(connection: Connection, ledger_id: int, items: Iterable[Observed]) -> 
         return
     names = ", ".join(column.name for column in _OBSERVED.columns)
     values = ", ".join(f":{column.name}" for column in _OBSERVED.columns)
-    connection.execute(
-        text(f"INSERT INTO observed_item ({names}) VALUES ({values}) ON CONFLICT DO NOTHING"), list(rows.values())
+    run(
+        connection, f"INSERT INTO observed_item ({names}) VALUES ({values}) ON CONFLICT DO NOTHING", list(rows.values())
     )
 
 
@@ -271,13 +271,12 @@ def set_digests(connection: Connection, ledger_id: int, digests: Sequence[tuple[
     """Writes what the fields were found to be: a digest, or nothing where they are something else."""
     if not digests:
         return
-    connection.execute(
-        text(
-            """
-            UPDATE ledger_item SET digest = :digest WHERE ledger_id = :ledger_id AND kind = :kind
-            AND organization_id = :organization_id AND container_id = :container_id AND item_id = :item_id
-            """
-        ),
+    run(
+        connection,
+        """
+        UPDATE ledger_item SET digest = :digest WHERE ledger_id = :ledger_id AND kind = :kind
+        AND organization_id = :organization_id AND container_id = :container_id AND item_id = :item_id
+        """,
         [
             {
                 "ledger_id": ledger_id,

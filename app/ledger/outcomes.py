@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 
 from app.database.engine import is_sqlite, reading
 from app.database.statements import json_list, run
@@ -155,8 +155,9 @@ def settle(connection: Connection, outcomes: Outcomes, *, now_ms: int, random: R
         random=random,
     )
     if outcomes.changes_ledger:
-        connection.execute(
-            text("UPDATE ledger SET ledger_revision = ledger_revision + 1 WHERE ledger_id = :ledger_id"),
+        run(
+            connection,
+            "UPDATE ledger SET ledger_revision = ledger_revision + 1 WHERE ledger_id = :ledger_id",
             {"ledger_id": outcomes.ledger_id},
         )
 
@@ -301,13 +302,12 @@ class _Step:
 def read_counts(connection: Connection, plan_id: str) -> Counts:
     """The plan's items by kind, action and status; ``planned`` counts all of them, whatever became of them."""
     counts: Counts = {}
-    rows = connection.execute(
-        text(
-            """
-            SELECT kind, action, status, count(*) AS number FROM plan_item
-            WHERE plan_id = :plan_id GROUP BY kind, action, status
-            """
-        ),
+    rows = run(
+        connection,
+        """
+        SELECT kind, action, status, count(*) AS number FROM plan_item
+        WHERE plan_id = :plan_id GROUP BY kind, action, status
+        """,
         {"plan_id": plan_id},
     )
     for row in rows:
@@ -344,8 +344,9 @@ def add_counts(one: Counts, other: Counts) -> Counts:
 
 def store_counts(connection: Connection, run_id: str, counts: Counts, calls: int) -> bool:
     """Keeps the run's counts and its number of write calls so far; whether someone wants the run cancelled."""
-    wanted = connection.execute(
-        text("UPDATE run SET counts = :counts, calls = :calls WHERE run_id = :run_id RETURNING cancel_requested"),
+    wanted = run(
+        connection,
+        "UPDATE run SET counts = :counts, calls = :calls WHERE run_id = :run_id RETURNING cancel_requested",
         {"counts": json.dumps(counts), "calls": calls, "run_id": run_id},
     ).scalar()
     return bool(wanted)
@@ -361,21 +362,20 @@ def is_still_applying(connection: Connection, run_id: str) -> bool:
     if not is_sqlite(connection):
         # A process that is frozen in the middle must not keep the row from whoever takes over.
         what, lock = "set_config('idle_in_transaction_session_timeout', '10s', TRUE)", "FOR UPDATE"
-    found = connection.execute(
-        text(f"SELECT {what} FROM run WHERE run_id = :run_id AND status = 'applying' {lock}"), {"run_id": run_id}
+    found = run(
+        connection, f"SELECT {what} FROM run WHERE run_id = :run_id AND status = 'applying' {lock}", {"run_id": run_id}
     )
     return found.first() is not None
 
 
 def cancel_unsent(connection: Connection, plan_id: str, message: str) -> int:
     """Ends what was not sent any more; how many items."""
-    return connection.execute(
-        text(
-            """
-            UPDATE plan_item SET status = 'cancelled', message = :message
-            WHERE plan_id = :plan_id AND status = 'planned'
-            """
-        ),
+    return run(
+        connection,
+        """
+        UPDATE plan_item SET status = 'cancelled', message = :message
+        WHERE plan_id = :plan_id AND status = 'planned'
+        """,
         {"plan_id": plan_id, "message": message},
     ).rowcount
 
@@ -383,13 +383,12 @@ def cancel_unsent(connection: Connection, plan_id: str, message: str) -> int:
 def phase_totals(engine: Engine, plan_id: str) -> dict[int, int]:
     """How many items of each phase are to be applied, those covered by another's call included."""
     with reading(engine) as connection:
-        rows = connection.execute(
-            text(
-                """
-                SELECT phase, count(*) AS number FROM plan_item
-                WHERE plan_id = :plan_id AND status = 'planned' GROUP BY phase
-                """
-            ),
+        rows = run(
+            connection,
+            """
+            SELECT phase, count(*) AS number FROM plan_item
+            WHERE plan_id = :plan_id AND status = 'planned' GROUP BY phase
+            """,
             {"plan_id": plan_id},
         )
         return {row.phase: row.number for row in rows}

@@ -10,7 +10,7 @@ items are remembered with the operation, and become unconfirmed when it is there
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from app.database.statements import json_list, run
 
@@ -48,8 +48,9 @@ def remember_unsupported(
 
 def unsupported_operations(connection: Connection, ledger_id: int) -> list[tuple[str, bool]]:
     """The operations for want of which something was not told, each with whether only its roles were."""
-    rows = connection.execute(
-        text("SELECT DISTINCT operation, plain FROM untold_item WHERE ledger_id = :ledger_id ORDER BY 1, 2"),
+    rows = run(
+        connection,
+        "SELECT DISTINCT operation, plain FROM untold_item WHERE ledger_id = :ledger_id ORDER BY 1, 2",
         {"ledger_id": ledger_id},
     )
     return [(str(operation), bool(plain)) for operation, plain in rows]
@@ -61,41 +62,38 @@ def tell_again(connection: Connection, ledger_id: int, operation: str, *, withou
     parameters = {"ledger_id": ledger_id, "operation": operation}
     these = f"u.ledger_id = :ledger_id AND u.operation = :operation AND u.plain = {_truth(without_roles)}"
     if operation.startswith("delete_"):
-        connection.execute(
-            text(
-                f"""
-                INSERT INTO ledger_item (ledger_id, {_KEY}, digest, parent_id, access_type, access_role, disabled,
-                                         certain, gone_at)
-                SELECT u.ledger_id, u.kind, u.organization_id, u.container_id, u.item_id, '', '', '', '', FALSE, FALSE,
-                       CAST(NULL AS BIGINT)
-                FROM untold_item u WHERE {these}
-                ON CONFLICT (ledger_id, {_KEY}) DO UPDATE SET certain = FALSE
-                """
-            ),
+        run(
+            connection,
+            f"""
+            INSERT INTO ledger_item (ledger_id, {_KEY}, digest, parent_id, access_type, access_role, disabled,
+                                     certain, gone_at)
+            SELECT u.ledger_id, u.kind, u.organization_id, u.container_id, u.item_id, '', '', '', '', FALSE, FALSE,
+                   CAST(NULL AS BIGINT)
+            FROM untold_item u WHERE {these}
+            ON CONFLICT (ledger_id, {_KEY}) DO UPDATE SET certain = FALSE
+            """,
             parameters,
         )
     else:
         # A document's access type is told by an operation of its own: as one that differs from any it is told again.
         changes = ", access_type = '?'" if operation == "update_document_access" else ""
-        connection.execute(
-            text(
-                f"""
-                UPDATE ledger_item SET certain = FALSE {changes}
-                WHERE ledger_id = :ledger_id AND EXISTS (
-                    SELECT 1 FROM untold_item u WHERE {these} AND u.kind = ledger_item.kind
-                    AND u.organization_id = ledger_item.organization_id
-                    AND u.container_id = ledger_item.container_id AND u.item_id = ledger_item.item_id)
-                """
-            ),
+        run(
+            connection,
+            f"""
+            UPDATE ledger_item SET certain = FALSE {changes}
+            WHERE ledger_id = :ledger_id AND EXISTS (
+                SELECT 1 FROM untold_item u WHERE {these} AND u.kind = ledger_item.kind
+                AND u.organization_id = ledger_item.organization_id
+                AND u.container_id = ledger_item.container_id AND u.item_id = ledger_item.item_id)
+            """,
             parameters,
         )
-    told = connection.execute(
-        text(f"DELETE FROM untold_item AS u WHERE {these}"),
+    told = run(
+        connection,
+        f"DELETE FROM untold_item AS u WHERE {these}",
         parameters,
     ).rowcount
-    connection.execute(
-        text("UPDATE ledger SET ledger_revision = ledger_revision + 1 WHERE ledger_id = :ledger_id"), parameters
-    )
+    run(connection, "UPDATE ledger SET ledger_revision = ledger_revision + 1 WHERE ledger_id = :ledger_id", parameters)
     return told
 
 

@@ -60,7 +60,7 @@ from app.plan.settings import LimitSettings
 from app.plan.stored import Plan, load_plan, skip_dependents
 from app.store.sync_tables import PlanRow
 
-_PLAN = PlanRow.__table__
+_WRITE_DOWN = insert(PlanRow.__table__)
 
 ResultT = TypeVar("ResultT")
 
@@ -232,19 +232,18 @@ def _plan(
     for table in _TEMPORARY:
         run(connection, f"DROP TABLE IF EXISTS {table}")
     plan_hash, counts = _go_through(connection, plan_id, ledger_id)
-    connection.execute(
-        insert(_PLAN).values(
-            plan_id=plan_id,
-            ledger_id=ledger_id,
-            revision=revision,
-            ledger_revision=ledger_revision,
-            plan_hash=plan_hash,
-            created_at=epoch_ms(now),
-            organization_ids=selection.organizations_json,
-            user_ids=selection.users_json,
-            limits=json.dumps([hold.to_wire() for hold in holds], ensure_ascii=False),
-        )
-    )
+    row = {
+        "plan_id": plan_id,
+        "ledger_id": ledger_id,
+        "revision": revision,
+        "ledger_revision": ledger_revision,
+        "plan_hash": plan_hash,
+        "created_at": epoch_ms(now),
+        "organization_ids": selection.organizations_json,
+        "user_ids": selection.users_json,
+        "limits": json.dumps([hold.to_wire() for hold in holds], ensure_ascii=False),
+    }
+    connection.execute(_WRITE_DOWN, row)
     plan = load_plan(connection, plan_id, counts)
     assert plan is not None  # noqa: S101 - it was written by the statement above
     return plan

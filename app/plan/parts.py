@@ -14,6 +14,7 @@ from sqlalchemy import Connection, insert, select
 from app.store.plan_tables import PlanPartRow
 
 _PART = PlanPartRow.__table__
+_WRITE_DOWN = insert(_PART)
 
 Counts = dict[str, dict[str, dict[str, int]]]
 """kind → action → status → number of items"""
@@ -87,7 +88,7 @@ class Parts:
                 {"plan_id": self._plan_id, "organization_id": of, "items": part.items, **asdict(part)}
                 for of, part in self._ended
             ]
-            self._connection.execute(insert(_PART), rows)
+            self._connection.execute(_WRITE_DOWN, rows)
             self._ended = []
 
 

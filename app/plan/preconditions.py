@@ -9,7 +9,7 @@ something that could not be made, and would a delete take something along that i
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from app.database.statements import json_list, run
 from app.plan.stored import PlanItem, still_needed_below
@@ -40,13 +40,12 @@ _NEEDS = (
 
 def any_broken(connection: Connection, plan_id: str) -> bool:
     """Whether the plan has adds that will not be tried, so that what needs them has to be looked for."""
-    row = connection.execute(
-        text(
-            """
-            SELECT 1 FROM plan_item WHERE plan_id = :plan_id
-            AND status IN ('failed', 'skipped', 'waiting', 'parked', 'cancelled') AND action = 'add' LIMIT 1
-            """
-        ),
+    row = run(
+        connection,
+        """
+        SELECT 1 FROM plan_item WHERE plan_id = :plan_id
+        AND status IN ('failed', 'skipped', 'waiting', 'parked', 'cancelled') AND action = 'add' LIMIT 1
+        """,
         {"plan_id": plan_id},
     ).first()
     return row is not None

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from app.clock import from_epoch_ms
 from app.database.statements import run
@@ -114,10 +114,24 @@ class PlanItem:
 
 _ITEM_COLUMNS = [_ITEM.c[name] for name in PlanItem.__dataclass_fields__]
 
+# Put together once: that takes longer than to execute them.
+_ONE_PLAN = select(_PLAN).where(_PLAN.c.plan_id == bindparam("of_plan"))
+_ALL_ITEMS = (
+    select(*_ITEM_COLUMNS)
+    .where(
+        _ITEM.c.plan_id == bindparam("of_plan"),
+        _ITEM.c.ordinal > bindparam("after"),
+        _ITEM.c.status.in_(bindparam("statuses", expanding=True)),
+    )
+    .order_by(_ITEM.c.ordinal)
+    .limit(bindparam("most"))
+)
+_SENT_ITEMS = _ALL_ITEMS.where(_ITEM.c.covered_by.is_(None))
+
 
 def load_plan(connection: Connection, plan_id: str, counts: Counts | None = None) -> Plan | None:
     """The plan of that id; None where there is none. ``counts``: of its items, by whoever has just counted them."""
-    row = connection.execute(select(_PLAN).where(_PLAN.c.plan_id == plan_id)).one_or_none()
+    row = connection.execute(_ONE_PLAN, {"of_plan": plan_id}).one_or_none()
     if row is None:
         return None
     return Plan(
@@ -167,12 +181,8 @@ def read_items(
     covered: bool = False,
 ) -> list[PlanItem]:
     """The next items in order after ``after_ordinal``: those that are sent, or with ``covered`` all of them."""
-    query = select(*_ITEM_COLUMNS).where(
-        _ITEM.c.plan_id == plan_id, _ITEM.c.ordinal > after_ordinal, _ITEM.c.status.in_(statuses)
-    )
-    if not covered:
-        query = query.where(_ITEM.c.covered_by.is_(None))
-    rows = connection.execute(query.order_by(_ITEM.c.ordinal).limit(limit))
+    asked = {"of_plan": plan_id, "after": after_ordinal, "statuses": list(statuses), "most": limit}
+    rows = connection.execute(_ALL_ITEMS if covered else _SENT_ITEMS, asked)
     return [PlanItem(**row._asdict()) for row in rows]
 
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 
 from app.apply.gate import Ending, Gate
 from app.apply.progress import Progress
 from app.client.capabilities import Capabilities
+from app.database import statements
 from app.directory.source import Verdict
 from app.ledger.outcomes import LEFT_BEHIND, UNSUPPORTED, Counts, add_counts, cancel_unsent, read_counts
 from app.model.candidate import World
@@ -100,26 +101,24 @@ def without_held(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Count
 
 def _what_remains(connection: Connection, plan_id: str) -> tuple[dict[str, int], bool]:
     """What was left behind in the backend, by kind; and whether anything is not as it should be."""
-    rows = connection.execute(
-        text(
-            """
-            SELECT kind, count(*) AS number FROM plan_item
-            WHERE plan_id = :plan_id AND status = 'skipped' AND message = :left_behind GROUP BY kind
-            """
-        ),
+    rows = statements.run(
+        connection,
+        """
+        SELECT kind, count(*) AS number FROM plan_item
+        WHERE plan_id = :plan_id AND status = 'skipped' AND message = :left_behind GROUP BY kind
+        """,
         {"plan_id": plan_id, "left_behind": LEFT_BEHIND},
     )
     left_behind = {row.kind: row.number for row in rows}
-    unsettled = connection.execute(
-        text(
-            """
-            SELECT 1 FROM plan_item WHERE plan_id = :plan_id AND (
-                status IN ('failed', 'parked')
-                OR (status = 'skipped' AND message NOT IN (:left_behind, :unsupported))
-                OR (status = 'waiting' AND action <> 'delete')
-            ) LIMIT 1
-            """
-        ),
+    unsettled = statements.run(
+        connection,
+        """
+        SELECT 1 FROM plan_item WHERE plan_id = :plan_id AND (
+            status IN ('failed', 'parked')
+            OR (status = 'skipped' AND message NOT IN (:left_behind, :unsupported))
+            OR (status = 'waiting' AND action <> 'delete')
+        ) LIMIT 1
+        """,
         {"plan_id": plan_id, "left_behind": LEFT_BEHIND, "unsupported": UNSUPPORTED},
     ).first()
     return left_behind, unsettled is not None

@@ -19,7 +19,7 @@ from random import Random
 from threading import Event
 
 import structlog
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from app.apply.applier import Applier, ApplyTarget
 from app.apply.gate import BROKEN, Ending, Gate
@@ -32,6 +32,7 @@ from app.client.client import BackendClient
 from app.client.errors import ClientError
 from app.client.settings import BackendSettings
 from app.clock import Clock, Sleep, epoch_ms
+from app.database import statements
 from app.database.engine import is_sqlite, reading, writing
 from app.database.trouble import database_problem, is_away
 from app.directory.guarded import ReadingStoppedError
@@ -282,13 +283,12 @@ class SyncEngine:
         """
         with reading(self.engine) as connection:
             unsupported = unsupported_operations(connection, ledger.ledger_id)
-            organization_id = connection.execute(
-                text(
-                    """
-                    SELECT item_id FROM ledger_item
-                    WHERE ledger_id = :ledger_id AND kind = 'organization' AND certain ORDER BY item_id LIMIT 1
-                    """
-                ),
+            organization_id = statements.run(
+                connection,
+                """
+                SELECT item_id FROM ledger_item
+                WHERE ledger_id = :ledger_id AND kind = 'organization' AND certain ORDER BY item_id LIMIT 1
+                """,
                 {"ledger_id": ledger.ledger_id},
             ).scalar()
         if (

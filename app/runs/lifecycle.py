@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from random import Random
 from types import MappingProxyType
 
-from sqlalchemy import Column, ColumnElement, Connection, Engine, delete, func, select, text, update
+from sqlalchemy import Column, ColumnElement, Connection, Engine, delete, func, select, update
 
 from app.clock import Clock, epoch_ms
+from app.database import statements
 from app.database.engine import reading, writing
 from app.model.former import forget_former
 from app.model.touched import touched_since
@@ -329,7 +330,7 @@ class Runs:
 
 def ended_runs(connection: Connection) -> dict[str, int]:
     """Status → how many runs ever ended so; one that was held and went on ended twice."""
-    return {row.status: row.runs for row in connection.execute(text("SELECT status, runs FROM run_tally"))}
+    return {row.status: row.runs for row in statements.run(connection, "SELECT status, runs FROM run_tally")}
 
 
 def _tell(witness: Witness | None, connection: Connection, run: Run) -> None:

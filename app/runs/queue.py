@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from random import Random
 
-from sqlalchemy import Connection, Row, func, insert, select, text
+from sqlalchemy import Connection, Row, func, insert, select
 
 from app.clock import epoch_ms
+from app.database import statements
 from app.database.engine import is_sqlite
 from app.model.touched import take_touched
 from app.runs.rows import RUN, row_of, run_from
@@ -88,7 +89,7 @@ def requests_for_changes(connection: Connection) -> list[RunRequest]:
 def one_at_a_time(connection: Connection) -> None:
     """Nobody else puts runs into the queue before this transaction ends."""
     if not is_sqlite(connection):
-        connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _ENQUEUE_LOCK})
+        statements.run(connection, "SELECT pg_advisory_xact_lock(:number)", {"number": _ENQUEUE_LOCK})
 
 
 def _refuse_too_many(connection: Connection, request: RunRequest) -> None:

@@ -8,10 +8,12 @@ its way, and the others are told what has become of it.
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 
-from sqlalchemy import Connection, Row, select, text, update
+from sqlalchemy import Connection, Row, UpdateBase, bindparam, select, update
 
 from app.clock import epoch_ms, from_epoch_ms
+from app.database import statements
 from app.ledger.chosen import ItemKey
 from app.runs.run import ENDS, MOVES, Run, RunConflictError, RunNotFoundError, RunStatus, Stage
 from app.store.sync_tables import RunRow
@@ -29,6 +31,9 @@ _MOMENTS = (
     "decided_at",
 )
 
+_ONE = select(RUN).where(RUN.c.run_id == bindparam("run_id"))
+_ONE_CLAIMED = _ONE.with_for_update()
+
 _COUNT_END = """
 INSERT INTO run_tally (status, runs) VALUES (:status, 1)
 ON CONFLICT (status) DO UPDATE SET runs = run_tally.runs + 1
@@ -40,8 +45,7 @@ def row_of(connection: Connection, run_id: str, *, claimed: bool = False) -> Row
 
     Raises ``RunNotFoundError``.
     """
-    query = select(RUN).where(RUN.c.run_id == run_id)
-    row = connection.execute(query.with_for_update() if claimed else query).first()
+    row = connection.execute(_ONE_CLAIMED if claimed else _ONE, {"run_id": run_id}).first()
     if row is None:
         raise RunNotFoundError(f"there is no run {run_id}")
     return row
@@ -89,22 +93,26 @@ def move(connection: Connection, run: Run, to: RunStatus, at: datetime, **values
     stages = json.dumps([[stage.status, epoch_ms(stage.at)] for stage in (*run.stages, Stage(to, at))])
     moved = change(connection, run, status=to.value, stages=stages, **values)
     if to in ENDS:
-        connection.execute(text(_COUNT_END), {"status": to.value})
+        statements.run(connection, _COUNT_END, {"status": to.value})
     return moved
 
 
 def change(connection: Connection, run: Run, **values: object) -> Run:
     """Writes down columns of a claimed run; times as ``datetime``, mappings as such. Raises ``RunConflictError`` when
     it is not in the status any more in which it was found."""
-    changed = connection.execute(
-        update(RUN)
-        .where(RUN.c.run_id == run.run_id, RUN.c.status == run.status)
-        .values(**{name: _stored(value) for name, value in values.items()})
-    ).rowcount
-    row = row_of(connection, run.run_id)
-    if not changed:
-        raise RunConflictError(f"the run was {run.status} and is {row.status} now")
+    new = {f"new_{name}": _stored(value) for name, value in values.items()}
+    found = {"found_run_id": run.run_id, "found_status": run.status}
+    row = connection.execute(_change_of(tuple(values)), new | found).first()
+    if row is None:
+        raise RunConflictError(f"the run was {run.status} and is {row_of(connection, run.run_id).status} now")
     return run_from(row)
+
+
+@cache
+def _change_of(names: tuple[str, ...]) -> UpdateBase:
+    """Put together once: that takes longer than to execute it."""
+    found = RUN.c.run_id == bindparam("found_run_id"), RUN.c.status == bindparam("found_status")
+    return update(RUN).where(*found).values({name: bindparam(f"new_{name}") for name in names}).returning(RUN)
 
 
 def run_from(row: Row[tuple[object, ...]]) -> Run:

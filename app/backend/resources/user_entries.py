@@ -107,16 +107,18 @@ def insert_rows(connection: Connection, rows: list[Writable]) -> None:
         connection.execute(insert(USER_ENTRY), rows)
 
 
+_KEYS = ("api_key_id", "organization_id", "level", "container_id", "user_id")
+_UPDATE = update(USER_ENTRY).where(*(USER_ENTRY.c[key] == bindparam(f"key_{key}") for key in _KEYS))
+
+
 def update_rows(connection: Connection, rows: list[Writable]) -> None:
     """Writes role, expiry and payload of entries that exist; ``rows`` are as ``row`` makes them."""
     if not rows:
         return
-    keys = ("api_key_id", "organization_id", "level", "container_id", "user_id")
-    statement = update(USER_ENTRY).where(*(USER_ENTRY.c[key] == bindparam(f"key_{key}") for key in keys))
     connection.execute(
-        statement,
+        _UPDATE,
         [
-            {f"key_{key}": values[key] for key in keys}
+            {f"key_{key}": values[key] for key in _KEYS}
             | {column: values[column] for column in ("access_role", "expires_at", "payload", "updated_at")}
             for values in rows
         ],

@@ -7,13 +7,13 @@ and lose, and changes the access model's at once: from then on that says whose a
 those were that have changed.
 """
 
-from sqlalchemy import Connection, insert, select, tuple_
+from sqlalchemy import Connection, bindparam, insert, select, tuple_
 from sqlalchemy import delete as delete_from
 
 from app.access.records import User
-from app.database.engine import is_sqlite
+from app.database.engine import is_sqlite, run_plainly
 from app.database.statements import run
-from app.model.refresh.scratch import ALIAS_CHANGE, RESOLVED_ALIAS, TABLES_OF_KIND, USER_ALIAS, RowChange
+from app.model.refresh.scratch import ALIAS_CHANGE, TABLES_OF_KIND, USER_ALIAS, RowChange
 from app.store.access_tables import AccessUserAliasRow
 from app.store.record_tables import core_table
 
@@ -68,9 +68,8 @@ SELECT alias, {_HOLDER.format(alias="c.alias")} FROM (SELECT DISTINCT alias FROM
 
 
 def collect_aliases(connection: Connection) -> None:
-    """Whose each alias is, after the users were merged, and what that changes."""
+    """Whose each alias is, after the users were merged, and what that changes; ``RESOLVED_ALIAS`` is empty."""
     _collect(connection, TABLES_OF_KIND[User.kind].given.name)
-    connection.execute(delete_from(RESOLVED_ALIAS))
     run(connection, _RESOLVE)
     run(connection, _REMOVED, remove=str(int(RowChange.REMOVE)), within="")
 
@@ -86,8 +85,7 @@ def collect_touched_aliases(connection: Connection) -> bool:
 
 
 def _collect(connection: Connection, given: str) -> None:
-    for table in (USER_ALIAS, ALIAS_CHANGE):
-        connection.execute(delete_from(table))
+    run_plainly(connection, _CLEAR)
     each = "json_each(u.aliases) AS a" if is_sqlite(connection) else _EACH_OF_POSTGRESQL
     left_out = TABLES_OF_KIND[User.kind].left_out.name
     run(connection, _COLLECT, users=given, left_out=left_out, each=each)
@@ -114,7 +112,7 @@ def known(alias: str, *, former: bool = False) -> str:
 
 def aliases_change(connection: Connection) -> bool:
     """Whether there is anything to carry out."""
-    return connection.execute(select(ALIAS_CHANGE.c.alias).limit(1)).first() is not None
+    return connection.execute(_ANY_CHANGE).first() is not None
 
 
 def carry_out_aliases(connection: Connection) -> int:
@@ -128,10 +126,13 @@ def undo_aliases(connection: Connection) -> None:
 
 
 def _replace(connection: Connection, gone: RowChange, come: RowChange) -> int:
-    change = ALIAS_CHANGE.c
-    removed = select(change.alias, change.user_id).where(change.change == int(gone))
-    connection.execute(
-        delete_from(ACCESS_ALIAS).where(tuple_(ACCESS_ALIAS.c.alias, ACCESS_ALIAS.c.user_id).in_(removed))
-    )
-    added = select(change.alias, change.user_id).where(change.change == int(come))
-    return connection.execute(insert(ACCESS_ALIAS).from_select(["alias", "user_id"], added)).rowcount
+    connection.execute(_AWAY, {"changes": int(gone)})
+    return connection.execute(_COME, {"changes": int(come)}).rowcount
+
+
+# Put together once: that takes longer than to execute them for a few rows.
+_ANY_CHANGE = select(ALIAS_CHANGE.c.alias).limit(1)
+_CHANGED = select(ALIAS_CHANGE.c.alias, ALIAS_CHANGE.c.user_id).where(ALIAS_CHANGE.c.change == bindparam("changes"))
+_AWAY = delete_from(ACCESS_ALIAS).where(tuple_(ACCESS_ALIAS.c.alias, ACCESS_ALIAS.c.user_id).in_(_CHANGED))
+_COME = insert(ACCESS_ALIAS).from_select(["alias", "user_id"], _CHANGED)
+_CLEAR = tuple(f"DELETE FROM {table.name}" for table in (USER_ALIAS, ALIAS_CHANGE))  # noqa: S608 - our own tables

@@ -8,10 +8,11 @@ which that holds once those are taken away. Only what remains is looked at one b
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, exists, func, insert, or_, select, text
+from sqlalchemy import Connection, exists, func, insert, or_, select
 from sqlalchemy import delete as delete_from
 
 from app.access.records import GroupMember
+from app.database.statements import run
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
 from app.model.refresh.scope import Everything
 from app.model.refresh.scratch import GROUP_EDGE, TABLES_OF_KIND, RowChange, place_of
@@ -50,14 +51,14 @@ class CyclesAround:
     def __init__(self, connection: Connection, names: Mapping[int, str]) -> None:
         self._connection = connection
         self._names = names
-        self._is_needed = connection.execute(text(_GROUPS_DIFFER)).first() is not None
+        self._is_needed = run(connection, _GROUPS_DIFFER).first() is not None
 
     def count(self, problems: ProblemList | None = None) -> int:
         """How many there are in the access model as it is now; ``problems`` gets them."""
         if not self._is_needed:
             return 0
         self._connection.execute(delete_from(GROUP_EDGE))
-        self._connection.execute(text(_EDGES_AROUND))
+        run(self._connection, _EDGES_AROUND)
         return _report(self._connection, self._names, ProblemList(0, of_each=0) if problems is None else problems)
 
 
@@ -116,7 +117,7 @@ def _collect_edges(connection: Connection) -> None:
     connection.execute(delete_from(GROUP_EDGE))
     nested = select(
         member.organization_id, member.organization_user_group_id, member.member_group_id, member.source_id
-    ).where(member.member_group_id != "", Everything(connection).counts(tables))
+    ).where(member.member_group_id != "", Everything.as_merged(connection).counts(tables))
     connection.execute(
         insert(GROUP_EDGE).from_select(["organization_id", "parent_id", "member_id", "source_id"], nested)
     )

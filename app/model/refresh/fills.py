@@ -10,7 +10,6 @@ from typing import Any
 
 import orjson
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
-from sqlalchemy import delete as delete_from
 
 from app.access.kinds import KINDS
 from app.access.records import Fill, Sort, User
@@ -117,12 +116,14 @@ AND NOT EXISTS (
 
 _FILLS_OF = {tables.kind: tables for tables in SCRATCH_TABLES}[Fill.kind]
 
+_ANY_FILL = select(_FILLS_OF.source.c.source_id).limit(1)
+
 
 def apply_fills(connection: Connection) -> None:
-    """Fills the users that count in ``given``; after the users were merged and their aliases collected."""
+    """Fills the users that count in ``given``; after the users were merged and their aliases collected.
+
+    ``left_out`` of the fills and ``FILLED_USER`` are empty."""
     users = TABLES_OF_KIND[User.kind]
-    connection.execute(delete_from(_FILLS_OF.left_out))
-    connection.execute(delete_from(FILLED_USER))
     if not any_fills(connection):
         return
     tables = {"users": users.given.name, "users_left_out": users.left_out.name}
@@ -212,7 +213,7 @@ def _as_parameters(row: Mapping[str, object]) -> dict[str, object]:
 
 def any_fills(connection: Connection) -> bool:
     """Whether any source fills users."""
-    return connection.execute(select(_FILLS_OF.source.c.source_id).limit(1)).first() is not None
+    return connection.execute(_ANY_FILL).first() is not None
 
 
 def filled(rows: Iterable[Row[Any]]) -> Iterator[Mapping[str, object]]:

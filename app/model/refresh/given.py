@@ -15,10 +15,10 @@ A merge by key sorts out what is said under the keys that it touches, always int
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, literal_column, select
-from sqlalchemy import delete as delete_from
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, literal_column, select
 
 from app.database.statements import run
 from app.model.refresh.aliases import holder
@@ -97,9 +97,8 @@ NOBODY: ColumnElement[str] = literal_column("''")
 def give(connection: Connection, tables: ModelTables) -> bool:
     """Sorts out what the sources say of the kind, after the users were merged whom it may name by aliases.
 
-    Whether there was anything to sort out: ``combined`` is filled then.
+    Whether there was anything to sort out: ``combined``, which is empty, is filled then.
     """
-    connection.execute(delete_from(tables.combined))
     is_repeated = says_repeatedly(connection, tables)
     if tables.record_kind.names_user and (is_repeated or names_aliases(connection, tables)):
         _combine_named(connection, tables)
@@ -176,25 +175,42 @@ def show_filled(connection: Connection, users: ModelTables, origin: str) -> None
 
 def origin_of_users(connection: Connection, users: ModelTables) -> str:
     """Where the users stand before they are filled."""
-    first = connection.execute(select(users.combined.c.source_id).limit(1)).first()
-    return users.source.name if first is None else users.combined.name
+    return users.combined.name if _any_row(connection, users.combined) else users.source.name
 
 
 def names_aliases(connection: Connection, tables: ModelTables) -> bool:
     """Whether any record of the kind names a user by an alias."""
-    alias = tables.source.c.user_alias
-    return connection.execute(select(alias).where(alias != NOBODY).limit(1)).first() is not None
+    return connection.execute(_aliases(tables.source)).first() is not None
 
 
 def says_repeatedly(connection: Connection, tables: ModelTables) -> bool:
     """Whether a source says anything of the kind several times."""
-    source = tables.source
-    has_origins = select(source.c.source_id).where(source.c.origin != NOBODY).limit(1)
-    if connection.execute(has_origins).first() is None:
+    if connection.execute(_origins(tables.source)).first() is None:
         return False
-    columns = [source.c[name] for name in tables.given_keys]
-    repeated = select(columns[0]).group_by(*columns).having(func.count() > 1).limit(1)
-    return connection.execute(repeated).first() is not None
+    return connection.execute(_repeated(tables.source, tables.given_keys)).first() is not None
+
+
+# Put together once: that takes longer than to execute them for a few rows.
+
+
+@cache
+def _aliases(source: Table) -> Select[str]:
+    return select(source.c.user_alias).where(source.c.user_alias != NOBODY).limit(1)
+
+
+@cache
+def _origins(source: Table) -> Select[int]:
+    return select(source.c.source_id).where(source.c.origin != NOBODY).limit(1)
+
+
+@cache
+def _repeated(source: Table, given_keys: tuple[str, ...]) -> Select[Any]:
+    columns = [source.c[name] for name in given_keys]
+    return select(columns[0]).group_by(*columns).having(func.count() > 1).limit(1)
+
+
+def _any_row(connection: Connection, combined: Table) -> bool:
+    return connection.exec_driver_sql(f"SELECT 1 FROM {combined.name} LIMIT 1").first() is not None  # noqa: S608 - our own tables
 
 
 def report_repeated(connection: Connection, names: Mapping[int, str], problems: ProblemList) -> None:
@@ -204,7 +220,7 @@ def report_repeated(connection: Connection, names: Mapping[int, str], problems: 
     """
     for tables in MODEL_TABLES:
         source, combined = tables.source, tables.combined
-        if tables.record_kind.names_user or connection.execute(select(combined.c.source_id).limit(1)).first() is None:
+        if tables.record_kind.names_user or not _any_row(connection, combined):
             continue
         more: dict[int, int] = {}
         for table, sign in ((source, 1), (combined, -1)):

@@ -31,6 +31,8 @@ _BATCH_ROWS = 5_000
 _BATCH_CHARACTERS = 4 * 1024 * 1024
 """Staged rows wait in memory for company until there are so many, or their payloads so long."""
 
+_STATE = select(STATE.c.state_id)
+
 _GONE_AT_A_TIME = 500
 """Objects that are gone wait for company until there are so many."""
 
@@ -255,5 +257,5 @@ class Intake:
 
 def make_state(connection: Connection) -> None:
     """The row that ties the access model to the sources' records, where there is none yet."""
-    if connection.execute(select(STATE)).first() is None:
+    if connection.execute(_STATE).first() is None:
         connection.execute(insert(STATE).values(state_id=1, generation=0, merged_generation=-1, merge_problems=0))

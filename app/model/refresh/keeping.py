@@ -54,7 +54,7 @@ class ProblemKeeping:
     ) -> None:
         """``whole``: whether all that comes out of the merge is among what was ``found``; otherwise it was by key, and
         ``outdated`` is what of it was told before."""
-        self._ids = {row.name: row.source_id for row in connection.execute(select(SOURCE.c.name, SOURCE.c.source_id))}
+        self._ids = {row.name: row.source_id for row in connection.execute(_IDS)}
         self._ids[""] = NO_SOURCE
         self._reads = {read.source_id: read for read in reads}
         self._whole = whole
@@ -121,13 +121,18 @@ class ProblemKeeping:
         return _KeptProblems(count, first) if count else None
 
 
+_IDS = select(SOURCE.c.name, SOURCE.c.source_id)
+_FIRST = select(FIRST).order_by(FIRST.c.source_id, FIRST.c.sort, FIRST.c.ordinal)
+_COUNT = select(COUNT)
+
+
 def _state(connection: Connection) -> _State:
     first: dict[tuple[int, str], list[tuple[str, str]]] = {}
-    for row in connection.execute(select(FIRST).order_by(FIRST.c.source_id, FIRST.c.sort, FIRST.c.ordinal)):
+    for row in connection.execute(_FIRST):
         first.setdefault((row.source_id, row.sort), []).append((row.place, row.reason))
     return {
         (row.source_id, row.sort): _KeptProblems(row.problems, tuple(first.get((row.source_id, row.sort), ())))
-        for row in connection.execute(select(COUNT))
+        for row in connection.execute(_COUNT)
     }
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from sqlalchemy import BindParameter, Connection, Insert, bindparam, case, exists, insert, literal, or_, select, update
 from sqlalchemy import delete as delete_from
 
-from app.database.engine import is_sqlite
+from app.database.engine import is_sqlite, run_plainly
 from app.database.statements import json_list, run
 from app.model.refresh.changes import ChangeCounts, carry_out, changed_kinds, counted, total
 from app.model.refresh.scratch import (
@@ -49,11 +49,22 @@ class Begun:
     last_full_at: int | None
 
 
+# Put together once: that takes longer than to execute them.
+_NAMES = select(SOURCE.c.name)
+_OF_NAME = select(SOURCE).where(SOURCE.c.name == bindparam("of_name"))
+_BEGINS = update(SOURCE).where(SOURCE.c.name == bindparam("of_name")).values(reads_begun=SOURCE.c.reads_begun + 1)
+_POSITIONS = select(SOURCE.c.source_id, SOURCE.c.position).order_by(SOURCE.c.name)
+_NOT_CONFIGURED = SOURCE.c.source_id.not_in(bindparam("configured", expanding=True))
+_EMPTY = select(SOURCE.c.source_id).where(_NOT_CONFIGURED, SOURCE.c.records == 0)
+_RETAINED = select(SOURCE.c.name).where(_NOT_CONFIGURED, SOURCE.c.records > 0).order_by(SOURCE.c.name)
+
+
 def begin_reads(connection: Connection, names: Sequence[str], read: Collection[str]) -> list[Begun]:
     """Makes sure that the sources are known, and numbers the reads that begin now: of those that are to be ``read``."""
     begun = []
+    known = set(connection.execute(_NAMES).scalars())
     for position, name in enumerate(names):
-        if connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == name)).first() is None:
+        if name not in known:
             connection.execute(
                 insert(SOURCE).values(
                     name=name,
@@ -66,9 +77,8 @@ def begin_reads(connection: Connection, names: Sequence[str], read: Collection[s
                 )
             )
         if name in read:
-            begins = update(SOURCE).where(SOURCE.c.name == name).values(reads_begun=SOURCE.c.reads_begun + 1)
-            connection.execute(begins)
-        row = connection.execute(select(SOURCE).where(SOURCE.c.name == name)).one()
+            connection.execute(_BEGINS, {"of_name": name})
+        row = connection.execute(_OF_NAME, {"of_name": name}).one()
         begun.append(
             Begun(
                 source_id=row.source_id,
@@ -83,8 +93,7 @@ def begin_reads(connection: Connection, names: Sequence[str], read: Collection[s
 
 def sources_to_forget(connection: Connection, configured: Collection[int]) -> list[int]:
     """The sources that are known, but no longer configured, and of which nothing is kept."""
-    empty = select(SOURCE.c.source_id).where(SOURCE.c.source_id.not_in(list(configured)), SOURCE.c.records == 0)
-    return list(connection.execute(empty).scalars())
+    return list(connection.execute(_EMPTY, {"configured": list(configured)}).scalars())
 
 
 def retained_source(connection: Connection, name: str) -> int:
@@ -101,9 +110,7 @@ def retained_source(connection: Connection, name: str) -> int:
 
 def unconfigured_sources(connection: Connection, configured: Collection[int]) -> tuple[str, ...]:
     """The names of the sources of which something is in force, but that are not configured."""
-    retained = SOURCE.c.source_id.not_in(list(configured)), SOURCE.c.records > 0
-    rows = connection.execute(select(SOURCE.c.name).where(*retained).order_by(SOURCE.c.name))
-    return tuple(rows.scalars())
+    return tuple(connection.execute(_RETAINED, {"configured": list(configured)}).scalars())
 
 
 def compute_source_changes(
@@ -118,11 +125,10 @@ def compute_source_changes(
     complete = [read for read in reads if read.verdict == COMPLETE]
     replaced = [read.source_id for read in complete if not read.answered] + list(forgotten)
     told_of = [read.source_id for read in complete if read.answered]
-    for tables in of:
-        connection.exec_driver_sql(f"DELETE FROM {tables.delta.name}")  # noqa: S608 - our own table
     if not of:
         # A push that tells of nothing.
         return
+    run_plainly(connection, [f"DELETE FROM {tables.delta.name}" for tables in of])  # noqa: S608 - our own tables
     for kind, is_staged, is_kept in connection.exec_driver_sql(_filled(tuple(tables.kind for tables in of))).all():
         if is_staged and usable:
             connection.execute(_changed_rows(kind, in_order=is_sqlite(connection)), {"source_ids": usable})
@@ -288,7 +294,7 @@ def _state_after(read: StagedRead, now_ms: int) -> dict[str, object]:
 def _note_positions(connection: Connection, wanted: Mapping[int, int], forgotten: Collection[int]) -> bool:
     """Gives every source its position in the configuration; whether any of them moved."""
     moved = False
-    rows = connection.execute(select(SOURCE.c.source_id, SOURCE.c.position).order_by(SOURCE.c.name)).all()
+    rows = connection.execute(_POSITIONS).all()
     for index, (source_id, position) in enumerate(rows):
         due = wanted.get(source_id, UNCONFIGURED_POSITION + index)
         if due != position and source_id not in forgotten:

@@ -11,8 +11,9 @@ said them before and as they say them now.
 """
 
 from collections import Counter
+from functools import cache
 
-from sqlalchemy import Connection, Select, func, select, update
+from sqlalchemy import Connection, Select, Table, func, select, update
 from sqlalchemy import delete as delete_from
 
 from app.access.records import Fill, Folder, GroupMember, User
@@ -56,9 +57,15 @@ ALWAYS = 1_024
 """So many may be touched in any case."""
 
 
+# Put together once: that takes longer than to execute them.
+_STATE = select(STATE.c.generation, STATE.c.merged_generation)
+_PROBLEMS = select(STATE.c.merge_problems)
+_SOURCES = select(SOURCE.c.source_id, SOURCE.c.name, SOURCE.c.position, SOURCE.c.records)
+
+
 def is_merged(connection: Connection) -> bool:
     """Whether the access model is what the sources' records come to, so that a change can be carried over to it."""
-    state = connection.execute(select(STATE.c.generation, STATE.c.merged_generation)).one()
+    state = connection.execute(_STATE).one()
     return bool(state.merged_generation == state.generation) and revision_in_force(connection) > 0
 
 
@@ -68,8 +75,7 @@ class KeyedMerge:
     def __init__(self, session: RefreshSession, connection: Connection) -> None:
         self._session = session
         self._connection = connection
-        sources = connection.execute(select(SOURCE.c.source_id, SOURCE.c.name, SOURCE.c.position, SOURCE.c.records))
-        rows = sources.all()
+        rows = connection.execute(_SOURCES).all()
         self._names = {row.source_id: row.name for row in rows}
         self._retained = {row.source_id for row in rows if row.position >= UNCONFIGURED_POSITION}
         self._several = len(rows) > 1
@@ -127,7 +133,7 @@ class KeyedMerge:
 
     def _compute(self) -> bool:
         connection = self._connection
-        self._session.run_all(str(statement) for tables in SCRATCH_TABLES for statement in clear(tables))
+        self._session.run_all(statement for tables in SCRATCH_TABLES for statement in clear(tables))
         self._naming.begin()
         come_or_gone: set[str] = set()
         with self._session.looking_up():
@@ -190,7 +196,7 @@ class KeyedMerge:
                 )
             if source_id not in self._retained:
                 more += count
-        known = connection.execute(select(STATE.c.merge_problems)).scalar_one()
+        known = connection.execute(_PROBLEMS).scalar_one()
         return close_revision(connection, changes, known + more, now_ms)
 
     def _is_too_much(self) -> bool:
@@ -215,7 +221,7 @@ class KeyedMerge:
         return True
 
     def _give(self, tables: ModelTables, *, late: bool = False, former: bool = False) -> None:
-        self._connection.execute(delete_from(tables.combined))
+        self._session.run_all([f"DELETE FROM {tables.combined.name}"])  # noqa: S608 - our own table
         give_touched(self._connection, tables, late=late, former=former)
 
     def _rename_and_fill(self, users: ModelTables) -> None:
@@ -261,9 +267,7 @@ class KeyedMerge:
             self._left_out[source_id, cause == LeftOutCause.OWNED_ELSEWHERE] -= count
 
     def _count_left_out(self, tables: ScratchTables) -> None:
-        left_out = tables.left_out.c
-        counts = select(left_out.source_id, left_out.cause, func.count().label("records"))
-        for row in self._connection.execute(counts.group_by(left_out.source_id, left_out.cause)).all():
+        for row in self._connection.execute(_left_out(tables.left_out)).all():
             self._left_out[row.source_id, row.cause == LeftOutCause.OWNED_ELSEWHERE] += row.records
             self._tells = True
 
@@ -278,6 +282,12 @@ class KeyedMerge:
 
 
 _FILLS = next(tables for tables in SCRATCH_TABLES if tables.kind == Fill.kind)
+
+
+@cache
+def _left_out(left_out: Table) -> Select[int, int, int]:
+    columns = left_out.c.source_id, left_out.c.cause
+    return select(*columns, func.count().label("records")).group_by(*columns)
 
 
 def _comes_or_goes(tables: ModelTables, _scope: MergeScope) -> Select[tuple[int]]:

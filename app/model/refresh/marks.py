@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from sqlalchemy import Connection, Table, exists, select
+from sqlalchemy import Connection, Table, select
 from sqlalchemy import delete as delete_from
 
 from app.database.statements import run, statement
@@ -35,6 +35,15 @@ _SPARE = """
 DELETE FROM {delta} WHERE source_id = :source_id AND ({columns}) IN (
   SELECT {parts} FROM pushed_key WHERE source_id = :source_id AND kind = '{kind}' AND read_number >= :read_number)
 """
+
+
+_MARKED_KINDS = (
+    "SELECT DISTINCT kind FROM pushed_key WHERE source_id = :source_id AND read_number >= :read_number ORDER BY kind"
+)
+
+_ANY_KNOWN = "SELECT 1 FROM pushed_key WHERE source_id = :source_id AND read_number < :read_number LIMIT 1"
+
+_DROP_KNOWN = "DELETE FROM pushed_key WHERE source_id = :source_id AND read_number < :read_number"
 
 
 def pushed_keys(tables: ScratchTables) -> tuple[str, ...]:
@@ -63,14 +72,14 @@ def spare_pushed(connection: Connection, reads: Sequence[StagedRead]) -> None:
     for read in reads:
         if read.verdict == FAILED:
             continue
-        marked = MARK.c.source_id == read.source_id, MARK.c.read_number >= read.number
-        kinds = set(connection.execute(select(MARK.c.kind).where(*marked).distinct()).scalars())
+        of_read = {"source_id": read.source_id, "read_number": read.number}
+        kinds = set(run(connection, _MARKED_KINDS, of_read).scalars())
         for tables in SCRATCH_TABLES:
             if tables.kind in kinds:
                 run(
                     connection,
                     _SPARE,
-                    {"source_id": read.source_id, "read_number": read.number},
+                    of_read,
                     delta=tables.delta.name,
                     columns=", ".join(pushed_keys(tables)),
                     parts=", ".join(f"@part(key, {index})" for index in range(len(pushed_keys(tables)))),
@@ -106,9 +115,9 @@ def drop_marks(connection: Connection, reads: Sequence[StagedRead], forgotten: C
     """Takes away the marks that reads which ended well knew of, and all that is known of sources that are forgotten."""
     for read in reads:
         if read.verdict != FAILED:
-            known = MARK.c.source_id == read.source_id, MARK.c.read_number < read.number
-            if connection.execute(select(exists().where(*known))).scalar():
-                connection.execute(delete_from(MARK).where(*known))
+            of_read = {"source_id": read.source_id, "read_number": read.number}
+            if run(connection, _ANY_KNOWN, of_read).first() is not None:
+                run(connection, _DROP_KNOWN, of_read)
     if forgotten:
         for table in (MARK, PUSH):
             connection.execute(delete_from(table).where(table.c.source_id.in_(list(forgotten))))

@@ -15,10 +15,11 @@ It is all done by the database, set by set; the memory needed here does not grow
 done for says the scope.
 """
 
+from collections import Counter
+
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Delete,
     FromClause,
     Insert,
     Table,
@@ -31,9 +32,9 @@ from sqlalchemy import (
     or_,
     select,
 )
-from sqlalchemy import delete as delete_from
 
 from app.access.records import Folder
+from app.database.engine import run_plainly
 from app.model.refresh.given import NOBODY
 from app.model.refresh.scope import MergeScope
 from app.model.refresh.scratch import (
@@ -48,7 +49,16 @@ from app.model.refresh.scratch import (
 from app.model.refresh.staging import SOURCE
 from app.store.record_tables import Reference
 
+_DANGLING = " UNION ALL ".join(
+    f"SELECT source_id, COUNT(*) FROM {tables.left_out.name}"  # noqa: S608 - our own tables
+    f" WHERE cause <> {int(LeftOutCause.OWNED_ELSEWHERE)} GROUP BY source_id"
+    for tables in SCRATCH_TABLES
+)
+
 _FOLDER_KEY = ("organization_id", "folder_id")
+
+
+_SOURCES = select(func.count()).select_from(SOURCE)
 
 
 def merge_kind(connection: Connection, tables: ModelTables, scope: MergeScope, *, several_sources: bool) -> None:
@@ -56,16 +66,16 @@ def merge_kind(connection: Connection, tables: ModelTables, scope: MergeScope, *
 
     The kinds that it refers to have been merged."""
     if several_sources:
-        scope.run(connection, _leave_out_owned_elsewhere, tables)
+        scope.leave_out(connection, _leave_out_owned_elsewhere, tables)
     if tables.kind == Folder.kind:
-        connection.execute(delete_from(REACHED_FOLDER))
+        run_plainly(connection, [f"DELETE FROM {REACHED_FOLDER.name}"])  # noqa: S608 - our own table
         scope.run(connection, _reach_folders, tables)
-        scope.run(connection, _leave_out_unreached_folders, tables)
+        scope.leave_out(connection, _leave_out_unreached_folders, tables)
     else:
         if tables.record_kind.names_user:
-            scope.run(connection, _leave_out_unresolved, tables)
+            scope.leave_out(connection, _leave_out_unresolved, tables)
         for reference in tables.references:
-            scope.run(connection, _leave_out_dangling, tables, reference)
+            scope.leave_out(connection, _leave_out_dangling, tables, reference)
 
 
 def compare_kind(connection: Connection, tables: ModelTables, scope: MergeScope) -> int:
@@ -75,21 +85,14 @@ def compare_kind(connection: Connection, tables: ModelTables, scope: MergeScope)
 
 def several_sources(connection: Connection) -> bool:
     """Whether a key can be given by more than one."""
-    return connection.execute(select(func.count()).select_from(SOURCE)).scalar_one() > 1
+    return connection.execute(_SOURCES).scalar_one() > 1
 
 
 def dangling_by_source(connection: Connection) -> dict[int, int]:
     """Source → how many of its records refer to something that does not count, after everything was merged."""
-    found: dict[int, int] = {}
-    for tables in SCRATCH_TABLES:
-        left_out = tables.left_out
-        query = (
-            select(left_out.c.source_id, func.count().label("records"))
-            .where(left_out.c.cause != int(LeftOutCause.OWNED_ELSEWHERE))
-            .group_by(left_out.c.source_id)
-        )
-        for row in connection.execute(query):
-            found[row.source_id] = found.get(row.source_id, 0) + row.records
+    found = Counter[int]()
+    for source_id, records in connection.exec_driver_sql(_DANGLING):
+        found[source_id] += records
     return found
 
 
@@ -103,9 +106,9 @@ def owned_elsewhere(tables: ModelTables, given: Table, mine: FromClause) -> Colu
     )
 
 
-def clear(tables: ScratchTables) -> list[Delete]:
-    """Empties what merging fills."""
-    return [delete_from(tables.left_out), delete_from(tables.delta)]
+def clear(tables: ScratchTables) -> list[str]:
+    """The statements that empty what merging fills."""
+    return [f"DELETE FROM {table.name}" for table in (tables.left_out, tables.delta)]  # noqa: S608 - our own tables
 
 
 # The rules, each one statement.

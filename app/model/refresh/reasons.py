@@ -24,9 +24,20 @@ from app.model.refresh.scratch import (
     place_of,
     same,
 )
-from app.model.refresh.staging import RETAINED, SOURCE
+from app.model.refresh.staging import SOURCE, UNCONFIGURED_POSITION
 from app.store.record_tables import Reference
 from app.text import quoted
+
+_LEFT_OUT_OF_KIND = " UNION ALL ".join(
+    f"SELECT {number} AS number, '{tables.kind}' AS kind, cause, source_id, COUNT(*) AS records"  # noqa: S608 - our own tables
+    f" FROM {tables.left_out.name} WHERE source_id NOT IN"
+    " (SELECT source_id FROM directory_source WHERE position >= :retained_from) GROUP BY cause, source_id"
+    for number, tables in enumerate(SCRATCH_TABLES)
+)
+
+_LEFT_OUT = f"""
+SELECT kind, cause, source_id, records FROM ({_LEFT_OUT_OF_KIND}) AS counted ORDER BY number, cause, source_id
+"""  # noqa: S608 - as above
 
 SORTS = {
     LeftOutCause.OWNED_ELSEWHERE: ProblemSort.OWNED_ELSEWHERE,
@@ -47,17 +58,12 @@ def report_left_out(
 
     Those of a source that is no longer configured are not told of one by one: nobody can mend them there.
     """
+    counts: dict[str, dict[int, dict[int, int]]] = {}
+    told = {"retained_from": UNCONFIGURED_POSITION}
+    for kind, cause, source_id, records in run(connection, _LEFT_OUT, told).all():
+        counts.setdefault(kind, {}).setdefault(cause, {})[source_id] = records
     for tables in kinds:
-        left_out = tables.left_out
-        counts: dict[int, dict[int, int]] = {}
-        for row in connection.execute(
-            select(left_out.c.cause, left_out.c.source_id, func.count().label("records"))
-            .where(left_out.c.source_id.not_in(RETAINED))
-            .group_by(left_out.c.cause, left_out.c.source_id)
-            .order_by(left_out.c.cause, left_out.c.source_id)
-        ).all():
-            counts.setdefault(row.cause, {})[row.source_id] = row.records
-        for cause, of_sources in counts.items():
+        for cause, of_sources in counts.get(tables.kind, {}).items():
             rows = [
                 row
                 for source_id in of_sources

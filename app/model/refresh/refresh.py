@@ -39,6 +39,7 @@ from app.model.refresh.outdated import Outdated
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.reasons import staged_left_out
 from app.model.refresh.replace import (
+    IN_FORCE,
     STATE,
     Replaced,
     carry_out_access_changes,
@@ -46,7 +47,6 @@ from app.model.refresh.replace import (
     compute_access_changes,
     is_up_to_date,
     nothing_changed,
-    revision_in_force,
 )
 from app.model.refresh.scope import Everything
 from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES
@@ -63,6 +63,14 @@ _ROWS_WORTH_ANALYZING = 1_000
 """From so many changed rows on the planner is told at once."""
 
 _TRIES_IN_SNAPSHOT = 2
+
+# Put together once: that takes longer than to execute them.
+_WORLD = select(STATE.c.generation, IN_FORCE.scalar_subquery())
+_PROBLEMS = select(STATE.c.merge_problems)
+_ORDER = select(SOURCE.c.source_id, SOURCE.c.position)
+_NAMES = select(SOURCE.c.source_id, SOURCE.c.name)
+_DANGLING = select(SOURCE.c.source_id, SOURCE.c.dangling)
+_NEXT_GENERATION = update(STATE).values(generation=STATE.c.generation + 1)
 
 Work = TypeVar("Work")
 Outcome = TypeVar("Outcome")
@@ -206,7 +214,7 @@ class Refresh(Intake):
 
         def merge_everything(connection: Connection) -> tuple[Merged, tuple[LeftOut, ...]]:
             found = self._merge_everything(connection)
-            told = staged_left_out(connection, Everything(connection), _names(connection))
+            told = staged_left_out(connection, Everything.as_merged(connection), _names(connection))
             return found, tuple(LeftOut(one.place, one.reason) for one in told)
 
         def replace_all(connection: Connection, work: tuple[Merged, tuple[LeftOut, ...]]) -> Applied[Outcome]:
@@ -283,7 +291,7 @@ class Refresh(Intake):
         kept = keep(connection, work)
         moved = any(order.get(source_id) != position for source_id, position in _order(connection).items())
         if moved or changes:
-            connection.execute(update(STATE).values(generation=STATE.c.generation + 1))
+            connection.execute(_NEXT_GENERATION)
         if merge is None or moved or not merge.compute():
             return kept, False
         self._note(connection)
@@ -350,7 +358,7 @@ class Refresh(Intake):
             return nothing_changed(connection)
         found, dangling = work
         self._problems.add_all(found)
-        for row in connection.execute(select(SOURCE.c.source_id, SOURCE.c.dangling)).all():
+        for row in connection.execute(_DANGLING).all():
             if row.dangling != dangling.get(row.source_id, 0):
                 connection.execute(
                     update(SOURCE)
@@ -363,7 +371,7 @@ class Refresh(Intake):
             shadow(connection, ACCESS_ALIAS)
         if carry_out_aliases(connection) > _ROWS_WORTH_ANALYZING:
             self._session.analyze(ACCESS_ALIAS)
-        changes = carry_out_access_changes(connection, Everything(connection), self._naming)
+        changes = carry_out_access_changes(connection, Everything(), self._naming)
         replaced = close_revision(connection, changes, found.total, epoch_ms(self._clock()))
         for tables in MODEL_TABLES:
             if replaced.changes[tables.kind].total > _ROWS_WORTH_ANALYZING:
@@ -413,16 +421,17 @@ class Refresh(Intake):
 
 
 def _order(connection: Connection) -> dict[int, int]:
-    return {row.source_id: row.position for row in connection.execute(select(SOURCE.c.source_id, SOURCE.c.position))}
+    return {row.source_id: row.position for row in connection.execute(_ORDER)}
 
 
 def _names(connection: Connection) -> dict[int, str]:
-    return {row.source_id: row.name for row in connection.execute(select(SOURCE.c.source_id, SOURCE.c.name))}
+    return {row.source_id: row.name for row in connection.execute(_NAMES)}
 
 
 def _any_problem(connection: Connection) -> bool:
-    return bool(connection.execute(select(STATE.c.merge_problems)).scalar())
+    return bool(connection.execute(_PROBLEMS).scalar())
 
 
 def _world(connection: Connection) -> tuple[int, int]:
-    return connection.execute(select(STATE.c.generation)).scalar_one(), revision_in_force(connection)
+    generation, revision = connection.execute(_WORLD).one()
+    return generation, revision

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import orjson
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from app.access.records import User
+from app.access.records import Fill, User
 from app.model.former import keep_former
 from app.model.refresh.aliases import collect_aliases
-from app.model.refresh.changes import NOTHING, ChangeCounts, carry_out, counted, total
+from app.model.refresh.changes import NOTHING, ChangeCounts, carry_out, changed_kinds, counted, total
 from app.model.refresh.counting import count_on
 from app.model.refresh.cycles import report_group_cycles
 from app.model.refresh.fills import apply_fills
@@ -24,7 +24,13 @@ from app.model.refresh.naming import Naming
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.reasons import report_left_out
 from app.model.refresh.scope import Everything, MergeScope
-from app.model.refresh.scratch import FILLED_USER, MODEL_TABLES, RESOLVED_ALIAS, ModelTables
+from app.model.refresh.scratch import (
+    FILLED_USER,
+    MODEL_TABLES,
+    RESOLVED_ALIAS,
+    SCRATCH_TABLES_OF_KIND,
+    ModelTables,
+)
 from app.model.refresh.session import RefreshSession
 from app.model.refresh.staging import SOURCE
 from app.store.access_tables import RevisionRow
@@ -33,6 +39,13 @@ from app.store.record_tables import core_table
 
 REVISION = core_table(RevisionRow)
 STATE = core_table(DirectoryStateRow)
+
+# Put together once: that takes longer than to execute them.
+IN_FORCE = select(func.coalesce(func.max(REVISION.c.revision), 0))
+_STATE = select(STATE)
+_MERGED = update(STATE).values(merged_generation=STATE.c.generation, merge_problems=bindparam("problems"))
+_RECORDS = select(func.coalesce(func.sum(SOURCE.c.records), 0))
+_READ = select(SOURCE.c.source_id).where(SOURCE.c.read_in_force > 0).limit(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +61,25 @@ class Replaced:
 
 def revision_in_force(connection: Connection) -> int:
     """The revision of the access model; 0 before the directory was ever read."""
-    return int(connection.execute(select(func.coalesce(func.max(REVISION.c.revision), 0))).scalar_one())
+    return int(connection.execute(IN_FORCE).scalar_one())
 
 
 def is_up_to_date(connection: Connection) -> bool:
     """Whether merging again would find nothing new: the same records as last time, and nothing wrong with them."""
-    state = connection.execute(select(STATE)).one()
+    state = connection.execute(_STATE).one()
     if state.merged_generation != state.generation or state.merge_problems:
         return False
     return revision_in_force(connection) > 0
+
+
+_CLEAR = (
+    *(statement for tables in MODEL_TABLES for statement in clear(tables)),
+    *(f"DELETE FROM {tables.combined.name}" for tables in MODEL_TABLES),  # noqa: S608 - our own tables
+    *clear(SCRATCH_TABLES_OF_KIND[Fill.kind]),
+    f"DELETE FROM {FILLED_USER.name}",  # noqa: S608 - as above
+    f"DELETE FROM {RESOLVED_ALIAS.name}",  # noqa: S608 - as above
+)
+"""Empties what the merge of everything fills."""
 
 
 def compute_access_changes(
@@ -64,25 +87,24 @@ def compute_access_changes(
 ) -> None:
     """Merges the sources' records, fills the deltas with what that changes in the access model, and notes names."""
     several = several_sources(connection)
-    session.went_through(int(connection.execute(select(func.coalesce(func.sum(SOURCE.c.records), 0))).scalar_one()))
+    session.went_through(int(connection.execute(_RECORDS).scalar_one()))
     naming.begin()
+    scope = Everything()
+    session.run_all(_CLEAR)
     for tables in MODEL_TABLES:
-        for statement in clear(tables):
-            connection.execute(statement)
         if give(connection, tables):
             session.analyze(tables.combined)
-        # Each time anew: what is left out of other kinds is known by now.
-        merge_kind(connection, tables, Everything(connection), several_sources=several)
+        merge_kind(connection, tables, scope, several_sources=several)
         session.analyze(tables.left_out)
         if tables.kind == User.kind:
             collect_aliases(connection)
             session.analyze(RESOLVED_ALIAS)
             apply_fills(connection)
             session.analyze(FILLED_USER)
-        if compare_kind(connection, tables, Everything(connection)):
-            naming.note(connection, tables, Everything(connection))
+        if compare_kind(connection, tables, scope):
+            naming.note(connection, tables, scope)
     report_repeated(connection, names, problems)
-    report_left_out(connection, Everything(connection), names, problems)
+    report_left_out(connection, scope, names, problems)
     report_group_cycles(session, connection, names, problems)
 
 
@@ -93,13 +115,15 @@ def carry_out_access_changes(
 
     ``scope``: that of the merge that has filled them; ``naming``: what was noted then."""
     changes = {tables.kind: NOTHING for tables in MODEL_TABLES}
+    changed = changed_kinds(connection)
     for tables in kinds:
+        if tables.kind not in changed:
+            continue
         counts = changes[tables.kind] = total(counted(connection, tables).values())
         given = scope.given(tables)
         if counts.updated or counts.removed:
             keep_former(connection, tables, given)
-        if counts.any:
-            carry_out(connection, tables, tables.access, tables.keys, given, by=tables.given_keys, counts=counts)
+        carry_out(connection, tables, tables.access, tables.keys, given, by=tables.given_keys, counts=counts)
         if naming.is_wanted:
             count_on(connection, tables, counts)
     naming.carry_out(connection)
@@ -110,7 +134,7 @@ def close_revision(
     connection: Connection, changes: Mapping[str, ChangeCounts], merge_problems: int, now_ms: int
 ) -> Replaced:
     """Moves the revision on, if anything changed, and notes what the access model was merged from."""
-    connection.execute(update(STATE).values(merged_generation=STATE.c.generation, merge_problems=merge_problems))
+    connection.execute(_MERGED, {"problems": merge_problems})
     revision = revision_in_force(connection)
     changed = any(one.any for one in changes.values())
     if changed or (revision == 0 and _any_source_was_read(connection)):
@@ -136,4 +160,4 @@ def nothing_changed(connection: Connection) -> Replaced:
 
 
 def _any_source_was_read(connection: Connection) -> bool:
-    return connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.read_in_force > 0)).first() is not None
+    return connection.execute(_READ).first() is not None

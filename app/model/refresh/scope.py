@@ -10,9 +10,9 @@ serve both merges:
   is about to get it. Whose an alias is, the access model says already.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from sqlalchemy import (
     ColumnElement,
@@ -23,7 +23,6 @@ from sqlalchemy import (
     and_,
     exists,
     false,
-    literal,
     or_,
     select,
     true,
@@ -32,6 +31,7 @@ from sqlalchemy import (
 
 from app.access.records import Folder
 from app.model.refresh.scratch import (
+    MODEL_TABLES,
     TABLES_OF_KIND,
     USER_ALIAS,
     ModelTables,
@@ -81,14 +81,23 @@ class MergeScope(Protocol):
         """Executes a rule."""
         ...
 
+    def leave_out(self, connection: Connection, rule: Rule, tables: ModelTables, *arguments: object) -> None:
+        """Executes a rule that fills the kind's ``left_out``."""
+        ...
+
 
 class Everything:
-    """All rows of all sources, in the transaction of a connection."""
+    """All rows of all sources, where records of these kinds were left out so far."""
 
     holders = USER_ALIAS
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, kinds_left_out: Iterable[str] = ()) -> None:
+        self._kinds_left_out = set(kinds_left_out)
+
+    @classmethod
+    def as_merged(cls, connection: Connection) -> Self:
+        """After the merge, in the transaction of a connection."""
+        return cls(kind for kind, any_of_it in connection.exec_driver_sql(_KINDS_LEFT_OUT) if any_of_it)
 
     def given(self, tables: ScratchTables) -> Table:
         """A view of all of it."""
@@ -100,9 +109,7 @@ class Everything:
 
     def counts(self, tables: ModelTables) -> ColumnElement[bool]:
         """Asked for where nothing is left out any more, it costs nothing."""
-        if self._connection.execute(select(tables.left_out.c.source_id).limit(1)).first() is None:
-            return literal(True)
-        return _is_not_left_out(tables, tables.given)
+        return _is_not_left_out(tables, tables.given) if tables.kind in self._kinds_left_out else true()
 
     def stands(self, reference: Reference, columns: Columns) -> ColumnElement[bool]:
         """A source gives it, and it is not left out."""
@@ -114,8 +121,20 @@ class Everything:
         return false()
 
     def run(self, connection: Connection, rule: Rule, tables: ModelTables, *arguments: object) -> CursorResult[Any]:
-        """Builds the statement for what is there."""
-        return connection.execute(rule(tables, self, *arguments))
+        """Executes the text that was made of the rule when it was first needed with the same kinds left out."""
+        text = _text(connection.dialect.name, rule, tables.kind, arguments, frozenset(self._kinds_left_out))
+        return connection.exec_driver_sql(text)
+
+    def leave_out(self, connection: Connection, rule: Rule, tables: ModelTables, *arguments: object) -> None:
+        """The rules that come after it know whether it has left anything out."""
+        if self.run(connection, rule, tables, *arguments).rowcount:
+            self._kinds_left_out.add(tables.kind)
+
+
+_KINDS_LEFT_OUT = " UNION ALL ".join(
+    f"SELECT '{tables.kind}', EXISTS (SELECT 1 FROM {tables.left_out.name})"  # noqa: S608 - our own tables
+    for tables in MODEL_TABLES
+)
 
 
 class Touched:
@@ -158,7 +177,11 @@ class Touched:
 
     def run(self, connection: Connection, rule: Rule, tables: ModelTables, *arguments: object) -> CursorResult[Any]:
         """Executes the text that was made of the rule when it was first needed: that takes longer than a look-up."""
-        return connection.exec_driver_sql(_text(connection.dialect.name, rule, tables.kind, arguments))
+        return connection.exec_driver_sql(_text(connection.dialect.name, rule, tables.kind, arguments, None))
+
+    def leave_out(self, connection: Connection, rule: Rule, tables: ModelTables, *arguments: object) -> None:
+        """The same: its statements always look at what was left out."""
+        self.run(connection, rule, tables, *arguments)
 
 
 TOUCHED = Touched()
@@ -181,6 +204,10 @@ def _is_not_left_out(tables: ModelTables, given: Table) -> ColumnElement[bool]:
 
 
 @lru_cache(maxsize=1024)
-def _text(dialect: str, rule: Rule, kind: str, arguments: tuple[object, ...]) -> str:
-    statement: Any = rule(TABLES_OF_KIND[kind], TOUCHED, *arguments)
+def _text(
+    dialect: str, rule: Rule, kind: str, arguments: tuple[object, ...], kinds_left_out: frozenset[str] | None
+) -> str:
+    """The rule in SQL; ``kinds_left_out``: over everything, None: over what is touched."""
+    scope = TOUCHED if kinds_left_out is None else Everything(kinds_left_out)
+    statement: Any = rule(TABLES_OF_KIND[kind], scope, *arguments)
     return str(statement.compile(dialect=dialect_of(dialect), compile_kwargs={"literal_binds": True}))

@@ -12,10 +12,12 @@ from sqlalchemy import Connection, select
 
 from app.model.refresh.staging import COMPLETE, FAILED, SOURCE, StagedRead
 
+_SOURCES = select(SOURCE)
+
 
 def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Collection[str]) -> list[StagedRead]:
     """The reads, with those failed that must not be used."""
-    kept = {row.source_id: row for row in connection.execute(select(SOURCE))}
+    kept = {row.source_id: row for row in connection.execute(_SOURCES)}
     in_force = sum(row.records for row in kept.values())
     judged = []
     for read in reads:
