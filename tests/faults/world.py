@@ -1,7 +1,6 @@
 """Usher and the self-hosted backend in one process, with the fault layer between them and time that is simulated."""
 
 import json
-import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from app.runs.run import Run
 from app.store.sync_tables import LedgerItemRow
 from tests.faults.layer import FaultLayer
 from tests.worlds.company import HOME, Company, Held
+from tests.worlds.kept import KeptInPlace
 from tests.worlds.world import World, new_workspace
 
 _FOREIGN = ("theirs", "guest")
@@ -45,9 +45,9 @@ class FaultyWorld(World):
         self.backend_engine: Engine = open_engine(f"sqlite:///{folder / 'backend.db'}")
         for engine, migrations in ((self.engine, STORE_MIGRATIONS), (self.backend_engine, BACKEND_MIGRATIONS)):
             upgrade(engine, migrations)
-            self._keep(engine, ".empty")
-        self._planted: tuple[str, str] | None = None
-        """API key and auth token of the workspace in which others put something; its backend is kept."""
+        self._empty = KeptInPlace(self.engine), KeptInPlace(self.backend_engine)
+        self._planted: tuple[KeptInPlace, str, str] | None = None
+        """The backend in which others put something, and the API key and auth token of that workspace."""
         settings = SelfHostedBackendSettings(
             database_url=f"sqlite:///{folder / 'backend.db'}",
             secret_key=SecretStr("a secret key for tests only"),
@@ -65,35 +65,23 @@ class FaultyWorld(World):
     def begin(self, company: Company, *, batch_size: int = 200, max_in_flight: int = 1, foreign: bool = False) -> None:
         """Empty databases, a new workspace, this company; on demand, what others put there."""
         self.time.restart()
-        self._put(self.engine, ".empty")
+        usher, backend = self._empty
+        usher.put_back(self.engine)
         if foreign and self._planted is not None:
-            self._put(self.backend_engine, ".planted")
-            self.api_key, self.auth_token = self._planted
+            backend, self.api_key, self.auth_token = self._planted
+            backend.put_back(self.backend_engine)
         else:
-            self._put(self.backend_engine, ".empty")
+            backend.put_back(self.backend_engine)
             self.api_key, self.auth_token = new_workspace(self.app)
             if foreign:
                 self._plant_foreign()
-                self._keep(self.backend_engine, ".planted")
-                self._planted = self.api_key, self.auth_token
+                self._planted = KeptInPlace(self.backend_engine), self.api_key, self.auth_token
         self.company = company
         self.sources = [company]
         self.batch_size, self.max_in_flight = batch_size, max_in_flight
         self.stop = threading.Event()
         self.random = Random(0)
         self.transport = self.layer = FaultLayer(self.app, self.time, change_something=self.change_something)
-
-    def _keep(self, engine: Engine, suffix: str) -> None:
-        engine.dispose()  # whoever closes a SQLite database last writes all of it into its file
-        database = Path(str(engine.url.database))
-        shutil.copy(database, database.with_suffix(suffix))
-
-    def _put(self, engine: Engine, suffix: str) -> None:
-        engine.dispose()
-        database = Path(str(engine.url.database))
-        for tail in ("-wal", "-shm"):
-            database.with_name(database.name + tail).unlink(missing_ok=True)
-        shutil.copy(database.with_suffix(suffix), database)
 
     def close(self) -> None:
         super().close()

@@ -73,3 +73,30 @@ class _KeptRows:
     def _run(self, engine: Engine, block: str) -> None:
         with engine.begin() as connection:
             connection.execute(text(block.replace("{schema}", self._schema).replace(":", r"\:")))
+
+
+class KeptInPlace:
+    """The rows of a SQLite database, to be put back after tests have changed them: its connections, their statements
+    and temporary tables outlive that, unlike a copy of the file."""
+
+    def __init__(self, engine: Engine) -> None:
+        with engine.connect() as connection:
+            driver = cast("sqlite3.Connection", connection.connection.driver_connection)
+            self._tables = [name for (name,) in driver.execute(_TABLES)]
+            rows = {name: driver.execute(f"SELECT * FROM {name}").fetchall() for name in self._tables}
+        self._rows = {name: kept for name, kept in rows.items() if kept}
+
+    def put_back(self, engine: Engine) -> None:
+        """Makes the database that these rows are from hold them, and no others."""
+        with engine.connect() as connection:
+            driver = cast("sqlite3.Connection", connection.connection.driver_connection)
+            driver.execute("BEGIN IMMEDIATE")
+            for name in self._tables:
+                driver.execute(f"DELETE FROM {name}")
+            for name, rows in self._rows.items():
+                marks = ", ".join("?" for _ in rows[0])
+                driver.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+            driver.execute("COMMIT")
+
+
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_stat%' ORDER BY name"
