@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Protocol
 
 from app.clock import EPOCH, Clock, epoch_ms
-from app.directory.guarded import GuardedSource, SideBySide, Step
+from app.directory.guarded import GuardedSource, SideBySide
 from app.directory.policy import Policy
 from app.directory.source import (
     EVERYTHING,
@@ -113,7 +113,10 @@ class Gathering:
             for position, steps in side_by_side.steps():
                 read = reads[position]
                 for step in steps:
-                    if isinstance(step, End):
+                    # Nearly all of them are records.
+                    if isinstance(step, Found):
+                        self._add(read, step)
+                    elif isinstance(step, End):
                         request_after = self._end(read, step)
                         if request_after is not None:
                             side_by_side.begin(position, read.source, request_after)
@@ -144,17 +147,19 @@ class Gathering:
             return _Stage.CHANGES, ReadRequest(since=begun.cursor)
         return _Stage.EVERYTHING, EVERYTHING
 
-    def _take(self, read: GatheredRead, step: Step) -> None:
-        if isinstance(step, Found):
-            origin, rule = "", ""
-            if step.origin is not None:
-                origin, rule = origin_text(*step.origin.object), step.origin.rule
-            else:
-                read.without_origin = True
-            self._refreshing.add(step.record, step.place, origin=origin, rule=rule, position=read.position)
-            read.kinds[step.record.kind] += 1
-            self._unreported += 1
-        elif isinstance(step, Gone):
+    def _add(self, read: GatheredRead, found: Found) -> None:
+        record, place, made_from = found
+        if made_from is None:
+            read.without_origin = True
+            self._refreshing.add(record, place, position=read.position)
+        else:
+            origin = origin_text(*made_from.object)
+            self._refreshing.add(record, place, origin=origin, rule=made_from.rule, position=read.position)
+        read.kinds[record.kind] += 1
+        self._unreported += 1
+
+    def _take(self, read: GatheredRead, step: Gone | Malformed | Remark) -> None:
+        if isinstance(step, Gone):
             self._refreshing.gone(origin_text(*step.object), position=read.position)
             read.gone += 1
         elif read.whole is not None:

@@ -159,14 +159,18 @@ class Intake:
         ``origin``: the object that it was made from (``app.store.directory_tables.origin_text``), ``rule``: what made
         it, both empty where the source has no objects.
         """
-        read = self._read_at(position)
-        if self._gone and origin in self._gone.get(read.position, ()):
+        if position is None:
+            position = next(iter(self._open))
+        if self._gone and origin in self._gone.get(position, ()):
             self._flush()
-        values = VALUES_FROM_RECORD[record.kind](record)
-        self._waiting[record.kind].append((*values, read.source_id, origin, rule, place))
+        kind = record.kind
+        values = VALUES_FROM_RECORD[kind](record)
+        self._waiting[kind].append((*values, self._open[position].source_id, origin, rule, place))
         self._waiting_rows += 1
         # Payloads are the one part of a row that can be long; they stand next to last.
-        self._waiting_characters += len(values[-2]) if isinstance(values[-2], str) else 0
+        payload = values[-2]
+        if isinstance(payload, str):
+            self._waiting_characters += len(payload)
         if self._waiting_rows >= _BATCH_ROWS or self._waiting_characters >= _BATCH_CHARACTERS:
             self._flush()
 

@@ -9,7 +9,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from sqlalchemy import BindParameter, Connection, Insert, bindparam, case, exists, insert, literal, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Insert,
+    Table,
+    bindparam,
+    case,
+    exists,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy import delete as delete_from
 
 from app.database.engine import is_sqlite, run_plainly
@@ -131,7 +145,8 @@ def compute_source_changes(
     run_plainly(connection, [f"DELETE FROM {tables.delta.name}" for tables in of])  # noqa: S608 - our own tables
     for kind, is_staged, is_kept in connection.exec_driver_sql(_filled(tuple(tables.kind for tables in of))).all():
         if is_staged and usable:
-            connection.execute(_changed_rows(kind, in_order=is_sqlite(connection)), {"source_ids": usable})
+            rows = _changed_rows if is_kept else _new_rows
+            connection.execute(rows(kind, in_order=is_sqlite(connection)), {"source_ids": usable})
         if is_kept and replaced and _any_not_given(connection, SCRATCH_TABLES_OF_KIND[kind], replaced):
             connection.execute(_rows_not_given(kind), {"source_ids": replaced})
         if is_kept and told_of:
@@ -179,6 +194,11 @@ def _filled(kinds: tuple[str, ...]) -> str:
 _ASKED: BindParameter[int] = bindparam("source_ids", expanding=True)
 
 
+def _is_asked(staged: Table, *, in_order: bool) -> ColumnElement[bool]:
+    # As an expression: SQLite sorts anew by what stands behind a column in an index that it knows to have one value.
+    return (staged.c.source_id + 0 if in_order else staged.c.source_id).in_(_ASKED)
+
+
 @cache
 def _changed_rows(kind: str, *, in_order: bool) -> Insert:
     """``in_order``: by their keys, in which both tables are read then, and the third is filled."""
@@ -192,11 +212,20 @@ def _changed_rows(kind: str, *, in_order: bool) -> Insert:
             case((missing, int(RowChange.ADD)), else_=int(RowChange.UPDATE)),
         )
         .select_from(staged.outerjoin(source, same(staged, source, tables.source_keys)))
-        .where(staged.c.source_id.in_(_ASKED), differs)
+        .where(_is_asked(staged, in_order=in_order), differs)
     )
     if in_order:
         changed = changed.order_by(*(staged.c[name] for name in tables.source_keys))
     return insert(tables.delta).from_select([*tables.source_keys, "change"], changed)
+
+
+@cache
+def _new_rows(kind: str, *, in_order: bool) -> Insert:
+    """The same where none of the kind is kept: there is nothing to compare them with."""
+    tables = SCRATCH_TABLES_OF_KIND[kind]
+    keys = [tables.staged.c[name] for name in tables.source_keys]
+    new = select(*keys, literal(int(RowChange.ADD))).where(_is_asked(tables.staged, in_order=in_order))
+    return insert(tables.delta).from_select([*tables.source_keys, "change"], new.order_by(*keys) if in_order else new)
 
 
 @cache

@@ -80,6 +80,8 @@ def merge_kind(connection: Connection, tables: ModelTables, scope: MergeScope, *
 
 def compare_kind(connection: Connection, tables: ModelTables, scope: MergeScope) -> int:
     """Fills the kind's ``delta``, which is empty, with what differs in the access model; how many rows."""
+    if not scope.may_stand(connection, tables):
+        return scope.run(connection, _new, tables).rowcount
     return scope.run(connection, _differing, tables).rowcount + scope.run(connection, _gone, tables).rowcount
 
 
@@ -196,6 +198,14 @@ def _differing(tables: ModelTables, scope: MergeScope) -> Insert:
         )
     )
     return insert(tables.delta).from_select([*tables.given_keys, "change"], changed)
+
+
+def _new(tables: ModelTables, scope: MergeScope) -> Insert:
+    """All that counts, where the access model has none of the kind."""
+    given = scope.given(tables)
+    keys = [given.c[name] for name in tables.given_keys]
+    new = select(*keys, literal(int(RowChange.ADD))).where(scope.within(tables, given), scope.counts(tables))
+    return insert(tables.delta).from_select([*tables.given_keys, "change"], new)
 
 
 def _gone(tables: ModelTables, scope: MergeScope) -> Insert:

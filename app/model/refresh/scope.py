@@ -77,6 +77,10 @@ class MergeScope(Protocol):
         """The condition that a folder that is not looked at counts: what hangs below it is reached from the top."""
         ...
 
+    def may_stand(self, connection: Connection, tables: ModelTables) -> bool:
+        """Whether the access model may have any row of the kind that is looked at."""
+        ...
+
     def run(self, connection: Connection, rule: Rule, tables: ModelTables, *arguments: object) -> CursorResult[Any]:
         """Executes a rule."""
         ...
@@ -119,6 +123,10 @@ class Everything:
     def holds_folder(self, _columns: Columns) -> ColumnElement[bool]:
         """There is none that is not looked at."""
         return false()
+
+    def may_stand(self, connection: Connection, tables: ModelTables) -> bool:
+        """Whether it has any of the kind: it has none when the first directory is read."""
+        return connection.exec_driver_sql(f"SELECT 1 FROM {tables.access.name} LIMIT 1").first() is not None  # noqa: S608 - our own tables
 
     def run(self, connection: Connection, rule: Rule, tables: ModelTables, *arguments: object) -> CursorResult[Any]:
         """Executes the text that was made of the rule when it was first needed with the same kinds left out."""
@@ -174,6 +182,10 @@ class Touched:
             exists().where(_has_key(tables, tables.access, columns)),
             ~exists().where(_has_key(tables, tables.touched, columns)),
         )
+
+    def may_stand(self, _connection: Connection, _tables: ModelTables) -> bool:
+        """What is touched mostly does."""
+        return True
 
     def run(self, connection: Connection, rule: Rule, tables: ModelTables, *arguments: object) -> CursorResult[Any]:
         """Executes the text that was made of the rule when it was first needed: that takes longer than a look-up."""
