@@ -21,6 +21,9 @@ from tests.memory import keep_temporary_folders_in_memory
 from tests.tables import clear_public_schema
 from tests.unit import UnitRun
 
+TABLESPACE = os.environ.get("USHER_TEST_POSTGRES_TABLESPACE", "")
+"""Where the databases lie; empty: where the server puts them."""
+
 POSTGRES = os.environ.get("USHER_TEST_POSTGRES", "")
 """The URL of a PostgreSQL server's maintenance database; without it the database tests run on SQLite alone."""
 
@@ -93,7 +96,8 @@ def _new_postgres_database() -> Iterator[str]:
     server = create_engine(POSTGRES, isolation_level="AUTOCOMMIT")
     name = f"usher_test_{uuid.uuid4().hex[:16]}"
     with server.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"))
+        within = f" TABLESPACE {TABLESPACE}" if TABLESPACE else ""
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'{within}"))
         # No test takes the server's power away.
         connection.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = off"))
     url = make_url(POSTGRES).set(database=name).render_as_string(hide_password=False)

@@ -183,9 +183,10 @@ def state_of(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
 WHY = re.compile(r" (?:refers to|lies below|is in a cycle|belongs to the source)\b.*")
 
 
-def kept_of(engine: Engine) -> tuple[dict[tuple[str, str], int], list[tuple[str, str, str, str]]]:
+def kept_of(engine: Engine) -> tuple[dict[tuple[str, str], int], list[tuple[str, str, str]]]:
     """How many problems of the merge are kept, and of which records; which way up from a folder is a cycle is known
-    of a sample alone, and why something is left out may be told as it was before."""
+    of a sample alone, and why something is left out, and where it stands, may be told as it was before: an unchanged
+    record that is pushed and then read stands at another place for the read, and at the first for a later merge."""
     numbers: dict[tuple[str, str], int] = {}
     first = []
     with reading(engine) as connection:
@@ -196,8 +197,7 @@ def kept_of(engine: Engine) -> tuple[dict[tuple[str, str], int], list[tuple[str,
                 sort = "dangling" if one.sort == "folderCycle" else one.sort
                 numbers[source, sort] = numbers.get((source, sort), 0) + one.problems
                 first += [
-                    (source, sort, place, WHY.sub("", reason))
-                    for place, reason in first_problems(connection, source, one.sort)
+                    (source, sort, WHY.sub("", reason)) for _, reason in first_problems(connection, source, one.sort)
                 ]
     return numbers, sorted(first)
 
