@@ -9,6 +9,8 @@ A statement is a constant text with a few words in it that each database spells 
 ``@json(expression)``  the expression, a text, as a JSON string
 ``@minute(expression)``  the expression, epoch milliseconds, as people read it: ``2026-11-20 12:00 UTC``
 ``@keyed``            ends the definition of a temporary table: clustered by its key, gone with the transaction
+``@ordinal``          a column of a temporary table: the number of the row, in the order in which they are inserted
+``@brief``            ends the definition of a temporary table: gone with the transaction
 ``@by(index)``          after a table: find its rows by this index (SQLite, which keeps no statistics and may prefer
                       the primary key for being there; PostgreSQL chooses for itself)
 ``@bytes``            after an expression in ORDER BY: compare byte by byte, whatever the database's locale is
@@ -31,7 +33,7 @@ from app.database.engine import is_sqlite
 _WORD = re.compile(
     r"@(?:list\((?P<list>\w+)\)|numbers\((?P<numbers>\w+)\)|part\((?P<part>[\w.]+), (?P<index>\d+)\)"
     r"|json\((?P<json>[\w.]+)\)|minute\((?P<minute>[^()]*(?:\([^()]*\)[^()]*)*)\)"
-    r"|by\((?P<by>\w+)\)|(?P<keyed>keyed)\b|(?P<bytes>bytes)\b)"
+    r"|by\((?P<by>\w+)\)|(?P<keyed>keyed)\b|(?P<ordinal>ordinal)\b|(?P<brief>brief)\b|(?P<bytes>bytes)\b)"
 )
 
 
@@ -81,6 +83,8 @@ def _spell_sqlite(word: re.Match[str]) -> str:
         return f"strftime('%Y-%m-%d %H:%M', ({expression}) / 1000, 'unixepoch') || ' UTC'"
     if index := word["by"]:
         return f"INDEXED BY {index}"
+    if word["ordinal"]:
+        return "INTEGER PRIMARY KEY"
     return "WITHOUT ROWID" if word["keyed"] else ""
 
 
@@ -97,4 +101,6 @@ def _spell_postgresql(word: re.Match[str]) -> str:
         return f"to_char(to_timestamp(({expression}) / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') || ' UTC'"
     if word["by"]:
         return ""
-    return "ON COMMIT DROP" if word["keyed"] else 'COLLATE "C"'
+    if word["ordinal"]:
+        return "BIGINT GENERATED ALWAYS AS IDENTITY"
+    return 'COLLATE "C"' if word["bytes"] else "ON COMMIT DROP"

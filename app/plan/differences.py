@@ -97,70 +97,87 @@ WHERE f.ledger_id = :ledger_id AND (f.parked OR f.retry_at > :now) AND step.kind
   AND f.fingerprint = {fingerprint} AND NOT ({retried})
 """
 
+_ORDER_TABLE = """
+CREATE TEMPORARY TABLE ordered_step (
+  ordinal @ordinal,
+  kind TEXT NOT NULL,
+  organization_id TEXT NOT NULL,
+  container_id TEXT NOT NULL,
+  item_id TEXT NOT NULL,
+  aspect INTEGER NOT NULL,
+  scope TEXT NOT NULL
+) @brief
+"""
+
+# By their keys alone: what is sorted is short. The rows are numbered as they come.
+_ORDER = """
+INSERT INTO ordered_step (kind, organization_id, container_id, item_id, aspect, scope)
+SELECT y.kind, y.organization_id, y.container_id, y.item_id, y.aspect, y.scope
+FROM (
+  SELECT s.kind, s.organization_id, s.container_id, s.item_id, s.depth, r.aspect, r.phase, r.operation,
+    CASE r.scope_form
+      WHEN 'none' THEN '[]'
+      WHEN 'disabled' THEN CASE WHEN s.disabled THEN '[true]' ELSE '[false]' END
+      WHEN 'organization' THEN '[' || @json(s.organization_id) || ']'
+      WHEN 'container' THEN '[' || @json(s.organization_id) || ',' || CASE s.kind
+        WHEN 'folderUser' THEN '"folder"' WHEN 'documentUser' THEN '"document"' ELSE '"group"' END
+        || ',' || @json(s.container_id) || ']'
+      WHEN 'parent' THEN '[' || @json(s.organization_id) || ',' || @json(s.parent_id) || ']'
+      WHEN 'access' THEN '[' || @json(s.organization_id) || ',' || @json(s.access_type) || ']'
+      ELSE '[' || @json(s.organization_id) || ',' || @json(s.item_id) || ']'
+    END AS scope
+  FROM step s CROSS JOIN rule r WHERE r.kind = s.kind AND (s.aspects & r.aspect) <> 0
+) y
+ORDER BY y.phase, y.operation @bytes, y.kind @bytes, y.scope @bytes, y.depth, y.organization_id @bytes,
+  y.container_id @bytes, y.item_id @bytes
+"""
+
 _ITEMS = """
 INSERT INTO plan_item (plan_id, ordinal, phase, action, kind, organization_id, container_id, item_id, operation, scope,
   digest, parent_id, access_type, access_role, disabled, payload, reason, covered_by, status, message, in_force,
   was)
-SELECT :plan_id, x.ordinal, x.phase, x.action, x.kind, x.organization_id, x.container_id, x.item_id, x.operation,
-  x.scope, x.digest, x.parent_id, x.access_type, x.access_role, x.disabled,
-  CASE WHEN NOT x.sends_payload THEN ''
-    WHEN x.kind = 'organization' THEN (
-      SELECT a.payload FROM access_organization a WHERE a.organization_id = x.organization_id)
-    WHEN x.kind = 'folder' THEN (
-      SELECT a.payload FROM access_folder a WHERE a.organization_id = x.organization_id AND a.folder_id = x.item_id)
-    WHEN x.kind = 'document' THEN (
+SELECT :plan_id, n.ordinal, r.phase, r.action, s.kind, s.organization_id, s.container_id, s.item_id, r.operation,
+  n.scope, s.digest, s.parent_id, s.access_type, s.access_role, s.disabled,
+  CASE WHEN NOT r.sends_payload THEN ''
+    WHEN s.kind = 'organization' THEN (
+      SELECT a.payload FROM access_organization a WHERE a.organization_id = s.organization_id)
+    WHEN s.kind = 'folder' THEN (
+      SELECT a.payload FROM access_folder a WHERE a.organization_id = s.organization_id AND a.folder_id = s.item_id)
+    WHEN s.kind = 'document' THEN (
       SELECT a.payload FROM access_document a
-      WHERE a.organization_id = x.organization_id AND a.document_id = x.item_id)
-    WHEN x.kind = 'group' THEN (
+      WHERE a.organization_id = s.organization_id AND a.document_id = s.item_id)
+    WHEN s.kind = 'group' THEN (
       SELECT a.payload FROM access_group a
-      WHERE a.organization_id = x.organization_id AND a.organization_user_group_id = x.item_id)
-    ELSE (SELECT a.payload FROM access_user a WHERE a.user_id = x.item_id) END,
-  CASE WHEN x.why <> '' AND (x.action = 'delete' OR x.container_id = '' AND x.kind <> 'organizationUser') THEN x.why
+      WHERE a.organization_id = s.organization_id AND a.organization_user_group_id = s.item_id)
+    ELSE (SELECT a.payload FROM access_user a WHERE a.user_id = s.item_id) END,
+  CASE WHEN s.why <> '' AND (r.action = 'delete' OR s.container_id = '' AND s.kind <> 'organizationUser') THEN s.why
     ELSE
-    REPLACE(REPLACE(x.sentence, '{state}', CASE WHEN x.disabled THEN 'disabled' ELSE 'enabled' END), '{holder}',
-      CASE WHEN x.kind = 'groupMember'
-        THEN CASE WHEN x.via = '' THEN 'a member by name' ELSE 'a member of group ' || x.via || ', which is in it' END
-        WHEN x.via = '' THEN 'the user by name' ELSE 'group ' || x.via END)
-    || CASE WHEN x.why = '' THEN '' ELSE '; ' || x.why END END,
-  NULL, x.status, x.message,
-  CASE WHEN x.operation = 'add_organizations' OR x.operation = 'add_folder' AND (x.aspects & {access}) = 0
-      OR x.operation = 'add_documents' AND (x.aspects & {parent}) = 0
+    REPLACE(REPLACE(r.sentence, '{state}', CASE WHEN s.disabled THEN 'disabled' ELSE 'enabled' END), '{holder}',
+      CASE WHEN s.kind = 'groupMember'
+        THEN CASE WHEN s.via = '' THEN 'a member by name' ELSE 'a member of group ' || s.via || ', which is in it' END
+        WHEN s.via = '' THEN 'the user by name' ELSE 'group ' || s.via END)
+    || CASE WHEN s.why = '' THEN '' ELSE '; ' || s.why END END,
+  NULL, s.status, s.message,
+  CASE WHEN r.operation = 'add_organizations' OR r.operation = 'add_folder' AND (s.aspects & {access}) = 0
+      OR r.operation = 'add_documents' AND (s.aspects & {parent}) = 0
     THEN COALESCE((
-      SELECT d.in_force FROM desired d WHERE d.kind = x.kind AND d.organization_id = x.organization_id
-        AND d.container_id = x.container_id AND d.item_id = x.item_id), '')
+      SELECT d.in_force FROM desired d WHERE d.kind = s.kind AND d.organization_id = s.organization_id
+        AND d.container_id = s.container_id AND d.item_id = s.item_id), '')
     ELSE '' END,
-  CASE WHEN x.action <> 'update' THEN '' ELSE COALESCE((
+  CASE WHEN r.action <> 'update' THEN '' ELSE COALESCE((
     SELECT '{"parentId":' || @json(l.parent_id) || ',"accessType":' || @json(l.access_type)
       || ',"accessRole":' || @json(l.access_role) || ',"disabled":' || CASE WHEN l.disabled THEN 'true' ELSE 'false' END
-      || CASE WHEN l.digest = x.digest THEN '' ELSE ',"fields":' || COALESCE((
+      || CASE WHEN l.digest = s.digest THEN '' ELSE ',"fields":' || COALESCE((
         SELECT f.payload FROM former_payload f
-        WHERE f.kind = CASE WHEN x.kind IN ('organization', 'folder', 'document') THEN x.kind ELSE 'user' END
-          AND f.organization_id = CASE WHEN x.kind IN ('folder', 'document') THEN x.organization_id ELSE '' END
-          AND f.item_id = x.item_id AND f.digest = l.digest), 'null') END || '}'
-    FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind = x.kind AND l.organization_id = x.organization_id
-      AND l.container_id = x.container_id AND l.item_id = x.item_id AND l.certain), '') END
-FROM (
-  SELECT ROW_NUMBER() OVER (
-      ORDER BY y.phase, y.operation @bytes, y.kind @bytes, y.scope @bytes, y.depth, y.organization_id @bytes,
-        y.container_id @bytes, y.item_id @bytes
-    ) AS ordinal, y.*
-  FROM (
-    SELECT s.*, r.phase, r.action, r.operation, r.sentence, r.sends_payload,
-      CASE r.scope_form
-        WHEN 'none' THEN '[]'
-        WHEN 'disabled' THEN CASE WHEN s.disabled THEN '[true]' ELSE '[false]' END
-        WHEN 'organization' THEN '[' || @json(s.organization_id) || ']'
-        WHEN 'container' THEN '[' || @json(s.organization_id) || ',' || CASE s.kind
-          WHEN 'folderUser' THEN '"folder"' WHEN 'documentUser' THEN '"document"' ELSE '"group"' END
-          || ',' || @json(s.container_id) || ']'
-        WHEN 'parent' THEN '[' || @json(s.organization_id) || ',' || @json(s.parent_id) || ']'
-        WHEN 'access' THEN '[' || @json(s.organization_id) || ',' || @json(s.access_type) || ']'
-        ELSE '[' || @json(s.organization_id) || ',' || @json(s.item_id) || ']'
-      END AS scope
-    FROM step s CROSS JOIN rule r WHERE r.kind = s.kind AND (s.aspects & r.aspect) <> 0
-  ) y
-) x
-ORDER BY x.ordinal
+        WHERE f.kind = CASE WHEN s.kind IN ('organization', 'folder', 'document') THEN s.kind ELSE 'user' END
+          AND f.organization_id = CASE WHEN s.kind IN ('folder', 'document') THEN s.organization_id ELSE '' END
+          AND f.item_id = s.item_id AND f.digest = l.digest), 'null') END || '}'
+    FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind = s.kind AND l.organization_id = s.organization_id
+      AND l.container_id = s.container_id AND l.item_id = s.item_id AND l.certain), '') END
+FROM ordered_step n CROSS JOIN step s CROSS JOIN rule r
+WHERE s.kind = n.kind AND s.organization_id = n.organization_id AND s.container_id = n.container_id
+  AND s.item_id = n.item_id AND r.kind = n.kind AND r.aspect = n.aspect
+ORDER BY n.ordinal
 """
 
 _COVERED_BY = """
@@ -244,5 +261,7 @@ def write_items(connection: Connection, parameters: dict[str, object]) -> None:
             for rule in RULES
         ],
     )
+    run(connection, _ORDER_TABLE)
+    run(connection, _ORDER)
     run(connection, _ITEMS, parameters, access=_BITS["access"], parent=_BITS["parent"])
     run(connection, _COVERED_BY, parameters, gone=_BITS["gone"])

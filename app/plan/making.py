@@ -93,7 +93,7 @@ SELECT operation || '|' || kind || '|' || scope || '|' || @json(organization_id)
 FROM plan_item WHERE plan_id = :plan_id ORDER BY ordinal
 """
 
-_TEMPORARY = ("desired", "step", "rule", "tally", "covered_pair")
+_TEMPORARY = ("desired", "step", "rule", "ordered_step", "tally", "covered_pair")
 
 
 def make_plan(
