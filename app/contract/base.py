@@ -197,12 +197,6 @@ def at_most_one_of(request: Request, *names: str) -> None:
         raise ValueError(f"give either {_either(names)}, not both")
 
 
-def exactly_one_of(request: Request, *names: str) -> None:
-    """Raises ``ValueError`` (for a model validator) unless one of the fields was given, and no more."""
-    at_most_one_of(request, *names)
-    at_least_one_of(request, *names)
-
-
 def at_least_one_of(request: Request, *names: str) -> None:
     """Raises ``ValueError`` (for a model validator) when none of the fields was given."""
     if request.model_fields_set.isdisjoint(names):
