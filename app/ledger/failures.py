@@ -18,14 +18,13 @@ from sqlalchemy import Connection
 from app.database.statements import json_list, run
 from app.ledger.chosen import ItemKey, chosen
 from app.ledger.ledger import FINGERPRINT
-from app.store.sync_tables import ITEM_KINDS, ItemFailureRow
+from app.store.sync_tables import ITEM_KINDS
 
 PARKED_AFTER = 10
 FIRST_PAUSE_MS = 60_000
 LONGEST_PAUSE_MS = 6 * 3600 * 1000
 
 _TRIED = FINGERPRINT.replace("{row}", "p")
-_FAILURE = ItemFailureRow.__table__
 
 
 def pause_ms(failures: int, random: Random) -> int:

@@ -16,10 +16,6 @@ from sqlalchemy import Connection, Engine, text
 from app.database.engine import is_sqlite, writing
 from app.database.statements import json_list, run
 from app.ledger.outcomes import DOUBT_ON_CONFLICT, DOUBTFUL
-from app.store.sync_tables import CallRow
-
-_CALL = CallRow.__table__
-
 
 _WRITE_DOWN = text(
     """

@@ -165,8 +165,7 @@ class Issuer:
             **{name: found[name] for name in _ENDPOINTS},
             userinfo_endpoint=found.get("userinfo_endpoint", ""),
             scopes=_texts(found.get("scopes_supported")),
-            auth_methods=_texts(found.get("token_endpoint_auth_methods_supported"))
-            or frozenset({"client_secret_basic"}),
+            auth_methods=_texts(found.get("token_endpoint_auth_methods_supported")) or _BASIC,
             tells_iss=found.get("authorization_response_iss_parameter_supported") is True,
         )
 

@@ -36,7 +36,14 @@ from app.model.refresh.naming import Naming
 from app.model.refresh.outdated import Outdated
 from app.model.refresh.problems import Problem, ProblemList
 from app.model.refresh.reasons import report_left_out, staged_left_out
-from app.model.refresh.replace import STATE, Replaced, carry_out_access_changes, close_revision, revision_in_force
+from app.model.refresh.replace import (
+    STATE,
+    Replaced,
+    carry_out_access_changes,
+    close_revision,
+    merge_problems,
+    revision_in_force,
+)
 from app.model.refresh.scope import TOUCHED, MergeScope
 from app.model.refresh.scratch import (
     MODEL_TABLES,
@@ -59,7 +66,6 @@ ALWAYS = 1_024
 
 # Put together once: that takes longer than to execute them.
 _STATE = select(STATE.c.generation, STATE.c.merged_generation)
-_PROBLEMS = select(STATE.c.merge_problems)
 _SOURCES = select(SOURCE.c.source_id, SOURCE.c.name, SOURCE.c.position, SOURCE.c.records)
 
 
@@ -196,8 +202,7 @@ class KeyedMerge:
                 )
             if source_id not in self._retained:
                 more += count
-        known = connection.execute(_PROBLEMS).scalar_one()
-        return close_revision(connection, changes, known + more, now_ms)
+        return close_revision(connection, changes, merge_problems(connection) + more, now_ms)
 
     def _is_too_much(self) -> bool:
         return self._touched.total() > self._room

@@ -57,7 +57,6 @@ _DANGLING = " UNION ALL ".join(
 
 _FOLDER_KEY = ("organization_id", "folder_id")
 
-
 _SOURCES = select(func.count()).select_from(SOURCE)
 
 

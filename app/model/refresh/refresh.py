@@ -20,7 +20,7 @@ from app.clock import Clock, epoch_ms
 from app.model.candidate import World, catch_up, is_stirred, lasting_world, shadow
 from app.model.former import FORMER_PAYLOAD, may_keep_former
 from app.model.refresh.aliases import ACCESS_ALIAS, aliases_change, carry_out_aliases
-from app.model.refresh.changes import any_change, delta_sizes
+from app.model.refresh.changes import any_change, changed_kinds, delta_sizes
 from app.model.refresh.guard import refuse_shrunk
 from app.model.refresh.intake import Intake, make_state
 from app.model.refresh.keeping import ProblemKeeping
@@ -46,6 +46,7 @@ from app.model.refresh.replace import (
     close_revision,
     compute_access_changes,
     is_up_to_date,
+    merge_problems,
     nothing_changed,
 )
 from app.model.refresh.scope import Everything
@@ -66,7 +67,6 @@ _TRIES_IN_SNAPSHOT = 2
 
 # Put together once: that takes longer than to execute them.
 _WORLD = select(STATE.c.generation, IN_FORCE.scalar_subquery())
-_PROBLEMS = select(STATE.c.merge_problems)
 _ORDER = select(SOURCE.c.source_id, SOURCE.c.position)
 _NAMES = select(SOURCE.c.source_id, SOURCE.c.name)
 _DANGLING = select(SOURCE.c.source_id, SOURCE.c.dangling)
@@ -227,7 +227,7 @@ class Refresh(Intake):
 
         def carry_out(connection: Connection, work: Compared) -> tuple[Kept, Replaced | None]:
             # What is wrong is told with every read of everything, touched or not.
-            told = _any_problem(connection) and any(not read.answered for read in work[0])
+            told = merge_problems(connection) > 0 and any(not read.answered for read in work[0])
             merge = None if told else self._keyed_merge(connection, asked=False)
             seen = _world(connection)
             kept, merged = self._keep_and_merge(connection, work, self._keep, merge)
@@ -341,14 +341,14 @@ class Refresh(Intake):
 
     def _carry_out_by_key(self, connection: Connection, merge: KeyedMerge) -> Replaced:
         """The access model, and what is wrong with what was touched; in the transaction that changes both."""
-        before = _any_problem(connection)
+        before = merge_problems(connection)
         found = ProblemList(self._problems.room)
         merge.report(found)
         replaced = merge.carry_out(found, epoch_ms(self._clock()))
         self._problems.add_all(found)
         # Who reads nothing, and changes nothing of what is wrong, has nothing to tell.
         if self._judged is not None or found.total or merge.outdated.anything:
-            whole = not before or not _any_problem(connection)
+            whole = not before or not merge_problems(connection)
             self._keep_problems(connection, whole=whole, outdated=merge.outdated)
         return replaced
 
@@ -371,7 +371,9 @@ class Refresh(Intake):
             shadow(connection, ACCESS_ALIAS)
         if carry_out_aliases(connection) > _ROWS_WORTH_ANALYZING:
             self._session.analyze(ACCESS_ALIAS)
-        changes = carry_out_access_changes(connection, Everything(), self._naming)
+        changed = changed_kinds(connection)
+        kinds = [tables for tables in MODEL_TABLES if tables.kind in changed]
+        changes = carry_out_access_changes(connection, Everything(), self._naming, kinds)
         replaced = close_revision(connection, changes, found.total, epoch_ms(self._clock()))
         for tables in MODEL_TABLES:
             if replaced.changes[tables.kind].total > _ROWS_WORTH_ANALYZING:
@@ -426,10 +428,6 @@ def _order(connection: Connection) -> dict[int, int]:
 
 def _names(connection: Connection) -> dict[int, str]:
     return {row.source_id: row.name for row in connection.execute(_NAMES)}
-
-
-def _any_problem(connection: Connection) -> bool:
-    return bool(connection.execute(_PROBLEMS).scalar())
 
 
 def _world(connection: Connection) -> tuple[int, int]:

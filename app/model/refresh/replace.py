@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 from app.access.records import Fill, User
 from app.model.former import keep_former
 from app.model.refresh.aliases import collect_aliases
-from app.model.refresh.changes import NOTHING, ChangeCounts, carry_out, changed_kinds, counted, total
+from app.model.refresh.changes import NOTHING, ChangeCounts, carry_out, counted, total
 from app.model.refresh.counting import count_on
 from app.model.refresh.cycles import report_group_cycles
 from app.model.refresh.fills import apply_fills
@@ -44,6 +44,7 @@ STATE = core_table(DirectoryStateRow)
 IN_FORCE = select(func.coalesce(func.max(REVISION.c.revision), 0))
 _STATE = select(STATE)
 _MERGED = update(STATE).values(merged_generation=STATE.c.generation, merge_problems=bindparam("problems"))
+_PROBLEMS = select(STATE.c.merge_problems)
 _RECORDS = select(func.coalesce(func.sum(SOURCE.c.records), 0))
 _READ = select(SOURCE.c.source_id).where(SOURCE.c.read_in_force > 0).limit(1)
 
@@ -62,6 +63,11 @@ class Replaced:
 def revision_in_force(connection: Connection) -> int:
     """The revision of the access model; 0 before the directory was ever read."""
     return int(connection.execute(IN_FORCE).scalar_one())
+
+
+def merge_problems(connection: Connection) -> int:
+    """How many problems the merge found that the access model comes from; 0 before there is one."""
+    return int(connection.execute(_PROBLEMS).scalar() or 0)
 
 
 def is_up_to_date(connection: Connection) -> bool:
@@ -109,16 +115,14 @@ def compute_access_changes(
 
 
 def carry_out_access_changes(
-    connection: Connection, scope: MergeScope, naming: Naming, kinds: Iterable[ModelTables] = MODEL_TABLES
+    connection: Connection, scope: MergeScope, naming: Naming, kinds: Iterable[ModelTables]
 ) -> dict[str, ChangeCounts]:
-    """Does what the deltas of these kinds say, in the transaction of the connection; kind → counts, for every kind.
+    """Does what the deltas of these kinds, which hold something, say, in the transaction of the connection; kind →
+    counts, for every kind.
 
     ``scope``: that of the merge that has filled them; ``naming``: what was noted then."""
     changes = {tables.kind: NOTHING for tables in MODEL_TABLES}
-    changed = changed_kinds(connection)
     for tables in kinds:
-        if tables.kind not in changed:
-            continue
         counts = changes[tables.kind] = total(counted(connection, tables).values())
         given = scope.given(tables)
         if counts.updated or counts.removed:
@@ -130,11 +134,9 @@ def carry_out_access_changes(
     return changes
 
 
-def close_revision(
-    connection: Connection, changes: Mapping[str, ChangeCounts], merge_problems: int, now_ms: int
-) -> Replaced:
+def close_revision(connection: Connection, changes: Mapping[str, ChangeCounts], problems: int, now_ms: int) -> Replaced:
     """Moves the revision on, if anything changed, and notes what the access model was merged from."""
-    connection.execute(_MERGED, {"problems": merge_problems})
+    connection.execute(_MERGED, {"problems": problems})
     revision = revision_in_force(connection)
     changed = any(one.any for one in changes.values())
     if changed or (revision == 0 and _any_source_was_read(connection)):
