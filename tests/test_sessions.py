@@ -19,7 +19,7 @@ from app.client.transport import Transport
 from app.contract.permission_call import RequestEntry
 from app.demo.questions import _reasons
 from app.doctor.registration import _answer
-from app.edge.gunicorn import wait_until_ready
+from app.edge.listening import wait_until_ready
 from app.notify.message import Message
 from app.notify.settings import WebhookSettings
 from app.notify.webhook import Webhook

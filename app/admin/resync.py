@@ -8,7 +8,6 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
-from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from urllib.parse import quote
 
@@ -18,7 +17,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.admin.door import Door, actor, asking
-from app.clock import utc_text
+from app.admin.wire import change_to_wire, run_to_wire
 from app.contract.base import Id, Request
 from app.contract.complaint import first_error
 from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound
@@ -27,8 +26,6 @@ from app.edge.errors import answer_error
 from app.edge.json import json_response
 from app.edge.throttle import TooManyRequests
 from app.ledger.chosen import ItemKey
-from app.plan.listing import FieldChange, PlannedChange
-from app.plan.rules import Action
 from app.runs.auditing import audited
 from app.runs.lifecycle import Runs
 from app.runs.run import QueueFullError, Run, RunConflictError, RunNotFoundError, RunRequest
@@ -186,89 +183,6 @@ def resync_blueprint(runs: Runs, door: Door) -> Blueprint:
     return blueprint
 
 
-def run_to_wire(run: Run) -> dict[str, object]:
-    """A run as ``GET /resync/{runId}`` and ``usher runs --json`` show it; times are ISO 8601 in UTC."""
-    return {
-        "runId": run.run_id,
-        "status": run.status.value,
-        "trigger": run.trigger,
-        "askedBy": run.asked_by,
-        "askedReason": run.asked_reason,
-        "dryRun": run.dry_run,
-        "verify": run.verify,
-        "allowDeletes": run.allow_deletes,
-        "organizationIds": list(run.organization_ids),
-        "userIds": list(run.user_ids),
-        "retry": run.retry,
-        "kinds": list(run.kinds),
-        "items": [_item_to_wire(item) for item in run.items],
-        "planId": run.plan_id,
-        "revision": run.revision,
-        "counts": run.counts,
-        "calls": run.calls,
-        "stages": [{"status": stage.status.value, "at": _iso(stage.at)} for stage in run.stages],
-        "requested": _iso(run.requested_at),
-        "started": _iso(run.started_at),
-        "finished": _iso(run.finished_at),
-        "heldAt": _iso(run.held_at),
-        "heldUntil": _iso(run.held_until),
-        "decision": _decision_to_wire(run),
-        "resumed": _iso(run.resumed_at),
-        "cancelRequested": run.cancel_requested,
-        "continuedBy": run.continued_by,
-        "error": run.error,
-        "report": run.report,
-    }
-
-
-def _item_to_wire(item: ItemKey) -> dict[str, object]:
-    return {
-        "kind": item.kind,
-        "organizationId": item.organization_id,
-        "containerId": item.container_id or None,
-        "id": item.item_id,
-    }
-
-
-def _decision_to_wire(run: Run) -> dict[str, object] | None:
-    if run.decision is None:
-        return None
-    return {
-        "decision": run.decision,
-        "at": _iso(run.decided_at),
-        "by": run.decided_by,
-        "reason": run.decision_reason,
-    }
-
-
-def change_to_wire(change: PlannedChange) -> dict[str, object]:
-    """One item of a run's plan, with what it changes, why it is there and what became of it."""
-    wire: dict[str, object] = {
-        "ordinal": change.ordinal,
-        "phase": change.phase,
-        "action": change.action,
-        "kind": change.kind,
-        "organizationId": change.organization_id,
-        "containerId": change.container_id or None,
-        "id": change.item_id,
-        "name": change.name,
-        "containerName": change.container_name,
-        "operation": change.operation,
-        "reason": change.reason,
-        "status": change.status,
-        "message": change.message or None,
-    }
-    if change.action == Action.UPDATE:
-        wire["fields"] = [_field_to_wire(field) for field in change.fields]
-        wire["allFieldsKnown"] = change.all_fields_known
-    return wire
-
-
-def _field_to_wire(field: FieldChange) -> dict[str, object]:
-    old = {"old": field.old} if field.old_is_known else {}
-    return {"field": field.field, **old, "new": field.new}
-
-
 def _read_request() -> ResyncRequest:
     # No body at all is the plainest way to say: everything.
     return _read(ResyncRequest)
@@ -381,7 +295,3 @@ def _after(query: str, token: str | None) -> int | None:
     if of_query != query or not re.fullmatch(r"[0-9]{1,18}", ordinal):
         raise InvalidArgument("pageToken: not a token of this list; start again without one")
     return int(ordinal)
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else utc_text(moment)

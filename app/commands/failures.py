@@ -5,7 +5,7 @@ from app.client.errors import ClientError
 from app.contract.errors import ContractError
 from app.database.engine import DatabaseUrlError
 from app.database.programs import ForeignDatabaseError, SchemaError
-from app.edge.gunicorn import BindError
+from app.edge.listening import BindError
 from app.registration import RegistrationError
 from app.runs.reading import UnknownSourceError
 from app.runs.run import RunError

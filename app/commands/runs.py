@@ -33,7 +33,7 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
 
     ID may be shortened as far as it is the only one that begins so, or be `latest`; that holds for every command.
     """
-    from app.admin.resync import change_to_wire, run_to_wire
+    from app.admin.wire import change_to_wire, run_to_wire
     from app.bootstrap.application import application
     from app.commands.changes import show_changes, show_sums
     from app.commands.run_report import changes_of, show_summary
@@ -81,7 +81,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
 
     Exit codes as of sync.
     """
-    from app.admin.resync import run_to_wire
+    from app.admin.wire import run_to_wire
     from app.bootstrap.acting import operator
     from app.bootstrap.application import application
     from app.bootstrap.requirements import has_credentials
@@ -123,7 +123,7 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
 
     Later runs leave them alone until what they would delete changes; usher sync --allow-deletes deletes them after all.
     """
-    from app.admin.resync import run_to_wire
+    from app.admin.wire import run_to_wire
     from app.bootstrap.acting import operator
     from app.bootstrap.application import application
     from app.runs.auditing import audited

@@ -199,7 +199,7 @@ def worker(invocation: Invocation, only_metrics: bool) -> None:
     from app.bootstrap.requirements import require_backend, require_sources
     from app.counters import VARIABLE, share_counters
     from app.database.private import make_folder
-    from app.edge.gunicorn import BindError, bind
+    from app.edge.listening import BindError, bind
 
     settings = invocation.settings(server=True)
     if only_metrics:

@@ -90,7 +90,7 @@ def plan(  # noqa: PLR0917 - click passes them by name
     Exit code 0: a sync would change nothing (nothing is due, or all of it is held back, waits, is parked or skipped),
     10: changes, 1: error, an ID that nobody knows included.
     """
-    from app.admin.resync import change_to_wire, run_to_wire
+    from app.admin.wire import change_to_wire, run_to_wire
     from app.bootstrap.application import application
     from app.commands.changes import show_changes, show_sums
     from app.commands.what_if import replace_sources
@@ -174,7 +174,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
     Exit code 0: done, 3: done in part (some items failed or were held back), 1: error, an ID that nobody knows
     included.
     """
-    from app.admin.resync import run_to_wire
+    from app.admin.wire import run_to_wire
     from app.bootstrap.application import application
     from app.ledger.chosen import ItemKey
     from app.runs.run import RunRequest, RunStatus
@@ -298,7 +298,7 @@ def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: Replaced
 
 
 def _refuse_failed(run: Run, *, as_json: bool) -> None:
-    from app.admin.resync import run_to_wire
+    from app.admin.wire import run_to_wire
     from app.runs.run import RunStatus
 
     if run.status in {RunStatus.FAILED, RunStatus.CANCELLED}:

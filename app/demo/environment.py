@@ -19,7 +19,7 @@ import yaml
 import app
 from app.bootstrap.requirements import SetUpError
 from app.database.private import make_folder, write_file
-from app.edge.gunicorn import BindError, bind, wait_until_ready
+from app.edge.listening import BindError, bind, wait_until_ready
 from app.processes import Children
 from app.settings import Settings, load_settings
 

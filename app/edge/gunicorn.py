@@ -14,12 +14,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from types import MappingProxyType
 from typing import NoReturn
 from uuid import uuid4
 
-import requests
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped] # it ships no types
 from gunicorn.errors import HaltServer  # type: ignore[import-untyped] # as above
@@ -27,9 +25,9 @@ from gunicorn.glogging import Logger  # type: ignore[import-untyped] # as above
 from gunicorn.http import errors as http_errors  # type: ignore[import-untyped] # as above
 
 from app.contract.errors import ContractError, Internal, InvalidArgument
+from app.edge.listening import BindError, bind
 from app.edge.worker import Bounds, PatientWorker, raw_answer
 from app.processes import settle_garbage_collector
-from app.sessions import bare_session
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - gunicorn makes its own unlinked files there
 
@@ -87,10 +85,6 @@ class ServerOptions:
     """Called in the master with the process id of a worker that has ended (Prometheus' `mark_process_dead`)."""
 
 
-class BindError(Exception):
-    """The address cannot be listened on; the text says which and why."""
-
-
 def serve(factory: Callable[[], Flask], options: ServerOptions) -> NoReturn:
     """Serves what `factory` makes until SIGTERM or SIGINT; ends the process (code 0 then, 1 when it could not start).
 
@@ -102,8 +96,12 @@ def serve(factory: Callable[[], Flask], options: ServerOptions) -> NoReturn:
     except BindError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None
+    server = _Server(factory, options, listener)
+    # Workers look only through what they made themselves: the pages of what was loaded before the fork, which a look
+    # of the collector would write to, stay shared by all of them.
+    settle_garbage_collector()
     try:
-        _Server(factory, options, listener).run()
+        server.run()
     except HaltServer:
         # Two workers that could not start, at once: what was wrong stands in the log.
         raise SystemExit(1) from None
@@ -113,36 +111,6 @@ def serve(factory: Callable[[], Flask], options: ServerOptions) -> NoReturn:
             raise SystemExit(1) from None
         raise
     raise SystemExit(0)
-
-
-def bind(host: str, port: int, backlog: int = 1024) -> socket.socket:
-    """A socket that listens there. Raises `BindError`."""
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    if not 0 <= port <= 65535:
-        # The look-up below would quietly take it modulo 65536.
-        raise BindError(f"cannot listen on {where}: a port lies between 0 and 65535")
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, *_, address = found[0]
-        return socket.create_server(address, family=family, backlog=backlog)
-    except (OSError, UnicodeError) as error:
-        reason = str(error)
-        if isinstance(error, OSError) and error.errno:
-            # The library's own text repeats the address; a failed look-up has a text but no errno that strerror knows.
-            reason = str(error.strerror) if isinstance(error, socket.gaierror) else os.strerror(error.errno)
-        raise BindError(f"cannot listen on {where}: {reason}") from error
-
-
-def wait_until_ready(url: str, timeout: float, sleep: Callable[[float], None]) -> bool:
-    """Asks `url` again and again until it answers 200; False when it has not done so within `timeout` seconds."""
-    end = monotonic() + timeout
-    with bare_session() as session:
-        while monotonic() < end:
-            with contextlib.suppress(requests.RequestException):
-                if session.get(url, timeout=2, allow_redirects=False).status_code == 200:
-                    return True
-            sleep(0.05)
-    return False
 
 
 class _Server(BaseApplication):  # type: ignore[misc] # untyped base

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import func, select
 
 from app.access.records import AccessRole, User
-from app.admin.resync import change_to_wire
+from app.admin.wire import change_to_wire
 from app.database.engine import reading, writing
 from app.model.former import FORMER_PAYLOAD, forget_former
 from app.plan.detail import NOT_KNOWN, field_stories, was_of

@@ -17,7 +17,7 @@ from app.client.client import BackendClient
 from app.clock import utc_now
 from app.database.engine import open_engine
 from app.directory.file import FileSource
-from app.edge.gunicorn import wait_until_ready
+from app.edge.listening import wait_until_ready
 from app.runs.reading import refresh
 from tests.forking import Forked, command
 from tests.tables import copy_migrated

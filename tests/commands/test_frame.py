@@ -216,20 +216,34 @@ def test_completion_names_commands_without_importing_them() -> None:
 
 
 @pytest.mark.process
-def test_refresh_of_a_file_waits_for_nothing_that_it_does_not_need(usher_in: Usher, folder: Path) -> None:
+def test_refresh_of_a_file_waits_for_nothing_that_it_does_not_need(usher_in: Usher) -> None:
     usher_in("directory", "refresh")  # migrations need more
-    script = (
-        "import sys; from app.cli import main\n"
-        "sys.argv = ['usher', 'directory', 'refresh', '--config', 'usher.yaml']\n"
-        "try: main()\nfinally: print(*sys.modules)"
-    )
-    place = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    asked = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, **place}, capture_output=True, text=True, check=True
-    )
-    *told, modules = asked.stdout.splitlines()
+    *told, modules = in_a_process("directory", "refresh")
     assert told[-1] == "revision 1: nothing changed"
     slow = {"alembic", "flask", "requests", "ldap", "app.notify.concerns", "app.runs.lifecycle", "app.ledger.ledger"}
     slow |= {"app.store.sync_tables", "app.directory.connectors.sql.reading", "app.directory.mapping.source"}
     assert {"app.model.refresh.refresh"} <= {*modules.split()}
     assert slow & {*modules.split()} == set()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("arguments", [["plan"], ["sync", "--json"], ["runs", "20990101"]], ids=" ".join)
+@pytest.mark.usefixtures("usher_with_backend")
+def test_commands_live_without_the_web(arguments: list[str]) -> None:
+    *_, modules = in_a_process(*arguments)
+    assert {"app.bootstrap.application"} <= {*modules.split()}
+    assert {"flask", "werkzeug", "jinja2", "gunicorn"} & {*modules.split()} == set()
+
+
+def in_a_process(*arguments: str) -> list[str]:
+    """The lines that a command prints in a process of its own; the last one names all modules that it has loaded."""
+    script = "import sys; from app.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+    asked = subprocess.run(
+        [sys.executable, "-c", script, *arguments, "--config", "usher.yaml"],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in asked.stderr
+    return asked.stdout.splitlines()

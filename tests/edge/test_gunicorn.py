@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import requests
 
-from app.edge.gunicorn import BindError, bind, wait_until_ready
+from app.edge.listening import BindError, bind, wait_until_ready
 
 pytestmark = pytest.mark.e2e
 
@@ -99,6 +100,14 @@ def test_serve_answers_and_stops_gracefully(server: tuple[int, subprocess.Popen[
     assert process.returncode == 0
     assert "Traceback" not in errors
     assert (tmp_path / "gone").read_text().isdigit()
+
+
+def test_workers_share_what_was_loaded_before_they_were_made(server: tuple[int, subprocess.Popen[str]]) -> None:
+    _, process = server
+    (worker,) = psutil.Process(process.pid).children()
+    memory = worker.memory_full_info()
+    # A look of the collector at everything would make half of it the worker's own.
+    assert memory.uss < memory.rss / 3
 
 
 def test_serve_says_in_one_line_that_a_port_is_taken(tmp_path: Path) -> None:
