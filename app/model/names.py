@@ -64,11 +64,17 @@ def folded(text: str) -> str:
     return " ".join(text.lower().split())
 
 
+def beginning(text: str) -> str:
+    """A text from its first word on; one that has no letter or digit as it is."""
+    if text[:1].isalnum() and text.isascii() and text.isprintable() and " " not in text:
+        # Nearly all ids and addresses.
+        return text[:_KEPT].lower()
+    return next(iter(beginnings(text, 1)), "")
+
+
 def beginnings(text: str, most: int = _WORDS) -> list[str]:
     """A text from its first words on, in the order of these; one that has no letter or digit as it is."""
     whole = folded(text)
-    if most == 1 and whole[:1].isalnum():
-        return [whole[:_KEPT]]
     found: list[str] = []
     if whole.replace(" ", "").isalnum():
         # Nearly all names are words with a space between them: found in half the time.
@@ -117,9 +123,9 @@ def names_of(kind: str) -> NamesOf:
 
     def names(item_id: str, payload: str) -> set[str]:
         fields = orjson.loads(payload)
-        found = {*beginnings(str(fields.get(name_field) or "")), *beginnings(item_id, 1)}
+        found = {*beginnings(str(fields.get(name_field) or "")), beginning(item_id)}
         if other_field:
-            found.update(beginnings(str(fields.get(other_field) or ""), 1))
+            found.add(beginning(str(fields.get(other_field) or "")))
         return {name for name in found if len(name) >= LEAST}
 
     return names
@@ -145,15 +151,15 @@ def search(connection: Connection, text: str, kind: str, limit: int = SHOWN) -> 
 
     One index range, then each of them by its key. Less than ``LEAST`` letters or digits find nothing.
     """
-    beginning = next(iter(beginnings(text, 1)), "")
-    if len(beginning) < LEAST:
+    first = beginning(text)
+    if len(first) < LEAST:
         return []
     named = _NAMED[kind]
     within = "" if kind in {Organization.kind, User.kind} else "r.organization_id = n.organization_id AND "
     rows = run(
         connection,
         _SEARCH,
-        {"kind": kind, "beginning": beginning, "behind": beginning + _LAST, "most": limit * _NAMES_OF_ONE},
+        {"kind": kind, "beginning": first, "behind": first + _LAST, "most": limit * _NAMES_OF_ONE},
         table=named.table,
         same=f"{within}r.{named.item} = n.item_id",
     )

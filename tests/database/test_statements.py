@@ -1,12 +1,13 @@
 """One SQL text on both databases."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
 
-from app.database.engine import open_engine, reading
-from app.database.statements import json_list, run
+from app.database.engine import open_engine, reading, writing
+from app.database.statements import insert_on_sqlite, json_list, run
 
 
 @pytest.fixture
@@ -34,3 +35,16 @@ def test_texts_travel_in_one_parameter_whatever_is_in_them(engine: Engine) -> No
     with reading(engine) as connection:
         rows = run(connection, "SELECT value FROM (@list(wanted)) AS wanted", {"wanted": json_list(texts)})
         assert sorted(rows.scalars()) == sorted(texts)
+
+
+@pytest.mark.parametrize("width", [1, 4, 7, 300])
+@pytest.mark.parametrize("rows", [0, 1, 59, 60, 61, 241, 1000])
+def test_many_rows_are_inserted_in_their_order(tmp_path: Path, rows: int, width: int) -> None:
+    given = [(number, *(f"{number}, '{column}'" for column in range(1, width))) for number in range(rows)]
+    columns = [f"c{column}" for column in range(width)]
+    engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
+    with writing(engine) as connection:
+        connection.exec_driver_sql(f"CREATE TABLE t ({', '.join(columns)})")
+        insert_on_sqlite(connection, f"INSERT INTO t ({', '.join(columns)})", given)
+        assert [tuple(row) for row in connection.exec_driver_sql("SELECT * FROM t ORDER BY rowid")] == given
+    engine.dispose()

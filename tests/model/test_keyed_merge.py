@@ -29,7 +29,7 @@ from app.access.records import (
 )
 from app.database.engine import is_sqlite, open_engine, reading
 from app.model.kept_problems import first_problems, problem_counts
-from app.model.refresh.changes import counted
+from app.model.refresh.changes import counted_by_source
 from app.model.refresh.intake import HowRead
 from app.model.refresh.kept import carry_out_kept, compute_source_changes
 from app.model.refresh.keyed import KeyedMerge, is_merged
@@ -70,7 +70,7 @@ def push(engine: Engine, source: str, upserted: Sequence[Record], removed: Seque
 
     def keep(connection: Connection, _: bool) -> None:
         for tables in SCRATCH_TABLES:
-            counts = counted(connection, tables).get(source_id)
+            counts = counted_by_source(connection, tables).get(source_id)
             if counts:
                 carry_out_kept(connection, tables, counts)
                 connection.execute(

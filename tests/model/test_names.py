@@ -16,7 +16,8 @@ import app.store
 from app.access.records import Document, Folder, Grant, Group, Membership, Organization, Record, User
 from app.database.engine import is_sqlite, open_engine, reading, writing
 from app.model.counts import IN_ALL, counts_of
-from app.model.names import beginnings, search
+from app.model.names import beginning, beginnings, search
+from app.model.refresh import naming
 from app.store.schema import METADATA
 from tests.model.test_merging import Read, expected_names_and_counts, model_of, names_and_counts, run_refresh
 from tests.tables import make_tables
@@ -71,6 +72,7 @@ def found(engine: Engine, kind: str, typed: str, limit: int = 20) -> list[str]:
 )
 def test_a_name_begins_with_each_of_its_first_words(name: str, expected: list[str]) -> None:
     assert beginnings(name) == expected
+    assert beginning(name) == next(iter(expected), "")
 
 
 def test_what_is_typed_finds_what_is_called_like_it(engine: Engine) -> None:
@@ -105,7 +107,13 @@ def test_what_is_typed_finds_what_is_called_like_it(engine: Engine) -> None:
     assert nameless.label == "o2"
 
 
-def test_names_and_numbers_follow_what_changes(engine: Engine) -> None:
+@pytest.mark.parametrize("most_in_memory", [0, 3, 12, 50_000])
+def test_names_and_numbers_follow_what_changes(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, most_in_memory: int
+) -> None:
+    monkeypatch.setattr(naming, "_MOST_IN_MEMORY", most_in_memory)
+    monkeypatch.setattr(naming, "_NAMES_AT_A_TIME", 1)
+    monkeypatch.setattr(naming, "_ROWS_AT_A_TIME", 1)
     refresh(engine, COMPANY)
     with reading(engine) as connection:
         assert counts_of(connection, [IN_ALL])[IN_ALL]["document"] == 2

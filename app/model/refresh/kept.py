@@ -28,7 +28,7 @@ from sqlalchemy import delete as delete_from
 
 from app.database.engine import is_sqlite, run_plainly
 from app.database.statements import json_list, run
-from app.model.refresh.changes import ChangeCounts, carry_out, changed_kinds, counted, total
+from app.model.refresh.changes import ChangeCounts, carry_out, changed_kinds, counted_by_source, total
 from app.model.refresh.scratch import (
     REREAD_OBJECT,
     SCRATCH_TABLES,
@@ -268,7 +268,7 @@ def carry_out_source_changes(
     for tables in SCRATCH_TABLES:
         if tables.kind not in changed:
             continue
-        by_source = counted(connection, tables)
+        by_source = counted_by_source(connection, tables)
         for source_id, counts in by_source.items():
             difference[source_id] = difference.get(source_id, 0) + counts.added - counts.removed
             moved = True

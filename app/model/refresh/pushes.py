@@ -261,7 +261,7 @@ class _Applying:
         pushed, now = self._pushed, epoch_ms(self._clock())
         changes = []
         for tables in self._kinds:
-            changes.append(total(counted(connection, tables).values()))
+            changes.append(counted(connection, tables))
             carry_out_kept(connection, tables, changes[-1])
         every = total(changes)
         added, updated = every.added - away.replaced, every.updated + away.replaced

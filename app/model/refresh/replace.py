@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 from app.access.records import Fill, User
 from app.model.former import keep_former
 from app.model.refresh.aliases import collect_aliases
-from app.model.refresh.changes import NOTHING, ChangeCounts, carry_out, counted, total
+from app.model.refresh.changes import NOTHING, ChangeCounts, carry_out, counted
 from app.model.refresh.counting import count_on
 from app.model.refresh.cycles import report_group_cycles
 from app.model.refresh.fills import apply_fills
@@ -123,7 +123,7 @@ def carry_out_access_changes(
     ``scope``: that of the merge that has filled them; ``naming``: what was noted then."""
     changes = {tables.kind: NOTHING for tables in MODEL_TABLES}
     for tables in kinds:
-        counts = changes[tables.kind] = total(counted(connection, tables).values())
+        counts = changes[tables.kind] = counted(connection, tables)
         given = scope.given(tables)
         if counts.updated or counts.removed:
             keep_former(connection, tables, given)

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, Table, text
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from app.database.engine import WRITE, is_sqlite, run_plainly
+from app.database.statements import insert_on_sqlite
 from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES, TEMPORARY, ScratchTables, dialect_of
 from app.store.record_tables import Values
 
@@ -90,6 +91,10 @@ class RefreshSession:
     @property
     def is_small(self) -> bool:
         return self._is_small
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self._sqlite
 
     @property
     def kinds_staged(self) -> Collection[str]:
@@ -283,7 +288,7 @@ class RefreshSession:
 
     def _insert(self, statement: str, values: list[Values]) -> None:
         if self._sqlite:
-            self._connection.exec_driver_sql(statement, values)
+            insert_on_sqlite(self._connection, statement, values)
             return
         with self._driver_connection.cursor() as cursor, cursor.copy(statement) as copy:
             for row in values:
@@ -295,6 +300,5 @@ class RefreshSession:
     def _insert_text(self, table: Table, columns: tuple[str, ...]) -> str:
         names = ", ".join(columns)
         if self._sqlite:
-            marks = ", ".join("?" for _ in columns)
-            return f"INSERT INTO {table.name} ({names}) VALUES ({marks})"  # noqa: S608 - all names are our own tables'
+            return f"INSERT INTO {table.name} ({names})"
         return f"COPY {table.name} ({names}) FROM STDIN"
