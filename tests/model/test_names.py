@@ -17,7 +17,6 @@ from app.access.records import Document, Folder, Grant, Group, Membership, Organ
 from app.database.engine import is_sqlite, open_engine, reading, writing
 from app.model.counts import IN_ALL, counts_of
 from app.model.names import beginning, beginnings, search
-from app.model.refresh import naming
 from app.store.schema import METADATA
 from tests.model.test_merging import Read, expected_names_and_counts, model_of, names_and_counts, run_refresh
 from tests.tables import make_tables
@@ -107,13 +106,7 @@ def test_what_is_typed_finds_what_is_called_like_it(engine: Engine) -> None:
     assert nameless.label == "o2"
 
 
-@pytest.mark.parametrize("most_in_memory", [0, 3, 12, 50_000])
-def test_names_and_numbers_follow_what_changes(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, most_in_memory: int
-) -> None:
-    monkeypatch.setattr(naming, "_MOST_IN_MEMORY", most_in_memory)
-    monkeypatch.setattr(naming, "_NAMES_AT_A_TIME", 1)
-    monkeypatch.setattr(naming, "_ROWS_AT_A_TIME", 1)
+def test_names_and_numbers_follow_what_changes(engine: Engine) -> None:
     refresh(engine, COMPANY)
     with reading(engine) as connection:
         assert counts_of(connection, [IN_ALL])[IN_ALL]["document"] == 2

@@ -1,9 +1,7 @@
 """The names under which records are searched for, brought in line with what a merge changes in the access model.
 
-They are worked out with the merge, from what the records were and what they become, and carried out with the access
-model's own changes. Until then they stand in a temporary table, or, on SQLite, in memory if they are not too many: it
-takes as long there to write them down for later as to write them where they belong. A record whose names stay as they
-are has no part in it.
+They are worked out with the merge, into a temporary table, from what the records were and what they become, and carried
+out with the access model's own changes, in two statements. A record whose names stay as they are has no part in it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from app.database.statements import insert_on_sqlite, run, statement
+from app.database.statements import run, statement
 from app.model.names import NAMED_KINDS, names_of
 from app.model.refresh.scope import MergeScope
 from app.model.refresh.scratch import CHANGED_NAME, ModelTables, RowChange
@@ -21,8 +19,6 @@ from app.store.record_tables import Values
 _ROWS_AT_A_TIME = 100
 """Few, because the fields of a single record may be as long as a line of its source."""
 _NAMES_AT_A_TIME = 4_000
-_MOST_IN_MEMORY = 50_000
-"""About 10 MB of names."""
 
 # Outer joins keep SQLite from turning the joins round and reading whole tables for a small delta.
 _DIFFERING = """
@@ -44,10 +40,6 @@ ORDER BY kind, name, organization_id, item_id
 ON CONFLICT DO NOTHING
 """  # noqa: S608 - as above
 
-# On SQLite, of names that are in memory.
-_IS_GONE = "DELETE FROM access_name WHERE kind = ? AND name = ? AND organization_id = ? AND item_id = ?"
-_ARE_ADDED = "INSERT OR IGNORE INTO access_name (kind, name, organization_id, item_id)"
-
 _NONE: set[str] = set()
 
 
@@ -56,7 +48,6 @@ class Naming:
 
     def __init__(self, session: RefreshSession) -> None:
         self._session = session
-        self._in_memory: list[Values] = []
         self._added = self._removed = 0
 
     @property
@@ -65,7 +56,6 @@ class Naming:
 
     def begin(self) -> None:
         """Forgets what was noted, in the transaction that is open."""
-        self._in_memory = []
         self._added = self._removed = 0
         if self.is_wanted:
             self._session.run_all([f"DELETE FROM {CHANGED_NAME.name}"])  # noqa: S608 - our own table
@@ -89,36 +79,19 @@ class Naming:
                 changed += [(_ADD, kind, name, organization_id, item_id) for name in new]
                 self._added += len(new)
             if len(changed) >= _NAMES_AT_A_TIME:
-                self._keep(changed)
+                self._session.fill(CHANGED_NAME, changed)
                 changed = []
         if changed:
-            self._keep(changed)
-
-    def _keep(self, changed: list[Values]) -> None:
-        if self._session.is_sqlite and len(self._in_memory) + len(changed) <= _MOST_IN_MEMORY:
-            self._in_memory += changed
-        else:
             self._session.fill(CHANGED_NAME, changed)
 
     def carry_out(self, connection: Connection) -> None:
         """Does what was noted."""
-        in_table = self._added + self._removed > len(self._in_memory)
-        if in_table:
+        if self._added or self._removed:
             self._session.analyze(CHANGED_NAME)
         if self._removed:
-            if in_table:
-                run(connection, _ARE_GONE)
-            if gone := self._names_in_memory(_REMOVE):
-                connection.exec_driver_sql(_IS_GONE, gone)
+            run(connection, _ARE_GONE)
         if self._added:
-            if in_table:
-                run(connection, _ARE_NEW)
-            if new := self._names_in_memory(_ADD):
-                insert_on_sqlite(connection, _ARE_ADDED, new)
-
-    def _names_in_memory(self, change: int) -> list[Values]:
-        # In the order of the key, as above.
-        return sorted(row[1:] for row in self._in_memory if row[0] == change)
+            run(connection, _ARE_NEW)
 
     def _differing(
         self, connection: Connection, tables: ModelTables, scope: MergeScope

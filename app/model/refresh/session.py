@@ -93,10 +93,6 @@ class RefreshSession:
         return self._is_small
 
     @property
-    def is_sqlite(self) -> bool:
-        return self._sqlite
-
-    @property
     def kinds_staged(self) -> Collection[str]:
         """The kinds of which records were staged, dropped ones included: of the others there are none."""
         return self._kinds_staged
