@@ -52,7 +52,7 @@ test-browser: browser  ## the console in a real browser
 unit: $(STAMP)  ## the tests that start no process and no server, in less than a minute
 	$(BIN)/python -m pytest -q --unit -n 2 --dist loadgroup $(ARGS)
 
-check: lint types imports test  ## what CI runs
+check: lint types imports test  ## lint, types, import rules and tests
 
 hooks:  ## let every commit pass lint, types and import rules first
 	install -m 755 .ci/pre-commit "$$(git rev-parse --git-path hooks)/pre-commit"
