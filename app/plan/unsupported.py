@@ -63,7 +63,9 @@ def mark_unsupported(connection: Connection, plan_id: str, capabilities: Capabil
         parameters: dict[str, object] = {"plan_id": plan_id, "operation": operation, "message": message}
         if number := run(connection, _MARK, parameters).rowcount:
             marked[operation] = number
-    run(connection, _ONE_BY_ONE, {"plan_id": plan_id, **_PREFIXES})
+    if marked:
+        # It looks at every item of the plan.
+        run(connection, _ONE_BY_ONE, {"plan_id": plan_id, **_PREFIXES})
     return marked
 
 

@@ -195,9 +195,9 @@ class SyncEngine:
         if run.dry_run:
             with writing(self.engine) as connection:
                 unsupported = mark_unsupported(connection, plan.plan_id, course.capabilities)
-                counts = read_counts(connection, plan.plan_id)
-            if unsupported:
-                course.report["unsupported"] = unsupported
+                if unsupported:
+                    counts = read_counts(connection, plan.plan_id)
+                    course.report["unsupported"] = unsupported
         counts = add_counts(course.before, counts)
         runs.note(run.run_id, RunStatus.PLANNING, plan_id=plan.plan_id, counts=counts, report=course.report)
         if run.dry_run or not plan.has_changes:

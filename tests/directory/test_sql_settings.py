@@ -32,6 +32,10 @@ def settings(**given: object) -> SqlSourceSettings:
         ({"queries": {"grants": "SELECT 1) q WHERE 1 IN (1"}}, "parenthesis"),
         ({"queries": {"grant": GRANTS}}, "did you mean grants"),
         ({"queries": {"rows": "SELECT 1"}}, "no rule of map is from it"),
+        ({"queries": {"1rows": "SELECT 1"}}, "should match pattern"),
+        ({"queries": {"two rows": "SELECT 1"}}, "should match pattern"),
+        ({"queries": {"": "SELECT 1"}}, "should match pattern"),
+        ({"queries": {"r" * 101: "SELECT 1"}}, "at most 100 characters"),
         ({"queries": {"grants": {"query": GRANTS, "cursor": "at"}}}, "deleted: false"),
         ({"queries": {"grants": {"query": GRANTS, "deleted": "gone"}}}, "belongs to a cursor"),
         (
@@ -53,6 +57,12 @@ def test_settings_that_cannot_be_used_are_refused_without_the_password(given: di
     with pytest.raises(ValidationError, match=reason) as refused:
         settings(**given)
     assert all("hunter2" not in error["msg"] for error in refused.value.errors())
+
+
+@pytest.mark.parametrize("name", ["r", "r" * 100, "people_2", "Städte"])
+def test_a_query_is_called_by_a_word_of_any_alphabet(name: str) -> None:
+    rule = {"from": name, "user": {"userId": "it.id", "name": "it.n", "email": "it.m"}}
+    assert list(settings(queries={name: "SELECT 1"}, map=[rule]).queries) == [name]
 
 
 def test_settings_tell_apart_what_is_read_without_the_password() -> None:

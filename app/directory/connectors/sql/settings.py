@@ -41,6 +41,10 @@ def _deleted(given: object) -> object:
 Column = Annotated[str, Field(min_length=1, max_length=200)]
 
 
+# The length stands beside the pattern: the regular expression of a hundred letters of any alphabet takes 10 MB.
+QueryName = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$", max_length=100)]
+
+
 class QuerySettings(BaseModel):
     """A query, and what tells its rows apart and new ones from old ones. A text alone is its ``query``."""
 
@@ -89,7 +93,7 @@ class SqlSettings(BaseModel):
     url: Annotated[SecretStr, AfterValidator(_usable_url)]
     """Any URL of SQLAlchemy; ``postgresql://`` and ``mysql://`` (MariaDB, too) have their drivers in extras."""
     queries: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[A-Za-z]\w{0,99}$")], Annotated[QuerySettings, BeforeValidator(_query)]],
+        dict[QueryName, Annotated[QuerySettings, BeforeValidator(_query)]],
         Field(min_length=1),
     ]
     """Name → query. One that is called as a list of records in a file is (``documents``, ``grants``) gives such
