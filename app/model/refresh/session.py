@@ -296,5 +296,7 @@ class RefreshSession:
     def _insert_text(self, table: Table, columns: tuple[str, ...]) -> str:
         names = ", ".join(columns)
         if self._sqlite:
-            return f"INSERT INTO {table.name} ({names})"
+            # A row that fails ends the transaction. Of a statement that could be taken back alone SQLite would write
+            # pages to a file as they were before.
+            return f"INSERT OR FAIL INTO {table.name} ({names})"
         return f"COPY {table.name} ({names}) FROM STDIN"
