@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, bindparam, insert, select, update
+from sqlalchemy import Connection, FromClause, Row, Select, bindparam, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from app.backend.collaboration.tables import NOTIFICATION, NOTIFICATION_USER, THREAD_USER
@@ -83,6 +83,22 @@ def of_user(scope: Scope, user_id: str, document_id: str | None) -> Select[Any]:
         select(*columns, NOTIFICATION_USER.c.created_at, NOTIFICATION_USER.c.notification_id)
         .join_from(NOTIFICATION_USER, NOTIFICATION, same)
         .where(whose)
+    )
+
+
+def read_by(scope: Scope, user_id: str, found: FromClause) -> Select[Any]:
+    """The notifications whose ids stand in ``found``, with the columns that ``to_wire`` needs, and ``user_id`` and
+    ``persists`` of this user's own row; null where they have not read it.
+    """
+    same = (NOTIFICATION.c.notification_id == found.c.notification_id) & within(NOTIFICATION, scope)
+    theirs = (
+        (NOTIFICATION_USER.c.notification_id == NOTIFICATION.c.notification_id)
+        & within(NOTIFICATION_USER, scope)
+        & (NOTIFICATION_USER.c.user_id == user_id)
+        & NOTIFICATION_USER.c.read_at.is_not(None)
+    )
+    return select(*COLUMNS, NOTIFICATION_USER.c.user_id, NOTIFICATION_USER.c.persists).select_from(
+        found.join(NOTIFICATION, same).outerjoin(NOTIFICATION_USER, theirs)
     )
 
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, literal, null, select, union, union_all
 
 from app.backend.collaboration import comments, notifications, threads
-from app.backend.collaboration.tables import COMMENT, NOTIFICATION, REACTION, RECORDING, THREAD_USER
+from app.backend.collaboration.tables import COMMENT, REACTION, RECORDING, THREAD_USER
 from app.backend.resources.tables import GROUP_MEMBER, USER_ENTRY
 from app.backend.resources.user_entries import in_force
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
-from app.backend.storage.paging import Page, among
+from app.backend.storage.paging import Page
 from app.contract import limits
 from app.database.engine import is_sqlite
 
@@ -97,16 +97,12 @@ def read_notifications(connection: Connection, scope: Scope, user_id: str, after
     # One that somebody is told of their own doing stands in both.
     found = union(*branches).subquery()
     page = Page((found.c.created_at, found.c.notification_id), None, _SIZE)
-    rows = connection.execute(page.of(select(found))).all()
-    ids = [row.notification_id for row in rows]
-    query = notifications.stored(scope).where(among(connection, NOTIFICATION.c.notification_id, ids))
-    there = {row.notification_id: row for row in connection.execute(query)}
-    readers = notifications.readers_of(connection, scope, ids, user_id)
+    query = notifications.read_by(scope, user_id, found)
 
     def item(row: Row[Any]) -> dict[str, object]:
-        return notifications.to_wire(there[row.notification_id], readers.get(row.notification_id, ()))
+        return notifications.to_wire(row, () if row.user_id is None else (row,))
 
-    return _part(page, rows, item)
+    return _part(page, connection.execute(page.of(query)).all(), item)
 
 
 def readers(now: int) -> dict[str, Reader]:
