@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, FromClause, Row, Select, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from app.backend.collaboration.tables import NOTIFICATION, NOTIFICATION_USER, THREAD_USER
@@ -86,22 +86,6 @@ def of_user(scope: Scope, user_id: str, document_id: str | None) -> Select[Any]:
     )
 
 
-def read_by(scope: Scope, user_id: str, found: FromClause) -> Select[Any]:
-    """The notifications whose ids stand in ``found``, with the columns that ``to_wire`` needs, and ``user_id`` and
-    ``persists`` of this user's own row; null where they have not read it.
-    """
-    same = (NOTIFICATION.c.notification_id == found.c.notification_id) & within(NOTIFICATION, scope)
-    theirs = (
-        (NOTIFICATION_USER.c.notification_id == NOTIFICATION.c.notification_id)
-        & within(NOTIFICATION_USER, scope)
-        & (NOTIFICATION_USER.c.user_id == user_id)
-        & NOTIFICATION_USER.c.read_at.is_not(None)
-    )
-    return select(*COLUMNS, NOTIFICATION_USER.c.user_id, NOTIFICATION_USER.c.persists).select_from(
-        found.join(NOTIFICATION, same).outerjoin(NOTIFICATION_USER, theirs)
-    )
-
-
 def payload_of(given: "NotificationUpdate | AddNotificationsRequest | NotificationRecord") -> dict[str, object]:
     """What is kept as it came, with the fields that nobody declared."""
     fields: Mapping[str, Any] = {
@@ -117,20 +101,6 @@ def payload_of(given: "NotificationUpdate | AddNotificationsRequest | Notificati
         if value is not None
     }
     return given.unknown_fields() | told
-
-
-def caused_by(scope: Scope, user_id: str) -> Select[Any]:
-    """Time and id of the notifications that tell of something this user did."""
-    return select(NOTIFICATION.c.created_at, NOTIFICATION.c.notification_id).where(
-        within(NOTIFICATION, scope), NOTIFICATION.c.action_user_id == user_id
-    )
-
-
-def addressed_to(scope: Scope, user_id: str) -> Select[Any]:
-    """Time and id of the notifications that are for this user."""
-    return select(NOTIFICATION_USER.c.created_at, NOTIFICATION_USER.c.notification_id).where(
-        within(NOTIFICATION_USER, scope), NOTIFICATION_USER.c.user_id == user_id
-    )
 
 
 def action_user_of(payload: Mapping[str, object]) -> str:

@@ -7,13 +7,26 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, literal, null, select, union, union_all
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Connection,
+    Row,
+    Select,
+    Subquery,
+    bindparam,
+    literal,
+    null,
+    select,
+    union,
+    union_all,
+)
 
 from app.backend.collaboration import comments, notifications, threads
-from app.backend.collaboration.tables import COMMENT, REACTION, RECORDING, THREAD_USER
+from app.backend.collaboration.tables import COMMENT, NOTIFICATION, NOTIFICATION_USER, REACTION, RECORDING, THREAD_USER
 from app.backend.resources.tables import GROUP_MEMBER, USER_ENTRY
 from app.backend.resources.user_entries import in_force
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, within, within_bound
 from app.backend.storage import json_sets
 from app.backend.storage.paging import Page
 from app.contract import limits
@@ -21,6 +34,7 @@ from app.database.engine import is_sqlite
 
 Position = list[str]
 _SIZE = limits.USER_DATA_PAGE
+_USER: BindParameter[str] = bindparam("user_id")
 
 
 class DataPage(NamedTuple):
@@ -34,22 +48,60 @@ Reader = Callable[[Connection, Scope, str, Position | None], DataPage]
 """Reads the page of a user's data that begins after a position."""
 
 
-def read_memberships(connection: Connection, scope: Scope, user_id: str, after: Position | None, now: int) -> DataPage:
-    """Where the user stands at ``now`` (``level``: organization, folder, document or group), and their profile
-    there."""
+def _memberships() -> Subquery:
     entries = select(
         USER_ENTRY.c.level,
         USER_ENTRY.c.container_id,
         USER_ENTRY.c.access_role,
         USER_ENTRY.c.expires_at,
         USER_ENTRY.c.payload,
-    ).where(within(USER_ENTRY, scope), USER_ENTRY.c.user_id == user_id, in_force(now))
+    ).where(within_bound(USER_ENTRY), USER_ENTRY.c.user_id == _USER, in_force(bindparam("now", type_=BigInteger)))
     groups = select(literal("group"), GROUP_MEMBER.c.group_id, null(), null(), literal("{}")).where(
-        within(GROUP_MEMBER, scope), GROUP_MEMBER.c.user_id == user_id
+        within_bound(GROUP_MEMBER), GROUP_MEMBER.c.user_id == _USER
     )
-    found = union_all(entries, groups).subquery()
-    page = Page((found.c.level, found.c.container_id), after, _SIZE)
-    return _part(page, connection.execute(page.of(select(found))).all(), _membership)
+    return union_all(entries, groups).subquery()
+
+
+def _notifications(after: Position | None) -> Select[Any]:
+    """A page of them, with the columns that ``notifications.to_wire`` needs, and ``user_id`` and ``persists`` of the
+    user's own row: null where they have not read it.
+    """
+    told = NOTIFICATION_USER.c
+    addressed = select(told.created_at, told.notification_id).where(
+        within_bound(NOTIFICATION_USER), told.user_id == _USER
+    )
+    caused = select(NOTIFICATION.c.created_at, NOTIFICATION.c.notification_id).where(
+        within_bound(NOTIFICATION), NOTIFICATION.c.action_user_id == _USER
+    )
+    branches = [
+        select(Page(tuple(query.selected_columns), after, _SIZE).of(query).subquery()) for query in (addressed, caused)
+    ]
+    # One that somebody is told of their own doing stands in both.
+    found = union(*branches).subquery()
+    same = (NOTIFICATION.c.notification_id == found.c.notification_id) & within_bound(NOTIFICATION)
+    have_read = (
+        (told.notification_id == NOTIFICATION.c.notification_id)
+        & within_bound(NOTIFICATION_USER)
+        & (told.user_id == _USER)
+        & told.read_at.is_not(None)
+    )
+    query = select(*notifications.COLUMNS, told.user_id, told.persists).select_from(
+        found.join(NOTIFICATION, same).outerjoin(NOTIFICATION_USER, have_read)
+    )
+    return Page((found.c.created_at, found.c.notification_id), None, _SIZE).of(query)
+
+
+# To put these two together takes several times as long as to execute them.
+_MEMBERSHIPS = _memberships()
+_FIRST_NOTIFICATIONS = _notifications(None)
+
+
+def read_memberships(connection: Connection, scope: Scope, user_id: str, after: Position | None, now: int) -> DataPage:
+    """Where the user stands at ``now`` (``level``: organization, folder, document or group), and their profile
+    there."""
+    page = Page((_MEMBERSHIPS.c.level, _MEMBERSHIPS.c.container_id), after, _SIZE)
+    whose = scope.parameters() | {"user_id": user_id}
+    return _part(page, connection.execute(page.of(select(_MEMBERSHIPS)), whose | {"now": now}).all(), _membership)
 
 
 def read_comments(connection: Connection, scope: Scope, user_id: str, after: Position | None) -> DataPage:
@@ -90,19 +142,13 @@ def read_recordings(connection: Connection, scope: Scope, user_id: str, after: P
 
 def read_notifications(connection: Connection, scope: Scope, user_id: str, after: Position | None) -> DataPage:
     """The notifications that are for the user or tell of something they did, and whether they have read them."""
-    branches = []
-    for query in (notifications.addressed_to(scope, user_id), notifications.caused_by(scope, user_id)):
-        keys = tuple(query.selected_columns)
-        branches.append(select(Page(keys, after, _SIZE).of(query).subquery()))
-    # One that somebody is told of their own doing stands in both.
-    found = union(*branches).subquery()
-    page = Page((found.c.created_at, found.c.notification_id), None, _SIZE)
-    query = notifications.read_by(scope, user_id, found)
+    query = _FIRST_NOTIFICATIONS if after is None else _notifications(after)
+    rows = connection.execute(query, scope.parameters() | {"user_id": user_id}).all()
 
     def item(row: Row[Any]) -> dict[str, object]:
         return notifications.to_wire(row, () if row.user_id is None else (row,))
 
-    return _part(page, connection.execute(page.of(query)).all(), item)
+    return _part(Page((NOTIFICATION.c.created_at, NOTIFICATION.c.notification_id), after, _SIZE), rows, item)
 
 
 def readers(now: int) -> dict[str, Reader]:

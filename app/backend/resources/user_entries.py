@@ -7,7 +7,19 @@ each carries its own metadata and role.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, delete, insert, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    bindparam,
+    delete,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from app.backend.resources.tables import USER_ENTRY
 from app.backend.scope import Scope, within
@@ -47,8 +59,8 @@ def at(scope: Scope, container: EntryContainer) -> ColumnElement[bool]:
     )
 
 
-def in_force(now: int) -> ColumnElement[bool]:
-    """The entries whose time is not over."""
+def in_force(now: int | BindParameter[int]) -> ColumnElement[bool]:
+    """The entries whose time is not over at ``now`` (epoch milliseconds)."""
     return or_(USER_ENTRY.c.expires_at.is_(None), USER_ENTRY.c.expires_at > now)
 
 
