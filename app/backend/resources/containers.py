@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, Select, Table, bindparam, insert, select
 
 from app.backend.resources.tables import DOCUMENT, FOLDER, ORGANIZATION
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, within, within_bound
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.storage import json_sets
 from app.contract.errors import NotFound
@@ -17,8 +17,7 @@ NO_DOCUMENT = "Document does not exist."
 
 def _one(table: Table, *ids: str) -> Select[str]:
     """Asks for one row by API key, organization and these ids. Put together once: most calls ask it."""
-    keys = ("api_key_id", "organization_id", *ids)
-    return select(table.c.organization_id).where(*(table.c[key] == bindparam(key) for key in keys))
+    return select(table.c.organization_id).where(within_bound(table), *(table.c[key] == bindparam(key) for key in ids))
 
 
 _ONE_ORGANIZATION = _one(ORGANIZATION)
@@ -27,15 +26,15 @@ _ONE_DOCUMENT = _one(DOCUMENT, "document_id")
 
 
 def organization_exists(connection: Connection, scope: Scope) -> bool:
-    return connection.scalar(_ONE_ORGANIZATION, _ids(scope)) is not None
+    return connection.scalar(_ONE_ORGANIZATION, scope.parameters()) is not None
 
 
 def folder_exists(connection: Connection, scope: Scope, folder_id: str) -> bool:
-    return connection.scalar(_ONE_FOLDER, _ids(scope) | {"folder_id": folder_id}) is not None
+    return connection.scalar(_ONE_FOLDER, scope.parameters() | {"folder_id": folder_id}) is not None
 
 
 def document_exists(connection: Connection, scope: Scope, document_id: str) -> bool:
-    return connection.scalar(_ONE_DOCUMENT, _ids(scope) | {"document_id": document_id}) is not None
+    return connection.scalar(_ONE_DOCUMENT, scope.parameters() | {"document_id": document_id}) is not None
 
 
 def require_document(connection: Connection, scope: Scope, document_id: str) -> None:
@@ -44,10 +43,6 @@ def require_document(connection: Connection, scope: Scope, document_id: str) -> 
         raise NotFound(f"data.organizationId: {NO_ORGANIZATION}")
     if not document_exists(connection, scope, document_id):
         raise NotFound(f"data.documentId: {NO_DOCUMENT}")
-
-
-def _ids(scope: Scope) -> dict[str, str]:
-    return {"api_key_id": scope.api_key_id, "organization_id": scope.organization_id}
 
 
 def existing_documents(connection: Connection, scope: Scope, document_ids: Iterable[str]) -> set[str]:

@@ -39,6 +39,8 @@ def out_of_reach(
 ) -> frozenset[tuple[str, str]]:
     """The pairs of document and user, of those in ``told``, that are not to be told to each other."""
     wanted = {user_id for users in told.values() for user_id in users}
+    if not wanted:
+        return frozenset()
     whose = REMOVED_USER.c.user_id.in_(json_sets.texts(connection, wanted))
     removed = set(connection.scalars(select(REMOVED_USER.c.user_id).where(within(REMOVED_USER, scope), whose)))
     if not removed:
