@@ -144,6 +144,32 @@ def test_notifications_that_a_user_caused_involve_them(importer: Importer, tmp_p
     assert [one for page in found for one in page] == [f"n{number:03}" for number in range(240)]
 
 
+def test_whether_a_user_has_read_a_notification_stands_in_their_data_and_of_nobody_else(importer: Importer) -> None:
+    tenant = importer.tenant
+    tenant("add_documents", **ORG, documents=[{"documentId": "d"}], createOrganization=True)
+    for name in ("read", "kept", "unread", "read by bob"):
+        tenant("add_notifications", **DOC, actionUser={"userId": "zoe"}, notificationId=name, notifyUsers=[ADA, BOB])
+    tenant("add_notifications", **DOC, actionUser=ADA, notificationId="caused", notifyUsers=[BOB])
+    readings: list[dict[str, Any]] = [
+        {"id": "read", "readByUserIds": ["ada", "bob"]},
+        {"id": "kept", "readByUserIds": ["ada"], "persistReadForUsers": True},
+        {"id": "read by bob", "readByUserIds": ["bob"], "persistReadForUsers": True},
+        {"id": "caused", "readByUserIds": ["bob"]},
+    ]
+    tenant("update_notifications", **ORG, notifications=readings)
+
+    (data,) = pages(tenant, "ada")
+
+    found = [(one["id"], one["readByUserIds"], one["persistReadForUserIds"]) for one in data["notifications"]]
+    assert sorted(found) == [
+        ("caused", [], []),
+        ("kept", ["ada"], ["ada"]),
+        ("read", ["ada"], []),
+        ("read by bob", [], []),
+        ("unread", [], []),
+    ]
+
+
 def test_who_caused_a_notification_follows_its_updates(importer: Importer) -> None:
     tenant = importer.tenant
     tenant("add_documents", **ORG, documents=[{"documentId": "d"}], createOrganization=True)
