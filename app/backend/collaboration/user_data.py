@@ -62,13 +62,13 @@ def _memberships() -> Subquery:
     return union_all(entries, groups).subquery()
 
 
-def _notifications(after: Position | None) -> Select[Any]:
+def _notifications_page(after: Position | None) -> Select[Any]:
     """A page of them, with the columns that ``notifications.to_wire`` needs, and ``user_id`` and ``persists`` of the
     user's own row: null where they have not read it.
     """
-    told = NOTIFICATION_USER.c
-    addressed = select(told.created_at, told.notification_id).where(
-        within_bound(NOTIFICATION_USER), told.user_id == _USER
+    theirs = NOTIFICATION_USER.c
+    addressed = select(theirs.created_at, theirs.notification_id).where(
+        within_bound(NOTIFICATION_USER), theirs.user_id == _USER
     )
     caused = select(NOTIFICATION.c.created_at, NOTIFICATION.c.notification_id).where(
         within_bound(NOTIFICATION), NOTIFICATION.c.action_user_id == _USER
@@ -80,12 +80,12 @@ def _notifications(after: Position | None) -> Select[Any]:
     found = union(*branches).subquery()
     same = (NOTIFICATION.c.notification_id == found.c.notification_id) & within_bound(NOTIFICATION)
     have_read = (
-        (told.notification_id == NOTIFICATION.c.notification_id)
+        (theirs.notification_id == NOTIFICATION.c.notification_id)
         & within_bound(NOTIFICATION_USER)
-        & (told.user_id == _USER)
-        & told.read_at.is_not(None)
+        & (theirs.user_id == _USER)
+        & theirs.read_at.is_not(None)
     )
-    query = select(*notifications.COLUMNS, told.user_id, told.persists).select_from(
+    query = select(*notifications.COLUMNS, theirs.user_id, theirs.persists).select_from(
         found.join(NOTIFICATION, same).outerjoin(NOTIFICATION_USER, have_read)
     )
     return Page((found.c.created_at, found.c.notification_id), None, _SIZE).of(query)
@@ -93,7 +93,7 @@ def _notifications(after: Position | None) -> Select[Any]:
 
 # To put these two together takes several times as long as to execute them.
 _MEMBERSHIPS = _memberships()
-_FIRST_NOTIFICATIONS = _notifications(None)
+_FIRST_NOTIFICATIONS = _notifications_page(None)
 
 
 def read_memberships(connection: Connection, scope: Scope, user_id: str, after: Position | None, now: int) -> DataPage:
@@ -142,7 +142,7 @@ def read_recordings(connection: Connection, scope: Scope, user_id: str, after: P
 
 def read_notifications(connection: Connection, scope: Scope, user_id: str, after: Position | None) -> DataPage:
     """The notifications that are for the user or tell of something they did, and whether they have read them."""
-    query = _FIRST_NOTIFICATIONS if after is None else _notifications(after)
+    query = _FIRST_NOTIFICATIONS if after is None else _notifications_page(after)
     rows = connection.execute(query, scope.parameters() | {"user_id": user_id}).all()
 
     def item(row: Row[Any]) -> dict[str, object]:
