@@ -155,10 +155,6 @@ def reader(postgres_database: str) -> Iterator[str]:
 @pytest.mark.postgres
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_role_that_may_only_read(database_url: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    from tests.conftest import POSTGRES
-
-    if not POSTGRES:
-        pytest.skip("USHER_TEST_POSTGRES names no server")
     engine = open_engine(database_url)
     upgrade(engine, STORE_MIGRATIONS)
     name = request.getfixturevalue("reader")

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from sqlalchemy import make_url
 
 from app.cli import usher
-from tests.conftest import POSTGRES, empty_postgres_database
+from tests.conftest import empty_postgres_database
 from tests.doctor.stage import ASK, PEOPLE, RULE, CannotPlantError, Servers, Stage, lines, running_servers
 
 FAULTS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "planted.yaml").read_text("utf-8"))
@@ -81,8 +81,6 @@ def test_installation_without_a_fault_is_well(stage: Stage) -> None:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault['number']} {fault['planted']}")
 def test_planted_fault_is_named(stage: Stage, fault: dict[str, Any], request: pytest.FixtureRequest) -> None:
     if "<postgres" in str(fault):
-        if not POSTGRES:
-            pytest.skip("USHER_TEST_POSTGRES names no server")
         stage.words["postgres"] = request.getfixturevalue("postgres_database")
         empty_postgres_database(stage.words["postgres"])
         nobody = make_url(stage.words["postgres"]).set(username="nobody_at_all")
