@@ -1,0 +1,69 @@
+"""The wheel and the image's build context: they contain what they need, and no tests."""
+
+import subprocess
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from zipfile import ZipFile
+
+import pytest
+
+import app
+
+ROOT = Path(app.__file__).parent.parent
+
+
+def files_of(folder: Path) -> set[str]:
+    """The paths of a folder's files, relative to the repository."""
+    return {
+        path.relative_to(ROOT).as_posix()
+        for path in (folder.rglob("*") if folder.is_dir() else [folder])
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def is_ignored(path: str, patterns: list[str]) -> bool:
+    """Whether .dockerignore leaves out a path. The last pattern that matches the path or a parent decides."""
+    ignored = False
+    candidates = [path, *(str(parent) for parent in PurePosixPath(path).parents)]
+    for line in patterns:
+        pattern = line.removeprefix("!").removeprefix("**/")
+        whole = [c.rpartition("/")[2] for c in candidates] if "**/" in line else candidates
+        if any(fnmatchcase(c, pattern) and c.count("/") == pattern.count("/") for c in whole):
+            ignored = not line.startswith("!")
+    return ignored
+
+
+def copied() -> list[str]:
+    """The sources of the Dockerfile's COPY lines that come from the build context."""
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    words = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--from=" not in line]
+    return sorted({source for line in words for source in line})
+
+
+def test_the_dockerfile_copies_something() -> None:
+    assert {"app", "pyproject.toml", "config/requirements.txt"} <= set(copied())
+
+
+@pytest.mark.parametrize("source", copied())
+def test_what_the_dockerfile_copies_is_in_the_build_context(source: str) -> None:
+    patterns = (ROOT / ".dockerignore").read_text().split()
+    assert (ROOT / source).exists()
+    assert [path for path in sorted(files_of(ROOT / source)) if is_ignored(path, patterns)] == []
+
+
+def test_nothing_else_is_in_the_build_context() -> None:
+    patterns = (ROOT / ".dockerignore").read_text().split()
+    assert is_ignored("tests/conftest.py", patterns)
+    assert is_ignored("config/usher.yaml", patterns)
+    assert is_ignored("app/__pycache__/cli.cpython-311.pyc", patterns)
+
+
+@pytest.mark.process
+def test_the_wheel_contains_the_application_alone(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    names = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert names == files_of(ROOT / "app") | {"app/demo/directory.yaml"}
