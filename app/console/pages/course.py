@@ -113,6 +113,13 @@ class PhaseRow:
     settled: int
     items: int
 
+    @property
+    def state(self) -> str:
+        """The state that the page shows."""
+        if self.settled >= self.items:
+            return "done"
+        return "applying" if self.settled else "coming"
+
 
 def phase_rows(run: Run, parts: Sequence[PlanPart]) -> list[PhaseRow]:
     """The phases of a plan with their progress.
