@@ -74,35 +74,20 @@ def show_json_list(head: Mapping[str, object], name: str, items: Iterable[object
     click.echo("\n  ]\n}")
 
 
-def show_table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", one_line: bool = False
-) -> None:
-    """Rows of text; on a terminal as a table, elsewhere one line a row with tabs and without headings.
+def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, one_line: bool = False) -> None:
+    """Prints rows of text: a table on a terminal, otherwise one line per row with tabs and without headings.
 
-    ``one_line``: on a terminal what is too long ends in an ellipsis, and the first column is whole, so that it can be
-    copied.
+    The first column is never cut or folded, so that it can be copied. Columns that do not fit are printed below their
+    row. ``one_line``: text below a row ends in an ellipsis at the end of the line, and no other column is folded.
     """
     if not on_terminal():
         for row in rows:
             click.echo("\t".join(printable(cell) for cell in row))
         return
-    from rich import box  # noqa: PLC0415 - rich takes long to load and most lines need none of it
-    from rich.console import Console  # noqa: PLC0415 - as above
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
+    from app.table import print_table  # noqa: PLC0415 - rich takes long to load and most lines need none of it
 
-    rows = [[printable(cell) for cell in row] for row in rows]
-    first_width = max((len(row[0]) for row in rows), default=0)
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, heading in enumerate(headings):
-        if one_line:
-            table.add_column(heading, no_wrap=True, overflow="ellipsis", min_width=first_width if not number else None)
-        else:
-            table.add_column(heading, overflow="fold")
-    for row in rows:
-        # A Text is taken as it is: no name can switch colours on.
-        table.add_row(*[Text(cell, style=STYLES.get(cell, "")) for cell in row])
-    Console().print(table)
+    # A Text is printed as it is: no name can switch colours on.
+    print_table(headings, [[printable(cell) for cell in row] for row in rows], styles=STYLES, one_line=one_line)
 
 
 def coloured(text: str, style_of: str) -> str:

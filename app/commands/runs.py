@@ -47,10 +47,11 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
             if as_json:
                 show_json([run_to_wire(run) for run in found])
             elif found and on_terminal():
-                # The time stands in the id.
                 rows = zip(_short([run.run_id for run in found]), map(_row, found), strict=True)
-                headings = ("run", "status", "trigger", "took", "items", "error")
-                show_table(headings, ((short, *row[1:3], *row[4:]) for short, row in rows), one_line=True)
+                # Narrow terminals show the last columns below the row: what identifies a run comes first.
+                headings = ("run", "status", "started", "took", "trigger", "items", "error")
+                ordered = ((short, row[1], row[3], row[4], row[2], *row[5:]) for short, row in rows)
+                show_table(headings, ordered, one_line=True)
             elif found:
                 show_table(("run", "status", "trigger", "started", "took", "items", "error"), map(_row, found))
             else:
