@@ -1,8 +1,8 @@
-"""The rows of the audit log that callers over HTTP bring about: bounded, so that nobody fills it.
+"""Rate-limited audit rows for refused HTTP requests.
 
-Whoever shows a wrong token again and again, or pushes a document every second, would bury what people did. So of one
-sort (the wrong tokens of an address, the pushes of a token to a source) each process writes down some an hour, and with
-the last of them that there may be more.
+A caller who sends wrong tokens, or who repeats a refused request, must not fill the audit log. Each process writes at
+most ``AN_HOUR`` rows of one sort (the wrong tokens of an address, the refusals of a person). The last of them says that
+more may follow.
 """
 
 from collections.abc import Callable
@@ -17,36 +17,51 @@ from app.database.trouble import log_fields
 from app.edge.throttle import Windows, network_of
 
 AN_HOUR = 20
-"""Rows of one sort in an hour, of one process."""
+"""Audit rows of one sort that one process writes in an hour."""
+OF_ALL_ADDRESSES = 100
+"""Audit rows about callers without a valid credential that one process writes in an hour."""
 MORE = "; further ones within the hour stand in the service's log alone"
-"""How the outcome of the last of them ends."""
+"""The end of the outcome of the last row of an hour."""
 
 _MOST_SORTS = 10_000
 
 
 class Rations:
-    """How many rows of one sort may still be written."""
+    """A rate limiter for audit rows."""
 
-    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = monotonic, *, an_hour: int = AN_HOUR) -> None:
         self._windows = Windows(now, seconds=3600, most_keys=_MOST_SORTS)
+        self._an_hour = an_hour
 
     def end_of(self, sort: str) -> str | None:
-        """How the outcome of one more row of this sort ends; None: it is not to be written."""
+        """The end of the outcome of one more row of this sort; None: do not write it."""
         count, _ = self._windows.one_more(sort)
-        return None if count > AN_HOUR else MORE if count == AN_HOUR else ""
+        return None if count > self._an_hour else MORE if count == self._an_hour else ""
 
 
 class Refusals:
-    """Writes down who was refused. The refusal stands, whether or not it can be written down."""
+    """Writes audit rows for refused requests. A refusal is answered even if its row cannot be written."""
 
-    def __init__(self, audit: Audit, engine: Engine) -> None:
-        self.rations = Rations()
+    def __init__(self, audit: Audit, engine: Engine, *, now: Callable[[], float] = monotonic) -> None:
+        self.rations = Rations(now)
+        self._of_all_addresses = Rations(now, an_hour=OF_ALL_ADDRESSES)
+        """Its only key is never evicted, however many addresses there are."""
         self._audit = audit
         self._engine = engine
 
-    def note(self, actor: Actor, subject: str, why: str, *, sort: str = "") -> None:
-        """``sort``: of which only some are written; empty: all."""
-        end = self.rations.end_of(sort) if sort else ""
+    def note(self, actor: Actor, subject: str, why: str, *, sort: str) -> None:
+        """Writes a row unless there were too many of this sort."""
+        self._write(actor, subject, why, self.rations.end_of(sort))
+
+    def wrong_token(self, actor: Actor, subject: str, why: str = "the bearer token is not accepted") -> None:
+        """Writes a row about a caller without a valid credential. Do not call it for a throttled caller."""
+        end = self.rations.end_of(f"wrong token {network_of(actor.address)}")
+        if end is not None:
+            last = self._of_all_addresses.end_of("")
+            end = None if last is None else end or last
+        self._write(actor, subject, why, end)
+
+    def _write(self, actor: Actor, subject: str, why: str, end: str | None) -> None:
         if end is None:
             return
         try:
@@ -54,7 +69,3 @@ class Refusals:
                 self._audit.note(connection, actor, "refused", subject=subject, outcome=f"{why}{end}")
         except Exception as error:  # noqa: BLE001 - log_fields tells all of it
             structlog.stdlib.get_logger(__name__).warning("audit_not_written", **log_fields(error))
-
-    def wrong_token(self, actor: Actor, subject: str, why: str = "the bearer token is not accepted") -> None:
-        """Of somebody who was not slowed down yet."""
-        self.note(actor, subject, why, sort=f"wrong token {network_of(actor.address)}")

@@ -41,6 +41,7 @@ from app.provider.answer import ProviderObserver, ViewLoader
 from app.provider.blueprint import provider_blueprint
 from app.provider.settings import EXPLAIN_PATH
 from app.provider.signing import Sign
+from app.refusals import Refusals
 from app.runs.lifecycle import Runs
 from app.settings import Settings
 
@@ -61,6 +62,8 @@ class ServiceParts:
     is_behind: Callable[[], bool]
     """Whether the database's schema is older than this version; raises what ``pending`` does."""
     failures: FailedCredentials
+    refusals: Refusals
+    """One for all entry points, so that they share its limits."""
     admin_tokens: TokenSet
     metrics: Metrics
     activity: NodeActivity
@@ -76,7 +79,7 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
     # A path with two slashes is another path, which does not exist, and not one to redirect a POST from.
     app.url_map.merge_slashes = False
     metrics = parts.metrics
-    door = Door(parts.admin_tokens, Audit(parts.clock), parts.engine)
+    door = Door(parts.admin_tokens, Audit(parts.clock), parts.refusals)
 
     # How many permission calls there are, and how fast, is what metrics are for.
     install_request_ids(app, parts.new_id, frequent={settings.provider.path})

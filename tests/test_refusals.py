@@ -1,6 +1,10 @@
-"""The rows that callers over HTTP bring about: some an hour of each sort."""
+"""Audit rows for refused HTTP requests: their number is limited by caller and in total."""
 
-from app.refusals import AN_HOUR, MORE, Rations
+from app.audit import Actor, Audit, audit_page
+from app.database.engine import open_engine, reading
+from app.refusals import AN_HOUR, MORE, OF_ALL_ADDRESSES, Rations, Refusals
+from app.store.schema import METADATA
+from tests.tables import make_tables
 from tests.worlds.clock import SimulatedTime
 
 
@@ -13,3 +17,26 @@ def test_of_one_sort_some_are_written_down_each_hour() -> None:
     assert rations.end_of("one") is None
     time.move_on(minutes=2)
     assert rations.end_of("one") == ""
+
+
+def test_wrong_tokens_of_all_addresses_share_one_limit(database_url: str) -> None:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    time = SimulatedTime()
+    refusals = Refusals(Audit(time), engine, now=time.monotonic)
+
+    def rows() -> list[str]:
+        with reading(engine) as connection:
+            return [row.outcome for row in audit_page(connection, limit=1000)]
+
+    # More addresses than a limiter remembers: forgotten ones do not reset the limit of all.
+    for number in range(10_100):
+        refusals.wrong_token(Actor(name="", way="api", address=f"2001:db8:{number:x}::1"), "/resync")
+    assert len(rows()) == OF_ALL_ADDRESSES
+    assert rows()[0].endswith(MORE)
+    refusals.note(Actor(name="ann", way="console", address="192.0.2.1"), "/console/doctor", "no", sort="ann")
+    assert len(rows()) == OF_ALL_ADDRESSES + 1
+    time.move_on(minutes=61)
+    refusals.wrong_token(Actor(name="", way="api", address="192.0.2.1"), "/resync")
+    assert len(rows()) == OF_ALL_ADDRESSES + 2
+    engine.dispose()

@@ -1,7 +1,6 @@
-"""The door of the HTTP admin API: who comes in with an admin token, and what the audit log says of who does not."""
+"""Authenticates admin requests and audits refusals."""
 
 from flask import request
-from sqlalchemy import Engine
 
 from app.audit import Actor, Audit
 from app.contract.errors import Unauthenticated
@@ -13,14 +12,14 @@ from app.refusals import Refusals
 class Door:
     """Lets requests with an admin token in."""
 
-    def __init__(self, tokens: TokenSet, audit: Audit, engine: Engine) -> None:
+    def __init__(self, tokens: TokenSet, audit: Audit, refusals: Refusals) -> None:
         self.tokens = tokens
         self.audit = audit
-        self._refusals = Refusals(audit, engine)
+        self._refusals = refusals
 
     def require(self) -> None:
-        """Raises what ``require_bearer`` does. A wrong token is written down; one that is slowed down, or that is not
-        shown at all, leaves no row: nobody fills the log by guessing."""
+        """Raises what ``require_bearer`` does. Writes an audit row for a wrong token, but not for a missing token or a
+        throttled caller."""
         try:
             require_bearer(request, self.tokens)
         except Unauthenticated:
@@ -29,8 +28,8 @@ class Door:
             raise
 
     def refused(self, why: str, *, subject: str = "") -> None:
-        """Writes down that somebody was refused who had been let in."""
-        self._refusals.note(actor(), subject or request.path, why)
+        """Writes an audit row for a caller with a valid token who was refused."""
+        self._refusals.note(actor(), subject or request.path, why, sort=f"refused {asking()}")
 
 
 def asking() -> str:

@@ -79,7 +79,7 @@ def service_app(
     parts = Application(settings=settings, engine=engine, clock=clock, sleep=sleep, random=SystemRandom())
     failures = FailedCredentials()
     expected = expectations_of(settings)
-    push_audit = PushAudit(parts.audit, Refusals(parts.audit, engine))
+    refusals = Refusals(parts.audit, engine)
     return create_app(
         settings,
         ServiceParts(
@@ -90,9 +90,12 @@ def service_app(
             load_view=parts.view_loader(),
             load_view_with_names=parts.view_loader(names=True),
             sign=_signer(settings),
-            ingest=Ingest(engine, targets_from_settings(settings.directory, failures), clock, push_audit),
+            ingest=Ingest(
+                engine, targets_from_settings(settings.directory, failures), clock, PushAudit(parts.audit, refusals)
+            ),
             is_behind=lambda: pending(engine, STORE_MIGRATIONS),
             failures=failures,
+            refusals=refusals,
             admin_tokens=_admin_tokens(settings, failures),
             metrics=Metrics(),
             activity=activity or NodeActivity(node=node_name(settings.server.port), role="service", clock=clock),
@@ -103,13 +106,17 @@ def service_app(
                 due_after=expected.due_after,
                 worker_after=expected.worker_after.total_seconds() or DatabaseNumbers.WORKER_AFTER,
             ),
-            console=_console(parts, failures, origins, examine) if settings.console.enabled else None,
+            console=_console(parts, failures, refusals, origins, examine) if settings.console.enabled else None,
         ),
     )
 
 
 def _console(
-    parts: Application, failures: FailedCredentials, origins: Mapping[str, str], examine: Examine | None
+    parts: Application,
+    failures: FailedCredentials,
+    refusals: Refusals,
+    origins: Mapping[str, str],
+    examine: Examine | None,
 ) -> ConsoleParts:
     settings = parts.settings
     return ConsoleParts(
@@ -118,7 +125,8 @@ def _console(
         random=parts.random,
         settings=settings.console,
         admin_tokens=settings.admin.tokens,
-        failed=failures.failed,
+        failures=failures,
+        refusals=refusals,
         runs=parts.runs,
         ask_backend=_asker(settings),
         plan_problem=parts.plan_problem,

@@ -25,10 +25,12 @@ from app.console.gate import ConsoleGate
 from app.console.operator import Operator
 from app.console.reading import page_reading
 from app.console.settings import ConsoleSettings, Role
+from app.edge.throttle import FailedCredentials
 from app.ledger.failures import parked_now
 from app.ledger.ledger import ledger_in_use
 from app.model.contents import current_revision, oldest_good_read, source_states
 from app.plan.limits import noun_of
+from app.refusals import Refusals
 from app.runs.lifecycle import Runs
 from app.runs.status import held_runs
 from app.text import named
@@ -77,8 +79,8 @@ class ConsoleParts:
     """Must not be foreseeable."""
     settings: ConsoleSettings
     admin_tokens: Sequence[SecretStr]
-    failed: Callable[[str], int]
-    """Counts a wrong token of an address; the seconds to wait when these were too many, else 0."""
+    failures: FailedCredentials
+    refusals: Refusals
     runs: Runs
     ask_backend: AskBackend | None
     """None: the settings name no backend that could be asked."""
@@ -135,6 +137,7 @@ class Console:
             clock=parts.clock,
             random=parts.random,
             slots=parts.slots,
+            refusals=parts.refusals,
         )
         self.issuer = _issuer(parts)
         self._environment = make_environment(

@@ -66,6 +66,7 @@ class ConsoleGate:
         clock: Clock,
         random: Random,
         slots: int,
+        refusals: Refusals,
     ) -> None:
         """``slots``: how many requests may be under way at once in this process."""
         self.settings = settings
@@ -73,7 +74,7 @@ class ConsoleGate:
         self.engine = engine
         self.clock = clock
         self.audit = Audit(clock)
-        self.refusals = Refusals(self.audit, engine)
+        self.refusals = refusals
         self.sessions = Sessions(
             clock,
             random,
@@ -211,9 +212,8 @@ class ConsoleGate:
         return operator
 
     def refused(self, actor: Actor, what: str, why: str) -> None:
-        """Writes down that somebody was refused."""
-        with writing(self.engine) as connection:
-            self.audit.note(connection, actor, "refused", subject=what, outcome=why)
+        """Writes an audit row for a signed-in user who was refused."""
+        self.refusals.note(actor, what, why, sort=f"refused {actor.way} {actor.name}")
 
     def witness(self, actor: Actor, action: str, reason: str | None = None) -> Witness:
         """Writes down that somebody did this to a run."""

@@ -20,6 +20,7 @@ from app.edge.errors import install_error_handlers
 from app.edge.request_id import install_request_ids
 from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet
+from app.refusals import Refusals
 from app.runs.lifecycle import Runs
 from app.store.schema import METADATA
 from tests.tables import make_tables
@@ -57,7 +58,7 @@ def admin(database_url: str, tmp_path: Path) -> Iterator[Admin]:
     install_request_ids(app, lambda: "id")
     install_error_handlers(app)
     tokens = TokenSet([TOKEN, "another"], FailedCredentials())
-    door = Door(tokens, Audit(runs.clock), engine)
+    door = Door(tokens, Audit(runs.clock), Refusals(Audit(runs.clock), engine))
     app.register_blueprint(resync_blueprint(runs, door))
     app.register_blueprint(health_blueprint({"first": _check("first", broken), "second": _check("second", broken)}))
     app.register_blueprint(metrics_blueprint(lambda _accept: (b"up 1\n", "text/plain"), door.require))

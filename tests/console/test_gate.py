@@ -14,6 +14,7 @@ from app.console.console import address
 from app.console.settings import ConsoleSettings, ConsoleToken, Role
 from app.database.engine import reading
 from app.edge.throttle import FAILURES
+from app.refusals import AN_HOUR, MORE, OF_ALL_ADDRESSES
 from app.store.console_tables import ConsoleSessionRow
 from tests.console.conftest import ADMIN_TOKEN, OURS, TOKENS, Browser, Office
 
@@ -21,7 +22,7 @@ from tests.console.conftest import ADMIN_TOKEN, OURS, TOKENS, Browser, Office
 def told(office: Office) -> list[tuple[str, str, str]]:
     """Who did what, and what came of it, newest first."""
     with reading(office.engine) as connection:
-        return [(one.actor, one.action, one.outcome) for one in audit_page(connection)]
+        return [(one.actor, one.action, one.outcome) for one in audit_page(connection, limit=1000)]
 
 
 def test_who_is_not_signed_in_gets_to_the_sign_in_and_back(office: Office) -> None:
@@ -66,6 +67,39 @@ def test_wrong_tokens_get_one_sentence_and_are_slowed_down(office: Office) -> No
     assert told(office)[0] == ("the admin", "signed in", "done")
     # What is slowed down leaves no more rows: nobody fills the log by guessing.
     assert len(told(office)) == FAILURES + 1
+
+
+def test_wrong_tokens_from_many_addresses_leave_a_limited_number_of_rows(office: Office) -> None:
+    client = office.browser().client
+    for number in range(30):
+        client.environ_base["REMOTE_ADDR"] = f"192.0.2.{number}"
+        for _ in range(7):
+            assert client.post("/console/sign-in", data={"token": "guessed"}, headers=OURS).status_code == 403
+        headers = {"Authorization": "Bearer guessed"}
+        for path in ("/resync", "/permissions/explain"):
+            for _ in range(3):
+                assert client.post(path, json={}, headers=headers).status_code == 401
+    with reading(office.engine) as connection:
+        rows = audit_page(connection, limit=1000)
+    assert len(rows) == OF_ALL_ADDRESSES
+    assert rows[0].outcome.endswith(MORE)
+
+
+def test_refusals_of_somebody_who_is_signed_in_leave_a_limited_number_of_rows(office: Office) -> None:
+    browser = office.browser(Role.VIEWER)
+    token = token_of(browser)
+    for _ in range(AN_HOUR):
+        browser.post(address("sync"), {"formToken": token})
+        browser.post(address("look"), {"formToken": "x"})
+        browser.post(address("end_session"), {"formToken": token, "session": "all"})
+    rows = [row for row in told(office) if row[1] == "refused"]
+    assert len(rows) == AN_HOUR
+    assert rows[0][2].endswith(MORE)
+    # Somebody else has their own limit.
+    other = Browser(browser.client.application.test_client())
+    other.sign_in(TOKENS[Role.APPROVER])
+    other.post(address("look"), {"formToken": "x"})
+    assert told(office)[0] == ("the approver", "refused", "the form had no valid token")
 
 
 def test_wrong_admin_tokens_over_http_are_told_as_well(office: Office) -> None:
@@ -141,6 +175,18 @@ def test_sessions_are_ended_by_their_owners_and_by_admins(office: Office) -> Non
     assert "<h1>Sign in</h1>" in viewer.get("/console/runs")
     assert "<h1>Runs</h1>" in admin.get("/console/runs")
     assert ("the admin", "sessions ended", "done") in told(office)
+
+
+def test_signing_in_again_ends_the_session_that_the_browser_had(office: Office) -> None:
+    browser, other = office.browser(Role.ADMIN), office.browser(Role.APPROVER)
+    old = browser.client.get_cookie("usher")
+    assert old is not None
+    browser.sign_in(TOKENS[Role.VIEWER])
+    assert "<h1>Runs</h1>" in browser.get("/console/runs")
+    assert "<h1>Runs</h1>" in other.get("/console/runs")
+    stolen = office.browser()
+    stolen.client.set_cookie("usher", old.value)
+    assert "<h1>Sign in</h1>" in stolen.get("/console/runs")
 
 
 def test_signing_out_ends_the_session_in_the_database_too(office: Office) -> None:

@@ -23,6 +23,7 @@ from app.plan.impact import affected, largest_impact
 from app.plan.listing import list_changes
 from app.plan.parts import parts_of
 from app.plan.stored import read_item
+from app.refusals import Refusals
 from app.runs.lifecycle import Runs
 from app.runs.rows import recent_runs
 from app.store.sync_tables import CallRow, ItemFailureRow, PlanItemRow, PlanRow, RunRow
@@ -230,7 +231,9 @@ def test_changes_of_a_kind_over_http_are_one_range_of_the_plan(world: PlanningWo
     runs = Runs(world.engine, world.time, Random(1))
     app = Flask("changes")
     tokens = TokenSet(["let-me-in"], FailedCredentials())
-    app.register_blueprint(resync_blueprint(runs, Door(tokens, Audit(world.time), world.engine)))
+    app.register_blueprint(
+        resync_blueprint(runs, Door(tokens, Audit(world.time), Refusals(Audit(world.time), world.engine)))
+    )
     client = app.test_client()
     client.environ_base["HTTP_AUTHORIZATION"] = "Bearer let-me-in"
     first, token = f"/resync/run-large/changes?kind=folderUser&pageSize={_PAGE}", ""

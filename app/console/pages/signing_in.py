@@ -5,6 +5,7 @@ from flask import Blueprint, Response, request
 from app.audit import Actor, Way
 from app.console.console import Console, address, go_to, query, route_of, safe_back, set_look
 from app.console.credentials import TokenOwner
+from app.console.sessions import session_digest
 from app.console.settings import Role
 from app.database.engine import writing
 from app.edge.request_id import current_request_id
@@ -29,11 +30,11 @@ def install(blueprint: Blueprint, console: Console) -> None:
         back = request.form.get("to", "")
         found = gate.credentials.of_token(request.form.get("token", "")[:_LONGEST_TOKEN])
         if found is None:
-            seconds = console.parts.failed(request.remote_addr or "")
+            seconds = console.parts.failures.failed(request.remote_addr or "")
             if seconds:
                 says = f"Too many wrong tokens from this address: try again in {seconds} s."
                 return sign_in_page(console, back=back, wrong=says, status=429)
-            # Whoever is slowed down leaves no more rows: nobody fills the log by guessing.
+            # Throttled callers leave no rows.
             gate.refusals.wrong_token(newcomer("", "console"), "sign-in", "the token is not accepted")
             return sign_in_page(console, back=back, wrong=_WRONG, status=403)
         credential, owner = found
@@ -92,7 +93,8 @@ def open_session(console: Console, owner: TokenOwner, *, credential: str, way: W
     """Lets somebody in, and sends them to the page that they wanted."""
     gate = console.gate
     with writing(console.parts.engine) as connection:
-        # Whatever was shown before is worth nothing any more: nobody can have put it there for this sign-in.
+        # The browser's old session ends: its id is replaced, and nobody could sign out of it any more.
+        gate.sessions.end(connection, session_digest(gate.shown_session()))
         session_id = gate.sessions.open(
             connection,
             name=owner.name,
