@@ -220,7 +220,10 @@ def _issuer(parts: ConsoleParts) -> "Issuer | None":
         return None
     from app.console.oidc.issuer import Issuer  # noqa: PLC0415 - its libraries are there where one is configured
 
-    return Issuer(settings.oidc, redirect_uri=settings.public_url + address("oidc_back"), clock=parts.clock)
+    # While the issuer hangs, one slot is left for users who sign in by token.
+    at_once = max(1, parts.slots - 1)
+    redirect_uri = settings.public_url + address("oidc_back")
+    return Issuer(settings.oidc, redirect_uri=redirect_uri, clock=parts.clock, at_once=at_once)
 
 
 def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:

@@ -1,7 +1,7 @@
-"""The throttle of those who have shown wrong credentials too often, and how much is noted of one thing.
+"""Rate limiter for failed authentication attempts.
 
-Only failures are counted, and only after the credentials were looked at: right ones pass whatever came before from the
-same address. Behind a proxy all callers have one address, and nobody must be able to shut the others out.
+It counts failures only, after the credentials were checked: valid credentials always pass. Behind a proxy all callers
+may have one address, and no caller must be able to shut the others out.
 """
 
 import ipaddress
@@ -51,6 +51,11 @@ class Windows:
             self._counts[key] = (ends, count + 1)
         return count + 1, ends - now
 
+    def count(self, key: str) -> int:
+        """How many there are in the window of this key now."""
+        ends, count = self._counts.get(key, (0.0, 0))
+        return count if ends > self._now() else 0
+
     def __len__(self) -> int:
         return len(self._counts)
 
@@ -73,6 +78,10 @@ class FailedCredentials:
         """Counts one more. The seconds after which to come back when these were too many, else 0."""
         count, left = self._windows.one_more(network_of(address))
         return max(1, round(left)) if count > self._failures else 0
+
+    def is_throttled(self, address: str) -> bool:
+        """Whether the next failure of this address is one too many. Counts nothing."""
+        return self._windows.count(network_of(address)) >= self._failures
 
     def turn_away(self, address: str) -> None:
         """Counts one more. Raises ``TooManyRequests`` when these were too many."""

@@ -61,6 +61,14 @@ class Issuer:
         self.codes[code] = asked
         return {"code": code, "state": asked["state"], "iss": self.url}
 
+    def answer_of(self, code: str, verifier: str) -> Any:
+        """The answer of the token endpoint."""
+        asked = self.codes.pop(code, None)
+        if asked is None:
+            return {"error": "invalid_grant"}, 400
+        assert create_s256_code_challenge(verifier) == asked["code_challenge"]
+        return {"access_token": "a", "token_type": "Bearer", "id_token": self.id_token(asked["nonce"])}
+
     def id_token(self, nonce: str) -> str:
         """The ID token of the user."""
         said: Claims = {
@@ -142,12 +150,9 @@ def running() -> Iterator[Issuer]:
             return issuer.token_answer()
         assert request.authorization is not None
         assert (request.authorization.username, request.authorization.password) == (CLIENT_ID, CLIENT_SECRET)
-        asked = issuer.codes.pop(request.form["code"], None)
-        if asked is None:
-            return {"error": "invalid_grant"}, 400
-        assert create_s256_code_challenge(request.form["code_verifier"]) == asked["code_challenge"]
-        assert request.form["redirect_uri"] == asked["redirect_uri"]
-        return {"access_token": "a", "token_type": "Bearer", "id_token": issuer.id_token(asked["nonce"])}
+        asked = issuer.codes.get(request.form["code"])
+        assert asked is None or request.form["redirect_uri"] == asked["redirect_uri"]
+        return issuer.answer_of(request.form["code"], request.form["code_verifier"])
 
     @app.get("/userinfo")
     def userinfo() -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from flask import request
 from pydantic import SecretStr
 from sqlalchemy import func, select
 
@@ -18,13 +19,15 @@ from app.bootstrap import requirements
 from app.bootstrap.requirements import SetUpError, require_issuer_library
 from app.console.console import address
 from app.console.oidc import last_known, outgoing
-from app.console.oidc.attempts import LIVES, MOST
+from app.console.oidc.attempts import LIVES
 from app.console.oidc.last_known import FRESH, KEPT, PAUSE
 from app.console.settings import OidcSettings, Role
 from app.database.engine import reading
 from app.doctor.issuer import look_at_issuer
+from app.edge.throttle import FAILURES
+from app.refusals import AN_HOUR, MORE, OF_ALL_ADDRESSES
+from app.settings import ServerSettings
 from app.store.console_tables import ConsoleSessionRow
-from app.store.process_tables import ConsoleSignInRow
 from tests.console import issuer as issuers
 from tests.console.conftest import TOKENS, Browser, Office
 from tests.console.issuer import CLIENT_ID, CLIENT_SECRET, KEY, NEW_KEY, Issuer
@@ -83,7 +86,7 @@ def signs_in(browser: Browser, issuer: Issuer, to: str = "", **brought: str) -> 
 def told(office: Office) -> list[tuple[str, str, str, str]]:
     """Who did what by which way, and what came of it, newest first."""
     with reading(office.engine) as connection:
-        return [(one.actor, one.way, one.action, one.outcome) for one in audit_page(connection)]
+        return [(one.actor, one.way, one.action, one.outcome) for one in audit_page(connection, limit=1000)]
 
 
 def sessions(office: Office) -> int:
@@ -218,6 +221,7 @@ def test_a_bent_answer_lets_nobody_in(front: Office, issuer: Issuer, monkeypatch
         issuer.straighten()
         where = sent(browser)
         way(issuer)
+        browser.client.environ_base["REMOTE_ADDR"] = f"192.0.2.{number}"
         html = come_back(browser, issuer.authorize(where))
         assert browser.status == 403, bend
         assert "Acme SSO gave no valid answer: try again, or use a token." in html, bend
@@ -259,8 +263,12 @@ def test_an_attempt_is_used_once(front: Office, issuer: Issuer) -> None:
     assert cookie.http_only
     assert "<h1>Overview</h1>" in come_back(browser, brought)
     assert browser.client.get_cookie("usher-oidc") is None
+    assert "was started elsewhere" in come_back(browser, brought)
+    # With the cookie again, the issuer refuses the code.
     browser.client.set_cookie("usher-oidc", cookie.value)
-    assert "was already used" in come_back(browser, brought)
+    before = sessions(front)
+    assert "gave no valid answer" in come_back(browser, brought)
+    assert sessions(front) == before
 
 
 def test_an_attempt_is_worth_something_for_ten_minutes(front: Office, issuer: Issuer) -> None:
@@ -268,8 +276,31 @@ def test_an_attempt_is_worth_something_for_ten_minutes(front: Office, issuer: Is
     brought = issuer.authorize(sent(browser))
     front.time.move_on(seconds=LIVES.total_seconds() + 1)
     assert "took too long" in come_back(browser, brought)
-    with reading(front.engine) as connection:
-        assert connection.scalar(select(func.count()).select_from(ConsoleSignInRow)) == 0
+
+
+def test_cookies_that_are_none_of_ours(front: Office, issuer: Issuer) -> None:
+    browser = front.browser()
+    brought = issuer.authorize(sent(browser))
+    cookie = browser.client.get_cookie("usher-oidc")
+    assert cookie is not None
+    began, secret, back = cookie.value.split(".")
+    for value in (
+        "",
+        "..",
+        "x",
+        f"{began}.{secret}",
+        f"{began}.{secret}.x",
+        f"{began}.{secret}._w",
+        f"{began}..{back}",
+        f"{int(began) + 1}.{secret}.{back}",
+        f"{'9' * 15}.{secret}.{back}",
+        f"\u0661.{secret}.{back}",
+    ):
+        browser.client.set_cookie("usher-oidc", value)
+        assert "was started elsewhere" in come_back(browser, brought), value
+    assert "token" not in issuer.calls
+    browser.client.set_cookie("usher-oidc", f"{began}.{secret}.Ly9ldmlsLmV4YW1wbGUv")  # //evil.example/
+    assert "<h1>Overview</h1>" in come_back(browser, brought)
 
 
 def test_the_answer_says_from_whom_it_comes(front: Office, issuer: Issuer) -> None:
@@ -292,19 +323,114 @@ def test_an_error_of_the_issuer_is_told(front: Office, issuer: Issuer) -> None:
     html = come_back(browser, {"error": "access_denied", "error_description": "<script>", "state": state})
     assert "Acme SSO refused the sign-in: access_denied." in html
     assert browser.status == 403
+    assert told(front)[0][3] == "the issuer's error code is access_denied"
     state = issuer.authorize(sent(browser))["state"]
-    assert "<b>" not in come_back(browser, {"error": "<b>\u202e", "state": state})
+    assert "an error code that OpenID Connect does not define" in come_back(browser, {"error": "<b>", "state": state})
 
 
-def test_an_address_has_so_many_sign_ins_under_way(front: Office, issuer: Issuer) -> None:
+def test_sign_ins_that_others_begin_shut_nobody_out(front: Office, issuer: Issuer) -> None:
     browser = front.browser()
-    for _ in range(MOST):
-        sent(browser)
-    html = browser.get(address("oidc"))
-    assert browser.status == 429
-    assert "Too many sign-ins from this address" in html
-    front.time.move_on(seconds=LIVES.total_seconds() + 1)
-    assert sent(browser)
+    app = browser.client.application
+    brought = issuer.authorize(sent(browser, "/console/runs"))
+    for _ in range(60):
+        sent(Browser(app.test_client()))
+    assert "<h1>Runs</h1>" in come_back(browser, brought)
+    assert "<h1>Overview</h1>" in signs_in(Browser(app.test_client()), issuer)
+
+
+def test_a_sign_in_begins_by_opening_its_page_only(front: Office, issuer: Issuer) -> None:
+    browser = front.browser()
+    brought = issuer.authorize(sent(browser))
+    for kind in ("image", "iframe", "empty", "script", "object"):
+        answer = browser.client.get(address("oidc"), headers={"Sec-Fetch-Dest": kind, "Sec-Fetch-Site": "cross-site"})
+        assert answer.status_code == 403, kind
+        assert "Set-Cookie" not in answer.headers, kind
+    assert "<h1>Overview</h1>" in come_back(browser, brought)
+    # Browsers send the header to secure origins only, and old ones never do.
+    for headers in ({"Sec-Fetch-Dest": "document"}, {}):
+        assert front.browser().client.get(address("oidc"), headers=headers).status_code == 303
+
+
+def test_failed_sign_ins_leave_few_rows_and_none_with_text_of_the_caller(front: Office, issuer: Issuer) -> None:
+    browser = front.browser()
+    statuses = []
+    for number in range(FAILURES + 5):
+        state = issuer.authorize(sent(browser))["state"]
+        bring = {"error": f"call 555-{number}"} if number % 2 else {"code": f"made-up-{number}", "iss": issuer.url}
+        html = come_back(browser, {**bring, "state": state})
+        statuses.append(browser.status)
+        assert "call 555" not in html
+    assert statuses == [403] * FAILURES + [429] * 5
+    assert "Too many failed sign-ins from this address" in html
+    rows = told(front)
+    assert len(rows) == FAILURES
+    assert {row[3].removesuffix(MORE) for row in rows} == {
+        "the issuer's error code is none of OpenID Connect's",
+        "its answer is not in order (invalid_grant)",
+    }
+    # A valid one is never refused.
+    assert "<h1>Overview</h1>" in signs_in(browser, issuer)
+    for number in range(30):
+        browser = Browser(browser.client.application.test_client())
+        browser.client.environ_base["REMOTE_ADDR"] = f"192.0.2.{number}"
+        for _ in range(5):
+            state = issuer.authorize(sent(browser))["state"]
+            come_back(browser, {"error": "access_denied", "state": state})
+    assert len([row for row in told(front) if row[2] == "refused"]) == OF_ALL_ADDRESSES
+
+
+@pytest.mark.parametrize("answer", [lambda: ("oops", 500), lambda: (_ for _ in ()).throw(ConnectionError)])
+def test_an_issuer_out_of_order_throttles_nobody(front: Office, issuer: Issuer, answer: Callable[[], Any]) -> None:
+    browser = front.browser()
+    issuer.token_answer = answer
+    for _ in range(FAILURES + 2):
+        assert "gave no valid answer" in signs_in(browser, issuer)
+        assert browser.status == 403
+    assert len(told(front)) == AN_HOUR
+    browser.sign_in("guessed")
+    assert browser.status == 403
+
+
+def test_somebody_without_a_role_leaves_few_rows(front: Office, issuer: Issuer) -> None:
+    issuer.user["groups"] = []
+    browser = front.browser()
+    for number in range(AN_HOUR + 5):
+        issuer.user["preferred_username"] = f"name {number}"
+        assert "None of your groups" in signs_in(browser, issuer)
+    assert len(told(front)) == AN_HOUR
+
+
+def test_made_up_codes_of_one_address_do_not_keep_others_out(front: Office, issuer: Issuer) -> None:
+    front.settings = front.settings.model_copy(update={"server": ServerSettings(threads=8)})
+    app = front.browser().client.application
+    attackers = [Browser(app.test_client()) for _ in range(8)]
+    for attacker in attackers:
+        attacker.client.environ_base["REMOTE_ADDR"] = "198.51.100.7"
+    for _ in range(FAILURES):
+        come_back(attackers[0], {**issuer.authorize(sent(attackers[0])), "code": "made-up"})
+    asked, answers = Event(), Event()
+
+    def slow() -> Any:
+        if request.form["code"] == "made-up":
+            asked.set()
+            assert answers.wait(5)
+            return {"error": "invalid_grant"}, 400
+        return issuer.answer_of(request.form["code"], request.form["code_verifier"])
+
+    states = [issuer.authorize(sent(attacker))["state"] for attacker in attackers]
+    issuer.token_answer = slow
+    with ThreadPoolExecutor(8) as threads:
+        under_way = [
+            threads.submit(come_back, attacker, {"code": "made-up", "state": state, "iss": issuer.url})
+            for attacker, state in zip(attackers, states, strict=True)
+        ]
+        assert asked.wait(2)
+        assert "<h1>Overview</h1>" in signs_in(Browser(app.test_client()), issuer)
+        answers.set()
+        pages = [answer.result() for answer in under_way]
+    # One of theirs was asked at a time; the others were turned away at once, and left no row.
+    assert sum("Too many sign-ins wait for Acme SSO" in page for page in pages) >= 6
+    assert len([row for row in told(front) if row[2] == "refused"]) == FAILURES
 
 
 def test_an_issuer_that_is_not_what_it_should_be_leaves_tokens(front: Office, issuer: Issuer) -> None:
@@ -361,8 +487,9 @@ def test_while_one_waits_for_the_issuer_others_sign_in_by_token(
         answer = thread.submit(come_back, waiting, brought)
         assert asked.wait(2)
         assert "<h1>Overview</h1>" in other.sign_in(TOKENS[Role.VIEWER])
-        assert "gave no valid answer" in come_back(late, too_many)
-        assert told(front)[0][3] == "another sign-in waits for its answers"
+        assert "Too many sign-ins wait for Acme SSO" in come_back(late, too_many)
+        assert late.status == 503
+        assert told(front)[0][2] == "signed in"
         assert not answer.done()
         answers.set()
         assert "gave no valid answer" in answer.result()

@@ -71,12 +71,13 @@ class _Metadata:
 class Issuer:
     """One issuer, as the settings name it. Every call raises ``IssuerError``, and none waits for long."""
 
-    def __init__(self, settings: OidcSettings, *, redirect_uri: str, clock: Clock) -> None:
+    def __init__(self, settings: OidcSettings, *, redirect_uri: str, clock: Clock, at_once: int = 1) -> None:
+        """``at_once``: how many sign-ins may wait for it at the same time."""
         self.settings = settings
         self.redirect_uri = redirect_uri
         self._clock = clock
         self._route = Route(settings.ca_file, settings.proxy)
-        self._aside = Aside()
+        self._aside = Aside(at_once)
         self._metadata = LastKnown[_Metadata]("metadata")
         self._keys = LastKnown[Sequence[Any]]("keys")
 
@@ -106,11 +107,14 @@ class Issuer:
 
         return self._aside.do(read)
 
-    def identity(self, attempt: Attempt, *, code: str, iss: str | None) -> Identity:
-        """Who came back with this code. ``iss``: what the answer says of who gives it (RFC 9207)."""
+    def identity(self, attempt: Attempt, *, code: str, iss: str | None, is_throttled: bool = False) -> Identity:
+        """The user who came back with this code. ``iss``: the issuer that the answer names (RFC 9207);
+        ``is_throttled``: the caller has failed too often to wait for other sign-ins."""
         if iss is not None and iss != self.settings.issuer:
             raise IssuerError("the answer says that it comes from another issuer (iss)")
-        return self._aside.do(lambda: self._identity(attempt, code, is_named=iss is not None))
+        return self._aside.do(
+            lambda: self._identity(attempt, code, is_named=iss is not None), is_throttled=is_throttled
+        )
 
     def _identity(self, attempt: Attempt, code: str, *, is_named: bool) -> Identity:
         with bounded_session(self._route) as session:
@@ -127,6 +131,9 @@ class Issuer:
                 if groups is None:
                     groups = self._groups_by_userinfo(session, metadata, token, claims)
                 return identity_of(claims, groups, self.settings)
+            except requests.RequestException as error:
+                # Such as its HTTP 500, for which the caller is not to blame.
+                raise IssuerAwayError(_phrase(error)) from error
             except _ODD as error:
                 raise IssuerError(_phrase(error)) from error
 

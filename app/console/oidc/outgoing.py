@@ -1,12 +1,12 @@
-"""Calls to the issuer: each bounded in size and time, without redirects, and all of one sign-in aside.
+"""Calls to the issuer: limited in size, time and number, without redirects.
 
-Whoever answers may hang, drip or never end; a name server may, too. So the calls of a sign-in are made in a thread of
-their own, one at a time in a process, and what takes too long is left to itself: pages never wait for it any longer.
+An issuer, or a name server, may hang. So the calls of a sign-in run in a thread of their own, and its page waits for
+them no longer than ``LONGEST``.
 """
 
 from collections.abc import Callable
 from io import BytesIO
-from threading import Lock, Thread
+from threading import BoundedSemaphore, Lock, Thread
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ LONGEST = 5.0
 _TIMEOUTS = (2.0, 3.0)
 """Seconds to connect, and between two pieces of an answer."""
 _QUEUE = 0.5
-"""Seconds that a sign-in waits while another one is under way in this process."""
+"""Seconds that a sign-in waits while others keep all threads busy."""
 _CHUNK = 64 * 1024
 
 Given = TypeVar("Given")
@@ -40,7 +40,7 @@ class IssuerAwayError(IssuerError):
 
 
 class IssuerBusyError(IssuerAwayError):
-    """It was not asked, because another one asks."""
+    """It was not asked, because too many sign-ins wait for it."""
 
 
 class _BoundedAdapter(CheckingAdapter):
@@ -91,16 +91,27 @@ def bounded_session(route: Route) -> requests.Session:
 
 
 class Aside:
-    """The thread in which the calls of a sign-in are made: one at a time in a process."""
+    """Runs the calls of sign-ins in threads of their own, at most ``at_once`` of them."""
 
-    def __init__(self) -> None:
-        self._free = Lock()
+    def __init__(self, at_once: int = 1) -> None:
+        self._free = BoundedSemaphore(at_once)
+        self._throttled = Lock()
 
-    def do(self, work: Callable[[], Given]) -> Given:
-        """What ``work`` gives or raises. Raises ``IssuerAwayError`` where that takes too long, and
-        ``IssuerBusyError`` where another one is under way."""
-        if not self._free.acquire(timeout=_QUEUE):
-            raise IssuerBusyError("another sign-in waits for its answers")
+    def do(self, work: Callable[[], Given], *, is_throttled: bool = False) -> Given:
+        """Returns or raises what ``work`` does. Raises ``IssuerAwayError`` if that takes too long, and
+        ``IssuerBusyError`` if all threads are busy. Throttled callers share one thread and never wait for it."""
+        if is_throttled:
+            if not self._throttled.acquire(blocking=False):
+                raise IssuerBusyError("another throttled sign-in waits for the issuer")
+            try:
+                return self._do(work, patience=0)
+            finally:
+                self._throttled.release()
+        return self._do(work, patience=_QUEUE)
+
+    def _do(self, work: Callable[[], Given], *, patience: float) -> Given:
+        if not self._free.acquire(timeout=patience):
+            raise IssuerBusyError("too many sign-ins wait for the issuer")
         ended: list[Given] = []
         failed: list[BaseException] = []
 
