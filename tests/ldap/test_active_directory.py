@@ -58,6 +58,9 @@ class Writer:
         )
         return dn
 
+    def add_container(self, dn: str) -> None:
+        self.connection.add_s(dn, [("objectClass", [b"organizationalUnit"])])
+
     def set(self, dn: str, name: str, value: str) -> None:
         self.connection.modify_s(dn, [(self._ldap.MOD_REPLACE, name, [value.encode()])])
 
@@ -165,6 +168,80 @@ def test_a_rename_changes_nobodys_membership(domain: Samba) -> None:
     assert renamed.names == first.objects["users"][dn].names
     assert renamed.names[0] in ask(connector, wanted=WANTED).objects["groups"][group].members
     writer.delete(f"CN=after,OU=Elsewhere,{BASE}", group)
+
+
+@pytest.mark.parametrize("how", ["out of the set", "into the set", "into another set", "renamed"])
+def test_a_container_that_was_moved_or_renamed_leads_to_a_full_read(domain: Samba, how: str) -> None:
+    """The ``uSNChanged`` of the objects in it does not change."""
+    writer, name = Writer(domain), how.replace(" ", "-")
+    inside, outside = f"OU=Elsewhere,{BASE}", BASE
+    writer.add_container(f"OU=Other,{BASE}")
+    home = outside if how == "into the set" else inside
+    # Two levels, so that the person's own parent is unchanged as well.
+    writer.add_container(f"OU={name},{home}")
+    writer.add_container(f"OU=Team,OU={name},{home}")
+    person = writer.add_user("teammate", parent=f"Team,OU={name}" + (",OU=Elsewhere" if home == inside else ""))
+    connector = few_of(
+        domain,
+        sets={
+            "users": {"below": "OU=Elsewhere"},
+            "others": {"base": f"OU=Other,{BASE}", "filter": "(objectClass=user)", "id": "objectGUID"},
+        },
+    )
+    wanted = Wanted({"users": frozenset({"mail"}), "others": frozenset({"mail"})})
+    first = ask(connector, wanted=wanted)
+    assert since(connector, first.cursor, wanted).verdict == "complete"
+
+    target = {"into the set": inside, "into another set": f"OU=Other,{BASE}", "renamed": inside}.get(how, outside)
+    now = f"OU={name}-now,{target}" if how == "renamed" else f"OU={name},{target}"
+    writer.connection.rename_s(f"OU={name},{home}", now.partition(",")[0], target)
+    answer = since(connector, first.cursor, wanted)
+    assert answer.end is not None
+    assert answer.end.answered is Answered.CURSOR_REFUSED
+    assert now in answer.reason
+    whole = ask(connector, wanted=wanted)
+    assert whole.verdict == "complete"
+    found = {place for objects in whole.objects.values() for place in objects}
+    assert (f"CN=teammate,OU=Team,{now}" in found) is (target != outside)
+    # It is reported once.
+    assert since(connector, whole.cursor, wanted).verdict == "complete"
+    writer.delete(f"CN=teammate,OU=Team,{now}", f"OU=Team,{now}", now, f"OU=Other,{BASE}")
+    assert person
+
+
+def test_a_container_that_is_new_or_deleted_leads_to_no_full_read(domain: Samba) -> None:
+    """Objects are created, moved and deleted in it one by one."""
+    connector, writer = few_of(domain), Writer(domain)
+    mover = writer.add_user("into-the-new")
+    old = f"OU=Old,OU=Elsewhere,{BASE}"
+    writer.add_container(old)
+    leaver = writer.add_user("with-the-old", parent="Old,OU=Elsewhere")
+    first = ask(connector, wanted=WANTED)
+    gone = first.objects["users"][leaver].id
+    new = f"OU=New,OU=Elsewhere,{BASE}"
+    writer.add_container(new)
+    writer.connection.rename_s(mover, "CN=into-the-new", new)
+    writer.delete(leaver, old)
+    second = since(connector, first.cursor, WANTED)
+    assert (second.verdict, set(second.objects["users"])) == ("complete", {f"CN=into-the-new,{new}"})
+    assert gone in second.gone
+    # One with the same name is another one.
+    writer.add_container(old)
+    again = writer.add_user("with-the-old", parent="Old,OU=Elsewhere")
+    third = since(connector, second.cursor, WANTED)
+    assert (third.verdict, set(third.objects["users"])) == ("complete", {again})
+    assert third.objects["users"][again].id != gone
+    writer.delete(f"CN=into-the-new,{new}", again, new, old)
+
+
+def test_sets_in_several_naming_contexts_have_no_changes(domain: Samba) -> None:
+    """Changes are asked for in one."""
+    elsewhere = {"base": f"CN=Sites,CN=Configuration,{BASE}", "filter": "(objectClass=site)", "id": "objectGUID"}
+    connector = few_of(domain, sets={"groups": {"below": "OU=Groups"}, "sites": elsewhere})
+    wanted = Wanted({"groups": frozenset({"cn"}), "sites": frozenset({"cn"})})
+    answer = ask(connector, wanted=wanted)
+    assert (answer.verdict, answer.cursor, len(answer.objects["sites"])) == ("complete", "", 1)
+    assert "sets.sites" in answer.remarks[0].reason
 
 
 def test_without_the_right_to_see_what_was_deleted_there_are_no_changes(domain: Samba) -> None:

@@ -328,6 +328,23 @@ def test_when_a_container_is_renamed_everything_is_read(own_slapd: Slapd) -> Non
     assert answer.end.answered is Answered.CURSOR_REFUSED
 
 
+@pytest.mark.parametrize("settings", [{"base": f"ou=people,{SUFFIX}"}, {"sets": {"users": {"below": "ou=people"}}}])
+def test_a_container_that_was_moved_out_of_the_base_leads_to_a_full_read(
+    own_slapd: Slapd, settings: dict[str, object]
+) -> None:
+    writer = Writer(own_slapd)
+    writer.add(f"ou=team,ou=people,{SUFFIX}", objectClass="organizationalUnit", ou="team")
+    writer.add(f"uid=t,ou=team,ou=people,{SUFFIX}", objectClass="inetOrgPerson", uid="t", cn="T", sn="T")
+    connector, users = of_slapd(own_slapd.port, **settings), Wanted({"users": frozenset({"mail"})})
+    first = ask(connector, wanted=users)
+    assert len(first.objects["users"]) == 61
+    writer.rename(f"ou=team,ou=people,{SUFFIX}", "ou=team", f"ou=elsewhere,{SUFFIX}")
+    answer = since(connector, first.cursor, users)
+    assert answer.end is not None
+    assert answer.end.answered is Answered.CURSOR_REFUSED
+    assert len(ask(connector, wanted=users).objects["users"]) == 60
+
+
 def test_without_a_log_there_are_no_changes(library: None, tmp_path: Path) -> None:
     server = slapd.Slapd(tmp_path / "s", slapd.company(20, 1), log=0)
     with slapd.running(server):

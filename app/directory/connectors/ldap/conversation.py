@@ -56,6 +56,10 @@ def _cursor_now(reader: Reader, wanted: Wanted) -> tuple[str, str]:
     filters = {one.name: one.filter for one in reader.sets}
     if why := asks_for_silent(reader.preset, filters, wanted.attributes):
         return "", why
+    context = reader.session.naming_context(reader.settings.base)
+    for one in reader.sets:
+        if reader.session.naming_context(one.base) != context:
+            return "", f"{one.where}.base is in another naming context than base; make it a source of its own"
     cursor_now = usn.cursor_now if reader.preset.changes == "usn" else syncrepl.cursor_now
     return cursor_now(reader.session, reader.settings.base)
 

@@ -4,7 +4,10 @@ TLS is checked, always: the library's own configuration (``ldaprc``, ``LDAPTLS_R
 TLS count only once a new context was asked for, which is therefore the last of them.
 """
 
+import os
+import socket
 import ssl
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -216,6 +219,7 @@ def opened(settings: LdapConnectionSettings) -> Iterator[LdapSession]:
             if settings.starttls:
                 connection.start_tls_s()
             _bind(connection, settings)
+            _limit_waiting(connection, settings)
         except (ldap.SERVER_DOWN, ldap.CONNECT_ERROR, ldap.TIMEOUT) as error:
             raise unreachable(error, settings, ca_file) from error
         except ldap.PROTOCOL_ERROR as error:
@@ -224,6 +228,14 @@ def opened(settings: LdapConnectionSettings) -> Iterator[LdapSession]:
         except ldap.LDAPError as error:
             raise refused_bind(error, settings) from error
         yield session
+
+
+def _limit_waiting(connection: ldap.ldapobject.SimpleLDAPObject, settings: LdapConnectionSettings) -> None:
+    """Limits each wait for bytes. The timeout of the library does not apply after a part of an answer."""
+    seconds = int(settings.answer_timeout)
+    limit = struct.pack("ll", seconds, max(int((settings.answer_timeout - seconds) * 1_000_000), 1))
+    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
 
 
 def _authorities(settings: LdapConnectionSettings) -> str | None:

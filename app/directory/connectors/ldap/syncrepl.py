@@ -27,8 +27,8 @@ _CONTAINERS = (
     "(|(objectClass=organizationalUnit)(objectClass=organization)(objectClass=dcObject)(objectClass=domain)"
     "(objectClass=locality)(objectClass=country))"
 )
-"""What entries are in. When one is renamed, those in it have other DNs, of which the server tells nothing."""
-
+"""Entries that contain others. If one is moved or renamed, the entries in it have other DNs, which the server does not
+report."""
 
 _CSN = re.compile(r"[0-9]{14}(?:\.[0-9]{6})?Z#[0-9a-f]{6}#[0-9a-f]{3}#[0-9a-f]{6}")
 
@@ -85,16 +85,19 @@ class SyncreplChanges:
                     yield ObjectGone(ObjectId(one.name, entry))
 
     def _see_to_containers(self, numbers: Sequence[str]) -> None:
-        """Refuses when something changed that others were in when the cursor was made: they may have other DNs now."""
+        """Refuses if a container changed that is older than the cursor: the entries in it may have other DNs now.
+
+        The search covers the whole naming context. A container that was moved out of the base is not found below it.
+        """
         then = max(number[:14] for number in numbers)
-        for base in dict.fromkeys([self._reader.settings.base, *(one.base for one in self._reader.sets)]):
-            for entry in self._ask(Search(base, _CONTAINERS, ["createTimestamp"])):
-                if isinstance(entry, LdapEntry):
-                    created = next(iter(entry.attributes.get("createTimestamp", ())), b"").decode(errors="replace")
-                    if created[:14] <= then:
-                        raise CursorRefusedError(
-                            f"{printable(entry.dn, limit=100)} was changed, and what is in it may have other names now"
-                        )
+        suffix = self._reader.session.naming_context(self._reader.settings.base)
+        for entry in self._ask(Search(suffix, _CONTAINERS, ["createTimestamp"])):
+            if isinstance(entry, LdapEntry):
+                created = next(iter(entry.attributes.get("createTimestamp", ())), b"").decode(errors="replace")
+                if created[:14] <= then:
+                    raise CursorRefusedError(
+                        f"{printable(entry.dn, limit=100)} was changed, and objects in it may have been moved with it"
+                    )
 
     def _ask(self, search: Search) -> list[LdapEntry | str]:
         """Entries that changed, and the UUIDs of those that are gone."""

@@ -1,8 +1,8 @@
-"""Changes of Active Directory: what has a higher ``uSNChanged`` than when it was asked last, tombstones included.
+"""Incremental reads of Active Directory: objects whose ``uSNChanged`` has grown since the last read, and tombstones.
 
-These numbers belong to one domain controller, so a cursor names the database (``invocationId``) that it is of. A change
-may take an object out of a set (it was moved, or the filter does not find it any more): so all objects of the naming
-context that changed are asked for, and those that a set's own search does not find are gone from it.
+USNs belong to one domain controller, so a cursor names its database (``invocationId``). A change may take an object out
+of a set, because it was moved or no longer matches the filter. So the search covers the whole naming context; a changed
+object that the set's own search does not find is gone from the set.
 """
 
 from collections.abc import Iterator
@@ -11,14 +11,23 @@ import orjson
 from ldap.controls import LDAPControl
 
 from app.directory.connector import DirectoryObject, ObjectGone
+from app.directory.connectors.ldap.names import normalized
 from app.directory.connectors.ldap.objects import escaped
 from app.directory.connectors.ldap.reading import Reader, guid_of
-from app.directory.connectors.ldap.session import EXTENDED_DN, SHOW_DELETED, LdapSession, Search
+from app.directory.connectors.ldap.session import EXTENDED_DN, SHOW_DELETED, LdapEntry, LdapSession, Search
 from app.directory.connectors.ldap.trouble import CursorRefusedError
 from app.directory.source import Malformed, ObjectId
+from app.text import printable
 
 _DELETED_OBJECTS = "<WKGUID=18E2EA80684F11D2B9AA00C04F79F805,{}>"
 """The container of tombstones, under whatever name."""
+
+_CONTAINERS = frozenset(
+    b"organizationalunit container organization country locality domaindns builtindomain lostandfound"
+    b" msexchsystemobjectscontainer".split()
+)
+"""Classes of entries that contain others. If one is moved or renamed, the ``uSNChanged`` of what is in it does not
+change. New and deleted ones do no harm: objects enter and leave them one by one."""
 
 
 def cursor_now(session: LdapSession, base: str) -> tuple[str, str]:
@@ -67,12 +76,16 @@ class UsnChanges:
         primary: set[str] = set()
         base = reader.session.naming_context(reader.settings.base)
         controls: list[LDAPControl] = [SHOW_DELETED]
-        attributes = ["objectGUID", "uSNCreated", "primaryGroupID", "isDeleted"]
+        attributes = ["objectGUID", "uSNCreated", "primaryGroupID", "isDeleted", "objectClass"]
         for page in reader.session.pages(Search(base, newer, attributes, controls=controls)):
             for entry in page.entries:
-                changed[guid_of(entry)] = entry.attributes.get("isDeleted") == [b"TRUE"]
+                is_deleted = changed[guid_of(entry)] = entry.attributes.get("isDeleted") == [b"TRUE"]
                 if _number(entry.attributes.get("uSNCreated")) > self._usn:
                     primary.update(one.decode() for one in entry.attributes.get("primaryGroupID", ()))
+                elif not is_deleted and _is_container(entry) and normalized(entry.dn) != normalized(base):
+                    raise CursorRefusedError(
+                        f"{printable(entry.dn, limit=100)} was changed, and objects in it may have been moved with it"
+                    )
         changed.pop("", None)  # of whom the reader may see nothing
         groups = self._primary_groups(base, primary - {""})
         for one in reader.sets:
@@ -109,6 +122,10 @@ class UsnChanges:
         filter_ = f"(|{''.join(f'(objectSid={escaped(one)})' for one in sids)})"
         search = Search(base, filter_, ["objectGUID"], controls=[EXTENDED_DN])
         return [guid for entry in session.entries(search) if (guid := guid_of(entry))]
+
+
+def _is_container(entry: LdapEntry) -> bool:
+    return any(one.lower() in _CONTAINERS for one in entry.attributes.get("objectClass", ()))
 
 
 def _number(values: object) -> int:
