@@ -189,19 +189,25 @@ class Children:
 
 
 class StopFlag(Event):
-    """Is set when the process is to end."""
+    """An event that is set when the process has to end."""
 
     number: int | None = None
-    """The signal that said so."""
+    """The signal that set it."""
+    cancels: bool = False
+    """Whether an operator cancelled the command with Ctrl-C."""
 
 
 @contextmanager
-def stop_signals() -> Iterator[StopFlag]:
-    """An event that SIGINT and SIGTERM set; a second one of them ends the process as it would have without this."""
+def stop_signals(*, interrupt_cancels: bool = False) -> Iterator[StopFlag]:
+    """An event that SIGINT and SIGTERM set; a second one of them ends the process as it would have without this.
+
+    ``interrupt_cancels``: SIGINT is an operator's Ctrl-C, who does not want the rest done later either.
+    """
     stop = StopFlag()
 
     def _stop(number: int, _frame: FrameType | None) -> None:
         stop.number = number
+        stop.cancels = interrupt_cancels and number == signal.SIGINT
         stop.set()
         signal.signal(number, previous[number])
 

@@ -32,12 +32,6 @@ from app.runs.schedule import interval_seconds, latest_moment, trigger_of
 
 Execute = Callable[[str, SyncLock, Progress, Event], Run]
 
-CONTINUATION = "continuation"
-"""What brings about a run that goes on from where a dead process, or one without its database, left another."""
-
-MAX_CONTINUATIONS = 5
-"""So many in a row: a run that brings down whoever executes it must not go on for ever."""
-
 _ORPHAN_PAUSE = timedelta(seconds=5)
 """How often a worker that has nothing to do looks for runs whose process died."""
 _LONGEST_PAUSE = 30.0
@@ -134,7 +128,7 @@ class Worker:
     def _continue(self, run: Run) -> None:
         """Puts another run like it into the queue."""
         log = structlog.stdlib.get_logger(__name__)
-        follower = self.runs.go_on_from(run, trigger=CONTINUATION, limit=MAX_CONTINUATIONS)
+        follower = self.runs.go_on_from(run)
         if follower is not None:
             log.info("run_continued", run_id=follower.run_id, after=run.run_id)
         else:

@@ -23,9 +23,9 @@ from app.model.refresh.problems import PROBLEMS_KEPT, ProblemSort
 from app.model.view.cache import KEEP
 from app.plan.rules import RULES, Aspect, Kind
 from app.plan.settings import LimitSettings
+from app.runs.lifecycle import MAX_CONTINUATIONS
 from app.runs.queue import MAX_QUEUED
 from app.runs.run import HELD_FOR, MOVES
-from app.worker import MAX_CONTINUATIONS
 
 APP = Path(app.__file__).parent
 ROOT = APP.parent

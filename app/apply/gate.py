@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event, Lock
 
+from app.processes import StopFlag
+
 PATIENCE = 3
 """After so many calls in a row whose outcome stayed unknown, through all of the client's own repeats, the run ends."""
 
@@ -19,9 +21,17 @@ class Ending:
     """It had nothing to do with the run: another try goes on from there."""
 
 
+STOPPED = "stopped: the process was asked to end"
 LOCK_LOST = "the lock was lost: another process may synchronize now"
 BROKEN = Ending(cancelled=False, message="the run failed")
 """Keeps other threads from sending on while what went wrong is on its way to whoever can say it."""
+
+
+def stopped(stop: Event, message: str = STOPPED) -> Ending:
+    """The ending of a run after ``stop`` was set: cancelled by the operator, or interrupted with its process."""
+    if isinstance(stop, StopFlag) and stop.cancels:
+        return Ending(cancelled=True, message="cancelled with Ctrl-C")
+    return Ending(cancelled=True, message=message, interrupted=True)
 
 
 class Gate:
@@ -50,7 +60,7 @@ class Gate:
         """Asked before every call."""
         if self._ending is None:
             if self._stop.is_set():
-                self.end(Ending(cancelled=True, message="stopped: the process was asked to end"))
+                self.end(stopped(self._stop))
             elif not self._held():
                 self.end(Ending(cancelled=False, message=self._why_lost(), interrupted=True))
         return self._ending is None

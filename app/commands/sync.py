@@ -230,7 +230,8 @@ def run_now(parts: Application, request: RunRequest, replaced: ReplacedSources |
     """Puts the run into the queue and takes it to its end in this process, with progress on standard error.
     ``replaced``: other sources than those that are configured.
 
-    Waits until no other process synchronizes. Ctrl-C and SIGTERM end it before its next call.
+    Waits until no other process synchronizes. Ctrl-C cancels the run before its next call. SIGTERM stops it there, and
+    another run continues it.
     """
     lock = parts.sync_lock()
     if not lock.acquire():
@@ -282,7 +283,7 @@ def _run_under_lock(parts: Application, request: RunRequest, lock: SyncLock, rep
 def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: ReplacedSources | None = None) -> Run:
     from app.runs.run import RunStatus
 
-    with stop_signals() as stop, progress() as shown:
+    with stop_signals(interrupt_cancels=True) as stop, progress() as shown:
         if replaced is None:
             engine = parts.sync_engine(stop=stop)
         else:
@@ -293,7 +294,12 @@ def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: Replaced
     if stop.number is not None and run.status in {RunStatus.FAILED, RunStatus.CANCELLED}:
         done, failed = run.total("done"), run.total("failed")
         left = max(0, run.total("planned") - done - failed)
-        raise EndedBySignalError(f"{done:,} done, {left:,} left to the next sync; run {run.run_id}", stop.number)
+        follower = parts.runs.go_on_from(run) if run.interrupted else None
+        if follower is None:
+            rest = f"{left:,} left to the next sync; run {run.run_id}"
+        else:
+            rest = f"{left:,} left to run {follower.run_id}, which a worker or the next usher sync executes"
+        raise EndedBySignalError(f"{done:,} done, {rest}", stop.number)
     return run
 
 

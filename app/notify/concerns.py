@@ -102,7 +102,7 @@ def concerns(
     ``most``: of items that fail, or are parked, so many are looked at; None: all of them."""
     return [
         *_held(connection, now),
-        *_failed(connection),
+        *_failed(connection, now),
         *_refused(connection, now, most),
         *_worker(connection, now, expectations),
         *_missed(connection, now, expectations),
@@ -131,8 +131,8 @@ def _held(connection: Connection, now: datetime) -> Iterator[Concern]:
     )
 
 
-def _failed(connection: Connection) -> Iterator[Concern]:
-    run = failed_run(connection)
+def _failed(connection: Connection, now: datetime) -> Iterator[Concern]:
+    run = failed_run(connection, epoch_ms(now))
     if run is None:
         return
     error = _plain(run.error or "for no known reason")

@@ -22,7 +22,7 @@ import structlog
 from sqlalchemy import Engine
 
 from app.apply.applier import Applier, ApplyTarget
-from app.apply.gate import BROKEN, Ending, Gate
+from app.apply.gate import BROKEN, Ending, Gate, stopped
 from app.apply.port import ClientPort
 from app.apply.progress import Progress
 from app.apply.sender import Sender
@@ -133,8 +133,7 @@ class SyncEngine:
             failed = Ending(cancelled=False, message=f"the backend: {error}")
             return self._end(runs, course, _reason(course.gate, failed))
         except ReadingStoppedError as error:
-            stopped = Ending(cancelled=True, message=str(error))
-            return self._end(runs, course, _reason(course.gate, stopped))
+            return self._end(runs, course, _reason(course.gate, stopped(stop, str(error))))
         except PlanningError as error:
             return self._end(runs, course, Ending(cancelled=False, message=str(error)))
         except Exception as error:

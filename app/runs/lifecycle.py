@@ -19,7 +19,7 @@ from app.model.touched import touched_since
 from app.plan.discards import discard_held
 from app.plan.finding import ItemFilter
 from app.plan.listing import PlannedChange, Sum, list_changes, sum_up
-from app.runs.queue import CHANGES, KEY, enqueue, one_at_a_time, requests_for_changes
+from app.runs.queue import CHANGES, CONTINUATION, KEY, enqueue, one_at_a_time, requests_for_changes
 from app.runs.rows import RUN, change, claim, move, recent_runs, row_of, run_from
 from app.runs.run import RUNNING, Run, RunConflictError, RunNotFoundError, RunRequest, RunStatus
 from app.store.plan_tables import PlanImpactRow, PlanPartRow
@@ -27,6 +27,9 @@ from app.store.sync_tables import CallRow, PlanItemRow, PlanRow
 
 LATEST = "latest"
 """What stands for the id of the newest run or plan."""
+
+MAX_CONTINUATIONS = 5
+"""After so many failed runs in a row none continues: perhaps they kill every process that executes them."""
 
 _CHANGES_KEPT = timedelta(days=1)
 """How long runs that followed changes are remembered when all of it was done."""
@@ -262,24 +265,25 @@ class Runs:
                 ended.append(move(connection, run, RunStatus.FAILED, self.clock(), **values))
             return ended
 
-    def go_on_from(self, run: Run, *, trigger: str, limit: int) -> Run | None:
-        """Queues another run like one that was interrupted, once, and gives it.
+    def go_on_from(self, run: Run) -> Run | None:
+        """Queues the run that continues an interrupted one, once, and returns it.
 
-        None where there is nothing to go on from (a dry run, a stored plan that is no longer true, a cancelled one),
-        and where ``limit`` of them went before: one that brings down whoever executes it would go on for ever.
+        None for a dry run, a stored plan and a run that an operator cancelled, and after ``MAX_CONTINUATIONS`` failed
+        runs in a row. Runs that stopped with their process do not count: every deployment does that.
         """
         if run.dry_run or run.cancel_requested or run.requested_plan_id is not None:
             return None
         with reading(self.engine) as connection:
             before = 0
             link: str | None = run.run_id
-            while link is not None and before <= limit:
-                link = connection.scalar(select(RUN.c.run_id).where(RUN.c.continued_by == link))
-                before += link is not None
-        if before >= limit:
+            while link is not None and before <= MAX_CONTINUATIONS:
+                row = connection.execute(select(RUN.c.run_id, RUN.c.status).where(RUN.c.continued_by == link)).first()
+                link = None if row is None else row.run_id
+                before += row is not None and row.status == RunStatus.FAILED
+        if before >= MAX_CONTINUATIONS and run.status is RunStatus.FAILED:
             return None
         request = RunRequest(
-            trigger=trigger,
+            trigger=CONTINUATION,
             organization_ids=run.organization_ids,
             user_ids=run.user_ids,
             verify=run.verify,
@@ -287,7 +291,7 @@ class Runs:
             retry=run.retry,
             kinds=run.kinds,
             items=run.items,
-            idempotency_key=f"{trigger} {run.run_id}",
+            idempotency_key=f"{CONTINUATION} {run.run_id}",
         )
         follower, _created = self.enqueue(request)
         with writing(self.engine) as connection:

@@ -25,6 +25,9 @@ CHANGES = "changes"
 """What brings about a run that follows what changed between two syncs; a narrowed one plans from what is in force, and
 reads no source."""
 
+CONTINUATION = "continuation"
+"""The trigger of a run that continues an interrupted one."""
+
 MOST_TOUCHED = 1_000
 """Of more organizations, or users, a run of everything is made."""
 

@@ -29,8 +29,12 @@ ORDER BY finished_at, run_id
 _LAST = """
 SELECT run_id, status, error, finished_at, counts FROM run
 WHERE finished_at IS NOT NULL AND {everything} AND status IN ('done', 'partial', 'held', 'failed')
+  AND NOT (status = 'failed' AND interrupted AND (continued_by IS NOT NULL OR finished_at > :continued_until))
 ORDER BY finished_at DESC, run_id DESC LIMIT {remembered}
 """
+
+_CONTINUED_WITHIN = 60_000
+"""Milliseconds within which a worker queues the continuation of an interrupted run."""
 
 _REMEMBERED = 1_000
 """Of a longer row of failures the beginning is not looked for."""
@@ -81,13 +85,15 @@ def held_runs(connection: Connection, now_ms: int) -> list[HeldRun]:
     ]
 
 
-def failed_run(connection: Connection) -> FailedRun | None:
-    """The last run of everything, if it failed, or did nothing but fail; one that was cancelled is no failure.
+def failed_run(connection: Connection, now_ms: int) -> FailedRun | None:
+    """The last run of everything, if it failed or all of its items did. A cancelled run is no failure.
 
-    A run in which all that had failed before only rested says nothing: the one before it counts.
+    Two kinds of runs are passed over: those that tried nothing, because all that had failed before still waits, and
+    interrupted ones that another run continues.
     """
     found: FailedRun | None = None
-    for row in run(connection, _LAST, {}, everything=EVERYTHING, remembered=str(_REMEMBERED)):
+    parameters = {"continued_until": now_ms - _CONTINUED_WITHIN}
+    for row in run(connection, _LAST, parameters, everything=EVERYTHING, remembered=str(_REMEMBERED)):
         failures = _failures_alone(row.counts) if row.status == "partial" else 0
         if row.status == "partial" and failures is None:
             continue

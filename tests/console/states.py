@@ -164,7 +164,7 @@ def interrupted(office: Office) -> Run:
 def continued(office: Office) -> Run:
     """An interrupted run that another run continues."""
     run = interrupted(office)
-    assert office.runs.go_on_from(run, trigger="continuation", limit=5) is not None
+    assert office.runs.go_on_from(run) is not None
     return office.runs.get(run.run_id)
 
 

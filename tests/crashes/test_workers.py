@@ -1,5 +1,6 @@
 """Real workers that are killed, paused, told to stop, and that compete."""
 
+import re
 import signal
 import time
 from functools import partial
@@ -14,6 +15,7 @@ from tests.crashes.sessions import HOLDS_LOCK, end_sessions
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.layer import Fault
 from tests.faults.live import LiveWorld, until
+from tests.forking import Forked, command
 from tests.worlds.company import Company, rename_all
 
 needs_postgres = pytest.mark.skipif(not POSTGRES, reason="USHER_TEST_POSTGRES names no server")
@@ -60,8 +62,49 @@ def test_worker_told_to_stop_ends_its_run_in_peace(world: LiveWorld) -> None:
     ended = world.runs.get(run.run_id)
     assert (ended.status, ended.error) == (RunStatus.CANCELLED, "stopped: the process was asked to end")
     assert not world.ask_database("SELECT 1 FROM call WHERE settled_at IS NULL")
+    assert ended.interrupted
+    assert ended.continued_by is not None
+    # The rest does not wait for the schedule: the next worker continues the run.
+    world.front.delay = 0.0
     world.start_worker()
-    assert converged(world)
+    follower = world.ended(world.runs.get(ended.continued_by))
+    assert (follower.trigger, follower.status) == ("continuation", RunStatus.DONE)
+    assert [*differences(world), *ledger_differences(world)] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_sync_that_a_service_manager_stops_is_continued_and_one_that_an_operator_cancels_is_not(
+    world: LiveWorld, number: signal.Signals
+) -> None:
+    world.serve(Company(Random(12), size=1))
+    world.front.delay = 0.2
+    config = str(world.write_settings())
+    log = world.folder / "sync.log"
+    process = Forked(command, "sync", "--config", config, folder=world.folder, out=log, err=log)
+    until(lambda: len(world.front.seen) > 2)
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number, log.read_text()
+    run = world.runs.recent()[-1]
+    assert run.status is RunStatus.CANCELLED
+    assert run.interrupted == (number is signal.SIGTERM)
+    last = log.read_text().splitlines()[-1]
+    if number is signal.SIGINT:
+        assert run.error == "cancelled with Ctrl-C"
+        assert run.continued_by is None
+        assert re.fullmatch(rf"stopped: \d+ done, \d+ left to the next sync; run {run.run_id}", last)
+        return
+    assert run.continued_by is not None
+    assert re.fullmatch(
+        rf"stopped: \d+ done, \d+ left to run {run.continued_by}, which a worker or the next usher sync executes", last
+    )
+    # Without a worker the next sync of the same executes it.
+    world.front.delay = 0.0
+    again = Forked(command, "sync", "--config", config, folder=world.folder, out=log, err=log)
+    assert again.wait(60) == 0, log.read_text()
+    follower = world.runs.get(run.continued_by)
+    assert (follower.trigger, follower.status) == ("continuation", RunStatus.DONE)
+    assert world.runs.next_queued() is None
+    assert [*differences(world), *ledger_differences(world)] == []
 
 
 def test_worker_told_to_stop_while_it_is_throttled_does_not_wait(world: LiveWorld) -> None:

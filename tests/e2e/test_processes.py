@@ -23,8 +23,8 @@ from app import __version__
 from app.database.engine import open_engine
 from app.runs.lifecycle import Runs
 from app.runs.lock import sync_lock
+from app.runs.queue import CONTINUATION
 from app.runs.run import Run, RunRequest, RunStatus
-from app.worker import CONTINUATION
 from tests.conftest import DATABASES, POSTGRES
 from tests.e2e.conftest import HOST, Usher, alive, children_of, free_port, serving, wait_for
 

@@ -65,7 +65,7 @@ def test_held_is_what_the_last_run_of_everything_held_and_narrower_ones_since(
 
 def test_failure_counts_from_the_first_of_a_row(engine: Engine, past: Past, time: SimulatedTime) -> None:
     with reading(engine) as connection:
-        assert failed_run(connection) is None
+        assert failed_run(connection, NOON_MS) is None
         assert last_began(connection) is None
     past.ended(RunStatus.FAILED, error="before")
     time.move_on(minutes=1)
@@ -74,7 +74,50 @@ def test_failure_counts_from_the_first_of_a_row(engine: Engine, past: Past, time
         time.move_on(minutes=1)
         last = past.ended(RunStatus.FAILED, error="down")
     with reading(engine) as connection:
-        found = failed_run(connection)
+        found = failed_run(connection, NOON_MS + 240_000)
         assert found is not None
         assert (found.run_id, found.error, found.since) == (last.run_id, "down", NOON_MS + 120_000)
         assert last_began(connection) == NOON_MS + 240_000
+
+
+def test_run_that_is_continued_is_no_failure(engine: Engine, past: Past, time: SimulatedTime) -> None:
+    def failed() -> str | None:
+        with reading(engine) as connection:
+            found = failed_run(connection, round(time().timestamp() * 1000))
+        return None if found is None else found.run_id
+
+    past.ended(RunStatus.DONE)
+    time.move_on(minutes=1)
+    cut = past.ended(RunStatus.FAILED, error="the connection was cut", interrupted=True)
+    assert failed() is None, "a worker is about to queue the continuation"
+    follower = past.runs.go_on_from(cut)
+    assert follower is not None
+    time.move_on(hours=1)
+    assert failed() is None
+    past.runs.move(follower.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=time())
+    past.runs.move(follower.run_id, RunStatus.READING, RunStatus.PLANNING)
+    # Everything that failed before waits for its next try: this run did nothing, and reports nothing either.
+    waiting = {"document": {"add": {"planned": 2, "waiting": 2}}}
+    past.runs.move(follower.run_id, RunStatus.PLANNING, RunStatus.PARTIAL, finished_at=time(), counts=waiting)
+    assert failed() is None
+
+    time.move_on(minutes=1)
+    past.ended(RunStatus.DONE)
+    time.move_on(minutes=1)
+    cut = past.ended(RunStatus.FAILED, error="the connection was cut", interrupted=True)
+    follower = past.runs.go_on_from(cut)
+    assert follower is not None
+    past.runs.move(follower.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=time())
+    past.runs.move(follower.run_id, RunStatus.READING, RunStatus.FAILED, finished_at=time(), error="refused")
+    assert failed() == follower.run_id, "the continuation failed, and nothing continues that"
+
+
+def test_interrupted_run_that_nobody_continues_is_a_failure_after_a_minute(
+    engine: Engine, past: Past, time: SimulatedTime
+) -> None:
+    run = past.ended(RunStatus.FAILED, error="the process that ran it ended", interrupted=True)
+    time.move_on(seconds=61)
+    with reading(engine) as connection:
+        found = failed_run(connection, round(time().timestamp() * 1000))
+    assert found is not None
+    assert found.run_id == run.run_id

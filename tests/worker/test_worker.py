@@ -13,11 +13,11 @@ from sqlalchemy.exc import DBAPIError
 
 from app.apply.progress import Progress
 from app.database.engine import open_engine
-from app.runs.lifecycle import Runs
+from app.runs.lifecycle import MAX_CONTINUATIONS, Runs
 from app.runs.lock import SyncLock, sync_lock
 from app.runs.run import Run, RunRequest, RunStatus
 from app.runs.schedule import trigger_of
-from app.worker import MAX_CONTINUATIONS, Timetable, Worker, forget_what_is_old, scheduled_run, scheduler_for
+from app.worker import Timetable, Worker, forget_what_is_old, scheduled_run, scheduler_for
 from tests.worlds.clock import SimulatedTime
 
 Execute = Callable[[str, SyncLock, Progress, Event], Run]
@@ -151,6 +151,34 @@ def test_tick_continues_at_once_what_lost_its_connection(worker: Worker, runs: R
     follower = runs.get(run.run_id).continued_by
     assert follower is not None
     assert runs.get(follower).status is RunStatus.DONE
+
+
+def test_tick_continues_what_stopped_with_its_worker_however_often(
+    worker: Worker, runs: Runs, time: SimulatedTime
+) -> None:
+    execute = worker.execute
+
+    def stop(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        stop.set()
+        runs.move(run_id, RunStatus.QUEUED, RunStatus.READING)
+        values = {"interrupted": True, "error": "the process was asked to end", "finished_at": time()}
+        return runs.move(run_id, RunStatus.READING, RunStatus.CANCELLED, **values)
+
+    worker.execute = stop
+    first, _ = runs.enqueue(RunRequest(trigger="resync", organization_ids=("acme",)))
+    run = first
+    # Ten deployments during one long sync are no crash loop.
+    for _ in range(2 * MAX_CONTINUATIONS):
+        worker.stop.clear()
+        assert worker.tick() == 1
+        follower = runs.get(run.run_id).continued_by
+        assert follower is not None
+        run = runs.get(follower)
+        assert (run.status, run.organization_ids) == (RunStatus.QUEUED, ("acme",))
+    worker.stop.clear()
+    worker.execute = execute
+    assert worker.tick() == 1
+    assert runs.get(run.run_id).status is RunStatus.DONE
 
 
 def test_tick_takes_no_further_run_once_it_is_told_to_stop(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
