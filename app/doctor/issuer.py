@@ -33,7 +33,9 @@ def look_at_issuer(settings: Settings, *, clock: Clock) -> Findings:
         return
     if not keys:
         yield problem(
-            "sign-in", f"{oidc.issuer} has no key that could sign", "have it sign with RSA, EC or Ed25519 keys"
+            "sign-in",
+            f"{oidc.issuer} has no key that verifies ID tokens",
+            "have it sign with RSA keys of 2048 bits or more, or with EC or Ed25519 keys",
         )
         return
     yield ok("sign-in", f"{oidc.issuer} answers as an issuer")

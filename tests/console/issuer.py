@@ -3,6 +3,7 @@
 import hmac
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,37 @@ CLIENT_SECRET = "the-secret-of-the-client"
 KEY = jwk.generate_key("EC", "P-256", {"kid": "one", "use": "sig"})
 OTHER_KEY = jwk.generate_key("EC", "P-256", {"kid": "one", "use": "sig"})
 NEW_KEY = jwk.generate_key("EC", "P-256", {"kid": "two", "use": "sig"})
+RSA_KEY = jwk.generate_key("RSA", 2048, {"kid": "rsa"})
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # that it is weak is the point
+    WEAK_KEY = jwk.generate_key("RSA", 1024, {"kid": "weak"})
+
+ODD_KEYS: tuple[Any, ...] = (
+    7,
+    None,
+    {},
+    {"kty": ["RSA"]},
+    {"kty": {"RSA": 1}},
+    {"kty": "oct", "k": "AAAA", "crv": "P-256"},
+    {"kty": "AKP", "alg": "ML-DSA-44", "pub": "AAAA"},
+    {"kty": "RSA", "n": 7, "e": "AQAB"},
+    {"kty": "RSA", "n": "AQAB", "e": "AQAB"},
+    {**RSA_KEY.as_dict(private=False), "alg": ["RS256"]},
+    {**RSA_KEY.as_dict(private=False), "use": ["sig"]},
+    {**RSA_KEY.as_dict(private=False), "key_ops": {"verify": 1}},
+    {**RSA_KEY.as_dict(private=False), "use": "enc"},
+    {**RSA_KEY.as_dict(private=False), "kid": {"a": 1}},
+    WEAK_KEY.as_dict(private=False),
+    {"kty": "EC", "crv": "P-999", "x": "AA", "y": "AA"},
+    {"kty": "EC", "crv": ["P-256"], "x": "AA", "y": "AA"},
+    {**KEY.as_dict(private=False), "x": "AAAA"},
+    {**KEY.as_dict(private=False), "y": "ü"},
+    jwk.generate_key("EC", "secp256k1").as_dict(private=False),
+    {"kty": "OKP", "crv": "Ed25519", "x": "AA"},
+    jwk.generate_key("OKP", "X25519").as_dict(private=False),
+    jwk.generate_key("OKP", "X448").as_dict(private=False),
+)
+"""Keys with which no ID token is verified."""
 
 Claims = dict[str, Any]
 
@@ -41,6 +73,8 @@ class Issuer:
         default=lambda claims: jwt.encode({"alg": "ES256", "kid": "one"}, claims, KEY)
     )
     keys: list[Any] = field(default_factory=lambda: [KEY])
+    raw_keys: list[Any] | None = None
+    """The list of keys as it is sent, in place of ``keys``."""
     userinfo: Claims | None = None
     token_answer: Callable[[], Any] | None = None
     broken: frozenset[str] = frozenset()
@@ -141,7 +175,8 @@ def running() -> Iterator[Issuer]:
     @app.get("/keys")
     def keys() -> Any:
         issuer.calls.append("keys")
-        return {"keys": [key.as_dict(private=False) for key in issuer.keys]}
+        sent = [key.as_dict(private=False) for key in issuer.keys]
+        return {"keys": sent if issuer.raw_keys is None else issuer.raw_keys}
 
     @app.post("/token")
     def token() -> Any:

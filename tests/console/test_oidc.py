@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from threading import Event
 from time import monotonic
 from typing import Any
@@ -10,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from flask import request
+from joserfc import jwk, jwt
 from pydantic import SecretStr
 from sqlalchemy import func, select
 
@@ -30,7 +32,7 @@ from app.settings import ServerSettings
 from app.store.console_tables import ConsoleSessionRow
 from tests.console import issuer as issuers
 from tests.console.conftest import TOKENS, Browser, Office
-from tests.console.issuer import CLIENT_ID, CLIENT_SECRET, KEY, NEW_KEY, Issuer
+from tests.console.issuer import CLIENT_ID, CLIENT_SECRET, KEY, NEW_KEY, RSA_KEY, Issuer
 
 ROLES = {"ops": Role.APPROVER, "everybody": Role.VIEWER, "chiefs": Role.ADMIN}
 
@@ -512,6 +514,45 @@ def test_new_keys_are_asked_for_and_not_again_and_again(
     assert KEY.kid != NEW_KEY.kid
 
 
+def nameless(claims: dict[str, Any], *, key: Any, algorithm: str) -> str:
+    """A token whose header names no key, so that all keys are tried."""
+    return jwt.encode({"alg": algorithm}, claims, key, algorithms=[algorithm])
+
+
+def test_keys_that_cannot_verify_are_skipped(front: Office, issuer: Issuer) -> None:
+    """Of whatever kind they are, those beside them still verify."""
+    ed = jwk.generate_key("OKP", "Ed25519", {"kid": "ed"})
+    for good, algorithm in ((KEY, "ES256"), (RSA_KEY, "RS256"), (ed, "EdDSA")):
+        issuer.sign = partial(nameless, key=good, algorithm=algorithm)
+        for odd in issuers.ODD_KEYS:
+            issuer.raw_keys = [odd, good.as_dict(private=False)]
+            browser = front.browser()
+            assert "<h1>Overview</h1>" in signs_in(browser, issuer), (algorithm, odd)
+    issuer.raw_keys = list(issuers.ODD_KEYS)
+    assert [one.state.value for one in look_at_issuer(front.settings, clock=front.time)] == ["problem"]
+
+
+BAD_SIGNERS: list[tuple[Any, str, dict[str, Any]]] = [
+    (issuers.WEAK_KEY, "RS256", {}),
+    (issuers.WEAK_KEY, "PS256", {}),
+    (RSA_KEY, "RS256", {"use": "enc"}),
+    (RSA_KEY, "RS256", {"key_ops": ["encrypt"]}),
+    (RSA_KEY, "RS256", {"alg": "RSA-OAEP"}),
+    (RSA_KEY, "PS256", {"alg": "RS256"}),
+    (KEY, "ES256", {"use": "enc"}),
+]
+
+
+@pytest.mark.parametrize(("key", "algorithm", "changed"), BAD_SIGNERS)
+def test_a_key_that_must_not_sign_lets_nobody_in(
+    front: Office, issuer: Issuer, key: Any, algorithm: str, changed: dict[str, Any]
+) -> None:
+    issuer.sign = partial(nameless, key=key, algorithm=algorithm)
+    issuer.raw_keys = [{**key.as_dict(private=False), **changed}]
+    assert "gave no valid answer" in signs_in(front.browser(), issuer)
+    assert told(front)[0][3] == "the ID token is not signed by one of its keys"
+
+
 def later_by(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """So much time has passed since an issuer was asked."""
     monkeypatch.setattr(last_known, "monotonic", lambda: monotonic() + seconds)
@@ -656,7 +697,7 @@ def test_the_doctor_asks_the_issuer(front: Office, issuer: Issuer, monkeypatch: 
     assert found(front) == [("ok", f"{issuer.url} answers as an issuer")]
     assert "token" not in issuer.calls
     issuer.keys = []
-    assert found(front) == [("problem", f"{issuer.url} has no key that could sign")]
+    assert found(front) == [("problem", f"{issuer.url} has no key that verifies ID tokens")]
     issuer.metadata = {"issuer": "https://another.example"}
     ((state, says),) = found(front)
     assert (state, "calls itself otherwise" in says) == ("problem", True)

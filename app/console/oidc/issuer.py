@@ -39,7 +39,10 @@ _LONGEST_TOKEN = 64 * 1024
 _WANTED_SCOPES = ("profile", "email", "groups")
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
 """Those with a key of which the public half is enough: none, and the ones with a shared key, are none of them."""
-_KEY_TYPES = frozenset({"RSA", "EC", "OKP"})
+_CURVES = frozenset({"P-256", "P-384", "P-521", "Ed25519"})
+_FEWEST_RSA_BITS = 2048
+_MALFORMED = (JoseError, ValueError, TypeError, KeyError, AttributeError)
+"""What the library raises for a key that is malformed or of an unknown kind."""
 _BASIC = frozenset({"client_secret_basic"})
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 _ODD = (
@@ -217,15 +220,7 @@ class Issuer:
         found = _get(session, metadata.jwks_uri).get("keys")
         if not isinstance(found, list):
             raise IssuerAwayError("it gives no list of keys")
-        keys = []
-        for one in found[:_MOST_KEYS]:
-            if isinstance(one, dict) and one.get("kty") in _KEY_TYPES and one.get("use", "sig") == "sig":
-                try:
-                    keys.append(jwk.import_key(one))
-                except (JoseError, ValueError, TypeError):
-                    # Of a kind that we do not know: another one may fit.
-                    continue
-        return keys
+        return [key for one in found[:_MOST_KEYS] if (key := _verifying_key(one)) is not None]
 
     def _groups_by_userinfo(
         self, session: requests.Session, metadata: _Metadata, token: Mapping[str, Any], claims: Mapping[str, Any]
@@ -272,6 +267,26 @@ def _header(text: str) -> Mapping[str, Any]:
     return found
 
 
+def _verifying_key(described: Any) -> Any:
+    """The key that a JWK describes; None if it cannot verify ID tokens."""
+    try:
+        key: Any = jwk.import_key(described) if _is_for_signatures(described) else None
+    except _MALFORMED:
+        return None
+    is_weak = key is not None and described["kty"] == "RSA" and key.public_key.key_size < _FEWEST_RSA_BITS
+    return None if is_weak else key
+
+
+def _is_for_signatures(described: Any) -> bool:
+    kind = described["kty"]
+    return (
+        (kind == "RSA" or (kind in ("EC", "OKP") and described["crv"] in _CURVES))
+        and described.get("use", "sig") == "sig"
+        and "verify" in described.get("key_ops", ["verify"])
+        and described.get("alg", _ALGORITHMS[0]) in _ALGORITHMS
+    )
+
+
 def _by_one_of(keys: Sequence[Any], text: str, kid: object) -> Any:
     """The token, where one of these keys signed it; else None."""
     for key in keys:
@@ -279,7 +294,7 @@ def _by_one_of(keys: Sequence[Any], text: str, kid: object) -> Any:
             continue
         try:
             return jwt.decode(text, key, algorithms=_ALGORITHMS)
-        except (JoseError, ValueError, TypeError):
+        except _MALFORMED:
             continue
     return None
 
