@@ -21,7 +21,9 @@ from app.audit import Audit
 from app.clock import Clock
 from app.console.blueprint import console_blueprint
 from app.console.console import ConsoleParts
+from app.contract.errors import Unavailable
 from app.counters import counters_are_shared
+from app.database.compatibility import SchemaState
 from app.database.engine import reading
 from app.database.programs import ForeignDatabaseError, SchemaNewerError
 from app.edge.errors import install_error_handlers
@@ -59,8 +61,10 @@ class ServiceParts:
     load_view_with_names: ViewLoader
     sign: Sign | None
     ingest: Ingest
-    is_behind: Callable[[], bool]
-    """Whether the database's schema is older than this version; raises what ``pending`` does."""
+    schema_state: Callable[[], SchemaState]
+    """The state of the database's schema; raises what ``state_of`` does."""
+    check_schema: Callable[[], None]
+    """Raises ``SchemaNewerError`` if this version cannot use the database any more. Every request calls it."""
     failures: FailedCredentials
     refusals: Refusals
     """One for all entry points, so that they share its limits."""
@@ -87,6 +91,7 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
     install_security_headers(app)
     install_error_handlers(app)
     count_requests(app, metrics)
+    refuse_if_incompatible(app, parts.check_schema)
     app.register_blueprint(
         provider_blueprint(
             settings.provider,
@@ -176,6 +181,21 @@ def count_requests(app: Flask, metrics: Metrics) -> None:
         return response
 
 
+def refuse_if_incompatible(app: Flask, check_schema: Callable[[], None]) -> None:
+    """Answers 503 if a newer version made the database unusable for this one; health and metrics go on."""
+
+    @app.before_request
+    def _check() -> None:
+        if request.blueprint in _ALWAYS_ANSWER:
+            return
+        try:
+            check_schema()
+        except SchemaNewerError as error:
+            raise Unavailable(str(error)) from error
+
+
+_ALWAYS_ANSWER = frozenset({"health", "metrics", "landing", "openapi"})
+
 _METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"})
 
 
@@ -192,12 +212,12 @@ def readiness_checks(parts: ServiceParts, *, max_age: float = 0) -> Mapping[str,
 
     def migrations() -> str:
         try:
-            behind = parts.is_behind()
+            state = parts.schema_state()
         except (SchemaNewerError, ForeignDatabaseError) as error:
             raise NotReadyError(str(error)) from error
-        if behind:
+        if state is SchemaState.OLDER:
             raise NotReadyError("the schema is older than this version: run usher db upgrade")
-        return "current"
+        return "current" if state is SchemaState.CURRENT else "newer than this version, which can still use it"
 
     def access_model() -> str:
         with reading(engine) as connection:

@@ -24,6 +24,7 @@ from app.apply.progress import Progress
 from app.audit import Audit
 from app.clock import Clock, epoch_ms
 from app.database.engine import writing
+from app.database.programs import SchemaNewerError
 from app.database.trouble import database_problem, log_fields
 from app.runs.lifecycle import Runs
 from app.runs.lock import SyncLock
@@ -55,17 +56,24 @@ class Worker:
     poll: float = 1.0
     push_delay: float = 2.0
     """Seconds for which changes between two syncs gather before a run follows."""
+    check_schema: Callable[[], None] = lambda: None
+    """Raises ``SchemaNewerError`` if this version cannot use the database any more."""
     _looked_for_orphans: datetime | None = field(default=None, init=False)
     _lost: dict[str, str] = field(default_factory=dict, init=False)
     """Runs of this process whose end could not be written down, because the database was away, and how they ended."""
 
     def run(self) -> None:
-        """Works until told to stop. A database that is away is waited for."""
+        """Works until told to stop, or until a newer version makes the database unusable for this one. A database that
+        is away is waited for."""
         log = structlog.stdlib.get_logger(__name__)
         pause = self.poll
         while not self.stop.wait(pause):
             try:
+                self.check_schema()
                 self.tick()
+            except SchemaNewerError as error:
+                log.error("worker_stops", reason=str(error))  # noqa: TRY400 - the reason is all there is
+                self.stop.set()
             except Exception as error:  # noqa: BLE001 - log_fields tells all of it
                 pause = min(max(pause, 1.0) * 2, _LONGEST_PAUSE)
                 log.warning("queue_unreadable", again_in=pause, **log_fields(error))

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -11,8 +13,9 @@ import app.backend
 import app.store
 from app.bootstrap.acting import audited_upgrade
 from app.bootstrap.requirements import SetUpError
+from app.database.compatibility import SchemaGuard
 from app.database.engine import DatabaseUrlError, is_sqlite, open_engine, parse_url, reading
-from app.database.migrations import is_new, pending, upgrade
+from app.database.migrations import is_new, last_upgrade_is_compatible, pending, revision_of, upgrade
 from app.database.programs import SELF_HOSTED_BACKEND, USHER, ForeignDatabaseError, Migrations, SchemaNewerError
 from app.model.contents import SourceState, source_states
 from app.settings import Settings
@@ -49,23 +52,38 @@ def open_backend_store(settings: Settings, *, has_to_exist: bool = False) -> Eng
     return engine
 
 
-def upgrade_store(settings: Settings) -> bool:
-    """Brings Usher's own database to the schema of this version; whether that changed anything. The audit log has
-    it."""
-    return _upgrade(settings.database_url, STORE_MIGRATIONS, audited_upgrade())
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """The result of an upgrade."""
+
+    changed: bool
+    older_can_go_on: bool
+    """Whether processes of the version before can still use the database."""
+
+
+def upgrade_store(settings: Settings) -> Upgraded:
+    """Upgrades Usher's own database to the schema of this version. The audit log records it."""
+    engine = open_engine(settings.database_url)
+    try:
+        before = revision_of(engine, STORE_MIGRATIONS)
+        changed = upgrade(engine, STORE_MIGRATIONS, audited_upgrade())
+        return Upgraded(changed, last_upgrade_is_compatible(engine, STORE_MIGRATIONS, before))
+    finally:
+        engine.dispose()
 
 
 def upgrade_backend_store(settings: Settings) -> bool:
-    """Brings the self-hosted backend's database to the schema of this version; whether that changed anything."""
-    return _upgrade(settings.self_hosted_backend.database_url, BACKEND_MIGRATIONS)
-
-
-def _upgrade(url: str, migrations: Migrations, witness: Callable[[Connection], None] | None = None) -> bool:
-    engine = open_engine(url)
+    """Upgrades the self-hosted backend's database to the schema of this version. Returns whether that changed it."""
+    engine = open_engine(settings.self_hosted_backend.database_url)
     try:
-        return upgrade(engine, migrations, witness)
+        return upgrade(engine, BACKEND_MIGRATIONS)
     finally:
         engine.dispose()
+
+
+def store_guard(engine: Engine) -> SchemaGuard:
+    """Refuses work on Usher's own database once a newer version made it incompatible."""
+    return SchemaGuard(engine, STORE_MIGRATIONS.revisions, monotonic)
 
 
 def open_to_look(url: str) -> Engine:
@@ -126,7 +144,8 @@ def bring_up_to_date(
         engine.dispose()
         if new:
             raise SetUpError(f"the database is empty: run {command}, which makes its tables")
-        raise SetUpError(f"the database's schema is older than this version: stop everything and run {command}")
+        first = "stop the workers and " if migrations.program is USHER else ""
+        raise SetUpError(f"the database's schema is older than this version: {first}run {command}")
 
 
 def database_location(url: str) -> str:

@@ -14,14 +14,14 @@ from sqlalchemy import Engine
 
 from app.activity import NodeActivity, node_name
 from app.bootstrap.application import Application, expectations_of, look_for_concerns, watch_over
-from app.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service
+from app.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service, store_guard
 from app.bootstrap.outside import impatient_client
 from app.clock import Clock, utc_now
 from app.configuration.showing import listed
 from app.console.asking import AskBackend
 from app.console.console import MOST_COUNTED, ConsoleParts
 from app.console.examinations import Examine
-from app.database.migrations import pending
+from app.database.migrations import state_of
 from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet
 from app.ingest.auditing import PushAudit
@@ -93,7 +93,8 @@ def service_app(
             ingest=Ingest(
                 engine, targets_from_settings(settings.directory, failures), clock, PushAudit(parts.audit, refusals)
             ),
-            is_behind=lambda: pending(engine, STORE_MIGRATIONS),
+            schema_state=lambda: state_of(engine, STORE_MIGRATIONS),
+            check_schema=store_guard(engine).check,
             failures=failures,
             refusals=refusals,
             admin_tokens=_admin_tokens(settings, failures),

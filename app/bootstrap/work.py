@@ -7,6 +7,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from app.bootstrap.application import Application, expectations_of, watch_over
+from app.bootstrap.databases import store_guard
 from app.metrics import Metrics
 from app.notify.watch import Watch
 from app.runs.heartbeat import Heartbeat
@@ -54,6 +55,7 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
             stop=stop,
             poll=settings.worker.poll,
             push_delay=settings.sync.push_delay,
+            check_schema=store_guard(parts.engine).check,
         ),
         scheduler=scheduler_for(timetable, parts.runs, clock=clock, random=random, stop=stop),
         heartbeat=Heartbeat(

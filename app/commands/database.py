@@ -26,11 +26,15 @@ def upgrade(invocation: Invocation, as_json: bool) -> None:
     """
     from app.bootstrap.databases import upgrade_store
 
-    changed = upgrade_store(invocation.settings())
+    upgraded = upgrade_store(invocation.settings())
     if as_json:
-        show_json({"upgraded": changed})
-        return
-    say("the database is up to date now" if changed else "the database was up to date")
+        show_json({"upgraded": upgraded.changed, "olderVersionsGoOn": upgraded.older_can_go_on})
+    elif not upgraded.changed:
+        say("the database was up to date")
+    elif upgraded.older_can_go_on:
+        say("the database is up to date now; services of the version before go on until you replace them")
+    else:
+        say("the database is up to date now; services of a version before answer 503: replace them now")
 
 
 @db.command()

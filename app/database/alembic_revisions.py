@@ -8,12 +8,14 @@ from alembic import command, context
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, select
+from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, delete, insert, inspect, select
 from sqlmodel.sql.sqltypes import AutoString
 
+from app.database.compatibility import COMPATIBILITY, SchemaState, oldest_compatible
 from app.database.engine import is_sqlite, reading, writing
 from app.database.lineage import Line, bring_in_line
 from app.database.programs import (
+    COMPATIBILITY_TABLE,
     SHARED_VERSION_TABLE,
     ForeignDatabaseError,
     Migrations,
@@ -33,20 +35,20 @@ def context_of(connection: Connection, program: Program) -> MigrationContext:
     return MigrationContext.configure(connection, opts={_VERSION_TABLE: program.version_table})
 
 
-def pending(engine: Engine, migrations: Migrations) -> bool:
-    """As ``migrations.pending``, whatever the database holds."""
+def state_of(engine: Engine, migrations: Migrations) -> SchemaState:
+    """As ``migrations.state_of``, whatever the database holds."""
     scripts = ScriptDirectory(str(migrations.folder))
     with reading(engine) as connection:
         if _is_to_be_carried_over(connection, migrations.program):
             # Not read here: who is about to carry it over may take the table away in between.
-            return True
+            return SchemaState.OLDER
         found = context_of(connection, migrations.program).get_current_heads()
-    known = {script.revision for script in scripts.walk_revisions()}
-    if set(found) - known:
-        raise SchemaNewerError(
-            "the database was upgraded by a newer version of Usher; run that version, or restore a backup"
-        )
-    return set(found) != set(scripts.get_heads())
+        known = {script.revision for script in scripts.walk_revisions()}
+        if set(found) - known:
+            if oldest_compatible(connection) not in known:
+                raise SchemaNewerError
+            return SchemaState.NEWER
+    return SchemaState.CURRENT if set(found) == set(scripts.get_heads()) else SchemaState.OLDER
 
 
 def upgrade(engine: Engine, migrations: Migrations, witness: Callable[[Connection], None] | None) -> None:
@@ -60,8 +62,21 @@ def upgrade(engine: Engine, migrations: Migrations, witness: Callable[[Connectio
         before = context_of(connection, migrations.program).get_current_heads()
         bring_in_line(connection, context_of(connection, migrations.program), _line(migrations))
         command.upgrade(_config(migrations, connection), "head")
+        _state_compatibility(connection, migrations)
         if witness is not None and before != context_of(connection, migrations.program).get_current_heads():
             witness(connection)
+
+
+def _state_compatibility(connection: Connection, migrations: Migrations) -> None:
+    """Writes down the oldest revision whose software can use the database. Each revision states it as
+    ``oldest_compatible``; one that does not is compatible with itself alone."""
+    if not inspect(connection).has_table(COMPATIBILITY_TABLE):
+        return
+    scripts = list(ScriptDirectory(str(migrations.folder)).walk_revisions())[::-1]
+    order = [script.revision for script in scripts]
+    stated = [getattr(script.module, "oldest_compatible", script.revision) for script in scripts]
+    connection.execute(delete(COMPATIBILITY))
+    connection.execute(insert(COMPATIBILITY).values(oldest_revision=max(stated, key=order.index)))
 
 
 def _line(migrations: Migrations) -> Line:

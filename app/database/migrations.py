@@ -2,7 +2,7 @@
 
 Each program keeps its Alembic revisions in a ``migrations`` folder beside its tables, and which of them a database has
 in a version table of its own. ``upgrade`` brings a database to the newest one in a single transaction, one process at a
-time; ``pending`` says whether there is anything to do. Both refuse a database that is another program's.
+time; ``state_of`` compares the two. Both refuse a database that is another program's.
 
 Almost always there is nothing to do. Every command looks, so it looks without Alembic, which takes long to load.
 """
@@ -11,20 +11,45 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, Engine, inspect
 
+from app.database.compatibility import SchemaState, oldest_compatible
 from app.database.engine import reading
 from app.database.programs import Migrations, owner_of
 
 
-def pending(engine: Engine, migrations: Migrations) -> bool:
-    """Whether the database lacks revisions.
+def state_of(engine: Engine, migrations: Migrations) -> SchemaState:
+    """The state of the database's schema.
 
-    Raises ``SchemaNewerError`` when it is ahead of them, ``ForeignDatabaseError`` when it is another program's.
+    Raises ``SchemaNewerError`` if this version cannot use it any more, ``ForeignDatabaseError`` if it is another
+    program's.
     """
     if _has_newest(engine, migrations):
-        return False
+        return SchemaState.CURRENT
     from app.database import alembic_revisions  # noqa: PLC0415 - Alembic takes long to load
 
-    return alembic_revisions.pending(engine, migrations)
+    return alembic_revisions.state_of(engine, migrations)
+
+
+def pending(engine: Engine, migrations: Migrations) -> bool:
+    """Whether the database lacks revisions. Raises as ``state_of``."""
+    return state_of(engine, migrations) is SchemaState.OLDER
+
+
+def last_upgrade_is_compatible(engine: Engine, migrations: Migrations, before: str | None) -> bool:
+    """Whether software whose newest revision is ``before`` can use the database."""
+    with reading(engine) as connection:
+        oldest = oldest_compatible(connection)
+    order = migrations.revisions
+    return before in order and oldest in order and order.index(before) >= order.index(oldest)
+
+
+def revision_of(engine: Engine, migrations: Migrations) -> str | None:
+    """The revision that the database has; None if it has none."""
+    own = migrations.program.version_table
+    with reading(engine) as connection:
+        if not inspect(connection).has_table(own):
+            return None
+        revision: str | None = connection.exec_driver_sql(f"SELECT MAX(version_num) FROM {own}").scalar()  # noqa: S608 - our own table
+    return revision
 
 
 def is_new(engine: Engine) -> bool:

@@ -1,5 +1,6 @@
 """The programs that keep tables in a database, their revisions, and by which tables one sees whose a database is."""
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,10 +40,30 @@ class Migrations:
     """Tables that the first revision did not make when it was first out; see ``app.database.lineage``."""
 
     @property
-    def newest(self) -> str:
-        """The last revision, by the names of their files, which begin with it."""
-        return max((file.name.partition("_")[0] for file in (self.folder / "versions").glob("[0-9]*.py")), default="")
+    def revisions(self) -> list[str]:
+        """All revisions in their order, which need not be that of their numbers. Alembic would load slowly."""
+        files = (self.folder / "versions").glob("[0-9]*.py")
+        after = {_stated("down_revision", text): _stated("revision", text) for text in (f.read_text() for f in files)}
+        found: list[str] = []
+        revision = after.get(None)
+        while revision is not None:
+            found.append(revision)
+            revision = after.get(revision)
+        return found
 
+    @property
+    def newest(self) -> str:
+        """The last revision; empty if there is none."""
+        return next(reversed(self.revisions), "")
+
+
+def _stated(name: str, text: str) -> str | None:
+    found = re.search(rf'^{name} = "(\w+)"', text, re.MULTILINE)
+    return found[1] if found else None
+
+
+COMPATIBILITY_TABLE = "schema_compatibility"
+"""Where an upgraded database states the oldest revision whose software can still use it."""
 
 SHARED_VERSION_TABLE = "alembic_version"
 """Where both kept it before each had a table of its own; other software does, too."""
@@ -53,7 +74,13 @@ class SchemaError(RuntimeError):
 
 
 class SchemaNewerError(SchemaError):
-    """The database was upgraded by a newer version of this software, which this version cannot read."""
+    """The database was upgraded by a newer version of this software, and this version cannot use it any more."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a newer version of Usher upgraded the database, and this version cannot use it any more:"
+            " install the newer version, or restore a backup"
+        )
 
 
 class ForeignDatabaseError(RuntimeError):

@@ -13,8 +13,9 @@ from app.bootstrap.databases import open_to_look
 from app.clock import from_epoch_ms, utc_now
 from app.configuration.showing import without_password
 from app.database import trouble
+from app.database.compatibility import SchemaState
 from app.database.engine import DatabaseUrlError, DriverMissingError, is_sqlite, parse_url, reading
-from app.database.migrations import is_new, pending
+from app.database.migrations import is_new, state_of
 from app.database.programs import ForeignDatabaseError, Migrations, SchemaNewerError
 from app.doctor.finding import Finding, Findings, State, ok, problem, warning
 from app.model.contents import SourceState, current_revision, oldest_good_read, source_states
@@ -154,15 +155,18 @@ def _postgresql(connection: Connection) -> Finding | None:
 def look_at_schema(engine: Engine, migrations: Migrations) -> Finding:
     """Whether the schema is that of this version."""
     try:
-        behind = pending(engine, migrations)
+        state = state_of(engine, migrations)
     except SchemaNewerError as error:
-        return problem("schema", str(error), "install the version of Usher that runs elsewhere")
+        says, _, advice = str(error).partition(": ")
+        return problem("schema", says, advice)
     except ForeignDatabaseError as error:
         return problem("schema", str(error), "usher config show tells where database_url comes from")
-    if behind and is_new(engine):
+    if state is SchemaState.OLDER and is_new(engine):
         return problem("schema", "the database is empty: it has none of Usher's tables yet", "run usher db upgrade")
-    if behind:
-        return problem("schema", "is older than this version", "stop everything and run usher db upgrade")
+    if state is SchemaState.OLDER:
+        return problem("schema", "is older than this version", "stop the workers and run usher db upgrade")
+    if state is SchemaState.NEWER:
+        return warning("schema", "is newer than this version, which can still use it", "install the newer version")
     return ok("schema", "is that of this version")
 
 

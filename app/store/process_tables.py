@@ -1,9 +1,10 @@
-"""What processes did minute by minute, examinations by the doctor, and sign-ins under way. Times are epoch
-milliseconds, UTC."""
+"""What processes did minute by minute, examinations by the doctor, sign-ins under way, and which versions can use the
+database. Times are epoch milliseconds, UTC."""
 
 from sqlalchemy import BigInteger, Column, Index, Text
 from sqlmodel import Field
 
+from app.database.programs import COMPATIBILITY_TABLE
 from app.store.base import StoreTable
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -75,3 +76,11 @@ class ConsoleSignInRow(StoreTable, table=True):
     back: str
     """The page of the console that they wanted."""
     created_at: int = Field(sa_type=BigInteger)
+
+
+class SchemaCompatibilityRow(StoreTable, table=True):
+    """One row: the oldest revision whose software can use the database. Upgrades write it."""
+
+    __tablename__ = COMPATIBILITY_TABLE
+
+    oldest_revision: str = Field(primary_key=True)

@@ -18,8 +18,9 @@ import app
 from app.backend.schema import METADATA as BACKEND
 from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.database.alembic_revisions import context_of
+from app.database.compatibility import SchemaGuard, SchemaState
 from app.database.engine import open_engine, reading, writing
-from app.database.migrations import pending, upgrade
+from app.database.migrations import pending, state_of, upgrade
 from app.database.programs import ForeignDatabaseError, Migrations, SchemaNewerError
 from app.ledger.failures import FailureGroup, failures_page
 from app.store.directory_tables import SOURCE_TABLES
@@ -51,6 +52,7 @@ def test_upgrade_from_empty_makes_the_tables_of_the_code(
 def test_files_begin_with_the_revision_that_they_hold(migrations: Migrations) -> None:
     scripts = ScriptDirectory(str(migrations.folder))
     assert scripts.get_heads() == [migrations.newest]
+    assert migrations.revisions == [one.revision for one in scripts.walk_revisions()][::-1]
     assert all(Path(one.path).name.startswith(f"{one.revision}_") for one in scripts.walk_revisions())
 
 
@@ -73,8 +75,9 @@ def test_upgrade_from_each_revision_keeps_what_is_there(
     old = copied(migrations, tmp_path)
     engine = open_engine(database_url)
     numbers: list[int] = []
-    for revision in sorted((migrations.folder / "versions").glob("*.py")):
-        shutil.copy(revision, old.folder / "versions")
+    for revision in migrations.revisions:
+        (file,) = (migrations.folder / "versions").glob(f"{revision}_*.py")
+        shutil.copy(file, old.folder / "versions")
         assert upgrade(engine, old)
         with writing(engine) as connection:
             # The one table without which neither of them can be.
@@ -134,8 +137,48 @@ def test_a_database_of_a_newer_version_is_refused(database_url: str) -> None:
     upgrade(engine, STORE_MIGRATIONS)
     with writing(engine) as connection:
         connection.exec_driver_sql("UPDATE usher_version SET version_num = '9999'")
+        connection.exec_driver_sql("UPDATE schema_compatibility SET oldest_revision = '9999'")
     with pytest.raises(SchemaNewerError, match="newer version"):
         upgrade(engine, STORE_MIGRATIONS)
+    with writing(engine) as connection:
+        connection.exec_driver_sql("DELETE FROM schema_compatibility")
+    with pytest.raises(SchemaNewerError, match="newer version"):
+        upgrade(engine, STORE_MIGRATIONS)
+    engine.dispose()
+
+
+def test_a_newer_database_that_is_compatible_is_used_as_it_is(database_url: str) -> None:
+    engine = open_engine(database_url)
+    upgrade(engine, STORE_MIGRATIONS)
+    with writing(engine) as connection:
+        connection.exec_driver_sql("UPDATE usher_version SET version_num = '9999'")
+    assert state_of(engine, STORE_MIGRATIONS) is SchemaState.NEWER
+    assert not upgrade(engine, STORE_MIGRATIONS)
+    engine.dispose()
+
+
+def test_each_revision_states_which_versions_can_use_the_database() -> None:
+    """Otherwise an upgrade stops all older nodes."""
+    scripts = list(ScriptDirectory(str(STORE_MIGRATIONS.folder)).iterate_revisions("head", "base"))[::-1]
+    order = [script.revision for script in scripts]
+    for script in scripts[order.index("0018") :]:
+        stated = getattr(script.module, "oldest_compatible", None)
+        assert stated in order[: order.index(script.revision) + 1], f"{script.revision} lacks oldest_compatible"
+
+
+def test_guard_asks_at_most_once_a_second(database_url: str) -> None:
+    engine, now = open_engine(database_url), [0.0]
+    upgrade(engine, STORE_MIGRATIONS)
+    guard = SchemaGuard(engine, STORE_MIGRATIONS.revisions, lambda: now[0])
+    guard.check()
+    with writing(engine) as connection:
+        connection.exec_driver_sql("UPDATE schema_compatibility SET oldest_revision = '9999'")
+    now[0] = 0.9
+    guard.check()
+    now[0] = 1.0
+    for _ in range(2):
+        with pytest.raises(SchemaNewerError):
+            guard.check()
     engine.dispose()
 
 

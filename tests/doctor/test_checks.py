@@ -123,7 +123,21 @@ def _failed_run(one: Installation) -> None:
             "onnection",
         ),
         (_told("DELETE FROM usher_version"), "schema", State.PROBLEM, "older than this version"),
-        (_told("UPDATE usher_version SET version_num = '9999'"), "schema", State.PROBLEM, "newer version"),
+        (
+            _told("UPDATE usher_version SET version_num = '9999'"),
+            "schema",
+            State.WARNING,
+            "newer than this version, which can still use it",
+        ),
+        (
+            _told(
+                "UPDATE usher_version SET version_num = '9999'",
+                "UPDATE schema_compatibility SET oldest_revision = '9999'",
+            ),
+            "schema",
+            State.PROBLEM,
+            "cannot use it any more",
+        ),
         (_told("DELETE FROM access_revision"), "access model", State.PROBLEM, "never read"),
         (
             _told("UPDATE directory_source SET last_good_at = last_good_at - 7200000"),
