@@ -183,6 +183,15 @@ class Samba:
                 self._process.wait(timeout=10)
             self._process = None
 
+    def save(self, folder: Path) -> None:
+        """Copies the database of the stopped server."""
+        shutil.copytree(self.folder / "private", folder, symlinks=True, ignore=_no_sockets)
+
+    def restore(self, folder: Path) -> None:
+        """Replaces the database of the stopped server; its ``invocationId`` stays the same."""
+        shutil.rmtree(self.folder / "private")
+        shutil.copytree(folder, self.folder / "private", symlinks=True)
+
 
 def _no_sockets(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if (Path(folder) / name).is_socket()]

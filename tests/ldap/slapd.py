@@ -85,6 +85,21 @@ class Slapd:
         )
         assert made.returncode == 0, made.stderr
 
+    def saved(self) -> str:
+        """What it holds, with all operational attributes."""
+        done = subprocess.run(
+            [str(_program("slapcat")), "-f", self.folder / "slapd.conf"], capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    def restore(self, ldif: str) -> None:
+        """Replaces the content of the stopped server, as ``slapadd -w`` does with a backup."""
+        for file in (self.folder / "data").iterdir():
+            file.unlink()
+        (self.folder / "content.ldif").write_text(ldif)
+        command = [str(_program("slapadd")), "-q", "-w", "-f", str(self.folder / "slapd.conf")]
+        subprocess.run([*command, "-l", str(self.folder / "content.ldif")], capture_output=True, check=True)
+
     @property
     def url(self) -> str:
         return f"ldap://127.0.0.1:{self.port}"

@@ -120,6 +120,8 @@ def test_what_changes_there_changes_here(company: Company) -> None:
 
 @pytest.mark.parametrize("full_every", [0, 3600], ids=["read as a whole", "asked for changes"])
 def test_after_a_faulty_read_nobody_gained_or_lost_anything(company: Company, full_every: int) -> None:
+    # So that few entries have changed last, now as well as below.
+    company.change(person_dn(5), "displayName", "Somebody")
     company.refresh()
     before = company.model()
     company.between.forget()

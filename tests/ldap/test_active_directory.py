@@ -256,7 +256,18 @@ def test_without_the_right_to_see_what_was_deleted_there_are_no_changes(domain: 
     assert refused.end.answered is Answered.CURSOR_REFUSED
 
 
-@pytest.mark.parametrize(("field", "value"), [("of", "00" * 16), ("usn", 10**12), ("usn", -1), ("usn", "many")])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("of", "00" * 16),
+        ("usn", 10**12),
+        ("usn", -1),
+        ("usn", "many"),
+        ("newest", {}),
+        ("newest", {"*": 1}),
+        ("newest", ["x"]),
+    ],
+)
 def test_a_cursor_is_of_one_domain_controller_and_its_past(domain: Samba, field: str, value: object) -> None:
     connector = few_of(domain)
     cursor = orjson.loads(ask(connector, wanted=Wanted({"groups": frozenset({"cn"})})).cursor)
@@ -264,6 +275,45 @@ def test_a_cursor_is_of_one_domain_controller_and_its_past(domain: Samba, field:
     assert (answer.objects, answer.gone) == ({}, set())
     assert answer.end is not None
     assert answer.end.answered is Answered.CURSOR_REFUSED
+
+
+@pytest.mark.parametrize("written", ["little", "the same again", "much"])
+def test_a_restored_domain_controller_is_noticed_after_it_was_written_to(
+    domain: Samba, tmp_path: Path, written: str
+) -> None:
+    """Its USNs have passed the remembered one by then, and its ``invocationId`` is the same."""
+    connector, writer = few_of(domain), Writer(domain)
+    person, other = writer.add_user("restored", "Elsewhere"), writer.add_user("other", "Elsewhere")
+    group = writer.add_group("of-restored")
+    quiet = ask(connector, wanted=WANTED)
+    writer.connection.unbind_s()
+    domain.stop()
+    domain.save(tmp_path / "backup")
+    domain.start()
+    Writer(domain).put_into(group, person)
+    changed = since(connector, quiet.cursor, WANTED)
+    assert (changed.verdict, len(changed.objects["groups"][group].members)) == ("complete", 1)
+
+    domain.stop()
+    domain.restore(tmp_path / "backup")
+    domain.start()
+    behind = since(connector, changed.cursor, WANTED)
+    writer = Writer(domain)
+    # It takes the number of the lost change, so nothing is newer than the cursor.
+    writer.set(other, "displayName", "Missed")
+    if written == "the same again":
+        writer.put_into(group, person)
+    for number in range(30 if written == "much" else 0):
+        writer.set(person, "displayName", f"Somebody {number}")
+    writer.set(person, "displayName", "Somebody else")
+    answer = since(connector, changed.cursor, WANTED)
+    for one in (behind, answer):
+        assert one.end is not None
+        assert one.end.answered is Answered.CURSOR_REFUSED
+    assert "was restored" in answer.reason
+    again = ask(connector, wanted=WANTED)
+    assert since(connector, again.cursor, WANTED).verdict == "complete"
+    writer.delete(person, other, group)
 
 
 def test_a_part_is_read_by_guid(domain: Samba) -> None:

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
 from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, Wanted
@@ -156,6 +157,7 @@ def test_a_read_that_is_closed_ends_its_search_and_connection(standing_slapd: Sl
         ended = threading.Event()
         reading = of_slapd(between.port, page_size=10).read(slapd_wanted())
         assert isinstance(next(reading), DirectoryObject)
+        between.forget()
         between.delay = ended.set
         began = time.monotonic()
         reading.close()  # type: ignore[attr-defined]
@@ -298,20 +300,69 @@ def test_more_changes_than_the_log_holds_lead_to_a_full_read(own_slapd: Slapd) -
 @pytest.mark.parametrize(
     "cursor",
     [
-        '{"csn":["20991231235959.000000Z#000000#000#000000"]}',
-        '{"csn":[]}',
-        '{"csn":"20991231235959.000000Z#000000#000#000000"}',
-        '{"csn":["20991231235959.000000Z#000000#000#000000,rid=1"]}',
+        {"csn": ["20991231235959.000000Z#000000#000#000000"]},
+        {"csn": []},
+        {"csn": "20991231235959.000000Z#000000#000#000000"},
+        {"csn": ["20991231235959.000000Z#000000#000#000000,rid=1"]},
+        {"csn": ["20251231235959.000000Z#000000#000#000000"], "newest": {}},
+        {"csn": ["20251231235959.000000Z#000000#000#000000"], "newest": {"*": "20251231235959Z#000000#000#000000"}},
         "[]",
         "\x00",
     ],
 )
-def test_a_cursor_of_another_time_or_place_is_refused(standing_slapd: Slapd, cursor: str) -> None:
+def test_a_cursor_of_another_time_or_place_is_refused(standing_slapd: Slapd, cursor: dict[str, object] | str) -> None:
     """A server that was restored is behind what is known of it: nothing of that is gone for it."""
-    answer = since(of_slapd(standing_slapd.port), cursor)
+    connector = of_slapd(standing_slapd.port)
+    if isinstance(cursor, dict):
+        cursor = orjson.dumps(orjson.loads(ask(connector).cursor) | cursor).decode()
+    answer = since(connector, cursor)
     assert (answer.verdict, answer.objects, answer.gone) == ("failed", {}, set())
     assert answer.end is not None
     assert answer.end.answered is Answered.CURSOR_REFUSED
+
+
+@pytest.mark.parametrize("lost", ["a member added", "an entry added"])
+def test_a_restored_server_is_noticed_after_it_was_written_to(own_slapd: Slapd, lost: str) -> None:
+    """Its ``contextCSN`` has passed the remembered one by then."""
+    connector, writer = of_slapd(own_slapd.port), Writer(own_slapd)
+    writer.set(person_dn(9), mail="kept@acme.example")
+    first = ask(connector)
+    backup = own_slapd.saved()
+    if lost == "an entry added":
+        writer.add_person(100)
+    else:
+        writer.put_into("group1", person_dn(50))
+    changed = since(connector, first.cursor)
+    assert changed.verdict == "complete"
+    own_slapd.stop()
+    own_slapd.restore(backup)
+    own_slapd.start()
+    behind = since(connector, changed.cursor)
+    Writer(own_slapd).set(person_dn(1), mail="after@acme.example")
+    answer = since(connector, changed.cursor)
+    for one in (behind, answer):
+        assert one.end is not None
+        assert one.end.answered is Answered.CURSOR_REFUSED
+    assert "was restored" in answer.reason
+    whole = ask(connector)
+    assert since(connector, whole.cursor).verdict == "complete"
+    assert person_dn(50) not in members(whole, "group1")
+
+
+def test_a_server_that_was_only_restarted_is_not_read_as_a_whole(own_slapd: Slapd) -> None:
+    """Entries that changed last and are deleted now are no sign of a restored server."""
+    connector, writer = of_slapd(own_slapd.port), Writer(own_slapd)
+    writer.add_person(100)
+    first = ask(connector)
+    own_slapd.stop()
+    own_slapd.start()
+    writer = Writer(own_slapd)
+    writer.delete(person_dn(100))
+    second = since(connector, first.cursor)
+    assert (second.verdict, len(second.gone)) == ("complete", 2)
+    writer.set(person_dn(1), mail="other@acme.example")
+    third = since(connector, second.cursor)
+    assert (third.verdict, set(third.objects["users"])) == ("complete", {person_dn(1)})
 
 
 def test_when_a_container_is_renamed_everything_is_read(own_slapd: Slapd) -> None:

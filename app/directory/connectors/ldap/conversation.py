@@ -22,7 +22,7 @@ def conversation(settings: LdapConnectionSettings, wanted: Wanted, request: Read
     try:
         with opened(settings) as session:
             reader = Reader(session, wanted)
-            cursor, no_cursor = ("", "") if request.part is not None else _cursor_now(reader, wanted)
+            cursor, no_cursor = ("", "") if request.part is not None else _cursor_now(reader, wanted, request.since)
             if request.part is not None:
                 told, answered = _part(reader, wanted, request.part), Answered.PART
             elif request.since:
@@ -49,8 +49,8 @@ def conversation(settings: LdapConnectionSettings, wanted: Wanted, request: Read
         yield ObjectsEnd(Verdict.FAILED, str(error), answered=Answered.CURSOR_REFUSED)
 
 
-def _cursor_now(reader: Reader, wanted: Wanted) -> tuple[str, str]:
-    """The cursor from which changes can be asked for after this read; or why none can be had."""
+def _cursor_now(reader: Reader, wanted: Wanted, since: str) -> tuple[str, str]:
+    """The cursor from which changes can be asked for after this read, or the reason why there is none."""
     if reader.preset.changes == "none":
         return "", ""
     filters = {one.name: one.filter for one in reader.sets}
@@ -61,7 +61,7 @@ def _cursor_now(reader: Reader, wanted: Wanted) -> tuple[str, str]:
         if reader.session.naming_context(one.base) != context:
             return "", f"{one.where}.base is in another naming context than base; make it a source of its own"
     cursor_now = usn.cursor_now if reader.preset.changes == "usn" else syncrepl.cursor_now
-    return cursor_now(reader.session, reader.settings.base)
+    return cursor_now(reader.session, reader.settings.base, since)
 
 
 def _everything(reader: Reader) -> Told:

@@ -23,6 +23,9 @@ _T = TypeVar("_T")
 AT_A_TIME = 100
 """Ids, or groups, in one filter."""
 
+REMEMBERED = 16
+"""Objects that changed last and that a cursor remembers. If one of them has an older state, the server was restored."""
+
 _OWN_PARTITIONS = ("cn=configuration", "cn=schema", "dc=domaindnszones", "dc=forestdnszones")
 """How the names of Active Directory's own partitions begin: they hold nobody."""
 

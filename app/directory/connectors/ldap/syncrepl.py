@@ -9,6 +9,7 @@ names all that is still there, and what it does not name is gone: then everythin
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from uuid import UUID
 
 import ldap
 import orjson
@@ -17,7 +18,7 @@ from ldap.syncrepl import SyncDoneControl, SyncInfoMessage, SyncRequestControl, 
 
 from app.directory.connector import DirectoryObject, ObjectGone
 from app.directory.connectors.ldap.objects import SetReader
-from app.directory.connectors.ldap.reading import Reader
+from app.directory.connectors.ldap.reading import REMEMBERED, Reader
 from app.directory.connectors.ldap.session import LdapEntry, LdapSession, Search
 from app.directory.connectors.ldap.trouble import CursorRefusedError, of_search, said_of
 from app.directory.source import Malformed, ObjectId
@@ -32,22 +33,67 @@ report."""
 
 _CSN = re.compile(r"[0-9]{14}(?:\.[0-9]{6})?Z#[0-9a-f]{6}#[0-9a-f]{3}#[0-9a-f]{6}")
 
+_NUMBERS = ("entryUUID", "entryCSN")
+
 _REFRESH_REQUIRED = 4096
 """e-syncRefreshRequired."""
 
 _TOO_LONG_AGO = "the server's session log does not reach back that far (syncprov-sessionlog sets how far)"
 
 
-def cursor_now(session: LdapSession, base: str) -> tuple[str, str]:
-    """A cursor from which changes can be asked for later; or why none can be had. To be taken before a read begins."""
+def cursor_now(session: LdapSession, base: str, since: str) -> tuple[str, str]:
+    """A cursor from which changes can be asked for later, or the reason why there is none. Take it before a read."""
     session.forget_root()
     if not session.supports(SyncRequestControl.controlType):
         return "", "the server does not tell of changes (overlay syncprov)"
-    suffix = session.entry(session.naming_context(base), ["contextCSN"])
+    context = session.naming_context(base)
+    suffix = session.entry(context, ["contextCSN"])
     numbers = sorted(() if suffix is None else (one.decode() for one in suffix.attributes.get("contextCSN", ())))
     if not numbers:
         return "", "the reader may not see contextCSN at the suffix, or the overlay syncprov is not there"
-    return orjson.dumps({"csn": numbers}).decode(), ""
+    newest = _newest(session, context, since, numbers)
+    if not newest:
+        return "", "the reader may not see entryUUID and entryCSN, by which a restored server is noticed"
+    return orjson.dumps({"csn": numbers, "newest": newest}).decode(), ""
+
+
+def _newest(session: LdapSession, context: str, since: str, numbers: Sequence[str]) -> dict[str, str]:
+    """The entries that changed last: UUID → CSN. Those of an earlier cursor are known already."""
+    try:
+        before, known = _parsed(since)
+    except CursorRefusedError:
+        before, known = [], {}
+    if before == numbers:
+        return known
+    last = max(numbers)
+    # From the beginning of the minute, then of the day, of the last change.
+    first = [max(before)] if before else [f"{last[:size]:0<14}.000000Z#000000#000#000000" for size in (12, 8)]
+    still = "".join(f"(entryUUID={uuid})" for uuid in known)
+    for filter_ in (*(f"(|{still}(entryCSN>={one}))" for one in first), "(entryCSN=*)"):
+        pages = session.pages(Search(context, filter_, _NUMBERS))
+        found = [one for page in pages for one in map(_number, page.entries) if all(one)]
+        if found:
+            return dict(sorted(found, key=lambda one: one[1], reverse=True)[:REMEMBERED])
+    return {}
+
+
+def _number(entry: LdapEntry) -> tuple[str, str]:
+    uuid, csn = (next(iter(entry.attributes.get(name, ())), b"").decode(errors="replace") for name in _NUMBERS)
+    return uuid, csn
+
+
+def _parsed(cursor: str) -> tuple[list[str], dict[str, str]]:
+    """The CSNs of a cursor, and the entries that had changed last. Raises ``CursorRefusedError``."""
+    try:
+        given = orjson.loads(cursor)
+        numbers = [str(one) for one in given["csn"]]
+        newest = {str(UUID(uuid)): str(csn) for uuid, csn in given["newest"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        numbers, newest = [], {}
+    # A server takes a cookie that it does not understand for none, and would report everything as changed.
+    if not numbers or not newest or not all(_CSN.fullmatch(one) for one in (*numbers, *newest.values())):
+        raise CursorRefusedError("the cursor is not one of this source's")
+    return numbers, newest
 
 
 _MOST = 5_000
@@ -58,20 +104,18 @@ class SyncreplChanges:
     """What changed since a cursor. Raises ``CursorRefusedError``, and before it gives anything."""
 
     def __init__(self, reader: Reader, since: str, now: str) -> None:
-        try:
-            numbers = [str(one) for one in orjson.loads(since)["csn"]]
-        except (ValueError, TypeError, KeyError):
-            numbers = []
-        # A server takes a cookie that it does not understand for none, and would tell everything as changed.
-        if not numbers or not all(_CSN.fullmatch(one) for one in numbers):
-            raise CursorRefusedError("the cursor is not one of this source's")
+        numbers, newest = _parsed(since)
         self._cookie = f"rid=000,csn={';'.join(numbers)}"
         self._reader = reader
+        self._context = reader.session.naming_context(reader.settings.base)
         self._left = _MOST
         if since == now:
             self._told: list[tuple[SetReader, list[LdapEntry | str]]] = []
             return
-        self._see_to_containers(numbers)
+        missing = self._missing(newest)
+        reported = self._see_to_containers(numbers)
+        if missing - reported:
+            raise CursorRefusedError(f"entry {min(missing - reported)} is not there any more: the server was restored")
         self._told = [
             (one, self._ask(Search(one.base, one.filter, one.attributes, one.scope, one.where))) for one in reader.sets
         ]
@@ -84,20 +128,33 @@ class SyncreplChanges:
                 else:
                     yield ObjectGone(ObjectId(one.name, entry))
 
-    def _see_to_containers(self, numbers: Sequence[str]) -> None:
+    def _missing(self, newest: Mapping[str, str]) -> set[str]:
+        """Those of the remembered entries that are not there. Refuses if one of the others has an older state."""
+        filter_ = f"(|{''.join(f'(entryUUID={uuid})' for uuid in newest)})"
+        found = dict(map(_number, self._reader.session.entries(Search(self._context, filter_, _NUMBERS))))
+        for uuid, csn in found.items():
+            if csn < newest.get(uuid, ""):
+                raise CursorRefusedError(f"entry {uuid} has an older state than before: the server was restored")
+        return newest.keys() - found.keys()
+
+    def _see_to_containers(self, numbers: Sequence[str]) -> set[str]:
         """Refuses if a container changed that is older than the cursor: the entries in it may have other DNs now.
 
         The search covers the whole naming context. A container that was moved out of the base is not found below it.
+        Returns the UUIDs of entries that were deleted, or that changed and are no container.
         """
         then = max(number[:14] for number in numbers)
-        suffix = self._reader.session.naming_context(self._reader.settings.base)
-        for entry in self._ask(Search(suffix, _CONTAINERS, ["createTimestamp"])):
-            if isinstance(entry, LdapEntry):
-                created = next(iter(entry.attributes.get("createTimestamp", ())), b"").decode(errors="replace")
-                if created[:14] <= then:
-                    raise CursorRefusedError(
-                        f"{printable(entry.dn, limit=100)} was changed, and objects in it may have been moved with it"
-                    )
+        others = set[str]()
+        for entry in self._ask(Search(self._context, _CONTAINERS, ["createTimestamp"])):
+            if isinstance(entry, str):
+                others.add(entry)
+                continue
+            created = next(iter(entry.attributes.get("createTimestamp", ())), b"").decode(errors="replace")
+            if created[:14] <= then:
+                raise CursorRefusedError(
+                    f"{printable(entry.dn, limit=100)} was changed, and objects in it may have been moved with it"
+                )
+        return others
 
     def _ask(self, search: Search) -> list[LdapEntry | str]:
         """Entries that changed, and the UUIDs of those that are gone."""

@@ -5,7 +5,8 @@ of a set, because it was moved or no longer matches the filter. So the search co
 object that the set's own search does not find is gone from the set.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from uuid import UUID
 
 import orjson
 from ldap.controls import LDAPControl
@@ -13,7 +14,7 @@ from ldap.controls import LDAPControl
 from app.directory.connector import DirectoryObject, ObjectGone
 from app.directory.connectors.ldap.names import normalized
 from app.directory.connectors.ldap.objects import escaped
-from app.directory.connectors.ldap.reading import Reader, guid_of
+from app.directory.connectors.ldap.reading import REMEMBERED, Reader, guid_of
 from app.directory.connectors.ldap.session import EXTENDED_DN, SHOW_DELETED, LdapEntry, LdapSession, Search
 from app.directory.connectors.ldap.trouble import CursorRefusedError
 from app.directory.source import Malformed, ObjectId
@@ -21,6 +22,11 @@ from app.text import printable
 
 _DELETED_OBJECTS = "<WKGUID=18E2EA80684F11D2B9AA00C04F79F805,{}>"
 """The container of tombstones, under whatever name."""
+
+_FIRST_SPAN = 64
+"""USNs below the highest one among which the objects that changed last are searched first."""
+
+_NUMBERS = ("objectGUID", "uSNChanged")
 
 _CONTAINERS = frozenset(
     b"organizationalunit container organization country locality domaindns builtindomain lostandfound"
@@ -30,8 +36,8 @@ _CONTAINERS = frozenset(
 change. New and deleted ones do no harm: objects enter and leave them one by one."""
 
 
-def cursor_now(session: LdapSession, base: str) -> tuple[str, str]:
-    """A cursor from which changes can be asked for later; or why none can be had. To be taken before a read begins."""
+def cursor_now(session: LdapSession, base: str, _since: str) -> tuple[str, str]:
+    """A cursor from which changes can be asked for later, or the reason why there is none. Take it before a read."""
     session.forget_root()
     root = session.root()
     usn, service = (next(iter(root.get(name, ())), b"").decode() for name in ("highestCommittedUSN", "dsServiceName"))
@@ -48,7 +54,28 @@ def cursor_now(session: LdapSession, base: str) -> tuple[str, str]:
             "the reader may not see what was deleted (the container Deleted Objects; dsacls … /G READER:LCRP gives the"
             " right)"
         )
-    return orjson.dumps({"usn": int(usn), "of": invocation.hex()}).decode(), ""
+    newest = _newest(session, base, int(usn))
+    if not newest:
+        return "", "the reader may not see uSNChanged, by which changes and a restored server are noticed"
+    return orjson.dumps({"usn": int(usn), "of": invocation.hex(), "newest": newest}).decode(), ""
+
+
+def _newest(session: LdapSession, base: str, usn: int) -> dict[str, int]:
+    """The objects that changed last, deleted ones included: GUID → ``uSNChanged``."""
+    context, span = session.naming_context(base), _FIRST_SPAN
+    while True:
+        search = Search(context, f"(uSNChanged>={max(usn - span, 0) + 1})", _NUMBERS, controls=[SHOW_DELETED])
+        found = [one for one in _numbers(session, search) if one[1] <= usn]
+        if found or span >= usn:
+            return dict(sorted(found, key=lambda one: one[1], reverse=True)[:REMEMBERED])
+        span *= 8
+
+
+def _numbers(session: LdapSession, search: Search) -> Iterator[tuple[str, int]]:
+    for page in session.pages(search):
+        for entry in page.entries:
+            if (guid := guid_of(entry)) and (number := _number(entry.attributes.get("uSNChanged"))):
+                yield guid, number
 
 
 class UsnChanges:
@@ -58,14 +85,18 @@ class UsnChanges:
         try:
             before, current = orjson.loads(since), orjson.loads(now)
             self._usn, of = int(before["usn"]), str(before["of"])
-        except (ValueError, TypeError, KeyError):
+            newest = {str(UUID(guid)): int(number) for guid, number in before["newest"].items()}
+            lowest = min(newest.values())
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise CursorRefusedError("the cursor is not one of this source's") from None
         if of != current["of"]:
             raise CursorRefusedError("another domain controller answers than before, or its database was restored")
         if not 0 <= self._usn <= current["usn"]:
             raise CursorRefusedError("the domain controller is behind where it was: it was restored")
         self._reader = reader
-        self._is_empty = self._usn == current["usn"]
+        self._is_empty = since == now
+        if not self._is_empty:
+            self._see_that_nothing_was_undone(newest, lowest)
 
     def __iter__(self) -> Iterator[DirectoryObject | ObjectGone | Malformed]:
         if self._is_empty:
@@ -103,6 +134,21 @@ class UsnChanges:
             )
             if one.member_attributes:
                 yield from reader.by_ids(one, [guid for guid in groups if guid not in changed])
+
+    def _see_that_nothing_was_undone(self, newest: Mapping[str, int], lowest: int) -> None:
+        """Refuses if the past has changed: the database was restored, and USNs have grown again since then.
+
+        Each remembered object has its number of then, or a later one. No other object has a number of that range.
+        """
+        guids = "".join(f"(objectGUID={escaped(UUID(guid).bytes_le)})" for guid in newest)
+        filter_ = f"(|{guids}(&(uSNChanged>={lowest})(uSNChanged<={self._usn})))"
+        session = self._reader.session
+        context = session.naming_context(self._reader.settings.base)
+        found = dict(_numbers(session, Search(context, filter_, _NUMBERS, controls=[SHOW_DELETED])))
+        for guid in newest.keys() | found.keys():
+            then, number = newest.get(guid), found.get(guid, 0)
+            if number != then and number <= self._usn:
+                raise CursorRefusedError(f"object {guid} is not as it was: the domain controller was restored")
 
     def _primary_groups(self, base: str, rids: set[str]) -> list[str]:
         """The groups that somebody new has as their primary one: they are not changed by that."""
