@@ -24,7 +24,8 @@ from app.ingest.auditing import PushAudit
 from app.ingest.everything import apply_everything
 from app.ingest.targets import PushTarget, Targets
 from app.model.contents import source_states
-from app.model.refresh.pushes import NEVER_PUSHED, Pushed, SequenceConflictError, apply_push, push_states
+from app.model.refresh.pushes import Pushed, apply_push
+from app.model.refresh.sequences import NEVER_PUSHED, SequenceConflictError, push_states
 
 MAX_PUSH_BYTES = 8 * 1024 * 1024
 """A larger push is refused."""
@@ -117,11 +118,7 @@ def _apply(ingest: Ingest, target: PushTarget) -> dict[str, Any]:
             witness=ingest.audit.of_push(target.name, push.sequence),
         )
     except SequenceConflictError as error:
-        raise FailedPrecondition(
-            f"previousSequence: the last push that was applied is {error.last}; send what came after it first",
-            http_code=409,
-            details={"sequence": error.last},
-        ) from error
+        raise FailedPrecondition(str(error), http_code=409, details={"sequence": error.last}) from error
     structlog.stdlib.get_logger(__name__).info(
         "push",
         source=target.name,

@@ -15,7 +15,7 @@ from app.clock import Clock
 from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from app.database.engine import reading
 from app.directory.casting import record_from_object
-from app.directory.fields import MAX_INTEGER, MalformedRecordError
+from app.directory.fields import MalformedRecordError
 from app.directory.jsonl import MAX_LINE_BYTES, object_from_line
 from app.directory.pushes import Allowed, ItemProblem
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Remark, Verdict
@@ -24,8 +24,8 @@ from app.model.contents import source_states
 from app.model.refresh.guard import Guard
 from app.model.refresh.marks import About
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
-from app.model.refresh.pushes import go_on_from
 from app.model.refresh.refresh import Refresh, Witness
+from app.model.refresh.sequences import HIGHEST_FIRST_SEQUENCE, go_on_from
 from app.text import named
 
 PROBLEMS_TOLD = 100
@@ -197,8 +197,8 @@ class SentSource:
                 f" which is {self.records + self.malformed:,}"
             )
         elif (sequence := value.get("sequence")) is not None:
-            if type(sequence) is not int or not 1 <= sequence <= MAX_INTEGER:
-                self.error = f"line {number}: sequence: must be a whole number of 1 or more, of 63 bits at most"
+            if type(sequence) is not int or not 1 <= sequence <= HIGHEST_FIRST_SEQUENCE:
+                self.error = f"line {number}: sequence: must be a whole number from 1 to {HIGHEST_FIRST_SEQUENCE}"
             else:
                 self.sequence = sequence
 

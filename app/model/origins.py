@@ -36,7 +36,9 @@ ORDER BY d.position, s.origin @bytes, LENGTH(s.rule), s.rule @bytes
 _FILLS = """
 SELECT f.*, d.name AS source_name, d.position, @part(asked.value, 2) AS number
 FROM (@list(keys)) AS asked CROSS JOIN source_fill f JOIN directory_source d ON d.source_id = f.source_id
-WHERE f.user_id = @part(asked.value, 0) AND f.user_alias = @part(asked.value, 1)
+WHERE f.user_id = @part(asked.value, 0) AND f.user_alias = @part(asked.value, 1) AND (f.origin = '' OR NOT EXISTS (
+  SELECT 1 FROM source_fill p WHERE p.user_id = f.user_id AND p.user_alias = f.user_alias AND p.source_id = f.source_id
+  AND p.origin = ''))
 ORDER BY d.position, f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
 """
 
@@ -188,12 +190,17 @@ def _keys(asked: Iterable[Sequence[str]]) -> str:
 
 
 def _owned(given: Iterable[tuple[Key, Row[Any]]]) -> dict[Key, list[Row[Any]]]:
-    """Key → the rows of the source that is furthest up of those that say it."""
+    """Key → the rows of the source that is furthest up of those that say it, without those that a pushed row hides."""
     found: dict[Key, list[Row[Any]]] = {}
+    pushed: set[tuple[Any, ...]] = set()
     for key, row in given:
         rows = found.setdefault(key, [])
-        if not rows or rows[0].source_id == row.source_id:
+        # Under one key a pushed row comes first.
+        written = (*key, getattr(row, "user_alias", ""), row.source_id)
+        if (not rows or rows[0].source_id == row.source_id) and written not in pushed:
             rows.append(row)
+        if not row.origin:
+            pushed.add(written)
     return found
 
 

@@ -26,10 +26,12 @@ class DirectoryPushRow(StoreTable, table=True):
     """The fingerprint of the token that was shown."""
     pushes: int = Field(sa_type=BigInteger)
     """How many were applied, ever."""
+    digests: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
+    """The sequences of the latest pushes with digests of their content, as a JSON list of pairs."""
 
 
 class PushedKeyRow(StoreTable, table=True):
-    """A key that was pushed or removed while a read of its source may have been under way, which must not undo that."""
+    """A key that was pushed or removed since the last complete read of its source."""
 
     __tablename__ = "pushed_key"
     __table_args__ = (KEYED,)

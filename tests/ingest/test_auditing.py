@@ -10,7 +10,7 @@ from sqlalchemy import text
 from app.audit import BEGUN, DONE, AuditEntry, audit_page
 from app.database.engine import reading
 from app.edge.throttle import FAILURES
-from app.model.refresh.pushes import NEVER_PUSHED, push_states
+from app.model.refresh.sequences import NEVER_PUSHED, push_states
 from app.refusals import AN_HOUR, MORE
 from tests.dying import Died, dying_at
 from tests.ingest.conftest import HR, NEW_PUSH, PUSH, SMALL, Service, document, key, organization, user
@@ -35,7 +35,7 @@ def test_a_push_is_written_down_with_what_it_did(service: Service) -> None:
     service.pushed(7, upsert=[organization(), document("d1"), document("d2")])
     body = {"sequence": 8, "upsert": [document("d1", documentName="Other")], "remove": [key(document("d2"))]}
     service.call("POST", "/directory/app/changes", json=body, headers={"x-request-id": "mine"})
-    service.pushed(8)  # a repetition changes nothing
+    service.push(body)  # a repetition changes nothing
     first, second = rows(service)
     assert (first.action, first.outcome, first.way, first.role) == ("pushed", DONE, "api", "push")
     assert first.subject == "app: push 1, sequence 7: 3 added"

@@ -88,10 +88,76 @@ def test_another_node_follows_at_once(service: Service) -> None:
 def test_a_repeated_or_older_push_changes_nothing_and_is_answered_as_before(service: Service) -> None:
     service.pushed(1, upsert=PEOPLE)
     first = service.pushed(5, upsert=[document("d1"), grant("nowhere", "ann")])
-    service.pushed(5, upsert=[document("d2")])
-    assert service.pushed(5, upsert=[document("d3")]) == first
+    assert service.pushed(5, upsert=[document("d1"), grant("nowhere", "ann")], previousSequence=1) == first
     assert service.pushed(4, remove=[key(document("d1"))]) == first
+    assert service.pushed(1, upsert=PEOPLE) == first
     assert [one["documentId"] for one in service.records() if one["kind"] == "document"] == ["d1"]
+
+
+@pytest.mark.parametrize("later", [0, 1, 60])
+def test_a_sequence_that_was_used_for_another_push_is_refused(service: Service, later: int) -> None:
+    """Two applications push to one source, and both number their push after the same one."""
+    service.pushed(31, upsert=PEOPLE)
+    service.pushed(32, upsert=[document("d1")], previousSequence=31)
+    for sequence in range(33, 33 + later):
+        service.pushed(sequence, upsert=[document("d3")])
+    for other in (
+        {"upsert": [document("d2")]},
+        {"remove": [key(document("d1"))]},
+        {"upsert": [document("d1"), *PEOPLE]},
+    ):
+        answer = service.push({"sequence": 32, "previousSequence": 31, **other})
+        assert answer.status_code == 409
+        error = answer.get_json()["error"]
+        assert error["details"] == {"sequence": 32 + later}
+        assert error["message"].startswith("sequence: 32 was used for a push with other content; the last push")
+    assert service.pushed(32, upsert=[document("d1")], previousSequence=31)["sequence"] == 32 + later
+    assert {one["documentId"] for one in service.records() if one["kind"] == "document"} <= {"d1", "d3"}
+
+
+def test_after_everything_was_pushed_its_sequences_may_be_used_again(service: Service) -> None:
+    service.pushed(1, upsert=PEOPLE)
+    service.pushed(2, upsert=[document("d1")])
+    lines = [*PEOPLE, {"end": True, "records": len(PEOPLE), "sequence": 1}]
+    body = "\n".join(map(json.dumps, lines))
+    headers = {"Content-Type": "application/jsonl"}
+    assert service.call("PUT", "/directory/app", data=body, headers=headers).status_code == 200
+    assert service.pushed(2, upsert=[document("d2")])["counts"]["added"] == 1
+
+
+MILLISECONDS, NANOSECONDS = 1_794_000_000_000, 1_794_000_000_000_000_000
+YEAR_OF_MILLISECONDS = 366 * 24 * 3600 * 1000
+
+
+@pytest.mark.parametrize(
+    ("last", "sequence", "code"),
+    [
+        (None, 1, 200),
+        (None, NANOSECONDS, 200),
+        (None, 2**62, 200),
+        (None, 2**62 + 1, 409),
+        (None, 2**63 - 1, 409),
+        (7, 2**63 - 1, 409),
+        (7, MILLISECONDS, 409),
+        (7, 1_000_000_007, 200),
+        (7, 1_000_000_008, 409),
+        (MILLISECONDS, MILLISECONDS + 5 * YEAR_OF_MILLISECONDS, 200),
+        (MILLISECONDS, NANOSECONDS, 409),
+        (NANOSECONDS, NANOSECONDS + 5 * YEAR_OF_MILLISECONDS * 1_000_000, 200),
+        (NANOSECONDS, 2**63 - 1, 409),
+    ],
+)
+def test_a_sequence_far_above_the_last_is_refused(service: Service, last: int | None, sequence: int, code: int) -> None:
+    """It would make all later pushes too late."""
+    if last is not None:
+        service.pushed(last, upsert=PEOPLE)
+    answer = service.push({"sequence": sequence, "upsert": [document("d1")]})
+    assert answer.status_code == code
+    if code == 409:
+        error = answer.get_json()["error"]
+        assert error["details"] == {"sequence": last or 0}
+        assert error["message"].startswith(f"sequence: {sequence} is too far above {last or 0}, the last push that was")
+        assert service.pushed((last or 0) + 1, upsert=[document("d1")])["counts"]["added"] == 1
 
 
 def test_a_push_that_follows_another_one_than_the_last_is_refused_with_the_last(service: Service) -> None:

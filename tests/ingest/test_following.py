@@ -84,7 +84,7 @@ def test_what_changes_nothing_is_not_followed(service: Service, runs: Runs) -> N
     service.pushed(1, upsert=[organization()])
     runs.enqueue_changes(timedelta())
     service.pushed(2, upsert=[organization()])
-    service.pushed(1, upsert=[document("d1")])
+    service.pushed(1, upsert=[organization()])
     assert runs.enqueue_changes(timedelta()) == []
 
 

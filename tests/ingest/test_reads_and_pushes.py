@@ -1,4 +1,4 @@
-"""Reads and pushes of one source, in any order: what was pushed while a read was under way is not undone by it."""
+"""Reads and pushes of one source in any order: a read does not undo what was pushed after it began."""
 
 from collections.abc import Callable
 
@@ -59,11 +59,18 @@ def test_a_read_that_gives_up_keeps_the_marks_for_those_that_still_go_on(service
     assert documents(service) == {"new": "new"}
 
 
-def test_nothing_is_marked_where_no_read_is_under_way(service: Service) -> None:
+def test_marks_stay_until_a_complete_read(service: Service) -> None:
     service.read("hr", [organization()])
     service.pushed(1, source="hr", token=HR, upsert=[document("new")])
-    assert marks(service) == 0
+    assert marks(service) == 1
     assert documents(service) == {"new": "new"}
+    service.read("hr", [organization(), document("new")])
+    assert marks(service) == 0
+
+
+def test_a_source_that_is_not_read_has_no_marks(service: Service) -> None:
+    service.pushed(1, upsert=[organization(), document("new")])
+    assert marks(service) == 0
 
 
 def test_what_was_pushed_goes_with_the_source(service: Service) -> None:

@@ -33,13 +33,16 @@ WHERE NOT EXISTS (SELECT 1 FROM {users} u WHERE u.user_id = COALESCE(r.user_id, 
   SELECT 1 FROM {users_left_out} l WHERE l.user_id = u.user_id AND l.source_id = u.source_id))
 """
 
-# One row for each fill of a user that counts, those that win first.
+# One row for each fill of a user that counts, those that win first. A pushed fill hides those of objects.
 _FILLS = """
 SELECT u.user_id, u.source_id, u.disabled, u.payload, u.digest, f.disabled AS fill_disabled, f.payload AS fill_payload
 FROM {fills}
 JOIN directory_source d ON d.source_id = f.source_id
 JOIN {users} u ON u.user_id = {filled} AND NOT EXISTS (
   SELECT 1 FROM {users_left_out} l WHERE l.user_id = u.user_id AND l.source_id = u.source_id)
+WHERE f.origin = '' OR NOT EXISTS (
+  SELECT 1 FROM source_fill p WHERE p.user_id = f.user_id AND p.user_alias = f.user_alias AND p.source_id = f.source_id
+  AND p.origin = '')
 ORDER BY u.user_id @bytes, CASE WHEN f.source_id = u.source_id THEN 0 ELSE 1 END, d.position,
   f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
 """

@@ -9,6 +9,7 @@ view: where nothing of a kind has to be sorted out, it shows the sources' record
 * Of a membership, group member, grant or context grant that is said several times, the most permissive role and the
   latest end hold; one that does not end is the latest.
 * Of anything else the first counts, in the order of objects and rules, whatever the order of reading was.
+* A pushed record hides what the objects of its source give under the same key, until a read removes it.
 * An alias becomes the id of the one user who has it; one that nobody has, or that several have, stays.
 
 A merge by key sorts out what is said under the keys that it touches, always into ``combined``.
@@ -24,7 +25,7 @@ from app.database.statements import run
 from app.model.refresh.aliases import holder
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
 from app.model.refresh.scratch import FILLED_USER, MODEL_TABLES, ModelTables, described, show, shown_query
-from app.model.refresh.staging import RETAINED, UNCONFIGURED_POSITION
+from app.model.refresh.staging import UNCONFIGURED_POSITION
 
 # The names of one user are few, so that what is told of a record begins with its key as ever.
 _COMBINE_NAMED = """
@@ -33,20 +34,21 @@ SELECT {keys}, source_id, MIN(place){newest} FROM (
   SELECT {others}, s.source_id, s.place, {own_values}
     CASE WHEN r.user_id IS NULL THEN s.user_id ELSE r.user_id END AS user_id,
     CASE WHEN r.user_id IS NULL THEN s.user_alias ELSE '' END AS user_alias
-  FROM {source} s LEFT JOIN refresh_resolved_alias r ON s.user_alias <> '' AND r.alias = s.user_alias
+  FROM {source} s LEFT JOIN refresh_resolved_alias r ON s.user_alias <> '' AND r.alias = s.user_alias {where_shown}
 ) AS named GROUP BY {keys}, source_id
 """
 
 # A cross join keeps SQLite from reading the source's table to look its rows up among the touched.
 _WRITTEN = """
 SELECT {read}, s.source_id, s.place, {own_values} s.user_id, s.user_alias
-FROM {touched} t CROSS JOIN {source} s WHERE {same} {late} AND (t.user_alias = '' OR {holder} IS NULL)
+FROM {touched} t CROSS JOIN {source} s WHERE {same} {late} AND (t.user_alias = '' OR {holder} IS NULL) AND {shown}
 """
 
 _BY_ALIAS = """
 SELECT {read}, s.source_id, s.place, {own_values} t.user_id, '' AS user_alias
 FROM {touched} t CROSS JOIN {holders} r CROSS JOIN {source} s
 WHERE t.user_id <> '' AND r.user_id = t.user_id AND {same} AND s.user_id = '' AND s.user_alias = r.alias {late} {only}
+AND {shown}
 """
 
 _ONE_HOLDER = "AND NOT EXISTS (SELECT 1 FROM access_user_alias o WHERE o.alias = r.alias AND o.user_id <> r.user_id)"
@@ -60,29 +62,33 @@ SELECT {keys}, source_id, MIN(place){newest} FROM ({arms}) AS named GROUP BY {ke
 
 _COMBINE_OTHERS = """
 INSERT INTO {combined} ({columns})
-SELECT {columns} FROM (SELECT {columns}, {rank} AS rank FROM {source} {within}) AS ranked WHERE rank = 1
+SELECT {columns} FROM (SELECT {columns}, {rank} AS rank FROM {source} WHERE {within}) AS ranked WHERE rank = 1
 """
 
 _COUNT_REPEATED = """
 SELECT source_id, SUM(given - 1) AS more FROM (
-  SELECT source_id, COUNT(*) AS given FROM {source} {within} AND source_id IN (
+  SELECT source_id, COUNT(*) AS given FROM {source} WHERE {within} AND origin <> '' AND source_id IN (
     SELECT source_id FROM directory_source WHERE position < :unconfigured)
   GROUP BY {keys} HAVING COUNT(*) > 1) AS repeated
 GROUP BY source_id
 """
 
 _GIVEN_AGAIN = """
-SELECT {keys}, MIN(place) AS place FROM {source} {within} GROUP BY {keys} HAVING COUNT(*) > 1
+SELECT {keys}, MIN(place) AS place FROM {source} WHERE {within} AND origin <> '' GROUP BY {keys} HAVING COUNT(*) > 1
 """
 
 _REPEATED = """
-SELECT r.*, f.place AS first_place FROM (SELECT s.*, {rank} AS rank FROM {source} s {within}) AS r
-JOIN (SELECT s.*, {rank} AS rank FROM {source} s {within}) AS f ON {same} AND f.rank = 1
+SELECT r.*, f.place AS first_place
+FROM (SELECT s.*, {rank} AS rank FROM {source} s WHERE {within} AND origin <> '') AS r
+JOIN (SELECT s.*, {rank} AS rank FROM {source} s WHERE {within} AND origin <> '') AS f ON {same} AND f.rank = 1
 WHERE r.rank > 1 AND r.source_id = :source_id
 ORDER BY {keys}, r.rank LIMIT :most
 """
 
 _RANK = "ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY origin @bytes, LENGTH(rule), rule @bytes)"
+
+_ALL = "1 = 1"
+"""A condition that every row meets."""
 
 _NEWEST = {
     # Editor stands before viewer in the alphabet, too.
@@ -103,7 +109,7 @@ def give(connection: Connection, tables: ModelTables) -> bool:
     if tables.record_kind.names_user and (is_repeated or names_aliases(connection, tables)):
         _combine_named(connection, tables)
     elif is_repeated:
-        _combine_others(connection, tables, within="")
+        _combine_others(connection, tables, within=_ALL)
     else:
         show(connection, tables, tables.source.name)
         return False
@@ -136,12 +142,16 @@ def _combine_others(connection: Connection, tables: ModelTables, *, within: str)
 def count_repeated(connection: Connection, tables: ModelTables) -> dict[int, int]:
     """Source → how many records ``report_repeated`` counts under the touched keys, late ones left out: of those nothing
     has changed."""
+    return _count_repeated(connection, tables, within=_within_touched(tables, "late = 0"))
+
+
+def _count_repeated(connection: Connection, tables: ModelTables, *, within: str) -> dict[int, int]:
     repeated = run(
         connection,
         _COUNT_REPEATED,
         {"unconfigured": UNCONFIGURED_POSITION},
         source=tables.source.name,
-        within=_within_touched(tables, "late = 0"),
+        within=within,
         keys=", ".join(tables.given_keys),
     )
     return {row.source_id: int(row.more) for row in repeated}
@@ -204,6 +214,11 @@ def _origins(source: Table) -> Select[int]:
 
 
 @cache
+def _pushed(source: Table) -> Select[int]:
+    return select(source.c.source_id).where(source.c.origin == NOBODY).limit(1)
+
+
+@cache
 def _repeated(source: Table, given_keys: tuple[str, ...]) -> Select[Any]:
     columns = [source.c[name] for name in given_keys]
     return select(columns[0]).group_by(*columns).having(func.count() > 1).limit(1)
@@ -219,15 +234,9 @@ def report_repeated(connection: Connection, names: Mapping[int, str], problems: 
     Those of a source that is no longer configured are not told of: nobody can mend them there.
     """
     for tables in MODEL_TABLES:
-        source, combined = tables.source, tables.combined
-        if tables.record_kind.names_user or not _any_row(connection, combined):
-            continue
-        more: dict[int, int] = {}
-        for table, sign in ((source, 1), (combined, -1)):
-            rows = select(table.c.source_id, func.count().label("records")).where(table.c.source_id.not_in(RETAINED))
-            for row in connection.execute(rows.group_by(table.c.source_id)):
-                more[row.source_id] = more.get(row.source_id, 0) + sign * row.records
-        _report(connection, tables, names, problems, more, within="")
+        if not tables.record_kind.names_user and _any_row(connection, tables.combined):
+            more = _count_repeated(connection, tables, within=_ALL)
+            _report(connection, tables, names, problems, more, within=_ALL)
 
 
 def report_touched_repeated(
@@ -274,6 +283,7 @@ def _report(
 
 
 def _combine_named(connection: Connection, tables: ModelTables) -> None:
+    is_pushed = connection.execute(_pushed(tables.source)).first() is not None
     values = [column.name for column in tables.access.columns if column.name not in tables.keys]
     keys = tables.owned_keys
     run(
@@ -286,7 +296,14 @@ def _combine_named(connection: Connection, tables: ModelTables) -> None:
         own_values="".join(f"s.{name}, " for name in values),
         values="".join(f", {name}" for name in values),
         newest="".join(f", {_NEWEST[name]}" for name in values),
+        where_shown=f"WHERE {_shown(tables)}" if is_pushed else "",
     )
+
+
+def _shown(tables: ModelTables) -> str:
+    """That no pushed record of the same source and key hides the row ``s``."""
+    same = " AND ".join(f"p.{name} = s.{name}" for name in tables.given_keys)
+    return f"(s.origin = '' OR NOT EXISTS (SELECT 1 FROM {tables.source.name} p WHERE {same} AND p.origin = ''))"  # noqa: S608 - our own names
 
 
 def _combine_touched(connection: Connection, tables: ModelTables, *, late: bool, former: bool) -> None:
@@ -310,6 +327,7 @@ def _combine_touched(connection: Connection, tables: ModelTables, *, late: bool,
         values="".join(f", {name}" for name in values),
         newest="".join(f", {_NEWEST[name]}" for name in values),
         late="AND t.late = 1" if late else "",
+        shown=_shown(tables),
     )
 
 
@@ -322,7 +340,7 @@ def _arm(template: str, same: Sequence[str], **parts: str) -> str:
 def _within_touched(tables: ModelTables, which: str) -> str:
     """Told so that both databases look rows up by key, one by one."""
     keys = ", ".join(tables.owned_keys)
-    return f"WHERE ({keys}) IN (SELECT {keys} FROM {tables.touched.name} WHERE {which})"  # noqa: S608 - our own names
+    return f"({keys}) IN (SELECT {keys} FROM {tables.touched.name} WHERE {which})"  # noqa: S608 - our own names
 
 
 def _rank(tables: ModelTables) -> str:

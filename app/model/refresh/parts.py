@@ -6,6 +6,7 @@ from sqlalchemy import ColumnElement, Connection, Select, or_, select, union
 
 from app.model.refresh.aliases import ACCESS_ALIAS
 from app.model.refresh.given import NOBODY
+from app.model.refresh.marks import is_marked
 from app.model.refresh.scratch import SCRATCH_TABLES
 from app.store.directory_tables import object_of_origin
 
@@ -23,9 +24,11 @@ def objects_of(
 ) -> Sequence[tuple[str, str]] | None:
     """The objects (set and id) whose records name one of the users, by id or alias, or of the organizations; sorted.
 
-    With both, they name one of each where their kind names both. None: there are too many of them to be told, or some
-    whose id is not kept.
+    With both, they name one of each where their kind names both. None: there are too many of them, some have ids that
+    are not kept, or something was pushed since the last complete read, and no object is known that it belongs to.
     """
+    if is_marked(connection, source_id):
+        return None
     queries = []
     for tables in SCRATCH_TABLES:
         source = tables.source

@@ -12,15 +12,16 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
 from typing import Any
 
+import orjson
 from sqlalchemy import (
     Connection,
     Engine,
     Select,
     Table,
     bindparam,
-    delete,
     insert,
     literal_column,
     select,
@@ -34,11 +35,12 @@ from app.database.engine import is_sqlite, reading, writing
 from app.database.statements import json_list, run
 from app.model.refresh.changes import counted, total
 from app.model.refresh.kept import carry_out_kept, compute_source_changes
-from app.model.refresh.marks import PUSH, Key, mark, pushed_keys
+from app.model.refresh.marks import Key, mark, pushed_keys
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Refresh
 from app.model.refresh.replace import STATE
 from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, ScratchTables
+from app.model.refresh.sequences import Numbered, former_answer, note_push, remember_answer
 from app.model.refresh.staging import COMPLETE, PARTIAL, SOURCE, UNCONFIGURED_POSITION, StagedRead
 from app.store.record_tables import VALUES_FROM_RECORD
 
@@ -52,22 +54,22 @@ _REMOVE = """
 INSERT INTO {delta} ({columns}, change)
 SELECT {found}, {remove}
 FROM (@list(keys)) AS asked CROSS JOIN {source} s
-WHERE {same} AND s.source_id = :source_id AND {which}
+WHERE {same} AND s.source_id = :source_id
 """
+
+_REMOVED_KEYS = f"""
+SELECT COUNT(*) FROM (SELECT DISTINCT {{keys}} FROM {{delta}} WHERE change = {int(RowChange.REMOVE)}) AS gone
+"""  # noqa: S608 - a number
+
+_ADDED_OVER_OTHERS = f"""
+SELECT COUNT(*) FROM {{delta}} d WHERE d.change = {int(RowChange.ADD)}
+AND EXISTS (SELECT 1 FROM {{source}} s WHERE {{same}} AND s.origin <> '')
+"""  # noqa: S608 - a number
 
 
 PushWitness = Callable[[Connection, Mapping[str, int], int], None]
 """Writes down, in the transaction that applies a push, what it does: its counts, and how many with it there were to
 its source."""
-
-
-class SequenceConflictError(Exception):
-    """Another push came before than the one that this one names."""
-
-    def __init__(self, last: int) -> None:
-        super().__init__(last)
-        self.last = last
-        """The sequence of the last push that was applied; 0: none was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,23 +86,6 @@ class Pushed:
     """The fingerprint of the token that was shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class PushState:
-    """How far the pushes to a source have come. Times are epoch milliseconds."""
-
-    sequence: int
-    """0: nothing was ever pushed."""
-    pushed_at: int | None
-    pushed_by: str
-    """The fingerprint of the token that was shown."""
-    pushes: int
-    """How many were applied, ever."""
-
-
-NEVER_PUSHED = PushState(0, None, "", 0)
-"""What holds for a source to which nothing was ever pushed."""
-
-
 def apply_push(
     engine: Engine,
     pushed: Pushed,
@@ -115,24 +100,17 @@ def apply_push(
     ``configured`` are the names of all sources in their order; ``only_pushed``: the source is not read besides.
     Raises ``SequenceConflictError``.
     """
+    number = numbered(pushed)
     with reading(engine) as connection:
         # Repetitions wait for nobody.
         source_id = _configured_source(connection, pushed.source)
-        answer = None if source_id is None else _former_answer(connection, source_id, pushed)
+        answer = None if source_id is None else former_answer(connection, source_id, number)
     if answer is not None:
         return answer
     if source_id is None:
         with writing(engine) as connection:
             source_id = _make_known(connection, pushed.source, configured)
     return _Applying(engine, pushed, source_id, only_pushed=only_pushed, clock=clock, witness=witness).apply()
-
-
-def go_on_from(engine: Engine, source: str, sequence: int, *, by: str, clock: Clock) -> None:
-    """What comes next is numbered from here on: after everything that a source says, told at once."""
-    answer = json.dumps({"sequence": sequence})
-    with writing(engine) as connection:
-        source_id = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == source)).scalar_one()
-        _note_push(connection, source_id, sequence=sequence, answer=answer, by=by, now_ms=epoch_ms(clock()))
 
 
 def note_still_in_force(engine: Engine, names: Collection[str], *, clock: Clock) -> None:
@@ -143,14 +121,6 @@ def note_still_in_force(engine: Engine, names: Collection[str], *, clock: Clock)
         connection.execute(update(SOURCE).where(known).values(last_verdict=COMPLETE, last_reason="", last_read_at=now))
         pushed_to = known, SOURCE.c.last_good_at.is_not(None)
         connection.execute(update(SOURCE).where(*pushed_to).values(last_good_at=now, last_complete_at=now))
-
-
-def push_states(connection: Connection) -> dict[str, PushState]:
-    """Source → how far the pushes to it have come, of those to which something was pushed."""
-    query = select(SOURCE.c.name, PUSH).select_from(PUSH.join(SOURCE, SOURCE.c.source_id == PUSH.c.source_id))
-    return {
-        row.name: PushState(row.sequence, row.pushed_at, row.pushed_by, row.pushes) for row in connection.execute(query)
-    }
 
 
 class _Applying:
@@ -172,6 +142,7 @@ class _Applying:
         self._only_pushed = only_pushed
         self._clock = clock
         self._witness = witness
+        self._numbered = numbered(pushed)
         self._upserts, self._replaced = _last_of_each(pushed.upserts)
         self._removed = {(record.kind, _ids(record)) for record in pushed.removals}
         told = {kind for kind, _ in (*self._upserts, *self._removed)}
@@ -197,20 +168,15 @@ class _Applying:
             "leftOut": [{"index": index, "reason": reason} for index, reason in sorted(reasons.items())],
         }
         with writing(self._engine) as connection:
-            # A later push may have overtaken this one by now: then its answer is the one to remember.
-            connection.execute(
-                update(PUSH)
-                .where(PUSH.c.source_id == self._source_id, PUSH.c.sequence == self._pushed.sequence)
-                .values(answer=json.dumps(answer, ensure_ascii=False))
-            )
+            remember_answer(connection, self._source_id, self._numbered, answer)
         return answer
 
     def _place(self, index: int) -> str:
         return f"push {self._pushed.sequence}, upsert[{index}]"
 
-    def _compare(self, connection: Connection) -> "_Away | None":
-        """Fills the deltas, and says what goes; None: the push was applied before."""
-        self._answer = _former_answer(connection, self._source_id, self._pushed)
+    def _compare(self, connection: Connection) -> "_Found | None":
+        """Fills the deltas, and counts; None: the push was applied before."""
+        self._answer = former_answer(connection, self._source_id, self._numbered)
         if self._answer is not None:
             return None
         read = StagedRead(
@@ -224,21 +190,26 @@ class _Applying:
         )
         # What was staged is added and updated, and nothing else is gone: what a partial read does.
         compute_source_changes(connection, [read], [], of=self._kinds)
-        replaced = removed = 0
+        over = removed = 0
         for tables in self._kinds:
-            made = [ids for kind, ids in self._upserts if kind == tables.kind]
-            if made and connection.execute(_from_objects(tables.source), {"source_id": self._source_id}).first():
-                # What a read made of the same key goes: what was pushed stands for it.
-                replaced += self._remove(connection, tables, made, "s.origin <> ''")
-            gone = [ids for kind, ids in self._removed if kind == tables.kind]
-            removed += self._remove(connection, tables, gone, "1 = 1")
-        return _Away(replaced, removed)
+            self._remove(connection, tables)
+            which = {
+                "delta": tables.delta.name,
+                "source": tables.source.name,
+                "keys": ", ".join(tables.given_keys),
+                "same": " AND ".join(f"s.{name} = d.{name}" for name in tables.given_keys),
+            }
+            removed += run(connection, _REMOVED_KEYS, **which).scalar_one()
+            if connection.execute(_from_objects(tables.source), {"source_id": self._source_id}).first():
+                over += run(connection, _ADDED_OVER_OTHERS, **which).scalar_one()
+        return _Found(over, removed)
 
-    def _remove(self, connection: Connection, tables: ScratchTables, keys: Sequence[Key], which: str) -> int:
-        """Adds to the delta that records with these keys go; how many."""
+    def _remove(self, connection: Connection, tables: ScratchTables) -> None:
+        """Adds to the delta that all rows of the removed keys go."""
+        keys = [ids for kind, ids in self._removed if kind == tables.kind]
         if not keys:
-            return 0
-        return run(
+            return
+        run(
             connection,
             _REMOVE,
             {
@@ -253,44 +224,53 @@ class _Applying:
             same=" AND ".join(
                 f"s.{name} = @part(asked.value, {number})" for number, name in enumerate(pushed_keys(tables))
             ),
-            which=which,
-        ).rowcount
+        )
 
-    def _keep(self, connection: Connection, away: "_Away") -> dict[str, int]:
+    def _keep(self, connection: Connection, found: "_Found") -> dict[str, int]:
         """Carries the deltas out, and writes down how far the source's pushes have come."""
-        pushed, now = self._pushed, epoch_ms(self._clock())
+        now = epoch_ms(self._clock())
         changes = []
         for tables in self._kinds:
             changes.append(counted(connection, tables))
             carry_out_kept(connection, tables, changes[-1])
         every = total(changes)
-        added, updated = every.added - away.replaced, every.updated + away.replaced
+        added, updated = every.added - found.over, every.updated + found.over
         counts = {
             "added": added,
             "updated": updated,
             "unchanged": len(self._upserts) - added - updated,
-            "removed": away.removed,
-            "absent": len(self._removed) - away.removed,
+            "removed": found.removed,
+            "absent": len(self._removed) - found.removed,
         }
-        mark(connection, self._source_id, {*self._upserts, *self._removed})
-        values: dict[str, Any] = {"records": SOURCE.c.records + counts["added"] - counts["removed"]}
+        mark(connection, self._source_id, {*self._upserts, *self._removed}, only_pushed=self._only_pushed)
+        values: dict[str, Any] = {"records": SOURCE.c.records + every.added - every.removed}
         if self._only_pushed:
             values |= {"last_verdict": COMPLETE, "last_reason": ""}
             values |= dict.fromkeys(("last_read_at", "last_good_at", "last_complete_at"), now)
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == self._source_id).values(values))
-        number = _note_push(connection, self._source_id, sequence=pushed.sequence, answer="", by=pushed.by, now_ms=now)
+        number = note_push(connection, self._source_id, self._numbered, by=self._pushed.by, now_ms=now)
         if self._witness is not None:
             self._witness(connection, counts, number)
         return counts
 
 
 @dataclass(frozen=True, slots=True)
-class _Away:
-    """How many of the source's kept records go."""
+class _Found:
+    """What a push changes, in keys rather than rows."""
 
-    replaced: int
-    """Those that a read made, and that were pushed now."""
+    over: int
+    """How many keys are pushed for the first time that objects of the source give already."""
     removed: int
+
+
+def numbered(pushed: Pushed) -> Numbered:
+    """The sequence of a push, with a digest of its content."""
+    said = [
+        [(one.kind, VALUES_FROM_RECORD[one.kind](one)) for one in pushed.upserts],
+        [(one.kind, _ids(one)) for one in pushed.removals],
+    ]
+    digest = blake2b(orjson.dumps(said), digest_size=16).hexdigest()
+    return Numbered(pushed.sequence, pushed.previous_sequence, digest)
 
 
 def _last_of_each(
@@ -318,36 +298,6 @@ def _from_objects(source: Table) -> Select[int]:
     """Whether a source gives any records that were made from objects: what is pushed never is."""
     made = source.c.origin != literal_column("''")
     return select(source.c.source_id).where(source.c.source_id == bindparam("source_id"), made).limit(1)
-
-
-def _note_push(connection: Connection, source_id: int, *, sequence: int, answer: str, by: str, now_ms: int) -> int:
-    """Remembers a push as the last one; how many there were with it."""
-    former = connection.execute(select(PUSH.c.pushes).where(PUSH.c.source_id == source_id)).scalar()
-    connection.execute(delete(PUSH).where(PUSH.c.source_id == source_id))
-    connection.execute(
-        insert(PUSH).values(
-            source_id=source_id,
-            sequence=sequence,
-            answer=answer,
-            pushed_at=now_ms,
-            pushed_by=by,
-            pushes=(former or 0) + 1,
-        )
-    )
-    return (former or 0) + 1
-
-
-def _former_answer(connection: Connection, source_id: int, pushed: Pushed) -> dict[str, Any] | None:
-    """What a push is answered that was applied before; None: it is to be applied. Raises ``SequenceConflictError``."""
-    last = connection.execute(select(PUSH).where(PUSH.c.source_id == source_id)).first()
-    sequence = 0 if last is None else last.sequence
-    if last is not None and pushed.sequence <= sequence and (last.answer or pushed.sequence < sequence):
-        answer: dict[str, Any] = json.loads(last.answer or "{}")
-        return answer or {"sequence": sequence}
-    if pushed.sequence > sequence and pushed.previous_sequence not in {None, sequence}:
-        raise SequenceConflictError(sequence)
-    # One whose process died between applying and answering is applied once more, which changes nothing.
-    return None
 
 
 def _configured_source(connection: Connection, name: str) -> int | None:

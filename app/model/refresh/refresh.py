@@ -32,7 +32,7 @@ from app.model.refresh.kept import (
     unconfigured_sources,
 )
 from app.model.refresh.keyed import KeyedMerge, is_merged
-from app.model.refresh.marks import drop_marks, spare_pushed, spare_the_rest
+from app.model.refresh.marks import drop_marks, remove_known, spare_pushed, spare_the_rest
 from app.model.refresh.merge import dangling_by_source
 from app.model.refresh.naming import Naming
 from app.model.refresh.outdated import Outdated
@@ -306,6 +306,7 @@ class Refresh(Intake):
         reads = judge(connection, self._reads(), accept_empty)
         forgotten = sources_to_forget(connection, self._positions)
         compute_source_changes(connection, reads, forgotten)
+        remove_known(connection, reads)
         spare_pushed(connection, reads)
         for source_id, about in self._abouts.items():
             spare_the_rest(connection, source_id, about)

@@ -49,9 +49,6 @@ NOTHING_STAGED: Mapping[str, int] = MappingProxyType({})
 UNCONFIGURED_POSITION = 1_000_000
 """Sources that are kept although they are no longer configured stand behind all others."""
 
-RETAINED = select(SOURCE.c.source_id).where(SOURCE.c.position >= UNCONFIGURED_POSITION)
-"""Those sources."""
-
 
 class SourceError(ValueError):
     """What was asked of a source cannot be; the text is one line for whoever asked."""

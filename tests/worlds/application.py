@@ -1,0 +1,211 @@
+"""An application with a database: people, documents, shares. It evaluates its own tables, with nothing of Usher's."""
+
+from typing import Any
+
+from sqlalchemy import Engine, text
+
+USERS = ("ann", "bob", "cyd")
+DOCUMENTS = ("d1", "d2")
+ORGANIZATIONS = {"ann": "acme", "bob": "acme", "cyd": "acme", "d1": "acme", "d2": "acme"}
+
+_TABLES = {
+    "person": "name VARCHAR(64), login VARCHAR(64), off INTEGER",
+    "member": "person VARCHAR(64), role VARCHAR(64)",
+    "doc": "title VARCHAR(64), access VARCHAR(64), owner VARCHAR(64)",
+    "share": "doc VARCHAR(64), person VARCHAR(64), role VARCHAR(64)",
+    "invite": "doc VARCHAR(64), login VARCHAR(64), role VARCHAR(64)",
+}
+_EVERY = "id VARCHAR(64) PRIMARY KEY, changed INTEGER NOT NULL, gone INTEGER NOT NULL"
+
+_AS_RECORDS = {
+    "organizations": "SELECT 'acme' AS \"organizationId\", 'Acme' AS \"organizationName\", 0 AS changed, 0 AS gone",
+    "users": (
+        'SELECT id AS "userId", name, \'\' AS email, login AS "aliases", off AS "disabled", changed, gone FROM person'
+    ),
+    "memberships": (
+        'SELECT id, \'acme\' AS "organizationId", person AS "userId", role AS "accessRole", changed, gone FROM member'
+    ),
+    "documents": (
+        'SELECT \'acme\' AS "organizationId", id AS "documentId", title AS "documentName",'
+        ' access AS "accessType", changed, gone FROM doc'
+    ),
+    "grants": (
+        'SELECT \'s-\' || id AS id, \'acme\' AS "organizationId", doc AS "documentId", person AS "userId",'
+        ' NULL AS "userAlias", role AS "accessRole", changed, gone FROM share'
+        " UNION ALL SELECT 'i-' || id, 'acme', doc, NULL, login, role, changed, gone FROM invite"
+        " UNION ALL SELECT 'o-' || id, 'acme', id, owner, NULL, 'editor', changed,"
+        " CASE WHEN gone = 1 OR owner IS NULL THEN 1 ELSE 0 END FROM doc"
+    ),
+}
+"""The name of a query whose rows are records → the query."""
+
+_RULES: list[dict[str, Any]] = [
+    {
+        "from": "person",
+        "aliases": ["it.login"],
+        "user": {"userId": "it.id", "name": "it.name", "email": '""', "disabled": "it.off != 0"},
+    },
+    {
+        "from": "member",
+        "membership": {"organizationId": '"acme"', "userId": "it.person", "accessRole": "it.role"},
+    },
+    {
+        "from": "doc",
+        "document": {
+            "organizationId": '"acme"',
+            "documentId": "it.id",
+            "documentName": "it.title",
+            "accessType": "it.access",
+        },
+    },
+    {
+        "from": "doc",
+        "when": "has(it.owner)",
+        "grant": {
+            "organizationId": '"acme"',
+            "documentId": "it.id",
+            "userId": "it.owner",
+            "accessRole": '"editor"',
+        },
+    },
+    {
+        "from": "share",
+        "grant": {
+            "organizationId": '"acme"',
+            "documentId": "it.doc",
+            "userId": "it.person",
+            "accessRole": "it.role",
+        },
+    },
+    {
+        "from": "invite",
+        "grant": {
+            "organizationId": '"acme"',
+            "documentId": "it.doc",
+            "userAlias": "it.login",
+            "accessRole": "it.role",
+        },
+    },
+]
+
+
+class Application:
+    """The database. Each change raises the counter ``changed``; a row that is deleted stays, with ``gone``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._changed = 0
+        with engine.begin() as connection:
+            for name, columns in _TABLES.items():
+                connection.execute(text(f"CREATE TABLE IF NOT EXISTS {name} ({_EVERY}, {columns})"))
+
+    def begin(self) -> None:
+        """Everybody is a member, and documents are restricted; nothing is shared."""
+        with self._engine.begin() as connection:
+            for name in _TABLES:
+                connection.execute(text(f"DELETE FROM {name}"))
+        for user in USERS:
+            self.put("person", user, name=user, login=f"{user}@acme.example", off=0)
+            self.put("member", user, person=user, role="editor")
+        for document in DOCUMENTS:
+            self.put("doc", document, title=document, access="restricted", owner=None)
+
+    def put(self, table: str, row_id: str, **columns: object) -> None:
+        """Inserts a row, or updates it; it is not ``gone`` afterwards."""
+        self._changed += 1
+        values = {"id": row_id, "changed": self._changed, "gone": 0, **columns}
+        names = ", ".join(values)
+        with self._engine.begin() as connection:
+            connection.execute(text(f"DELETE FROM {table} WHERE id = :id"), {"id": row_id})
+            connection.execute(
+                text(f"INSERT INTO {table} ({names}) VALUES ({', '.join(f':{name}' for name in values)})"),
+                values,
+            )
+
+    def drop(self, table: str, row_id: str) -> None:
+        """Marks a row as deleted."""
+        self._changed += 1
+        with self._engine.begin() as connection:
+            connection.execute(
+                text(f"UPDATE {table} SET gone = 1, changed = :changed WHERE id = :id"),
+                {"changed": self._changed, "id": row_id},
+            )
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows that are not gone."""
+        with self._engine.connect() as connection:
+            found = connection.execute(text(f"SELECT * FROM {table} WHERE gone = 0 ORDER BY id"))
+            return [dict(row) for row in found.mappings()]
+
+    def allowed(self) -> dict[tuple[str, str], str]:
+        """(user, document) → ``viewer`` or ``editor``, for those who may open it: straight from the tables."""
+        people = {row["id"]: row for row in self.rows("person")}
+        members = {row["person"]: [] for row in self.rows("member")}  # type: dict[str, list[str]]
+        for row in self.rows("member"):
+            members[row["person"]].append(row["role"])
+        logins: dict[str, list[str]] = {}
+        for row in people.values():
+            logins.setdefault(row["login"].lower(), []).append(row["id"])
+        granted: dict[tuple[str, str], list[str]] = {}
+        for row in self.rows("share"):
+            granted.setdefault((row["person"], row["doc"]), []).append(row["role"])
+        for row in self.rows("invite"):
+            holders = logins.get(row["login"].lower(), [])
+            if len(holders) == 1:
+                granted.setdefault((holders[0], row["doc"]), []).append(row["role"])
+        found: dict[tuple[str, str], str] = {}
+        for document in self.rows("doc"):
+            for user, person in people.items():
+                roles = list(granted.get((user, document["id"]), []))
+                if document["owner"] == user:
+                    roles.append("editor")
+                if not roles and document["access"] == "organizationPrivate":
+                    roles = members.get(user, [])
+                if roles and not person["off"]:
+                    found[user, document["id"]] = "editor" if "editor" in roles else "viewer"
+        return found
+
+    def record(self, kind: str, *ids: str) -> tuple[dict[str, Any], bool]:
+        """What the application pushes of one thing now: the record, or its key; whether it is there."""
+        key, values = getattr(self, f"_{kind}")(*ids)
+        return ({"kind": kind, **key, **(values or {})}, values is not None)
+
+    def _user(self, user: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        row = next((one for one in self.rows("person") if one["id"] == user), None)
+        values = row and {"name": row["name"], "email": "", "aliases": [row["login"]], "disabled": bool(row["off"])}
+        return {"userId": user}, values
+
+    def _membership(self, user: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        roles = [row["role"] for row in self.rows("member") if row["person"] == user]
+        return {"organizationId": "acme", "userId": user}, _role(roles)
+
+    def _document(self, document: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        row = next((one for one in self.rows("doc") if one["id"] == document), None)
+        values = row and {"documentName": row["title"], "accessType": row["access"]}
+        return {"organizationId": "acme", "documentId": document}, values
+
+    def _grant(self, document: str, user: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """To a user by id, or by login where that has an @."""
+        if "@" in user:
+            roles = [row["role"] for row in self.rows("invite") if (row["doc"], row["login"]) == (document, user)]
+            return {"organizationId": "acme", "documentId": document, "userAlias": user}, _role(roles)
+        roles = [row["role"] for row in self.rows("share") if (row["doc"], row["person"]) == (document, user)]
+        roles += ["editor" for row in self.rows("doc") if (row["id"], row["owner"]) == (document, user)]
+        return {"organizationId": "acme", "documentId": document, "userId": user}, _role(roles)
+
+
+def _role(roles: list[str]) -> dict[str, Any] | None:
+    return {"accessRole": "editor" if "editor" in roles else "viewer"} if roles else None
+
+
+def source_settings(url: str, *, by_rules: bool, token: str) -> dict[str, Any]:
+    """The settings of a source that reads the database: as records, or as objects of which rules make records."""
+    further = {"cursor": "changed", "deleted": "gone", "overlap": 0}
+    if by_rules:
+        queries = {name: {"query": f"SELECT * FROM {name}", "key": "id", **further} for name in _TABLES}
+        queries["organizations"] = {"query": _AS_RECORDS["organizations"], **further}
+    else:
+        queries = {name: {"query": query, **further} for name, query in _AS_RECORDS.items()}
+        queries["memberships"]["key"] = queries["grants"]["key"] = "id"
+    settings: dict[str, Any] = {"type": "sql", "name": "app", "url": url, "queries": queries}
+    return settings | {"changes": {"tokens": [token]}, **({"map": _RULES} if by_rules else {})}
