@@ -36,8 +36,8 @@ class SelfHostedBackendSettings(BaseModel):
     secret_key_file: Path | None = None
     """A file that holds the secret key, instead of ``secret_key``."""
 
-    workspaces_per_hour: Annotated[int, Field(ge=1)] = 20
-    """Attempts to create a workspace that one address gets within an hour."""
+    workspaces_per_hour: Annotated[int, Field(ge=0)] = 20
+    """Attempts to create a workspace that one address gets within an hour; 0: nobody creates workspaces."""
 
     trusted_proxies: Annotated[int, Field(ge=0, le=10)] = 0
     """How many reverse proxies in front add to ``X-Forwarded-For``; 0: the header is not believed."""

@@ -1,4 +1,8 @@
 import pytest
+from sqlalchemy import func, select
+
+from app.backend.workspaces.tables import WORKSPACE_ATTEMPT
+from app.database.engine import reading
 
 from .conftest import World, WorldMaker
 
@@ -118,6 +122,33 @@ def test_the_limit_by_address_counts_an_ipv6_site_as_one(make_world: WorldMaker)
     ]
 
     assert codes == [200, 429, 200]
+
+
+def test_the_limit_by_address_ignores_the_port_that_some_proxies_add(make_world: WorldMaker) -> None:
+    world = make_world(workspaces_per_hour=1)
+    codes = [
+        world.app.test_client()
+        .post(
+            "/v2/workspace/create",
+            json={"data": {"ownerEmail": f"a{number}@acme.example"}},
+            environ_overrides={"REMOTE_ADDR": address},
+        )
+        .status_code
+        for number, address in enumerate(["192.0.2.1:1000", "192.0.2.1:1001", "[2001:db8::1]:5", "[2001:db8::2]:6"])
+    ]
+
+    assert codes == [200, 429, 200, 429]
+
+
+def test_no_workspaces_are_created_if_none_may_be(make_world: WorldMaker) -> None:
+    world = make_world(workspaces_per_hour=0)
+    for _ in range(2):
+        response = world.anonymous.call("create_workspace", ownerEmail="b@acme.example")
+        assert response.status_code == 403
+        assert response.json is not None
+        assert "self_hosted_backend.workspaces_per_hour is 0" in response.json["error"]["message"]
+    with reading(world.engine) as connection:
+        assert connection.scalar(select(func.count()).select_from(WORKSPACE_ATTEMPT)) == 0
 
 
 def test_forwarded_addresses_are_believed_of_trusted_proxies_only(make_world: WorldMaker) -> None:
