@@ -6,6 +6,7 @@ more may follow.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from time import monotonic
 
 import structlog
@@ -54,12 +55,13 @@ class Refusals:
         self._write(actor, subject, why, self.rations.end_of(sort))
 
     def wrong_token(self, actor: Actor, subject: str, why: str = "the bearer token is not accepted") -> None:
-        """Writes a row about a caller without a valid credential. Do not call it for a throttled caller."""
+        """Writes a row about a caller without a valid credential. Do not call it for a throttled caller, or with text
+        that the caller has chosen. Their request id is left out: they may have chosen it."""
         end = self.rations.end_of(f"wrong token {network_of(actor.address)}")
         if end is not None:
             last = self._of_all_addresses.end_of("")
             end = None if last is None else end or last
-        self._write(actor, subject, why, end)
+        self._write(replace(actor, request_id=""), subject, why, end)
 
     def _write(self, actor: Actor, subject: str, why: str, end: str | None) -> None:
         if end is None:

@@ -40,3 +40,14 @@ def test_wrong_tokens_of_all_addresses_share_one_limit(database_url: str) -> Non
     refusals.wrong_token(Actor(name="", way="api", address="192.0.2.1"), "/resync")
     assert len(rows()) == OF_ALL_ADDRESSES + 2
     engine.dispose()
+
+
+def test_a_row_about_an_unknown_caller_has_no_text_of_theirs(database_url: str) -> None:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    refusals = Refusals(Audit(SimulatedTime()), engine)
+    refusals.wrong_token(Actor(name="", way="api", address="192.0.2.1", request_id="call-555-now"), "/resync")
+    with reading(engine) as connection:
+        (row,) = audit_page(connection)
+    assert (row.request_id, row.address) == ("", "192.0.2.1")
+    engine.dispose()

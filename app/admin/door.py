@@ -24,7 +24,7 @@ class Door:
             require_bearer(request, self.tokens)
         except Unauthenticated:
             if bearer_token(request) is not None:
-                self._refusals.wrong_token(actor(""), request.path)
+                self._refusals.wrong_token(actor(""), str(request.url_rule))
             raise
 
     def refused(self, why: str, *, subject: str = "") -> None:

@@ -19,6 +19,8 @@ from app.store.console_tables import ConsoleSessionRow
 from app.text import printable
 
 _SESSION = ConsoleSessionRow.__table__
+MOST_OF_ONE = 100
+"""Sessions of one credential. One more ends the oldest of them."""
 _SEEN_EVERY_MS = 60_000
 """How much later a request has to come for its time to be written down: not every one of them is to write."""
 _FORM = b"the form token of "
@@ -63,11 +65,18 @@ class Sessions:
     def open(
         self, connection: Connection, *, name: str, role: Role, credential: str, address: str, browser: str
     ) -> str:
-        """Opens one, and gives the id for the browser."""
+        """Opens one, and returns the id for the browser."""
         session_id = f"{self.random.getrandbits(256):064x}"
         now = epoch_ms(self.clock())
         connection.execute(delete(_SESSION).where(_SESSION.c.created_at < epoch_ms(self.clock() - self.longest)))
         connection.execute(delete(_SESSION).where(_SESSION.c.seen_at < epoch_ms(self.clock() - self.idle)))
+        older = (
+            select(_SESSION.c.session_digest)
+            .where(_SESSION.c.credential == credential)
+            .order_by(_SESSION.c.created_at.desc(), _SESSION.c.session_digest)
+            .offset(MOST_OF_ONE - 1)
+        )
+        connection.execute(delete(_SESSION).where(_SESSION.c.session_digest.in_(older)))
         connection.execute(
             insert(_SESSION).values(
                 session_digest=session_digest(session_id),

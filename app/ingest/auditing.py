@@ -25,9 +25,9 @@ class PushAudit:
     audit: Audit
     refusals: Refusals
 
-    def wrong_token(self) -> None:
-        """Whose it is, is not known."""
-        self.refusals.wrong_token(_actor(""), request.path)
+    def wrong_token(self, *, is_known: bool) -> None:
+        """Writes a row about a caller with a wrong token. ``is_known``: the path names a source that exists."""
+        self.refusals.wrong_token(_actor(""), request.path if is_known else str(request.url_rule))
 
     def refused(self, why: str) -> None:
         """Of somebody with the token of a source, this one or another."""

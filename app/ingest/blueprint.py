@@ -52,13 +52,13 @@ class Ingest:
     audit: PushAudit
 
     def target(self, name: str) -> PushTarget:
-        """The source of that name, for the request. Raises as ``Targets.require``; whoever shows a wrong token is
-        written down, until they are slowed down."""
+        """The source of that name, for the request. Raises as ``Targets.require``. Writes an audit row for a wrong
+        token, but not for a throttled caller."""
         try:
             return self.targets.require(request, name)
         except Unauthenticated:
             if bearer_token(request) is not None:
-                self.audit.wrong_token()
+                self.audit.wrong_token(is_known=name in self.targets.by_name)
             raise
         except (NotFound, PermissionDenied) as error:
             self.audit.refused(error.message)

@@ -11,6 +11,7 @@ from app.admin.settings import AdminSettings
 from app.audit import audit_page
 from app.bootstrap.requirements import short_tokens
 from app.console.console import address
+from app.console.sessions import MOST_OF_ONE
 from app.console.settings import ConsoleSettings, ConsoleToken, Role
 from app.database.engine import reading
 from app.edge.throttle import FAILURES
@@ -187,6 +188,20 @@ def test_signing_in_again_ends_the_session_that_the_browser_had(office: Office) 
     stolen = office.browser()
     stolen.client.set_cookie("usher", old.value)
     assert "<h1>Sign in</h1>" in stolen.get("/console/runs")
+
+
+def test_a_token_has_a_limited_number_of_sessions(office: Office) -> None:
+    other, first = office.browser(Role.APPROVER), office.browser(Role.VIEWER)
+    app = first.client.application
+    for _ in range(MOST_OF_ONE):
+        office.time.move_on(seconds=1)
+        last = Browser(app.test_client())
+        last.post("/console/sign-in", {"token": TOKENS[Role.VIEWER]}, follow=False)
+    with reading(office.engine) as connection:
+        assert len(connection.execute(select(ConsoleSessionRow.__table__)).all()) == MOST_OF_ONE + 1
+    assert "<h1>Sign in</h1>" in first.get("/console/runs")
+    assert "<h1>Runs</h1>" in last.get("/console/runs")
+    assert "<h1>Runs</h1>" in other.get("/console/runs")
 
 
 def test_signing_out_ends_the_session_in_the_database_too(office: Office) -> None:

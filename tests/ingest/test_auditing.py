@@ -126,6 +126,12 @@ def test_wrong_tokens_are_written_down_until_they_are_slowed_down(service: Servi
     assert "guessed" not in str(found)
 
 
+def test_the_path_that_somebody_with_a_wrong_token_makes_up_is_not_stored(service: Service) -> None:
+    for path in ("/directory/call 555/changes", "/directory/call 555"):
+        assert service.call("POST" if path.endswith("changes") else "PUT", path, WRONG).status_code == 401
+    assert [one.subject for one in rows(service)] == ["/directory/<source:name>/changes", "/directory/<source:name>"]
+
+
 def test_who_shows_no_token_leaves_no_row(service: Service) -> None:
     assert service.call("POST", "/directory/app/changes", None, json={}).status_code == 401
     assert rows(service) == []
