@@ -317,6 +317,43 @@ def test_a_database_of_yesterday_is_read_as_a_whole(docs: Database) -> None:
     assert "documents" in end.reason
 
 
+@pytest.mark.parametrize("deleted", ["gone", "written down"])
+@pytest.mark.parametrize("undone", ["a row added", "a row changed"])
+def test_a_restored_database_that_was_written_to_again_is_read_as_a_whole(
+    docs: Database, deleted: str, undone: str
+) -> None:
+    """Its newest row is newer than the cursor by then."""
+    written_down = 'SELECT tenant AS "organizationId", id AS "documentId", changed FROM doc_deleted'
+    source = followed(docs, deleted="gone" if deleted == "gone" else written_down)
+    first = the_end(read(source)).cursor
+    docs.run(
+        "INSERT INTO doc VALUES ('acme', 9, 'lost', 4, 0)"
+        if undone == "a row added"
+        else "UPDATE doc SET title = 'lost', changed = 4 WHERE id = 1"
+    )
+    steps = read(source, ReadRequest(since=first))
+    assert "lost" in {record.document_name for record in records(steps)}
+    cursor = the_end(steps).cursor
+    # Restored to what it was before that, and used for a while.
+    docs.run("DELETE FROM doc WHERE id = 9", "UPDATE doc SET title = 'D1', changed = 1 WHERE id = 1")
+    docs.run("UPDATE doc SET changed = 5 WHERE id = 2", "INSERT INTO doc VALUES ('acme', 10, 'after', 6, 0)")
+    [end] = read(source, ReadRequest(since=cursor))
+    assert isinstance(end, End)
+    assert end.answered is Answered.CURSOR_REFUSED
+    assert ("acme/9" if undone == "a row added" else "acme/1") in end.reason
+    assert "lost" not in {record.document_name for record in records(read(source))}
+
+
+def test_a_remembered_row_that_was_deleted_properly_is_no_restore(docs: Database) -> None:
+    source = followed(docs, deleted='SELECT tenant AS "organizationId", id AS "documentId", changed FROM doc_deleted')
+    cursor = the_end(read(source)).cursor
+    docs.run("DELETE FROM doc WHERE id = 3", "INSERT INTO doc_deleted VALUES ('acme', 3, 4)")
+    steps = read(source, ReadRequest(since=cursor))
+    assert the_end(steps).verdict is Verdict.COMPLETE
+    docs.run("UPDATE doc SET changed = 5 WHERE id = 2")
+    assert the_end(read(source, ReadRequest(since=the_end(steps).cursor))).verdict is Verdict.COMPLETE
+
+
 def test_rows_without_a_cursor_are_read_again_and_again(docs: Database) -> None:
     source = followed(docs, deleted="gone")
     docs.run("INSERT INTO doc VALUES ('acme', 9, 'null', NULL, 0)")

@@ -74,24 +74,38 @@ def later(one: Mark, other: Mark) -> Mark:
     return other if one is None else one
 
 
-def text_of(marks: Mapping[str, Mark]) -> str:
+Newest = Mapping[str, Mark]
+"""Ids of the rows of a query that changed last, each with its position."""
+
+
+def text_of(marks: Mapping[str, Mark], newest: Mapping[str, Newest]) -> str:
     """The cursor of queries, by name."""
-    return json.dumps({name: _packed(mark) for name, mark in sorted(marks.items())}, separators=(",", ":"))
+    packed = {
+        name: {"mark": _packed(mark), "newest": {id_: _packed(one) for id_, one in newest[name].items()}}
+        for name, mark in sorted(marks.items())
+    }
+    return json.dumps(packed, separators=(",", ":"))
 
 
 def _packed(mark: Mark) -> object:
     return {"time": mark.isoformat()} if isinstance(mark, datetime) else mark
 
 
-def marks_of(text: str, names: frozenset[str]) -> dict[str, Mark]:
-    """The positions of these queries. Raises ``NoCursorError``."""
+def marks_of(text: str, names: frozenset[str]) -> tuple[dict[str, Mark], dict[str, Newest]]:
+    """The positions of these queries, and the rows that changed last. Raises ``NoCursorError``."""
     try:
         packed = json.loads(text)
     except (ValueError, RecursionError):
         raise NoCursorError("is no JSON") from None
     if not isinstance(packed, dict) or packed.keys() != names:
         raise NoCursorError("is of other queries")
-    return {name: _unpacked(value) for name, value in packed.items()}
+    if not all(isinstance(one, dict) and isinstance(one.get("newest"), dict) for one in packed.values()):
+        raise NoCursorError("is of another version")
+    marks: dict[str, Mark] = {name: _unpacked(one.get("mark")) for name, one in packed.items()}
+    newest: dict[str, Newest] = {
+        name: {id_: _unpacked(at) for id_, at in one["newest"].items()} for name, one in packed.items()
+    }
+    return marks, newest
 
 
 def _unpacked(value: object) -> Mark:

@@ -17,7 +17,7 @@ from sqlalchemy import URL, ColumnElement, or_
 
 from app.clock import utc_now
 from app.directory.connector import ALL_ATTRIBUTES
-from app.directory.connectors.sql.cursor import Mark, NoCursorError, before, later, marks_of, text_of
+from app.directory.connectors.sql.cursor import Mark, Newest, NoCursorError, before, later, mark_of, marks_of, text_of
 from app.directory.connectors.sql.lookup import AT_A_TIME, Lookup, given
 from app.directory.connectors.sql.query import Query
 from app.directory.connectors.sql.rows import Rows, Step, Taken, Top
@@ -25,6 +25,10 @@ from app.directory.connectors.sql.snapshot import SqlSnapshot, named_column, ope
 from app.directory.connectors.sql.trouble import SqlTroubleError
 from app.directory.connectors.sql.values import NotPlainError
 from app.directory.source import Answered, Part, ReadRequest
+from app.text import quoted
+
+REMEMBERED = 16
+"""Rows of each query that changed last and that a cursor remembers."""
 
 
 class SqlDatabase:
@@ -86,12 +90,13 @@ class SqlRead:
         self._tops = {rows.query.name: Top(rows, now, zone) for rows in all_rows if rows.query.cursor}
         self._tells_changes = len(self._tops) == len(all_rows) > 0
         self._marks: Mapping[str, Mark] = {}
+        self._newest: Mapping[str, Newest] = {}
         self._part: Part | None = None
         self._lookup = Lookup(snapshot)
         if request.since:
             if not self._tells_changes:
                 raise NoCursorError("is of other queries")
-            self._marks = marks_of(request.since, frozenset(self._tops))
+            self._marks, self._newest = marks_of(request.since, frozenset(self._tops))
             self._see_that_it_went_on()
         elif request.part is not None and all(self._lookup.is_possible(rows, request.part) for rows in all_rows):
             self._part = request.part
@@ -113,7 +118,17 @@ class SqlRead:
         for name, mark in self._marks.items():
             # Nothing that was read this time may be as new as the newest of last time, if that lies ahead by now.
             marks[name] = later(marks[name], mark)
-        return text_of(marks)
+        return text_of(
+            marks, {rows.query.name: self._newest_of(rows, marks[rows.query.name]) for rows in self.all_rows}
+        )
+
+    def _newest_of(self, rows: Rows, mark: Mark) -> Newest:
+        """The rows that changed last."""
+        if mark is None or not rows.key:
+            return {}
+        name, column = rows.query.name, rows.query.cursor
+        last = self._snapshot.last(name, rows.query.text, column, given(mark), REMEMBERED)
+        return dict(_positions(rows, last))
 
     def records(self, rows: Rows) -> Iterator[Step]:
         """What the rows of a query of a kind stand for, of those that were asked for."""
@@ -148,6 +163,30 @@ class SqlRead:
             statements = [query.text, query.deleted] if query.deleted_is_query else [query.text]
             if all(self._snapshot.first(query.name, statement, at_least) is None for statement in statements):
                 raise NoCursorError(f"is ahead of queries.{query.name}")
+            self._see_that_nothing_was_undone(rows)
+
+    def _see_that_nothing_was_undone(self, rows: Rows) -> None:
+        """Raises ``NoCursorError`` if a remembered row is missing or older: the database was restored, and what was
+        written since then is newer than the cursor."""
+        query, left = rows.query, dict(self._newest[rows.query.name])
+        start = next(iter(left.values()), None)
+        for one in left.values():
+            start = one if later(one, start) == start else start
+        if start is None:
+            return
+        where = named_column(query.cursor) >= given(start)
+        for partition in self._snapshot.stream(query.name, query.text, where):
+            for identifier, position in _positions(rows, partition):
+                if identifier in left and later(left[identifier], position) == position:
+                    del left[identifier]
+        if left and query.deleted_is_query:
+            for some in self._deleted(rows, where):
+                for values in some:
+                    left.pop(_id_of(rows, values), None)
+        if left:
+            raise NoCursorError(
+                f"remembers {quoted(min(left))} of queries.{query.name}, which is older now or gone, as after a restore"
+            )
 
     def _changes(self, rows: Rows) -> Iterator[Taken]:
         query, top = rows.query, self._tops[rows.query.name]
@@ -201,3 +240,20 @@ class SqlRead:
         index = columns.index(query.cursor)
         for partition in self._snapshot.stream(query.name, query.deleted):
             top.look(row[index] for row in partition)
+
+
+def _positions(rows: Rows, some: Sequence[Any]) -> Iterator[tuple[str, Mark]]:
+    """The ids of rows, with their positions."""
+    for row in some:
+        values = dict(zip(rows.columns, row, strict=True))
+        position = values[rows.query.cursor]
+        if position is not None and (identifier := _id_of(rows, values)):
+            yield identifier, mark_of(position)
+
+
+def _id_of(rows: Rows, values: Mapping[str, object]) -> str:
+    """The id of a row; empty if it has none."""
+    try:
+        return rows.id_of_row(values)
+    except NotPlainError:
+        return ""

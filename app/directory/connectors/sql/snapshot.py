@@ -101,6 +101,13 @@ class SqlSnapshot:
         with self._watched(name):
             return self._connection.execute(_around(name, query).where(where).limit(1)).first()
 
+    def last(self, name: str, query: str, column: str, most: Any, count: int) -> Sequence[Row[Any]]:
+        """The rows with the greatest values of a column, up to ``most``."""
+        value = named_column(column)
+        statement = _around(name, query).where(value <= most).order_by(value.desc()).limit(count)
+        with self._watched(name):
+            return self._connection.execute(statement).all()
+
     def stream(self, name: str, query: str, where: ColumnElement[bool] | None = None) -> Iterator[Sequence[Row[Any]]]:
         """The query's rows, some at a time, as they arrive. One that is left before its end may end the snapshot."""
         statement: Any = text(verbatim(_tidy(name, query))) if where is None else _around(name, query).where(where)
