@@ -1,4 +1,4 @@
-"""What processes did minute by minute, examinations by the doctor, sign-ins under way, and which versions can use the
+"""What processes did minute by minute, examinations by the doctor, and which versions can use the
 database. Times are epoch milliseconds, UTC."""
 
 from sqlalchemy import BigInteger, Column, Index, Text
@@ -65,7 +65,7 @@ class ExaminationRow(StoreTable, table=True):
 
 
 class ConsoleSignInRow(StoreTable, table=True):
-    """Somebody who was sent to the issuer and has not come back yet."""
+    """Unused. Nodes of version 1.0 store sign-ins through an issuer here, and go on while an upgrade replaces them."""
 
     __tablename__ = "console_sign_in"
     __table_args__ = (Index(None, "address", "created_at"),)
