@@ -1,6 +1,7 @@
 """Printable text: what comes from elsewhere stands on a terminal or within a sentence without acting there."""
 
 import unicodedata
+from collections.abc import Sequence
 
 
 def printable(text: str, *, limit: int | None = None) -> str:
@@ -30,3 +31,15 @@ def _shown(character: str) -> str:
         return " "
     # Cc, Cf, Cs, Co, Cn: controls, directions, surrogates, private, unassigned; the joiner of emoji is harmless.
     return "·" if category.startswith("C") and character != "\u200d" else character
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is one: ``1 item``, ``1,200 items``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def enumerated(words: Sequence[str]) -> str:
+    """Words as a list within a sentence: ``a, b, and c``."""
+    if len(words) < 3:
+        return " and ".join(words)
+    return f"{', '.join(words[:-1])}, and {words[-1]}"

@@ -20,6 +20,7 @@ from app.commands.operator import kept_reason, reason_option
 from app.commands.preview import preview
 from app.model.refresh.problems import ProblemSort
 from app.screen import note, progress, say, show_json, show_table
+from app.text import printable
 
 if TYPE_CHECKING:
     from app.directory.source import Source
@@ -150,15 +151,17 @@ def refresh(  # noqa: PLR0917 - click passes them by name
     Reads every source into the access model; needs no backend. Those that can tell what changed since they were read
     are asked for that alone, until full_every is over, or with --full.
 
-    Exit code 0: done, 1: a source could not be read (what it last said stays in force).
+    Exit code 0: done, 3: a source could not be read, was read in part, or is no longer configured; its last good data
+    stays in force.
     """
     from app.bootstrap.acting import operator
     from app.bootstrap.application import application
     from app.bootstrap.requirements import require_sources
-    from app.directory.source import Verdict
+    from app.commands.sync import EXIT_IN_PART
     from app.runs.auditing import audited_refresh
     from app.runs.reading import object_from_report
     from app.runs.reading import refresh as refresh_directory
+    from app.runs.report import incomplete_sentence
     from app.runs.suspicion import retained_sentence
 
     settings = invocation.settings()
@@ -189,7 +192,11 @@ def refresh(  # noqa: PLR0917 - click passes them by name
         for name in report.retained_sources:
             note(retained_sentence(name))
         _show_changes(report)
-    context.exit(1 if any(source.verdict is Verdict.FAILED for source in report.sources) else 0)
+    verdicts = {one.name: one.verdict.value for one in report.sources}
+    incomplete = incomplete_sentence(verdicts, report.retained_sources, len(settings.directory.sources))
+    if incomplete is not None:
+        (note if as_json else say)(printable(incomplete))
+    context.exit(EXIT_IN_PART if incomplete is not None else 0)
 
 
 @directory.command()

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 class CommandError(Exception):
     """A command cannot do what it was asked for; the text is one line for the user."""
 
+    exit_code = 1
+
 
 class EndedBySignalError(Exception):
     """A command was told to stop in the middle; the text is one line that says how far it was."""
@@ -200,7 +202,7 @@ def _end(context: click.Context, error: Exception) -> NoReturn:
     hint = _NO_FILE if invocation.without_file and _is_missing_setting(error) else ""
     for line in lines_for(error):
         click.echo(f"error: {line}{hint}", err=True)
-    context.exit(1)
+    context.exit(error.exit_code if isinstance(error, CommandError) else 1)
 
 
 _NO_FILE = "; no settings file was read: name yours with --config or USHER_CONFIG"

@@ -43,6 +43,19 @@ def show_report(run: Run) -> None:
         note(line)
 
 
+def show_incomplete(run: Run, sources: int, *, beside: bool) -> bool:
+    """Prints which sources were not read completely, as the last line, and returns whether any was not.
+
+    ``beside``: on standard error, beside a result for programs.
+    """
+    from app.runs.report import incomplete_run
+
+    sentence = incomplete_run(run.report, sources)
+    if sentence is not None:
+        (note if beside else say)(printable(sentence))
+    return sentence is not None
+
+
 def show_plan_summary(run: Run) -> None:
     say(planned_in_words(run, coloured))
     if run.plan_id:

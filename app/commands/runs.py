@@ -86,7 +86,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     from app.bootstrap.acting import operator
     from app.bootstrap.application import application
     from app.bootstrap.requirements import has_credentials
-    from app.commands.run_report import show_summary
+    from app.commands.run_report import show_incomplete, show_summary
     from app.commands.sync import EXIT_IN_PART, resume
     from app.runs.auditing import audited
     from app.runs.run import RunStatus
@@ -111,7 +111,8 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
         if not as_json:
             say(f"{held} held {'delete was' if held == 1 else 'deletes were'} approved")
             show_summary(run)
-    context.exit(0 if run.status is RunStatus.DONE else EXIT_IN_PART)
+        incomplete = show_incomplete(run, len(settings.directory.sources), beside=as_json)
+    context.exit(0 if run.status is RunStatus.DONE and not incomplete else EXIT_IN_PART)
 
 
 @click.command(cls=UsherCommand)

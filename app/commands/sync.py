@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from app.commands.frame import CommandError, EndedBySignalError, Invocation, UsherCommand, pass_invocation
 from app.commands.operator import kept_reason, reason_option
-from app.commands.run_report import changes_of, show_plan_summary, show_report, show_summary, show_unfinished
+from app.commands.run_report import (
+    changes_of,
+    show_incomplete,
+    show_plan_summary,
+    show_report,
+    show_summary,
+    show_unfinished,
+)
 from app.plan.rules import Kind
 from app.processes import stop_signals
 from app.screen import note, progress, show_json, show_json_list
@@ -23,6 +32,13 @@ if TYPE_CHECKING:
 
 EXIT_CHANGES = 10
 EXIT_IN_PART = 3
+EXIT_BUSY = 5
+
+
+class BusyError(CommandError):
+    """Another process synchronizes, and the command waits no longer."""
+
+    exit_code = EXIT_BUSY
 
 
 class GivenId(click.ParamType[str]):
@@ -56,10 +72,33 @@ _selection = [
 ]
 
 
+_waiting = [
+    click.option("--no-wait", is_flag=True, help="End with 5 if another process synchronizes."),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="Wait this long for another process that synchronizes, then end with 5; without it, as long as it takes.",
+    ),
+]
+
+
 def _narrowed(command: Any) -> Any:
     for option in reversed(_selection):
         command = option(command)
     return command
+
+
+def _waits(command: Any) -> Any:
+    for option in reversed(_waiting):
+        command = option(command)
+    return command
+
+
+def _patience(timeout: float | None, *, no_wait: bool) -> float | None:
+    if no_wait and timeout:
+        raise click.UsageError("--no-wait and --timeout exclude each other")
+    return 0.0 if no_wait else timeout
 
 
 @click.command(cls=UsherCommand)
@@ -71,6 +110,7 @@ def _narrowed(command: Any) -> Any:
     multiple=True,
     help="What if: plan FILE in place of all sources, or of the one called NAME; repeatable with names.",
 )
+@_waits
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @pass_invocation
 @click.pass_context
@@ -80,6 +120,8 @@ def plan(  # noqa: PLR0917 - click passes them by name
     organizations: tuple[str, ...],
     users: tuple[str, ...],
     files: tuple[str, ...],
+    no_wait: bool,
+    timeout: float | None,
     as_json: bool,
 ) -> None:
     """Show what a sync would do, without doing it.
@@ -87,8 +129,8 @@ def plan(  # noqa: PLR0917 - click passes them by name
     Reads the directory and plans from it, while answers go on as they were. The plan is stored: `usher sync --plan ID`
     reads the directory for good and applies exactly this plan, or refuses when another one is due by then.
 
-    Exit code 0: a sync would change nothing (nothing is due, or all of it is held back, waits, is parked or skipped),
-    10: changes, 1: error, an ID that nobody knows included.
+    Exit code 0: a sync would change nothing now (all is up to date, held back, waiting, parked or skipped), 10: it
+    would change something, 3: a source was not read completely, with changes or without, 1: error, or an unknown ID.
     """
     from app.admin.wire import change_to_wire, run_to_wire
     from app.bootstrap.application import application
@@ -109,6 +151,7 @@ def plan(  # noqa: PLR0917 - click passes them by name
                 alone=replaced is not None,
             ),
             replaced,
+            patience=_patience(timeout, no_wait=no_wait),
         )
         _refuse_failed(run, as_json=as_json)
         if not as_json and not run.total("planned"):
@@ -122,9 +165,9 @@ def plan(  # noqa: PLR0917 - click passes them by name
             show_sums(parts.runs.summary(run.run_id))
             show_report(run)
             show_plan_summary(run)
-        _refuse_unread(run, len(settings.directory.sources) if replaced is None else 1)
+        incomplete = show_incomplete(run, len(settings.directory.sources) if replaced is None else 1, beside=as_json)
         _refuse_unknown(run)
-    context.exit(EXIT_CHANGES if run.still_to_send() else 0)
+    context.exit(EXIT_IN_PART if incomplete else EXIT_CHANGES if run.still_to_send() else 0)
 
 
 @click.command(cls=UsherCommand)
@@ -149,6 +192,7 @@ def plan(  # noqa: PLR0917 - click passes them by name
     metavar="KIND ORGANIZATION CONTAINER ID",
     help="With --retry: this item alone; repeatable. What lies in no folder, document or group has '' as container.",
 )
+@_waits
 @reason_option
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @pass_invocation
@@ -164,6 +208,8 @@ def sync(  # noqa: PLR0917 - click passes them by name
     retry: bool,
     kinds: tuple[str, ...],
     items: tuple[tuple[str, str, str, str], ...],
+    no_wait: bool,
+    timeout: float | None,
     reason: str | None,
     as_json: bool,
 ) -> None:
@@ -171,8 +217,8 @@ def sync(  # noqa: PLR0917 - click passes them by name
 
     In this process, and under the same lock as the workers.
 
-    Exit code 0: done, 3: done in part (some items failed or were held back), 1: error, an ID that nobody knows
-    included.
+    Exit code 0: done, 3: done in part (items failed or were held back, or a source was not read completely), 1: error,
+    or an unknown ID.
     """
     from app.admin.wire import run_to_wire
     from app.bootstrap.application import application
@@ -203,18 +249,22 @@ def sync(  # noqa: PLR0917 - click passes them by name
                 items=tuple(ItemKey(*item) for item in items),
                 asked_reason=kept_reason(reason),
             ),
+            patience=_patience(timeout, no_wait=no_wait),
         )
         if as_json:
             show_json(run_to_wire(run))
         if run.status in {RunStatus.FAILED, RunStatus.CANCELLED}:
             raise CommandError(run.error or f"the run was {run.status.value}")
+        if not as_json and not run.total("planned"):
+            # "Nothing to do" would be the first thing to read, and not true.
+            _refuse_unknown(run)
         if not as_json:
             show_unfinished(parts, run)
             show_report(run)
             show_summary(run)
-        _refuse_unread(run, len(parts.settings.directory.sources))
+        incomplete = show_incomplete(run, len(parts.settings.directory.sources), beside=as_json)
         _refuse_unknown(run)
-    context.exit(0 if run.status is RunStatus.DONE else EXIT_IN_PART)
+    context.exit(0 if run.status is RunStatus.DONE and not incomplete else EXIT_IN_PART)
 
 
 def _plan_named(parts: Application, shown: str) -> str:
@@ -226,22 +276,43 @@ def _plan_named(parts: Application, shown: str) -> str:
         raise CommandError(f"{error} of this backend: usher plan makes one") from error
 
 
-def run_now(parts: Application, request: RunRequest, replaced: ReplacedSources | None = None) -> Run:
-    """Puts the run into the queue and takes it to its end in this process, with progress on standard error.
-    ``replaced``: other sources than those that are configured.
+def run_now(
+    parts: Application,
+    request: RunRequest,
+    replaced: ReplacedSources | None = None,
+    *,
+    patience: float | None = None,
+) -> Run:
+    """Queues the run and executes it in this process, with progress on standard error.
 
-    Waits until no other process synchronizes. Ctrl-C cancels the run before its next call. SIGTERM stops it there, and
-    another run continues it.
+    ``replaced``: other sources than the configured ones. ``patience``: seconds to wait for another process that
+    synchronizes; None: as long as it takes. Raises ``BusyError`` after that.
+
+    Ctrl-C cancels the run before its next call. SIGTERM stops it there, and another run continues it.
     """
     lock = parts.sync_lock()
-    if not lock.acquire():
-        note("another process is synchronizing; waiting for it to end")
-        while not lock.acquire(timeout=5.0):
-            parts.check_database()
+    _wait_for(lock, parts, patience)
     try:
         return _run_under_lock(parts, request, lock, replaced)
     finally:
         lock.release()
+
+
+def _wait_for(lock: SyncLock, parts: Application, patience: float | None) -> None:
+    """Takes the lock. Raises ``BusyError`` after ``patience`` seconds, and database errors if the database is away."""
+    if lock.acquire():
+        return
+    parts.check_database()
+    if patience != 0:
+        note("another process is synchronizing; waiting for it to end")
+    deadline = monotonic() + (inf if patience is None else patience)
+    while (left := deadline - monotonic()) > 0:
+        if lock.acquire(timeout=min(left, 5.0)):
+            return
+        parts.check_database()
+    raise BusyError(
+        "another process is synchronizing" + (f"; it did not end within {patience:g} s" if patience else "")
+    )
 
 
 def resume(parts: Application, run_id: str) -> Run:
@@ -311,18 +382,6 @@ def _refuse_failed(run: Run, *, as_json: bool) -> None:
         if as_json:
             show_json(run_to_wire(run))
         raise CommandError(run.error or f"the run was {run.status.value}")
-
-
-def _refuse_unread(run: Run, sources: int) -> None:
-    """Raises ``CommandError`` when none of so many sources could be read: whatever the run found to do, it did by what
-    they said before, and whoever looks at the exit code alone has to know."""
-    from app.directory.source import Verdict
-
-    reads = run.report.get("sources")
-    failed = [one for one in reads if one["verdict"] == Verdict.FAILED.value] if isinstance(reads, list) else []
-    if failed and len(failed) >= sources:
-        # Which and why was told when it was read.
-        raise CommandError("no source could be read: what it rests on is what they said before")
 
 
 def _refuse_unknown(run: Run) -> None:

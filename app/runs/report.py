@@ -1,10 +1,12 @@
 """The report of a run as sentences, for whoever shows one."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from app.directory.source import Verdict
 from app.plan.unknown import unknown_sentence
 from app.runs.reading import source_sentence
+from app.text import enumerated
 
 
 def report_lines(report: Any) -> Iterator[str]:
@@ -27,6 +29,33 @@ def report_lines(report: Any) -> Iterator[str]:
             yield _TITLES.get(topic, topic)
         elif value not in (None, "", {}, 0, False):
             yield f"{_TITLES.get(topic, topic)}: {_flat(value)}"
+
+
+def incomplete_sentence(verdicts: Mapping[str, str], retained: Collection[str], sources: int) -> str | None:
+    """Which sources were not read completely, and what is in force of them; None: all of them were.
+
+    ``verdicts``: name → verdict of those that were read. ``retained``: those that are no longer configured.
+    ``sources``: how many are configured.
+    """
+    failed = [name for name, verdict in verdicts.items() if verdict == Verdict.FAILED.value]
+    if failed and len(failed) >= sources:
+        parts = ["no source could be read"]
+        if not retained:
+            return f"not complete: {parts[0]}; the last good data stays in force"
+    else:
+        how = {Verdict.FAILED.value: "could not be read", Verdict.PARTIAL.value: "was read in part"}
+        parts = [f"source {name} {how[verdict]}" for name, verdict in verdicts.items() if verdict in how]
+    parts += [f"source {name} is no longer configured" for name in retained]
+    if not parts:
+        return None
+    whose = "its" if len(parts) == 1 else "their"
+    return f"not complete: {enumerated(parts)}; {whose} last good data stays in force"
+
+
+def incomplete_run(report: Any, sources: int) -> str | None:
+    """The same of a run's report."""
+    verdicts = {one["name"]: one["verdict"] for one in report.get("sources", ())}
+    return incomplete_sentence(verdicts, report.get("retainedSources", ()), sources)
 
 
 _TITLES = {

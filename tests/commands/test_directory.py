@@ -73,14 +73,14 @@ def test_refresh_makes_decisions_follow(usher_in: Usher, folder: Path) -> None:
 def test_refresh_keeps_what_a_broken_source_last_said(usher_read: Usher, folder: Path) -> None:
     (folder / "directory.yaml").write_text("users: [")
     result = usher_read("directory", "refresh")
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert result.stdout.startswith("directory.yaml\tfailed\t")
     assert usher_read("check", "ada", "document", "handbook", "--organization", "acme").exit_code == 0
 
 
 def test_refresh_takes_an_empty_source_only_on_someones_word(usher_read: Usher, folder: Path) -> None:
     (folder / "directory.yaml").write_text("users: []\n")
-    assert usher_read("directory", "refresh").exit_code == 1
+    assert usher_read("directory", "refresh").exit_code == 3
     wrong = usher_read("directory", "refresh", "--accept-empty", "other")
     assert (wrong.exit_code, wrong.stderr.splitlines()[-1]) == (
         1,
@@ -116,7 +116,7 @@ def test_refresh_takes_a_source_that_shrank_too_much_only_on_someones_word(usher
     assert (checked.exit_code, "would take away at least 1 of 2 membership records" in checked.stderr) == (1, True)
     assert "usher directory refresh --accept-shrink directory.yaml" in checked.stderr
     result = usher_read("directory", "refresh")
-    assert (result.exit_code, refused in result.stdout) == (1, True)
+    assert (result.exit_code, refused in result.stdout) == (3, True)
     assert usher_read("check", "ada", "organization", "acme").exit_code == 0
     assert usher_read("directory", "refresh", "--accept-shrink", "directory.yaml").exit_code == 0
     assert usher_read("check", "ada", "organization", "acme").exit_code == 4
@@ -136,9 +136,15 @@ def test_an_empty_file_in_the_place_of_the_only_source_denies_nobody(usher_read:
     assert first in checked.stderr
     assert "source directory.yaml: is no longer among directory.sources" in checked.stderr
     refreshed = usher_read("directory", "refresh")
-    assert refreshed.exit_code == 1
+    assert refreshed.exit_code == 3
     assert "usher directory forget directory.yaml takes it away" in refreshed.stderr
-    assert refreshed.stdout.splitlines()[-1] == "revision 1: nothing changed"
+    assert refreshed.stdout.splitlines()[-2:] == [
+        "revision 1: nothing changed",
+        (
+            "not complete: no source could be read and source directory.yaml is no longer configured;"
+            " their last good data stays in force"
+        ),
+    ]
     assert usher_read("check", "ada", "organization", "acme").exit_code == 0
 
 
@@ -149,7 +155,11 @@ def test_what_a_source_gave_goes_with_forget(usher_read: Usher, folder: Path) ->
         1,
         "error: the source 'other.yaml' is configured: take it out of directory.sources first\n",
     )
-    assert usher_read("directory", "refresh").exit_code == 0
+    refreshed = usher_read("directory", "refresh")
+    assert (refreshed.exit_code, refreshed.stdout.splitlines()[-1]) == (
+        3,
+        "not complete: source directory.yaml is no longer configured; its last good data stays in force",
+    )
     assert usher_read("check", "ada", "organization", "acme").exit_code == 0
     assert usher_read("directory", "check").exit_code == 1
     gone = usher_read("directory", "forget", "directory.yaml")

@@ -290,7 +290,7 @@ def test_source_that_is_not_read_well_is_told_once(usher_with_backend: Usher, fo
     assert usher_with_backend("sync").exit_code == 0
     (folder / "directory.yaml").unlink()
     failed = usher_with_backend(command)
-    assert failed.exit_code == 1, failed.output
+    assert failed.exit_code == 3, failed.output
     assert [line for line in failed.stderr.splitlines() if "directory.yaml" in line] == [
         "source directory.yaml could not be read: No such file or directory"
     ]
@@ -332,7 +332,7 @@ def test_another_path_for_the_only_source_deletes_nothing(usher_with_backend: Us
     assert usher_with_backend("check", "ada", "organization", "acme").exit_code == 0
     (folder / "other.yaml").write_text(DIRECTORY.replace("  - {organizationId: acme, userId: ada}\n", ""))
     told = usher_with_backend("sync")
-    assert told.exit_code == 0
+    assert told.exit_code == 3
     assert "source directory.yaml: is no longer among directory.sources" in told.stderr
     assert usher_with_backend("directory", "forget", "directory.yaml").exit_code == 0
     plan = json.loads(usher_with_backend("plan", "--json").stdout)
@@ -409,16 +409,54 @@ def test_another_file_that_cannot_be_planned_ends_in_a_line(
     assert "Traceback" not in result.stderr
 
 
+NO_SOURCE = "not complete: no source could be read; the last good data stays in force"
+
+
 @pytest.mark.parametrize("command", ["plan", "sync"])
 def test_exit_code_tells_that_no_source_could_be_read(usher_with_backend: Usher, folder: Path, command: str) -> None:
     assert usher_with_backend("sync").exit_code == 0
     (folder / "directory.yaml").unlink()
     result = usher_with_backend(command)
-    assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1] == (
-        "error: no source could be read: what it rests on is what they said before"
+    assert (result.exit_code, lines(result)[-1]) == (3, NO_SOURCE)
+    as_json = usher_with_backend(command, "--json")
+    assert (as_json.exit_code, as_json.stderr.splitlines()[-1]) == (3, NO_SOURCE)
+    assert json.loads(as_json.stdout)["report"]["sources"][0]["verdict"] == "failed"
+
+
+@pytest.mark.parametrize("command", [("plan",), ("sync",), ("directory", "refresh")], ids=" ".join)
+@pytest.mark.parametrize("changed", [False, True])
+def test_exit_code_and_last_line_tell_which_source_was_not_read_whole(
+    usher_with_backend: Usher, folder: Path, command: tuple[str, ...], changed: bool
+) -> None:
+    """A plan with changes and a failed source ends with 3 as well: it is not the plan of the whole directory."""
+    config = folder / "usher.yaml"
+    (folder / "cut.jsonl").write_text(
+        '{"kind": "user", "userId": "dora", "name": "Dora", "email": "dora@acme.example"}\n'
     )
-    assert usher_with_backend(command, "--json").exit_code == 1
+    (folder / "gone.yaml").write_text("users: [{userId: emil, name: Emil, email: emil@acme.example}]\n")
+    (folder / "old.yaml").write_text("users: [{userId: fay, name: Fay, email: fay@acme.example}]\n")
+    sources = "".join(f"    - {{type: file, path: {name}}}\n" for name in ("cut.jsonl", "gone.yaml", "old.yaml"))
+    whole = config.read_text()
+    config.write_text(whole.replace("    - {type: file, path: directory.yaml}\n", sources))
+    config.write_text(config.read_text().replace(sources, f"    - {{type: file, path: directory.yaml}}\n{sources}"))
+    assert usher_with_backend("sync").exit_code == 0
+    assert usher_with_backend(*command).exit_code == 0
+    config.write_text(config.read_text().replace("    - {type: file, path: old.yaml}\n", ""))
+    (folder / "gone.yaml").unlink()
+    (folder / "cut.jsonl").write_text(
+        '{"kind": "user", "userId": "dora", "name": "Dora", "email": "dora@acme.example"}\n{"kind": "user"}\n'
+    )
+    if changed:
+        (folder / "directory.yaml").write_text(DIRECTORY.replace("documentName: Handbook", "documentName: Manual"))
+    result = usher_with_backend(*command)
+    assert (result.exit_code, lines(result)[-1]) == (
+        3,
+        (
+            "not complete: source cut.jsonl was read in part, source gone.yaml could not be read, and source old.yaml"
+            " is no longer configured; their last good data stays in force"
+        ),
+    ), result.output
+    assert usher_with_backend(*command, "--json").exit_code == 3
 
 
 def test_ids_of_runs_may_be_shortened_or_be_latest(usher_with_backend: Usher, held_run: str) -> None:

@@ -79,8 +79,8 @@ def test_what_is_only_pushed_cannot_be_previewed(usher_read: Usher, folder: Path
 def test_a_source_that_cannot_be_read_is_one_line_in_each_command(usher_read: Usher, folder: Path) -> None:
     (folder / "directory.yaml").unlink()
     (folder / "directory.yaml").mkdir()
-    for command in (["directory", "preview", "directory.yaml"], ["directory", "refresh", "--full"]):
+    for command, code in ((["directory", "preview", "directory.yaml"], 1), (["directory", "refresh", "--full"], 3)):
         result = usher_read(*command)
-        assert result.exit_code == 1
+        assert result.exit_code == code
         assert "Traceback" not in result.output
         assert "directory.yaml: is a folder" in result.output

@@ -353,6 +353,20 @@ def test_a_command_waits_until_the_other_run_has_ended(start: Start, tmp_path: P
     assert waiting.process.poll() is None
     assert waiting.end(signal.SIGINT) == 130
     assert "Traceback" not in waiting.complained()
+    for options, says in (
+        (["--no-wait"], "error: another process is synchronizing\n"),
+        (
+            ["--timeout", "0.3"],
+            (
+                "another process is synchronizing; waiting for it to end\n"
+                "error: another process is synchronizing; it did not end within 0.3 s\n"
+            ),
+        ),
+    ):
+        for command in ("sync", "plan"):
+            impatient = start(command, *options, "--config", config, forked=True)
+            assert impatient.process.wait(60) == 5, impatient.complained()
+            assert impatient.complained() == says
     again = start("plan", "--config", config, forked=True)
     wait_for("the word", lambda: "another process is synchronizing" in again.complained())
     lock.release()
