@@ -94,7 +94,8 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
     from app.client.errors import ClientError
     from app.workspace import WorkspaceError
 
-    settings = invocation.settings()
+    found = invocation.configuration()
+    settings = found.settings
     with act_elsewhere(settings, "workspace made", f"for {email} at {settings.backend.base_url}") as act:
         try:
             made = new_workspace(settings, email)
@@ -114,8 +115,13 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
         )
         return
     say(f"# workspace {made.workspace_id}, its own auth token: {workspace_token}")
-    say("backend:")
-    say(f"  base_url: {settings.backend.base_url}")
+    if any(
+        key.startswith("backend.") and not origin.startswith("environment") for key, origin in found.origins.items()
+    ):
+        say("# for the section backend of the settings:")
+    else:
+        say("backend:")
+        say(f"  base_url: {settings.backend.base_url}")
     say(f"  api_key: {made.api_key}")
     say(f"  auth_token: {token}")
     if on_terminal():

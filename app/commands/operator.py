@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from app.screen import note
 from app.text import printable
 
 if TYPE_CHECKING:
@@ -36,32 +35,29 @@ class ActElsewhere:
 
 @contextmanager
 def act_elsewhere(settings: Settings, action: str, subject: str, reason: str | None = None) -> Iterator[ActElsewhere]:
-    """Writes down that something is begun, and afterwards what came of it, so that no crash hides it.
+    """Records in the audit log that an action begins, and afterwards its outcome, so that no crash hides it.
 
-    It needs no database of ours: where there is none nothing is written, and where there is one that cannot be written
-    to the user is told so.
+    Nothing is done without a record: raises as ``open_store`` if the database cannot be used.
     """
     from app.audit import BEGUN, Audit
     from app.bootstrap.acting import operator
-    from app.bootstrap.databases import is_there, store_as_it_is
+    from app.bootstrap.databases import open_store
     from app.clock import utc_now
     from app.database.engine import writing
 
     act = ActElsewhere()
-    with store_as_it_is(settings) as engine:
-        if engine is None:
-            if is_there(settings.database_url):
-                note("the audit log has no line of this: the database is away, or not of this version")
-            yield act
-            return
+    engine = open_store(settings)
 
-        def write(outcome: str) -> None:
-            with writing(engine) as connection:
-                audit = Audit(utc_now)
-                audit.note(connection, operator(), action, subject=subject, reason=kept_reason(reason), outcome=outcome)
+    def write(outcome: str) -> None:
+        with writing(engine) as connection:
+            audit = Audit(utc_now)
+            audit.note(connection, operator(), action, subject=subject, reason=kept_reason(reason), outcome=outcome)
 
+    try:
         write(BEGUN)
         try:
             yield act
         finally:
             write(act.outcome)
+    finally:
+        engine.dispose()

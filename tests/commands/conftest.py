@@ -127,13 +127,16 @@ _OWNERS = itertools.count()
 
 
 @pytest.fixture
-def usher_with_backend(usher_in: Usher, folder: Path, backend_url: str) -> Usher:
+def usher_with_backend(usher_in: Usher, folder: Path, backend_url: str, monkeypatch: pytest.MonkeyPatch) -> Usher:
     """The same, with a database that is new and a workspace of its own in the backend."""
     copy_migrated(folder / "usher.db", STORE_MIGRATIONS)
-    (folder / "bare.yaml").write_text(f"backend: {{base_url: '{backend_url}'}}\n")
+    copy_migrated(folder / "bare.db", STORE_MIGRATIONS)
+    (folder / "bare.yaml").write_text("database_url: sqlite:///bare.db\n")
     # Folders of tests that have passed are gone, and their names are used again.
     email = f"owner-{next(_OWNERS)}@acme.example.com"
-    made = usher_in("backend", "bootstrap", "--email", email, config="bare.yaml")
+    with monkeypatch.context() as environment:
+        environment.setenv("USHER_BACKEND__BASE_URL", backend_url)
+        made = usher_in("backend", "bootstrap", "--email", email, config="bare.yaml")
     assert made.exit_code == 0, made.output
     with (folder / "usher.yaml").open("a") as settings:
         # What bootstrap prints is meant to be pasted as it is.

@@ -184,14 +184,34 @@ def test_a_registration_that_is_interrupted_stays_begun(
 
 
 @pytest.mark.usefixtures("without_pauses")
-def test_where_nothing_can_be_written_down_the_user_is_told(usher_in: Usher, folder: Path) -> None:
+def test_nothing_is_done_elsewhere_without_a_record(
+    usher_in: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.registration.register", lambda *_: pytest.fail("the backend was changed"))
     (folder / "usher.yaml").write_text(
         "backend: {base_url: 'http://127.0.0.1:9', api_key: k, auth_token: t}\n"
         "database_url: sqlite:///usher.db\nprovider: {auth_tokens: [a-token-long-enough]}\n"
     )
     (folder / "usher.db").write_bytes(b"not a database")
     result = usher_in("provider", "register", "--url", URL)
-    assert "the audit log has no line of this: the database is away, or not of this version" in result.stderr
+    assert result.exit_code == 1
+    assert "error: the database cannot be used: usher.db is not a SQLite database" in result.stderr
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_commands_that_act_elsewhere_say_that_the_tables_come_first(
+    usher_in: Usher, folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.registration.register", lambda *_: pytest.fail("the backend was changed"))
+    (folder / "usher.yaml").write_text(
+        "backend: {base_url: 'http://127.0.0.1:9', api_key: k, auth_token: t}\n"
+        f"database_url: '{database_url}'\nprovider: {{auth_tokens: [a-token-long-enough]}}\n"
+    )
+    for command in (["provider", "register", "--url", URL], ["backend", "bootstrap", "--email", "a@b.test"]):
+        result = usher_in(*command)
+        assert result.exit_code == 1
+        assert "error: the database is empty: run usher db upgrade, which makes its tables" in result.stderr
 
 
 @pytest.mark.usefixtures("without_pauses")

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import Result
 from sqlalchemy import text
 
@@ -313,6 +314,14 @@ def test_retry_says_how_many(usher_with_backend: Usher) -> None:
     assert usher_with_backend("sync", *single).exit_code == 2
 
 
+def test_bootstrap_prints_no_second_section(usher_in: Usher, folder: Path, backend_url: str) -> None:
+    (folder / "bare.yaml").write_text(f"backend:\n  base_url: '{backend_url}'\n")
+    result = usher_in("backend", "bootstrap", "--email", "one-section@acme.example.com", config="bare.yaml")
+    with (folder / "bare.yaml").open("a") as settings:
+        settings.write(result.stdout)
+    assert list(yaml.safe_load((folder / "bare.yaml").read_text())["backend"]) == ["base_url", "api_key", "auth_token"]
+
+
 def test_bootstrap_says_what_the_backend_objects_to(usher_in: Usher, folder: Path, backend_url: str) -> None:
     (folder / "bare.yaml").write_text(f"backend: {{base_url: '{backend_url}'}}\n")
     result = usher_in("backend", "bootstrap", "--email", "nonsense", config="bare.yaml")
@@ -598,5 +607,5 @@ def test_settings_and_upgrades_are_told_to_programs(usher_in: Usher) -> None:
     shown = json.loads(usher_in("config", "show", "--json").stdout)
     assert shown["database_url"] == {"value": "sqlite:///usher.db", "from": "usher.yaml:1"}
     assert shown["server.port"] == {"value": 8080, "from": "default"}
-    assert json.loads(usher_in("db", "upgrade", "--json").stdout) == {"upgraded": True}
-    assert json.loads(usher_in("db", "upgrade", "--json").stdout) == {"upgraded": False}
+    assert json.loads(usher_in("db", "upgrade", "--json").stdout) == {"upgraded": True, "olderVersionsGoOn": False}
+    assert json.loads(usher_in("db", "upgrade", "--json").stdout) == {"upgraded": False, "olderVersionsGoOn": True}
