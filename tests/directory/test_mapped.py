@@ -183,6 +183,43 @@ def test_members_are_found_through_nested_groups_and_around_cycles(directory: Ob
     assert end.verdict is Verdict.COMPLETE
 
 
+def test_a_name_of_two_objects_is_nobodys(directory: ObjectDirectory) -> None:
+    """A group names ``jdoe``, which one entry is in ``ou=people``, and another in ``ou=left``."""
+    rules = COMPANY + "- {from: admins, user: {userId: it.id, name: it.name, email: it.mail}}\n"
+    left = thing("users", "2", dict(user("2").value), names=("jdoe",))
+    directory.put(
+        thing("users", "1", dict(user("1").value), names=("jdoe",)),
+        left,
+        user("ada"),
+        # One object in two sets is one object.
+        thing("admins", "ada", dict(user("ada").value), names=("users/ada",))._replace(place="users/ada"),
+        group("org-acme", "jdoe", "users/ada", "groups/inner"),
+        group("inner", "jdoe"),
+    )
+    steps = read(source_of(directory, rules))
+    assert memberships(steps) == {("acme", "ada")}
+    assert end_of(steps).verdict is Verdict.COMPLETE
+    [remark] = [step for step in steps if isinstance(step, Remark)]
+    assert "2 members are nobody: several objects have the name jdoe" in remark.reason
+    directory.remove("users", "2")
+    assert memberships(read(source_of(directory, rules))) == {("acme", "ada"), ("acme", "1")}
+
+
+def test_a_name_becomes_ambiguous_and_unique_again(directory: ObjectDirectory, spool: SpoolFile) -> None:
+    directory.put(thing("users", "1", dict(user("1").value), names=("jdoe",)), group("org-acme", "jdoe"))
+    kept = Kept()
+    kept.take(read(source_of(directory, spool=spool)))
+    for step in ("another", "gone"):
+        if step == "another":
+            directory.put(thing("users", "2", dict(user("2").value), names=("jdoe",)))
+        else:
+            directory.remove("users", "1")
+        steps = read(source_of(directory, spool=spool), ReadRequest(since=kept.cursor))
+        kept.take(steps)
+        assert end_of(steps).answered is Answered.CHANGES
+        assert memberships(steps) == (set() if step == "another" else {("acme", "2")})
+
+
 def test_groups_may_be_told_before_those_who_are_in_them(directory: ObjectDirectory) -> None:
     directory.put(group("org-acme", "groups/eng"), group("eng", "users/ada"), user("ada"))
     assert memberships(read(source_of(directory))) == {("acme", "ada")}
@@ -494,7 +531,7 @@ def _change(directory: ObjectDirectory, chance: random.Random) -> None:
             directory.remove("users", one)
             return
         value = {"id": one, "name": chance.choice("xy")} | ({"mail": "m"} if chance.random() < 0.7 else {})
-        called = chance.choice([(f"users/{one}",), ("users/renamed",)]) if one == "p0" else None
+        called = chance.choice([(f"users/{one}",), ("users/renamed",)]) if one in ("p0", "p1") else None
         directory.put(thing("users", one, value, names=called))
     else:
         one = chance.choice(groups)

@@ -325,6 +325,13 @@ class _Mapping:
         count, example = spool.nowhere()
         if count:
             yield Remark(self._sets(), f"{_members(count)} not in scope: nothing was told of {example}, for instance")
+        count, example = spool.ambiguous()
+        if count:
+            yield Remark(
+                self._sets(),
+                f"{_members(count)} nobody: several objects have the name {example}, for instance; let the filter or"
+                " base of the set leave out all but one",
+            )
         if self._nobody:
             yield Remark(self._sets(), f"{_members(self._nobody)} nobody of whom a user is made")
 

@@ -181,12 +181,18 @@ class Spool:
                 for table, column in (("name", "object"), ("member", "object"), ("object", "number")):
                     self._connection.execute(spool_tables.TWICE.format(table, column))
             self._run(
+                spool_tables.AMBIGUOUS,
                 spool_tables.EDGES.format("TABLE"),
                 "CREATE INDEX temp.edge_outer ON edge (outer_object, inner_object)",
                 spool_tables.NESTED,
             )
         else:
-            self._run(spool_tables.TOUCHED, spool_tables.EDGES.format("VIEW"), spool_tables.NESTED_OF_CHANGES)
+            self._run(
+                spool_tables.TOUCHED,
+                spool_tables.AMBIGUOUS,
+                spool_tables.EDGES.format("VIEW"),
+                spool_tables.NESTED_OF_CHANGES,
+            )
         self._run("CREATE INDEX temp.nested_outer ON nested (outer_object, inner_object)")
 
     # What it is asked.
@@ -223,6 +229,11 @@ class Spool:
         """One of them."""
         statement = f"SELECT {_COLUMNS} FROM object WHERE number = ?"  # noqa: S608 - a constant
         return Member._make(self._connection.execute(statement, (number,)).fetchone())
+
+    def ambiguous(self) -> tuple[int, str]:
+        """The number of members whose name belongs to two objects, and one of the names."""
+        count, example = self._connection.execute(spool_tables.AMBIGUOUS_MEMBERS).fetchone()
+        return count, example or ""
 
     def nowhere(self) -> tuple[int, str]:
         """How many members are named that were told nowhere, and one of the names."""

@@ -41,12 +41,23 @@ DELETE FROM {} WHERE {} IN (
 """
 """Of an object that was told twice in one read, the last counts."""
 
+AMBIGUOUS = """
+CREATE TEMP TABLE ambiguous (name TEXT PRIMARY KEY);
+INSERT INTO ambiguous
+SELECT name.name FROM name JOIN object ON object.number = name.object
+WHERE name.name IN (SELECT name FROM name GROUP BY name HAVING count(*) > 1)
+GROUP BY name.name
+HAVING count(DISTINCT object.place) > 1 OR count(DISTINCT object.number) > count(DISTINCT object.set_name)
+"""
+"""Names of two objects, such as a uid that two entries have. They name nobody. One object may be in two sets."""
+
 EDGES = """
 CREATE TEMP {} edge AS
 SELECT
     member.object AS outer_object, name.object AS inner_object,
     CASE WHEN name.object IS NULL THEN member.name END AS lost
 FROM member LEFT JOIN name ON name.name = member.name
+WHERE member.name NOT IN (SELECT name FROM ambiguous)
 """
 """Who names whom. After a full read it is worked out for all at once; of changes, only for those who are looked at."""
 
@@ -60,7 +71,7 @@ SELECT DISTINCT member.object AS outer_object, inner_object.number AS inner_obje
 FROM object AS inner_object
 CROSS JOIN name ON name.object = inner_object.number
 CROSS JOIN member ON member.name = name.name
-WHERE inner_object.holds
+WHERE inner_object.holds AND name.name NOT IN (SELECT name FROM ambiguous)
 """
 # In this order: few objects hold members, and many names are members.
 
@@ -85,3 +96,5 @@ INSERT OR IGNORE INTO pending SELECT object FROM above
 """
 
 NOWHERE = "SELECT count(lost), min(lost) FROM edge"
+
+AMBIGUOUS_MEMBERS = "SELECT count(*), min(name) FROM member WHERE name IN (SELECT name FROM ambiguous)"
