@@ -58,6 +58,11 @@ class Origin(NamedTuple):
     """The rule that made the record of the object, where the source has rules: its number, counted from 1."""
 
 
+LOGIN_REFUSED = "login refused: "
+"""How the reason of a failed read begins if the directory refused the name or the password. Polls stop after three of
+these reads, because directories lock accounts."""
+
+
 class Found(NamedTuple):
     """A record, where it stands (``file:line`` or ``file:users[3]``), and its origin, if the source has objects."""
 

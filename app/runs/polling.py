@@ -8,7 +8,7 @@ noted in the same transaction, and a worker queues runs about it (``Runs.enqueue
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event
 
 import structlog
@@ -19,7 +19,7 @@ from app.database.engine import reading, writing
 from app.database.trouble import log_fields
 from app.directory.guarded import ReadingStoppedError
 from app.directory.settings import GuardSettings
-from app.directory.source import Source, Verdict
+from app.directory.source import LOGIN_REFUSED, Source, Verdict
 from app.runs.gathering import policy_of
 from app.runs.reading import RefreshReport, refresh
 from app.store.directory_tables import DirectorySourceRow
@@ -27,8 +27,22 @@ from app.store.record_tables import core_table
 
 _SOURCE: Table = core_table(DirectorySourceRow)
 
+_JUDGED = (
+    _SOURCE.c.last_read_at,
+    _SOURCE.c.polled_at,
+    _SOURCE.c.last_verdict,
+    _SOURCE.c.last_reason,
+    _SOURCE.c.refused,
+)
+
 _LONGEST_PAUSE = 30.0
 """Seconds between two tries while the database is away."""
+
+_LONGEST_BACK_OFF = 300.0
+"""Seconds between two polls of a source that fails, unless its ``poll`` is longer."""
+
+_MOST_REFUSED_LOGINS = 3
+"""Refused logins after which a source is not polled any more: directories lock accounts after a few."""
 
 
 @dataclass(kw_only=True)
@@ -44,6 +58,11 @@ class Poll:
     stop: Event
     look: float = 1.0
     """Seconds between two looks whether it is due."""
+    _judged_at: int | None = field(default=None, init=False)
+    """When the last read ended that the next two include. All workers observe the same reads."""
+    _failures: int = field(default=0, init=False)
+    """The number of failed reads since the last good one."""
+    _refused_logins: int = field(default=0, init=False)
 
     def run(self) -> None:
         """Polls until told to stop. A database that is away is waited for."""
@@ -83,22 +102,43 @@ class Poll:
         return report
 
     def _claimed(self) -> bool:
+        """Whether a poll is due and this worker makes it. The first sync creates the row of a source."""
+        with reading(self.engine) as connection:
+            row = connection.execute(select(*_JUDGED).where(_SOURCE.c.name == self.name)).first()
+        if row is None:
+            return False
+        self._judge(row.last_read_at, row.last_verdict, row.last_reason, is_refused_here=bool(row.refused))
+        if self._refused_logins >= _MOST_REFUSED_LOGINS:
+            return False
         now = epoch_ms(self.clock())
         # What is not due now would be late at the next look.
-        before = now - round(max(self.seconds - self.look, self.seconds / 2) * 1000)
-        # What was never read is read by the first sync.
+        before = now - round(max(self._pause() - self.look, self.seconds / 2) * 1000)
+        if (row.last_read_at or 0) > before or (row.polled_at or 0) > before:
+            # Most looks end here, and keep nobody waiting.
+            return False
         due = (
             (_SOURCE.c.name == self.name)
-            & (_SOURCE.c.read_in_force > 0)
             & (func.coalesce(_SOURCE.c.last_read_at, 0) <= before)
             & or_(_SOURCE.c.polled_at.is_(None), _SOURCE.c.polled_at <= before)
         )
-        with reading(self.engine) as connection:
-            # Most looks find nothing, and keep nobody waiting.
-            if connection.execute(select(_SOURCE.c.source_id).where(due)).first() is None:
-                return False
         with writing(self.engine) as connection:
             return connection.execute(update(_SOURCE).where(due).values(polled_at=now)).rowcount == 1
+
+    def _judge(self, at: int | None, verdict: str, reason: str, *, is_refused_here: bool) -> None:
+        """Counts the last read if it failed, each read once. What the guard refused was read well."""
+        if at is None or at == self._judged_at:
+            return
+        self._judged_at = at
+        failed = verdict == Verdict.FAILED and not is_refused_here
+        self._failures = self._failures + 1 if failed else 0
+        self._refused_logins = self._refused_logins + 1 if failed and reason.startswith(LOGIN_REFUSED) else 0
+        if self._refused_logins == _MOST_REFUSED_LOGINS:
+            structlog.stdlib.get_logger(__name__).error("polls_stopped", source=self.name, reason=reason)
+
+    def _pause(self) -> float:
+        """Seconds between two polls: twice as long after each failure but the first."""
+        longer = self.seconds * (1 << min(max(self._failures - 1, 0), 16))
+        return max(self.seconds, min(longer, _LONGEST_BACK_OFF))
 
 
 def polls_of(

@@ -184,6 +184,7 @@ def test_who_may_see_nothing_does_not_read_nothing(standing_slapd: Slapd) -> Non
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
+        ({"bind_password": "wrong"}, "login refused: bind_dn cn=reader"),
         ({"bind_password": "wrong"}, "the name or the password is wrong; mend bind_dn or bind_password"),
         (
             {"bind_dn": "cn=nobody,dc=acme,dc=example"},

@@ -13,7 +13,7 @@ from app.database.engine import open_engine, reading
 from app.directory.guarded import GuardedSource
 from app.directory.policy import Policy
 from app.directory.settings import GuardSettings
-from app.directory.source import EVERYTHING, Reading, ReadRequest, Source, Verdict
+from app.directory.source import EVERYTHING, LOGIN_REFUSED, End, Reading, ReadRequest, Source, Verdict
 from app.model.contents import SourceState, export_records, source_states
 from app.runs.lifecycle import Runs
 from app.runs.polling import Poll, polls_of
@@ -102,7 +102,7 @@ def test_a_source_is_asked_for_changes_when_that_is_due_and_a_narrowed_run_follo
     assert [(told.name, told.answered, told.records) for told in report.sources] == [("people", "changes", 2)]
     assert users(engine) == {"ada": False, "bob": True, "eve": False}
     assert len(others.asked) == asked_of_others
-    assert never.tick() is None
+    assert never.tick() is not None
     [run] = runs.enqueue_changes(timedelta(0))
     assert (run.trigger, run.organization_ids, run.user_ids) == (CHANGES, (), ("bob",))
     # Nothing changed since.
@@ -139,6 +139,82 @@ def test_a_poll_that_fails_changes_nothing_and_comes_again(
     time.move_on(minutes=1)
     assert poll.tick() is not None
     assert set(users(engine)) == {"ada", "eve"}
+
+
+def test_a_source_that_was_away_at_the_first_sync_is_polled(
+    engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource
+) -> None:
+    people.faults.append(Fault.CUT)
+    refresh(engine, [people, others], clock=time)
+    assert users(engine).keys() == {"eve"}
+    [poll, _] = polls(engine, time, people, others)
+    time.move_on(minutes=1)
+    assert poll.tick() is not None
+    assert users(engine).keys() == {"ada", "bob", "eve"}
+
+
+def test_polls_of_a_source_that_fails_back_off(
+    engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource
+) -> None:
+    refresh(engine, [people, others], clock=time)
+    workers = [polls(engine, time, people, others)[0] for _ in range(2)]
+    people.faults += [Fault.CUT] * 8
+    asked = len(people.asked)
+    moments = []
+    for minute in range(25):
+        time.move_on(minutes=1)
+        moments += [minute + 1 for worker in workers if worker.tick() is not None]
+    # Two workers count the same failures; the longest pause is five minutes.
+    assert moments == [1, 2, 4, 8, 13, 18, 23]
+    assert len(people.asked) == asked + 7
+    people.faults.clear()
+    time.move_on(minutes=5)
+    assert any(worker.tick() is not None for worker in workers)
+    time.move_on(minutes=1)
+    assert any(worker.tick() is not None for worker in workers)
+
+
+class Refusing(ChangingSource):
+    """Refuses the login as long as it is told to."""
+
+    refuses = True
+
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+        if not self.refuses:
+            yield from super().read(request)
+            return
+        self.asked.append(request)
+        yield End(Verdict.FAILED, f"{LOGIN_REFUSED}bind_dn cn=usher: the password is wrong")
+
+
+def test_polls_stop_after_three_refused_logins_until_a_sync_succeeds(engine: Engine, time: SimulatedTime) -> None:
+    source = Refusing("people")
+    source.refuses = False
+    source.put("ada", *person("ada"))
+    guarded = GuardedSource(source, timeout=30, policy=Policy(poll=60))
+
+    def started() -> Poll:
+        [poll] = polls_of(engine, [guarded], guard=GuardSettings(), clock=time, stop=threading.Event())
+        return poll
+
+    refresh(engine, [source], clock=time)
+    source.refuses = True
+    workers = [started(), started()]
+    asked = len(source.asked)
+    for _ in range(60):
+        time.move_on(minutes=1)
+        for worker in workers:
+            worker.tick()
+    assert len(source.asked) == asked + 3
+    assert state(engine).last_reason.startswith(LOGIN_REFUSED)
+    # A worker that starts again may have other settings.
+    again = started()
+    time.move_on(minutes=10)
+    assert again.tick() is not None
+    source.refuses = False
+    refresh(engine, [source], clock=time)
+    time.move_on(minutes=1)
+    assert workers[0].tick() is not None
 
 
 def test_a_poll_that_another_read_overtakes_is_no_failure(

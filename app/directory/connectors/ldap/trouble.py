@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import ldap
 
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
+from app.directory.source import LOGIN_REFUSED
 from app.text import printable
 
 
@@ -53,14 +54,9 @@ def refused_bind(error: ldap.LDAPError, settings: LdapConnectionSettings) -> Lda
     """Of a bind that did not succeed."""
     text = said_of(error)
     if isinstance(error, ldap.INVALID_CREDENTIALS):
-        found = _AD_DATA.search(str(error))
-        if found and (why := AD_REFUSALS.get(found[1])):
-            return LdapTroubleError(f"bind_dn {printable(settings.bind_dn, limit=100)}: {why}")
-        if settings.sasl:
-            return LdapTroubleError(f"sasl: {settings.sasl}: the server does not accept who this is: {text}")
         return LdapTroubleError(
-            f"bind_dn {printable(settings.bind_dn, limit=100)}: the name or the password is wrong; mend bind_dn or"
-            " bind_password"
+            f"{LOGIN_REFUSED}{_refused_login(error, settings, text)} (polls stop after three refused logins, so that"
+            " the account is not locked; each sync still tries once)"
         )
     if isinstance(error, ldap.STRONG_AUTH_REQUIRED | ldap.CONFIDENTIALITY_REQUIRED):
         return LdapTroubleError(f"url: the server wants TLS ({text}); use ldaps://, or starttls: true")
@@ -74,6 +70,15 @@ def refused_bind(error: ldap.LDAPError, settings: LdapConnectionSettings) -> Lda
     if isinstance(error, ldap.INVALID_DN_SYNTAX):
         return LdapTroubleError(f"bind_dn {printable(settings.bind_dn, limit=100)}: is no DN; mend it")
     return of_search(error, settings, where="bind_dn")
+
+
+def _refused_login(error: ldap.LDAPError, settings: LdapConnectionSettings, text: str) -> str:
+    if settings.sasl:
+        return f"sasl: {settings.sasl}: the server does not accept who this is: {text}"
+    found = _AD_DATA.search(str(error))
+    why = AD_REFUSALS.get(found[1]) if found else None
+    why = why or "the name or the password is wrong; mend bind_dn or bind_password"
+    return f"bind_dn {printable(settings.bind_dn, limit=100)}: {why}"
 
 
 def of_search(error: ldap.LDAPError, settings: LdapConnectionSettings, *, where: str) -> LdapTroubleError:
@@ -194,6 +199,11 @@ def unreachable(error: ldap.LDAPError, settings: LdapConnectionSettings, ca_file
     found = _by_hand(host, port, settings, ca_file)
     if not found and isinstance(error, ldap.TIMEOUT):
         found = _silent(f"{host}:{port}", min(settings.connect_timeout, settings.answer_timeout))
+    if not found and host.lower() == "localhost" and (settings.starttls or parts.scheme == "ldaps"):
+        found = (
+            f"url: the TLS certificate of localhost:{port} is for another host than {socket.gethostname()}; the LDAP"
+            " library takes localhost for this machine's name, so let url name the host that the certificate is for"
+        )
     return LdapTroubleError(found or f"url: the connection to {host}:{port} was lost; see how the server is")
 
 
@@ -239,7 +249,8 @@ def _of_certificate(error: ssl.SSLCertVerificationError, address: str, settings:
     # Set by the standard library, which an error made by hand would lack.
     code, message = getattr(error, "verify_code", 0), getattr(error, "verify_message", "")
     if code in (62, 64):
-        return f"url: the TLS certificate of {address} is for another host; let url name the host that it is for"
+        host = address.rpartition(":")[0]
+        return f"url: the TLS certificate of {address} is not for {host}; let url name the host that it is for"
     if code in (9, 10):
         return f"url: the TLS certificate of {address} is not valid now ({message}); have it renewed there"
     trusted = f"ca_file {settings.ca_file} has" if settings.ca_file else "this machine knows"
