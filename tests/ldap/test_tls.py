@@ -1,5 +1,6 @@
 """TLS to a directory, taken up with whom the reader trusts and with nobody else; and binds without a password."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,20 @@ def test_starttls_is_taken_up_with_whom_the_reader_trusts(library: None, tmp_pat
         assert "ca_file: the TLS certificate of 127.0.0.1" in untrusted.reason
         unnamed = ask(of_slapd(server.port, starttls=True))
         assert (unnamed.verdict, unnamed.objects) == ("failed", {})
+
+
+def test_a_certificate_for_localhost_is_explained(library: None, tmp_path: Path) -> None:
+    """The library checks a connection to localhost against the name of this machine."""
+    need(slapd.programs())
+    (tmp_path / "ours").mkdir()
+    ours = Authority(tmp_path / "ours")
+    file = ours.server_file("localhost")
+    server = slapd.Slapd(tmp_path / "slapd", slapd.company(5, 1), tls=(file, file))
+    with slapd.running(server):
+        answer = ask(of_slapd(server.port, url=f"ldap://localhost:{server.port}", starttls=True, ca_file=ours.ca_file))
+        assert answer.verdict == "failed"
+        assert f"localhost:{server.port} is for another host than {socket.gethostname()}" in answer.reason
+        assert "let url name" in answer.reason
 
 
 def test_who_one_is_on_this_machine_needs_no_password(library: None, standing_slapd: slapd.Slapd) -> None:
