@@ -89,6 +89,7 @@ def register_(
 def _token(settings: ProviderSettings, file: Path | None) -> str:
     """The token to register. Raises ``CommandError`` for one that the service would refuse."""
     from app.bootstrap.requirements import MissingSettingError
+    from app.files import read_small_file
     from app.registration import is_accepted
 
     if file is None:
@@ -98,9 +99,11 @@ def _token(settings: ProviderSettings, file: Path | None) -> str:
             return ""
         raise MissingSettingError("provider.auth_tokens is empty: set a token there, which the backend is to show")
     try:
-        token = file.read_text("utf-8").strip()
+        token = read_small_file(file).decode("utf-8").strip()
     except UnicodeDecodeError:
         raise CommandError(f"--token-file {file}: is not a text file") from None
+    except OSError as error:
+        raise CommandError(f"--token-file {file}: {error.strerror}") from None
     if not token or len(token.splitlines()) != 1:
         raise CommandError(f"--token-file {file}: must hold one token, on one line")
     if not settings.allow_anonymous and not is_accepted(token, settings.auth_tokens):

@@ -25,6 +25,7 @@ from app.configuration.schema import (
     of_type,
     types_in,
 )
+from app.files import read_small_file
 
 CONFIG_VARIABLE = "USHER_CONFIG"
 
@@ -43,7 +44,7 @@ class Layer:
 def layer_from_file(model: type[BaseModel], path: Path) -> Layer:
     """What a YAML file says; every key's origin is ``FILE:LINE``."""
     try:
-        text = path.read_text("utf-8")
+        text = read_small_file(path).decode("utf-8")
     except OSError as error:
         raise ConfigurationError([f"settings file {path}: {error.strerror}; name another with --config"]) from error
     except UnicodeDecodeError as error:
@@ -207,7 +208,7 @@ def with_secret_files(model: type[BaseModel], layer: Layer) -> Layer:
 def _secret_from(path: Any, field: FieldInfo) -> Any:
     if not isinstance(path, str) or not path:
         raise TypeError(path)
-    text = Path(path).expanduser().read_text("utf-8").strip()
+    text = read_small_file(Path(path).expanduser()).decode("utf-8").strip()
     if list in types_in(field.annotation):
         return [line.strip() for line in text.splitlines() if line.strip()]
     return text

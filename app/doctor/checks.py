@@ -1,6 +1,8 @@
 """All checks in their order, from the inside out: settings, database, directory, runs, backend, sign-in."""
 
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from random import Random, SystemRandom
 from types import MappingProxyType
 
@@ -14,11 +16,19 @@ from app.bootstrap.outside import configured_sources, notification_channels
 from app.bootstrap.requirements import NO_SOURCES
 from app.clock import Clock
 from app.configuration.loading import Configuration
-from app.database.engine import reading
+from app.database.engine import DatabaseUrlError, parse_url, reading
 from app.doctor.backend import look_at_backend
 from app.doctor.channels import try_channels
-from app.doctor.database import kept_records, look_at_directory, look_at_runs, look_at_schema, open_database, unusable
-from app.doctor.finding import Findings, State, problem
+from app.doctor.database import (
+    kept_records,
+    look_at_directory,
+    look_at_permissions,
+    look_at_runs,
+    look_at_schema,
+    open_database,
+    unusable,
+)
+from app.doctor.finding import Finding, Findings, State, problem
 from app.doctor.issuer import look_at_issuer
 from app.doctor.settings_check import look_at_settings
 from app.doctor.sources import look_at_sources
@@ -47,13 +57,15 @@ def run_checks(
         try:
             schema = look_at_schema(engine, STORE_MIGRATIONS)
             yield schema
-            if schema.state is State.OK:
+            if schema.state is not State.PROBLEM:
                 kept = _kept(engine)
                 yield from _look_inside(engine, settings, clock)
         except SQLAlchemyError as error:
             yield unusable(error)
         finally:
             engine.dispose()
+    if (exposed := _exposed_backend(settings)) is not None:
+        yield exposed
     if settings.directory.sources:
         yield from look_at_sources(configured_sources(settings, spool=False), kept, settings.directory.guard, clock)
     else:
@@ -65,6 +77,15 @@ def run_checks(
         numbers = random or SystemRandom()
         channels = notification_channels(settings, clock=clock)
         yield from try_channels(channels, clock=clock, new_id=lambda: f"msg_{numbers.getrandbits(96):024x}")
+
+
+def _exposed_backend(settings: Settings) -> Finding | None:
+    """The finding if others can read the self-hosted backend's SQLite database, in which URLs are not encrypted."""
+    with suppress(DatabaseUrlError):
+        parsed = parse_url(settings.self_hosted_backend.database_url)
+        if parsed.get_backend_name() == "sqlite":
+            return look_at_permissions(Path(str(parsed.database)), "self-hosted backend")
+    return None
 
 
 def _kept(engine: Engine) -> dict[str, SourceState]:

@@ -60,6 +60,27 @@ def unusable(error: SQLAlchemyError | OSError) -> Finding:
     return problem("database", without_password(printable(says, limit=300)), advice or otherwise)
 
 
+def look_at_permissions(path: Path, check: str = "database") -> Finding | None:
+    """Warns if other users of the machine can read or change a SQLite database; None if not, or if there is none."""
+    open_files = [one for one in (path, *_beside(path)) if _others_may(one)]
+    if not open_files:
+        return None
+    names = " ".join(str(one) for one in open_files)
+    return warning(check, f"every user of this machine can read or change {names}", f"chmod 600 {names}")
+
+
+def _beside(path: Path) -> list[Path]:
+    """The files that SQLite keeps beside the database."""
+    return [path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal")]
+
+
+def _others_may(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & 0o006)
+    except OSError:
+        return False
+
+
 def look_at_file(file: str) -> Finding | None:
     """What can be seen of a SQLite database from outside; None when all is well. Opens and makes nothing."""
     path = Path(file)
@@ -67,6 +88,8 @@ def look_at_file(file: str) -> Finding | None:
         return problem("database", f"{file} is a directory", "let database_url name a file, as in it")
     if not path.exists():
         return _missing_file(path)
+    if not path.is_file():
+        return problem("database", f"{file} is not a regular file", "let database_url name Usher's own file")
     try:
         with path.open("rb") as opened:
             head = opened.read(len(_SQLITE))
@@ -83,6 +106,8 @@ def look_at_file(file: str) -> Finding | None:
     free = trouble.room_left(path)
     if free < _ROOM_FOR_ANYTHING:
         return problem("database", f"the disk is full where {file} is", "make room there")
+    if found := look_at_permissions(path):
+        return found
     if free < _FREE_BYTES:
         return warning("database", f"{free // 1024**2:,} MB are left where {file} is", "make room there")
     return None

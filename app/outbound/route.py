@@ -13,12 +13,15 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, SecretStr
 
+from app.files import read_small_file
+
 
 def _usable_ca_file(text: str) -> str:
     if not text:
         return text
     path = str(Path(text).expanduser())
     try:
+        read_small_file(Path(path))
         ssl.create_default_context(cafile=path)
     except ssl.SSLError as error:
         raise ValueError("must be a PEM file with the certificates to trust (there is none in it)") from error

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -52,6 +53,10 @@ Illness = Callable[[Installation], object]
 
 def _set(**values: object) -> Illness:
     return lambda one: one.settings.update({key.replace("__", "."): value for key, value in values.items()})
+
+
+def _opened_to_others(one: Installation) -> None:
+    Path(str(one.engine().url.database)).chmod(0o644)
 
 
 def _told(*texts: str) -> Illness:
@@ -137,6 +142,12 @@ def _failed_run(one: Installation) -> None:
             "schema",
             State.PROBLEM,
             "cannot use it any more",
+        ),
+        (
+            lambda one: Path(str(one.engine().url.database)).chmod(0o644),
+            "database",
+            State.WARNING,
+            "every user of this machine can read",
         ),
         (_told("DELETE FROM access_revision"), "access model", State.PROBLEM, "never read"),
         (

@@ -24,6 +24,7 @@ from app.backend.security.tables import KEY_CHECK
 from app.backend.settings import SelfHostedBackendSettings
 from app.database.engine import parse_url, writing
 from app.database.private import close_to_others, make_folder
+from app.files import read_small_file
 
 _NONCE = 12
 _SHORTEST_KEY = 16
@@ -121,7 +122,7 @@ def _secret_key(settings: SelfHostedBackendSettings) -> bytes:
 
 def _read_key(path: Path) -> bytes:
     try:
-        return _long_enough(path.read_bytes().strip(), str(path))
+        return _long_enough(read_small_file(path).strip(), str(path))
     except OSError as error:
         raise SecretKeyError(f"the secret key file {path} cannot be read: {error.strerror}") from error
 

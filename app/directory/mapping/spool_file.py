@@ -7,6 +7,7 @@ a time.
 import os
 import re
 import sqlite3
+import stat
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
@@ -62,6 +63,10 @@ class SpoolFile:
         """
         if self.path is None or not _is_our_own(self.path):
             return None
+        try:
+            _check_folder(self.path.parent)
+        except OSError as error:
+            raise SpoolError(f"{self.path.parent}: {error.strerror or error}") from error
         spool = Spool(self.path, fresh=False, lock=self._locked())
         # Whatever is no spool is as good as none: everything is read anew.
         with suppress(sqlite3.DatabaseError):
@@ -95,11 +100,22 @@ class SpoolFile:
 
 
 def _make_folder(folder: Path) -> None:
-    """A folder for the owner alone. Raises ``OSError``, also when it is somebody else's."""
+    """Makes a folder for the owner alone. Raises ``OSError``."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
-    if hasattr(os, "getuid") and found.st_uid not in (os.getuid(), 0):
+    _check_folder(folder)
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises ``PermissionError`` if the folder is a link, if somebody else owns it, or if others may write to it."""
+    found = folder.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise PermissionError(1, "is a link; name a folder with directory.spool")
+    if not hasattr(os, "getuid"):
+        return
+    if found.st_uid not in (os.getuid(), 0):
         raise PermissionError(1, "belongs to somebody else; name another folder with directory.spool")
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        raise PermissionError(1, f"may be written to by others: chmod 700 {folder}")
 
 
 def _remove_left_behind(folder: Path, before: float) -> None:

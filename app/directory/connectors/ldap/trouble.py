@@ -14,6 +14,7 @@ import ldap
 
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.source import LOGIN_REFUSED
+from app.files import read_small_file
 from app.text import printable
 
 
@@ -265,8 +266,7 @@ def unreadable(path: Path | None) -> str:
     if path is None:
         return ""
     try:
-        with path.open("rb") as file:
-            file.read(1)
+        read_small_file(path)
     except OSError as error:
         return f"{path}: {error.strerror or error}"
     return ""
