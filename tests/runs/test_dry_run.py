@@ -1,10 +1,12 @@
 """A dry run looks at a candidate: nobody is answered from it, and the sync then does what it said."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Engine, event, text
 
 from app.access.decide import Check, DecisionPolicy, decide
 from app.access.records import Membership, User
@@ -19,6 +21,7 @@ from app.model.view.loader import AccessViewLoader
 from app.plan.making import make_plan
 from app.runs.reading import refresh
 from app.store.schema import METADATA
+from tests.worlds.directory import Directory
 from tests.worlds.syncing import SyncedWorld
 
 pytestmark = pytest.mark.slow
@@ -164,6 +167,68 @@ def test_a_plan_does_not_keep_others_from_writing(company: SyncedWorld, monkeypa
     other.dispose()
     assert written
     assert report.changed
+
+
+def change_aliases(world: SyncedWorld) -> None:
+    """Users come who have aliases."""
+    for number in range(3):
+        world.directory.user(f"user-{number}", aliases=(f"alias-{number}",))
+
+
+@pytest.mark.parametrize("stirred", [True, False], ids=["stirred", "calm"])
+@pytest.mark.parametrize("merge", ["by key", "of everything"])
+@pytest.mark.parametrize("how", [lambda _: None, change, change_aliases], ids=["nothing", "change", "aliases"])
+def test_a_candidate_never_needs_the_write_lock(
+    company: SyncedWorld, how: Callable[[SyncedWorld], None], merge: str, stirred: bool
+) -> None:
+    """Another connection commits before each statement of the candidate. SQLite refuses a transaction that has read
+    and then writes to a lasting table, even if it changes no row, once somebody else has written."""
+    if not is_sqlite(company.engine):
+        pytest.skip("PostgreSQL has no write lock")
+    how(company)
+    if not stirred:
+        company.time.move_on(seconds=3600)
+    other = sqlite3.connect(str(company.engine.url.database), isolation_level=None, timeout=0)
+    with candidate_of(company.engine) as candidate:
+
+        def write(*_: object) -> None:
+            assert other.execute("UPDATE run_tally SET runs = runs + 1").rowcount
+
+        event.listen(candidate, "before_cursor_execute", write)
+        sources = [company.directory]
+        if merge == "of everything":
+            # A source that comes before the others may change what each of them contributes.
+            first = Directory()
+            first.name = "first"
+            sources.insert(0, first)
+        refresh(candidate, sources, clock=company.time, on_candidate=True, is_planned_from=True)
+    other.close()
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_preview_ends_well_while_others_write_all_the_time(
+    company: SyncedWorld, monkeypatch: pytest.MonkeyPatch, verify: bool
+) -> None:
+    """Somebody signs in, say, or a worker gives a sign of life, before every statement of the run that has not taken
+    the write lock itself."""
+    if not is_sqlite(company.engine):
+        pytest.skip("PostgreSQL has no write lock")
+    change(company)
+    other = sqlite3.connect(str(company.engine.url.database), isolation_level=None, timeout=0, check_same_thread=False)
+    written: list[int] = []
+
+    def write(*_: object) -> None:
+        with suppress(sqlite3.OperationalError):
+            written.append(other.execute("UPDATE run_tally SET runs = runs + 1").rowcount)
+
+    event.listen(Engine, "before_cursor_execute", write)
+    try:
+        run = company.sync(dry_run=True, verify=verify)
+    finally:
+        event.remove(Engine, "before_cursor_execute", write)
+        other.close()
+    assert (run.status, run.error) == ("done", None)
+    assert sum(written) > 100
 
 
 def test_only_what_changes_is_copied(company: SyncedWorld) -> None:

@@ -368,10 +368,12 @@ class Refresh(Intake):
                 )
         self._note(connection)
         self._shadow_access(connection)
-        if self._on_candidate and aliases_change(connection):
-            shadow(connection, ACCESS_ALIAS)
-        if carry_out_aliases(connection) > _ROWS_WORTH_ANALYZING:
-            self._session.analyze(ACCESS_ALIAS)
+        # Even a DELETE that removes no row takes SQLite's write lock, which a candidate must never need.
+        if aliases_change(connection):
+            if self._on_candidate:
+                shadow(connection, ACCESS_ALIAS)
+            if carry_out_aliases(connection) > _ROWS_WORTH_ANALYZING:
+                self._session.analyze(ACCESS_ALIAS)
         changed = changed_kinds(connection)
         kinds = [tables for tables in MODEL_TABLES if tables.kind in changed]
         changes = carry_out_access_changes(connection, Everything(), self._naming, kinds)
