@@ -22,6 +22,7 @@ class Ending:
 
 
 STOPPED = "stopped: the process was asked to end"
+CANCELLED = Ending(cancelled=True, message="cancelled on request")
 LOCK_LOST = "the lock was lost: another process may synchronize now"
 BROKEN = Ending(cancelled=False, message="the run failed")
 """Keeps other threads from sending on while what went wrong is on its way to whoever can say it."""
@@ -38,10 +39,16 @@ class Gate:
     """Whether another call may be sent. Safe to share between threads; the first reason to end stands."""
 
     def __init__(
-        self, *, held: Callable[[], bool], stop: Event, why_lost: Callable[[], str] = lambda: LOCK_LOST
+        self,
+        *,
+        held: Callable[[], bool],
+        stop: Event,
+        why_lost: Callable[[], str] = lambda: LOCK_LOST,
+        is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         self._held = held
         self._why_lost = why_lost
+        self._is_cancelled = is_cancelled
         self._stop = stop
         self._lock = Lock()
         self._ending: Ending | None = None
@@ -63,6 +70,8 @@ class Gate:
                 self.end(stopped(self._stop))
             elif not self._held():
                 self.end(Ending(cancelled=False, message=self._why_lost(), interrupted=True))
+            elif self._is_cancelled():
+                self.end(CANCELLED)
         return self._ending is None
 
     def answered(self) -> None:

@@ -20,9 +20,10 @@ from threading import Event
 
 import structlog
 from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 
 from app.apply.applier import Applier, ApplyTarget
-from app.apply.gate import BROKEN, Ending, Gate, stopped
+from app.apply.gate import BROKEN, CANCELLED, Ending, Gate, stopped
 from app.apply.port import ClientPort
 from app.apply.progress import Progress
 from app.apply.sender import Sender
@@ -55,6 +56,7 @@ from app.runs.lifecycle import Runs
 from app.runs.lock import SyncLock
 from app.runs.queue import CHANGES
 from app.runs.reading import losses_sentences, refresh, source_sentence
+from app.runs.rows import cancel_is_requested
 from app.runs.run import Run, RunConflictError, RunStatus
 from app.runs.settings import SyncSettings
 from app.runs.suspicion import retained_sentence
@@ -109,7 +111,9 @@ class SyncEngine:
         run = runs.move(run_id, RunStatus.QUEUED, RunStatus.READING, worker=worker, error=None, **{began: self.clock()})
         course = Course(
             run=run,
-            gate=Gate(held=lock.held, stop=stop, why_lost=lock.why_lost),
+            gate=Gate(
+                held=lock.held, stop=stop, why_lost=lock.why_lost, is_cancelled=lambda: self._is_cancelled(run_id)
+            ),
             progress=progress,
             capabilities=Capabilities(self.backend_settings.operations),
             engine=self.engine,
@@ -147,6 +151,16 @@ class SyncEngine:
                 failed = Ending(cancelled=False, message=message)
             return self._end(runs, course, _reason(course.gate, failed))
         return self._end(runs, course, course.gate.ending)
+
+    def _is_cancelled(self, run_id: str) -> bool:
+        """Whether an operator has asked the run to end. Whatever writes next handles a database that is away."""
+        try:
+            with reading(self.engine) as connection:
+                return cancel_is_requested(connection, run_id)
+        except DBAPIError as error:
+            if not is_away(error):
+                raise
+            return False
 
     def _go_on_candidate(self, runs: Runs, course: Course) -> None:
         """The same for a dry run: nobody is answered from what it reads, and nothing becomes ours because of it."""
@@ -429,7 +443,7 @@ class SyncEngine:
 def _go_on(course: Course, run: Run) -> None:
     """Raises ``_EndedError`` when the run is to end."""
     if run.cancel_requested:
-        course.gate.end(Ending(cancelled=True, message="cancelled on request"))
+        course.gate.end(CANCELLED)
     if not course.gate.is_open() and course.gate.ending is not None:
         raise _EndedError(course.gate.ending)
 

@@ -32,6 +32,7 @@ _MOMENTS = (
 )
 
 _ONE = select(RUN).where(RUN.c.run_id == bindparam("run_id"))
+_CANCEL_REQUESTED = select(RUN.c.cancel_requested).where(RUN.c.run_id == bindparam("run_id"))
 _ONE_CLAIMED = _ONE.with_for_update()
 
 _COUNT_END = """
@@ -63,9 +64,10 @@ def recent_runs(
     statuses: Sequence[str] = (),
     trigger: str | None = None,
     scope: str | None = None,
+    previews: bool = True,
 ) -> list[Run]:
     """The latest runs, newest first; ``before``: a run id, only those requested earlier than it. ``statuses``,
-    ``trigger``, ``scope``: of these alone."""
+    ``trigger``, ``scope``: of these alone. ``previews``: whether dry runs are included."""
     query = select(RUN).order_by(RUN.c.run_id.desc()).limit(limit)
     if before is not None:
         query = query.where(RUN.c.run_id < before)
@@ -73,12 +75,19 @@ def recent_runs(
         query = query.where(RUN.c.status.in_(statuses))
     if trigger is not None:
         query = query.where(RUN.c.trigger == trigger)
+    if not previews:
+        query = query.where(~RUN.c.dry_run)
     is_everything = (RUN.c.organization_ids == "[]") & (RUN.c.user_ids == "[]")
     if scope == "preview":
         query = query.where(RUN.c.dry_run)
     elif scope is not None:
         query = query.where(~RUN.c.dry_run, is_everything if scope == "everything" else ~is_everything)
     return [run_from(row) for row in connection.execute(query)]
+
+
+def cancel_is_requested(connection: Connection, run_id: str) -> bool:
+    """Whether an operator has asked the run to end."""
+    return bool(connection.execute(_CANCEL_REQUESTED, {"run_id": run_id}).scalar())
 
 
 def claim(connection: Connection, run_id: str) -> Run:

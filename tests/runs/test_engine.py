@@ -369,6 +369,24 @@ def test_refused_credentials_stop_the_run_at_once(company: Any) -> None:
     assert company.failures() == {}
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_cancel_ends_a_verify_before_its_next_call(company: Any, dry_run: bool) -> None:
+    read: list[str] = []
+
+    def cancels(operation: str, data: Any, backend: Any) -> Any:
+        if operation.startswith("get_"):
+            read.append(operation)
+            (running,) = [run for run in company.runs.recent() if run.is_running]
+            company.runs.cancel(running.run_id)
+        return backend()
+
+    company.wire.hook = cancels
+    run = company.sync(verify=True, dry_run=dry_run)
+    assert (run.status, run.error) == ("cancelled", "cancelled on request")
+    assert len(read) == 1
+    assert [stage.status for stage in run.stages][-2:] == ["verifying", "cancelled"]
+
+
 def test_cancel_ends_a_run_before_its_next_call(company: Any) -> None:
     company.batch_size = 1
     for number in range(40):
