@@ -8,7 +8,7 @@ for ``KEPT``.
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from threading import Event, Lock
 from typing import Literal
 
@@ -203,6 +203,11 @@ def nodes(connection: Connection, *, now: int) -> list[NodeState]:
     alive = now - int(LIVES_FOR.total_seconds() * 1000)
     rows = run(connection, _NODES, {"since": alive - 2 * _MINUTE_MS})
     return [NodeState(**row._asdict()) for row in rows if row.seen_at >= alive]
+
+
+def worker_is_running(connection: Connection, now: datetime) -> bool:
+    """Whether a worker has given a sign of life lately."""
+    return any(node.role == "worker" for node in nodes(connection, now=epoch_ms(now)))
 
 
 def forget_activity(connection: Connection, now: int) -> int:

@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
+from app.clock import epoch_ms
 from app.database.statements import run
+from app.runs.rows import row_of, run_from
+from app.runs.run import Run
 
 EVERYTHING = "NOT dry_run AND organization_ids = '[]' AND user_ids = '[]'"
 """The condition on ``run`` that it was to bring all of the backend in step."""
@@ -20,10 +23,32 @@ EVERYTHING = "NOT dry_run AND organization_ids = '[]' AND user_ids = '[]'"
 _SETTLED = "(status IN ('done', 'partial', 'held') OR (status = 'cancelled' AND held_until IS NOT NULL))"
 
 _HELD = """
-SELECT run_id, finished_at, held_until, counts, report FROM run
+SELECT run_id, requested_at, finished_at, held_until, counts, report FROM run
 WHERE status = 'held' AND (held_until IS NULL OR held_until >= :now) AND finished_at >= (
   SELECT COALESCE(MAX(finished_at), 0) FROM run WHERE finished_at IS NOT NULL AND {everything} AND {settled})
 ORDER BY finished_at, run_id
+"""
+
+_SUPERSEDED_BY = """
+SELECT MAX(run_id) AS run_id FROM run WHERE finished_at = (
+  SELECT MAX(finished_at) FROM run WHERE finished_at > :finished_at AND {everything} AND {settled})
+AND {everything} AND {settled}
+"""
+
+_LAST_ENDED = """
+SELECT run_id FROM run WHERE finished_at IS NOT NULL AND started_at IS NOT NULL AND {everything}
+ORDER BY finished_at DESC, run_id DESC LIMIT 1
+"""
+
+_APPLYING = """
+SELECT run_id FROM run WHERE NOT dry_run AND (status = 'applying' OR (approved_at IS NOT NULL AND finished_at IS NULL))
+LIMIT 1
+"""
+
+_APPLIED_BY = """
+SELECT run_id FROM run
+WHERE requested_plan_id = :plan_id AND NOT dry_run AND (plan_id IS NOT NULL OR finished_at IS NULL)
+ORDER BY run_id DESC LIMIT 1
 """
 
 _LAST = """
@@ -47,6 +72,7 @@ class HeldRun:
     """A run whose held deletes still wait for someone's word. Times are epoch milliseconds."""
 
     run_id: str
+    requested_at: int
     finished_at: int
     held_until: int | None
     counts: Mapping[str, Mapping[str, Mapping[str, int]]]
@@ -76,6 +102,7 @@ def held_runs(connection: Connection, now_ms: int) -> list[HeldRun]:
     return [
         HeldRun(
             run_id=row.run_id,
+            requested_at=row.requested_at,
             finished_at=row.finished_at,
             held_until=row.held_until,
             counts=json.loads(row.counts),
@@ -83,6 +110,31 @@ def held_runs(connection: Connection, now_ms: int) -> list[HeldRun]:
         )
         for row in run(connection, _HELD, {"now": now_ms}, everything=EVERYTHING, settled=_SETTLED)
     ]
+
+
+def superseded_by(connection: Connection, held: Run) -> str | None:
+    """The id of the newest run that settled the deletes of this held run again; None if they are still held."""
+    finished_at = 0 if held.finished_at is None else epoch_ms(held.finished_at)
+    values = {"finished_at": finished_at}
+    found: str | None = run(connection, _SUPERSEDED_BY, values, everything=EVERYTHING, settled=_SETTLED).scalar()
+    return found
+
+
+def last_ended(connection: Connection) -> Run | None:
+    """The last run of everything that began and ended, whatever its outcome; previews are ignored."""
+    row = run(connection, _LAST_ENDED, {}, everything=EVERYTHING).first()
+    return None if row is None else run_from(row_of(connection, row.run_id))
+
+
+def is_applying(connection: Connection) -> bool:
+    """Whether a run changes the backend now, or is approved and will."""
+    return run(connection, _APPLYING, {}).first() is not None
+
+
+def applied_by(connection: Connection, plan_id: str) -> Run | None:
+    """The run that applied this stored plan, or is about to; None if no run did."""
+    row = run(connection, _APPLIED_BY, {"plan_id": plan_id}).first()
+    return None if row is None else run_from(row_of(connection, row.run_id))
 
 
 def failed_run(connection: Connection, now_ms: int) -> FailedRun | None:

@@ -57,6 +57,26 @@ def test_more_than_a_hundred_are_approved_by_their_number(office: Office) -> Non
     assert office.runs.get(run.run_id).status is RunStatus.QUEUED
 
 
+def test_the_number_is_shown_and_accepted_with_its_comma(office: Office) -> None:
+    run = office.held_run(2927)
+    browser = office.browser(Role.APPROVER)
+    ask = address("approve", run=run.run_id)
+    assert "Type 2,927 to confirm" in browser.get(ask)
+    assert "Type 2,927 to confirm" in browser.send(ask, address("approve"), reason="so it is", number="2,92")
+    browser.send(ask, address("approve"), reason="so it is", number="2,927")
+    assert office.runs.get(run.run_id).status is RunStatus.QUEUED
+
+
+def test_a_held_run_is_named_by_the_same_moment_on_its_page_and_in_the_list(office: Office) -> None:
+    run = office.held_run()
+    browser = office.browser(Role.VIEWER)
+    moment = f"{run.requested_at:%Y-%m-%dT%H:%M:%S}"
+    assert run.finished_at != run.requested_at
+    for page in (address("held"), address("run", id=run.run_id)):
+        heading = browser.get(page).partition("run of <time" if "held" in page else "Run of <time")[2]
+        assert heading.startswith(f' datetime="{moment}')
+
+
 def test_discarding_leaves_them_alone(office: Office) -> None:
     run = office.held_run()
     browser = office.browser(Role.APPROVER)

@@ -362,6 +362,10 @@ def test_the_overview_draws_what_services_answered(office: Office) -> None:
     assert f'role="img" aria-label="{says}"' in html
     assert "peak 30" in html
     assert "1 service, 0 workers" in html
+    assert "no worker is running" in html
+    NodeActivity(node="n", role="worker", clock=office.time).write(office.engine)
+    html = browser.get("/console/")
+    assert "1 service, 1 worker" in html
     assert "all seen within 60 s" in html
     assert "slowest answers, of which 99 of 100 took no longer" in html
     assert "99 of 100 took no longer</span>" in html

@@ -1,6 +1,7 @@
 """Runs, their items, and what is parked: found, shown and tried again, whatever stands in the address."""
 
 import json
+import re
 from datetime import timedelta
 
 import pytest
@@ -17,6 +18,7 @@ from app.plan.parts import PlanPart
 from app.runs.run import RunRequest, RunStatus
 from app.store.sync_tables import CallRow, ItemFailureRow, PlanItemRow
 from tests.console.conftest import Browser, Office
+from tests.console.states import applying, approved_planning
 from tests.console.test_pages import HOSTILE, planned_run
 
 ODD = {"hostile": HOSTILE, "long": "ü" * 256, "rtl": "\u202eabc", "tags": "<b>x</b>"}
@@ -69,9 +71,45 @@ def test_filters_that_cannot_be_lead_on(office: Office, wanted: str, status: int
 def test_a_fragment_has_what_follows_a_run_alone(office: Office) -> None:
     run = planned_run(office, item_id="handbook")
     html = office.browser(Role.VIEWER).get(address("run", id=run), **{"x-fragment": "1"})
-    assert 'data-part="stages"' in html
+    parts = ["head", "notices", "facts", "stages", "progress", "kinds", "tabs", "filter", "items", "reported"]
+    assert re.findall(r'data-part="(\w+)"', html) == [*parts, "ended"]
     assert "data-ended" in html
-    assert "<h1" not in html
+    assert "<main" not in html
+
+
+def test_a_fragment_has_the_buttons_of_its_reader_alone(office: Office) -> None:
+    run = applying(office)
+    approver, viewer = office.browser(Role.APPROVER), office.browser(Role.VIEWER)
+    for _ in range(2):
+        for browser, cancels in ((approver, True), (viewer, False)):
+            html = browser.get(address("run", id=run.run_id), **{"x-fragment": "1"})
+            assert ("Cancel the run" in html) == cancels
+            assert ("formToken" in html) == cancels
+    mine = approver.get(address("run", id=run.run_id), **{"x-fragment": "1"})
+    other = office.browser(Role.APPROVER).get(address("run", id=run.run_id), **{"x-fragment": "1"})
+    tokens = [re.findall(r'name="formToken" value="(\w+)"', html) for html in (mine, other)]
+    assert tokens[0] != tokens[1]
+
+
+def test_a_fragment_tells_the_items_that_its_page_asks_for(office: Office) -> None:
+    run = applying(office)
+    browser = office.browser(Role.VIEWER)
+    for wanted, items in (({}, 6), ({"kind": "folder"}, 2), ({"status": "held"}, 2), ({"after": "4"}, 2), ({}, 6)):
+        html = browser.get(address("run", id=run.run_id, **wanted), **{"x-fragment": "1"})
+        assert html.count("ordinal=") == items, wanted
+
+
+def test_an_approved_run_shows_no_progress_before_it_applies(office: Office) -> None:
+    run = approved_planning(office)
+    html = office.browser(Role.VIEWER).get(address("run", id=run.run_id), **{"x-fragment": "1"})
+    assert "<progress" not in html
+    counts = {
+        "folder": {"add": {"planned": 2, "done": 2}},
+        "document": {"add": {"planned": 2, "done": 2}, "delete": {"planned": 2, "done": 1}},
+    }
+    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.APPLYING, counts=counts)
+    html = office.browser(Role.VIEWER).get(address("run", id=run.run_id), **{"x-fragment": "1"})
+    assert "5 of 6 items sent" in html
 
 
 def test_an_item_has_its_request_and_the_answer_as_text(office: Office) -> None:
@@ -204,21 +242,27 @@ def test_stages_tell_when_they_began_and_how_long_they_took(office: Office) -> N
     assert again.stages[-1].at - again.stages[-2].at == timedelta(seconds=60)
 
 
-def test_phases_are_settled_one_after_the_other(office: Office) -> None:
+def test_phases_are_sent_one_after_the_other(office: Office) -> None:
     run, _ = office.runs.enqueue(RunRequest(trigger="schedule"))
     counts = {
         "document": {"add": {"planned": 4, "done": 4}, "update": {"planned": 6, "done": 3, "failed": 1}},
-        # With what was settled before its deletes were approved.
+        # With what was sent before its deletes were approved.
         "folder": {"delete": {"planned": 5, "done": 3}},
+        # Held and parked items are not sent.
+        "group": {"delete": {"planned": 3, "held": 3}, "update": {"planned": 3, "done": 1, "parked": 1}},
     }
     run = office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, counts=counts)
     parts = [
         PlanPart(1, 4, 30, "document", "add", "add_documents"),
         PlanPart(5, 7, 31, "document", "update", "update_documents"),
         PlanPart(8, 10, 32, "document", "update", "move_documents"),
-        PlanPart(11, 13, 160, "folder", "delete", "delete_folder"),
+        PlanPart(11, 12, 20, "group", "update", "update_group"),
+        PlanPart(13, 13, 21, "group", "update", "update_group"),
+        PlanPart(14, 16, 160, "folder", "delete", "delete_folder"),
+        PlanPart(17, 19, 170, "group", "delete", "delete_group"),
     ]
-    assert [(row.name, row.settled, row.items) for row in phase_rows(run, parts)] == [
+    assert [(row.name, row.sent, row.to_send) for row in phase_rows(run, parts)] == [
+        ("Add folders", 1, 2),
         ("Add documents", 4, 4),
         ("Update documents", 3, 3),
         ("Move documents", 1, 3),

@@ -107,39 +107,51 @@ def _items(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PhaseRow:
-    """One phase of the plan: how many of its items are settled."""
+    """One phase of the plan: how many of its items the run has sent, and how many it sends in total."""
 
     name: str
-    settled: int
-    items: int
+    sent: int
+    to_send: int
 
     @property
     def state(self) -> str:
         """The state that the page shows."""
-        if self.settled >= self.items:
+        if self.sent >= self.to_send:
             return "done"
-        return "applying" if self.settled else "coming"
+        return "applying" if self.sent else "coming"
 
 
 def phase_rows(run: Run, parts: Sequence[PlanPart]) -> list[PhaseRow]:
-    """The phases of a plan with their progress.
+    """The phases of the run's plan, without those that send nothing.
 
-    A run counts by kind and action, and phases come one after the other: so what is settled of a kind and action is
-    taken to lie in the earlier of its phases.
+    A run counts its items by kind and action, and its phases run in order. So the items sent of a kind and action are
+    attributed to its earlier phases, and the items kept back to its later ones.
     """
-    left = {
-        (kind, action): sum(number for status, number in numbers.items() if status != "planned")
-        - (numbers.get("planned", 0) - sum(one.items for one in parts if (one.kind, one.action) == (kind, action)))
-        for kind, actions in run.counts.items()
-        for action, numbers in actions.items()
-    }
+    items: dict[tuple[str, str], int] = {}
+    for part in parts:
+        items[part.kind, part.action] = items.get((part.kind, part.action), 0) + part.items
+    settled = {key: _sent_and_kept(run, *key, number) for key, number in items.items()}
     rows: dict[int, tuple[int, int]] = {}
     for part in parts:
-        settled = max(0, min(part.items, left.get((part.kind, part.action), 0)))
-        left[part.kind, part.action] = left.get((part.kind, part.action), 0) - settled
+        sent, kept = settled[part.kind, part.action]
+        items[part.kind, part.action] -= part.items
+        to_send = max(0, part.items - max(0, kept - items[part.kind, part.action]))
+        now = min(to_send, sent)
+        settled[part.kind, part.action] = sent - now, kept - (part.items - to_send)
         before = rows.get(part.phase, (0, 0))
-        rows[part.phase] = before[0] + settled, before[1] + part.items
-    return [PhaseRow(_phase_name(phase), settled, items) for phase, (settled, items) in sorted(rows.items())]
+        rows[part.phase] = before[0] + now, before[1] + to_send
+    return [PhaseRow(_phase_name(phase), *numbers) for phase, numbers in sorted(rows.items()) if numbers[1]]
+
+
+def _sent_and_kept(run: Run, kind: str, action: str, items: int) -> tuple[int, int]:
+    """How many items of the plan were sent, and how many are kept back (held, waiting, parked, skipped, …)."""
+    outcomes = run.counts.get(kind, {}).get(action, {})
+    planned = outcomes.get("planned", 0)
+    sent = outcomes.get("done", 0) + outcomes.get("failed", 0)
+    kept = sum(outcomes.values()) - planned - sent
+    # An approved run also counts the items settled before its approval; those are not in its plan.
+    before = planned - items
+    return (max(0, sent + kept - before), 0) if before > 0 else (sent, kept)
 
 
 def _phase_name(phase: int) -> str:

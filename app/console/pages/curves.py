@@ -46,6 +46,8 @@ def processes(connection: Connection, now: datetime) -> tuple[str, str]:
     versions = sorted({one.version for one in found})
     if len(versions) > 1:
         return shown, f"of versions {' and '.join(versions)}"
+    if found and not workers:
+        return shown, "no worker is running"
     return shown, f"{'all seen' if found else 'no sign of life'} within {LIVES_FOR.total_seconds():.0f} s"
 
 

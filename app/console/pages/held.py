@@ -10,14 +10,14 @@ from app.clock import epoch_ms, from_epoch_ms
 from app.console.console import Console, address, go_to, query, route_of
 from app.console.pages.course import OPENED_KINDS, hold_rows
 from app.console.pages.running import reason_problem
-from app.console.pages.runs import find_run
+from app.console.pages.runs import find_run, held_now
 from app.console.settings import Role
 from app.model.counts import counts_of
 from app.plan.finding import ItemFilter
 from app.plan.impact import largest_impact
 from app.plan.listing import list_changes
 from app.runs.run import Run, RunConflictError, RunStatus
-from app.runs.status import held_runs
+from app.runs.status import held_runs, superseded_by
 
 NUMBER_TYPED_ABOVE = 100
 """More deletes than that are approved only by whoever types their number."""
@@ -39,7 +39,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         rows = [
             {
                 "run_id": run.run_id,
-                "at": from_epoch_ms(run.finished_at),
+                "at": from_epoch_ms(run.requested_at),
                 "until": None if run.held_until is None else from_epoch_ms(run.held_until),
                 "deletes": run.deletes,
                 "holds": hold_rows(run.holds),
@@ -93,7 +93,7 @@ def _wrong(form: Mapping[str, str], deletes: int, word: str) -> dict[str, str]:
     elif problem := reason_problem(form["reason"]):
         wrong["reason"] = problem
     if word == "approve" and deletes > NUMBER_TYPED_ABOVE and form["number"].replace(",", "") != str(deletes):
-        wrong["number"] = f"Type {deletes} to confirm."
+        wrong["number"] = f"Type {deletes:,} to confirm."
     return wrong
 
 
@@ -104,7 +104,8 @@ def _page(
     holds = hold_rows(run.report.get("held"))
     with console.reading() as connection:
         members = counts_of(connection, {hold.organization_id for hold in holds})
-        newer = [one.run_id for one in held_runs(connection, epoch_ms(now)) if one.run_id > run.run_id]
+        is_current = run.run_id in held_now(connection, now)
+        newer = None if is_current else superseded_by(connection, run)
         items, losing = [], []
         if run.plan_id is not None:
             items = list_changes(connection, run.plan_id, wanted=ItemFilter(status="held"), limit=_ITEMS_SHOWN)
@@ -128,7 +129,7 @@ def _page(
         form={"reason": "", "number": "", **form},
         wrong=wrong,
         number_typed=word == "approve" and run.total("held") > NUMBER_TYPED_ABOVE,
-        newer=newer,
+        superseded_by=newer,
         status=status,
     )
 

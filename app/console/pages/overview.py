@@ -2,26 +2,31 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 from flask import Blueprint, Response
 from sqlalchemy import Connection
 
-from app.clock import from_epoch_ms
-from app.console.console import Console, query, route_of
+from app.activity import worker_is_running
+from app.clock import epoch_ms, from_epoch_ms
+from app.console.console import MOST_COUNTED, Console, query, route_of
 from app.console.frame.charts import Bar
 from app.console.frame.words import TONES, clock_time, counted, duration
 from app.console.pages.curves import curves, processes
+from app.console.pages.runs import held_now, shown_status
 from app.console.settings import Role
+from app.ledger.failures import failing_now
 from app.ledger.ledger import last_verify, ledger_in_use
 from app.model.contents import SourceState, current_revision, oldest_good_read, source_states
 from app.model.outline import OrganizationSize, organization_sizes
-from app.runs.queue import CHANGES
+from app.runs.rows import recent_runs
 from app.runs.run import Run, RunStatus
+from app.runs.status import held_runs, is_applying, last_ended
 
 _BARS = 96
 _RECENT = 10
+_COUNTED = (RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD, RunStatus.FAILED)
+"""The statuses of runs that *Items per run* counts."""
 _ORGANIZATIONS = 12
 _DRIFT = frozenset({"missing", "changed"})
 
@@ -34,8 +39,11 @@ def install(blueprint: Blueprint, console: Console) -> None:
     def overview() -> Response:
         query()
         parts, now = console.parts, console.parts.clock()
-        runs = parts.runs.recent(_BARS)
         with console.reading() as connection:
+            runs = recent_runs(connection, _RECENT)
+            synced = recent_runs(connection, _BARS, statuses=_COUNTED, previews=False)
+            waiting = held_now(connection, now)
+            last = last_ended(connection)
             found = parts.concerns(connection, now)
             sources = source_states(connection)
             read_at = oldest_good_read([state for state in sources if state.is_configured])
@@ -45,26 +53,31 @@ def install(blueprint: Blueprint, console: Console) -> None:
                 "read_at": None if read_at is None else from_epoch_ms(read_at),
                 "revision": current_revision(connection),
                 **_verified(connection),
+                "in_step": _in_step(connection, last, now),
                 "curves": curves(connection, now),
                 "processes": processes(connection, now),
                 "organizations": _organizations(connection),
                 "sources": [_source_row(state) for state in sources],
             }
+            has_worker = worker_is_running(connection, now)
         due = parts.due_after(now)
-        last = next((run for run in runs if run.trigger != CHANGES and run.finished_at is not None), None)
+        is_waiting = any(run.status is RunStatus.QUEUED for run in runs)
+        died = any(concern.cause == "worker" for concern in found)
         return console.show(
             "overview.html",
             current="overview",
-            runs=list(islice(runs, _RECENT)),
+            runs=[(run, shown_status(run, waiting, now)) for run in runs],
             last=last,
-            in_step=_in_step(last),
+            # A worker that died is among the concerns already; without a schedule none has to run.
+            waits_for_worker=not has_worker and not died and (is_waiting or due is not None),
+            is_waiting=is_waiting,
             due=due,
             every=_every(parts.due_after, due),
-            bars_shown=[_bar(run, now) for run in reversed(runs)],
-            planned=sum(map(items_of, runs)),
-            peak=max(map(items_of, runs), default=0),
-            bars_say=_bars_say(runs),
-            since=runs[-1].requested_at if runs else None,
+            bars_shown=[_bar(run, now) for run in reversed(synced)],
+            planned=sum(map(items_of, synced)),
+            peak=max(map(items_of, synced), default=0),
+            bars_say=_bars_say(synced),
+            since=synced[-1].requested_at if synced else None,
             **context,
         )
 
@@ -78,14 +91,30 @@ def _verified(connection: Connection) -> dict[str, object]:
     return {"verified_at": from_epoch_ms(last.at), "drifted": drifted}
 
 
-def _in_step(last: Run | None) -> str:
-    """What the last run left the backend as, in words."""
+def _in_step(connection: Connection, last: Run | None, now: datetime) -> str:
+    """The state of the backend in words: the last run of everything, and what is held, parked and failing now."""
+    if is_applying(connection):
+        return "a run is changing it"
     if last is None:
         return "never synced"
     if last.status is RunStatus.FAILED:
-        return "the last run failed"
-    rest = [f"{last.total(what):,} {what}" for what in ("held", "parked", "failed", "waiting") if last.total(what)]
+        return "the last run was interrupted; another continues it" if last.continued_by else "the last run failed"
+    if last.status is RunStatus.CANCELLED and last.held_until is None:
+        return "the last run was cancelled"
+    held = sum(run.deletes for run in held_runs(connection, epoch_ms(now)))
+    ledger_id = ledger_in_use(connection)
+    failing = [] if ledger_id is None else failing_now(connection, ledger_id, most=MOST_COUNTED + 1)
+    numbers = {
+        "held": held,
+        "parked": sum(one.items for one in failing if one.parked),
+        "failing": sum(one.items for one in failing if not one.parked),
+    }
+    rest = [f"{_up_to_most(number)} {what}" for what, number in numbers.items() if number]
     return f"in step but for {' and '.join(rest)}" if rest else "in step"
+
+
+def _up_to_most(number: int) -> str:
+    return f"more than {MOST_COUNTED:,}" if number > MOST_COUNTED else f"{number:,}"
 
 
 def _every(due_after: Callable[[datetime], datetime | None], due: datetime | None) -> str:

@@ -1,14 +1,17 @@
 """The runs: all of them, and one with its stages, what it does, whom it affects, and its items."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from flask import Blueprint, Response, request
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
+from app.activity import worker_is_running
 from app.admin.resync import ITEM_STATUSES
+from app.clock import epoch_ms
 from app.console.console import MOST_COUNTED, PAGE_ROWS, Console, address, one_of, query, route_of
 from app.console.pages.course import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stages_of
 from app.console.settings import Role
@@ -21,6 +24,7 @@ from app.plan.parts import PlanPart, parts_of
 from app.runs.report import report_lines
 from app.runs.rows import SCOPES, recent_runs, row_of, run_from
 from app.runs.run import Run, RunNotFoundError, RunStatus
+from app.runs.status import applied_by, held_runs, superseded_by
 from app.store.sync_tables import ITEM_KINDS
 
 STATUSES = tuple(status.value for status in RunStatus)
@@ -56,10 +60,11 @@ def install(blueprint: Blueprint, console: Console) -> None:
                 trigger=trigger or None,
                 scope=scope or None,
             )
+            waiting = held_now(connection, console.parts.clock())
         return console.show(
             "runs.html",
             current="runs",
-            runs=found[:PAGE_ROWS],
+            runs=[(one, shown_status(one, waiting, console.parts.clock())) for one in found[:PAGE_ROWS]],
             next_before=found[PAGE_ROWS - 1].run_id if len(found) > PAGE_ROWS else "",
             filters={"status": status, "trigger": trigger, "scope": scope},
             statuses=STATUSES,
@@ -77,48 +82,68 @@ def install(blueprint: Blueprint, console: Console) -> None:
         is_part = request.headers.get("x-fragment") == "1"
         with console.reading() as connection:
             found = _read_run(connection, given["id"])
-            if is_part and (kept := followed.get(found)) is not None:
-                return console.as_it_was(kept)
-            parts = [] if found.plan_id is None else parts_of(connection, found.plan_id)
-            context = _course(connection, found, parts)
-            if not is_part:
-                context |= _items(connection, found, filters, after, parts)
+            key = (*filters.items(), after)
+            context = followed.get(found, key) if is_part else None
+            if context is None:
+                context = _course(connection, found, filters, after)
+                followed.keep(found, key, context)
+            context |= _standing(connection, found, console.parts.clock())
+        context["plan_problem"] = None
+        if _may_be_applied(found) and context["applied"] is None and found.plan_id is not None:
+            context["plan_problem"] = console.parts.plan_problem(found.plan_id)
         if is_part:
-            return followed.keep(found, console.bare("run_live.html", ended=not context["is_live"], **context))
-        problem = None
-        if found.dry_run and found.status is RunStatus.DONE and found.plan_id is not None and found.still_to_send():
-            problem = console.parts.plan_problem(found.plan_id)
-        return console.show(
-            "run.html",
-            current="runs",
-            filters=filters,
-            plan_problem=problem,
-            kind_choices=[("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
-            problems=_problems(found),
-            reported=_reported(found),
-            keep_runs=console.parts.keep_runs,
-            **context,
-        )
+            return console.bare("run_live.html", ended=not context["is_live"], **context)
+        return console.show("run.html", current="runs", ended=False, keep_runs=console.parts.keep_runs, **context)
 
 
 class _Followed:
-    """What runs looked like when somebody last followed them: the same for all who follow, and so made anew only when
-    the run has changed."""
+    """What pages of live runs show, until their runs change: all who follow a run share it."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[Run, str]] = {}
+        self._kept: dict[tuple[object, ...], tuple[Run, dict[str, Any]]] = {}
 
-    def get(self, run: Run) -> str | None:
-        """The part of the page, unless the run has changed."""
-        kept = self._kept.get(run.run_id)
-        return kept[1] if kept is not None and kept[0] == run else None
+    def get(self, run: Run, key: tuple[object, ...]) -> dict[str, Any] | None:
+        """What the page with these filters shows, unless the run has changed."""
+        kept = self._kept.get((run.run_id, *key))
+        return dict(kept[1]) if kept is not None and kept[0] == run else None
 
-    def keep(self, run: Run, part: Response) -> Response:
-        """Keeps it for whoever asks next."""
+    def keep(self, run: Run, key: tuple[object, ...], context: dict[str, Any]) -> None:
+        """Keeps it for the next request."""
         if len(self._kept) >= _MOST_FOLLOWED:
             self._kept.clear()
-        self._kept[run.run_id] = run, part.get_data(as_text=True)
-        return part
+        self._kept[run.run_id, *key] = run, dict(context)
+
+
+def shown_status(run: Run, held_now: Collection[str], now: datetime) -> str:
+    """The status of a run as pages show it: a held run may be ``superseded`` by a newer one, or ``expired``.
+
+    ``held_now``: the ids of the runs whose deletes wait for approval now.
+    """
+    if run.status is not RunStatus.HELD or run.run_id in held_now:
+        return run.status.value
+    return "expired" if run.held_until is not None and run.held_until < now else "superseded"
+
+
+def held_now(connection: Connection, now: datetime) -> frozenset[str]:
+    """The ids of the runs whose deletes wait for approval now."""
+    return frozenset(run.run_id for run in held_runs(connection, epoch_ms(now)))
+
+
+def _may_be_applied(run: Run) -> bool:
+    return run.dry_run and run.status is RunStatus.DONE and run.plan_id is not None
+
+
+def _standing(connection: Connection, run: Run, now: datetime) -> dict[str, Any]:
+    """What other runs and workers have done about a run meanwhile."""
+    waiting = held_now(connection, now) if run.status is RunStatus.HELD else frozenset()
+    status = shown_status(run, waiting, now)
+    applied = applied_by(connection, run.plan_id) if _may_be_applied(run) and run.plan_id is not None else None
+    return {
+        "run_status": status,
+        "superseded_by": superseded_by(connection, run) if status == "superseded" else None,
+        "applied": applied,
+        "waits_for_worker": run.status is RunStatus.QUEUED and not worker_is_running(connection, now),
+    }
 
 
 def _filters(given: Mapping[str, str]) -> dict[str, str]:
@@ -131,25 +156,30 @@ def _filters(given: Mapping[str, str]) -> dict[str, str]:
     return {name: given[name] for name in _ITEM_FILTERS}
 
 
-def _course(connection: Connection, run: Run, parts: Sequence[PlanPart]) -> dict[str, Any]:
-    """What follows a run while it is under way."""
+def _course(connection: Connection, run: Run, filters: Mapping[str, str], after: int | None) -> dict[str, Any]:
+    """All that the page of a run shows of the run itself and its plan."""
+    parts = [] if run.plan_id is None else parts_of(connection, run.plan_id)
     counted = {name: run.total(name) for name in ITEM_STATUSES}
-    is_live = run.is_running or run.status is RunStatus.QUEUED
-    settled = sum(number for name, number in counted.items() if name != "planned")
-    affects = (0, 0) if run.plan_id is None else affected(connection, run.plan_id)
+    phases = phase_rows(run, parts) if run.status is RunStatus.APPLYING else []
     return {
         "run": run,
-        "is_live": is_live,
+        "is_live": run.is_running or run.status is RunStatus.QUEUED,
         "stages": stages_of(run, counted),
-        "settled": settled,
+        "sent": sum(phase.sent for phase in phases),
+        "to_send": sum(phase.to_send for phase in phases),
         "total": counted["planned"],
         "counts": counted,
-        "phases": phase_rows(run, parts) if is_live and run.status is RunStatus.APPLYING else [],
+        "phases": phases,
         "kinds": kind_rows(run, parts),
         "opened_kinds": OPENED_KINDS,
         "holds": hold_rows(run.report.get("held")) if run.total("held") else [],
         "impact": [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN),
-        "affected": affects,
+        "affected": (0, 0) if run.plan_id is None else affected(connection, run.plan_id),
+        "filters": filters,
+        "kind_choices": [("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
+        "problems": _problems(run),
+        "reported": _reported(run),
+        **_items(connection, run, filters, after, parts),
     }
 
 

@@ -23,6 +23,9 @@ HIDE = """() => {
 }"""
 
 
+FACTS = "all => all.map(one => [one.querySelector('dt').textContent, one.querySelector('dd').textContent])"
+
+
 @pytest.fixture
 def away(company: Company) -> Iterator[None]:
     """The old documents are gone from the backend: the next run has something to do."""
@@ -75,6 +78,13 @@ def test_a_runs_progress_is_seen_without_loading_the_page_again(desk: OpenDesk, 
         assert one.page.get_by_text("This page follows it.").is_visible()
         for _ in range(3):
             _shown(one, _further(company, run, let_go))
+        # The whole page has moved on, and not only its progress bar.
+        assert one.page.locator(".pill").inner_text() == "applying"
+        facts = dict(one.page.locator("[data-part='facts'] dl").evaluate_all(FACTS))
+        assert facts["Directory"].startswith("revision ")
+        assert int(facts["Calls"]) > 0
+        assert one.page.locator("[data-part='items'] tbody tr").count() == 34
+        assert one.page.locator("[data-part='items'] tbody").get_by_text("done").count() > 0
         assert one.page.evaluate("window.sameDocument")
     company.ended(run)
     one.page.locator(".pill", has_text="done").wait_for()
@@ -143,6 +153,15 @@ def test_a_service_that_fails_is_asked_less_and_less_often(desk: OpenDesk, compa
             stopped.move_on(1)
             when += [second] * (len(stopped.asked) - before)
         assert when == [1, 3, 7, 15, 31, 61, 91]  # at most 30 s
+        lost = one.page.get_by_text("Lost contact; last update 1 min ago. Trying again.")
+        assert lost.is_visible()
+        one.page.unroute("**/console/run?*")
+        stopped.move_on(30)
+        assert one.page.get_by_text("Lost contact").count() == 0
+        # A session that has ended is not a service that is away.
+        one.page.route("**/console/run?*", lambda route: route.fulfill(status=303, headers={"location": "/"}))
+        stopped.move_on(2)
+        assert one.page.get_by_text("Your session has ended. Reload this page to sign in again.").is_visible()
     company.ended(run)
 
 

@@ -41,11 +41,29 @@
     const button = region.querySelector("[data-pause]");
     const follows = region.querySelector("[data-follows]");
     if (follows) follows.textContent = "This page follows it.";
+    // Shown while updates fail.
+    const lost = document.createElement("div");
+    lost.className = "notice warn";
+    lost.hidden = true;
+    lost.innerHTML = '<div class="says"><span role="status"></span><span></span></div>';
+    region.prepend(lost);
+    const [lostSays, lostSince] = lost.querySelectorAll("span");
+    let updated = Date.now();
+    window.setInterval(() => { if (!lost.hidden && lostSince.textContent) lostSince.textContent = since(); }, 1000);
+    const since = () => `; last update ${passed(updated)}. Trying again.`;
     const next = () => window.setTimeout(ask, wait);
     const ask = async () => {
       if (paused || document.hidden) return next();
       try {
-        const answer = await fetch(region.dataset.live, { headers: { "x-fragment": "1" }, redirect: "error" });
+        const answer = await fetch(region.dataset.live, {
+          headers: { "x-fragment": "1" }, redirect: "manual", signal: AbortSignal.timeout(10000),
+        });
+        if (answer.type === "opaqueredirect") {
+          lost.hidden = false;
+          lostSays.textContent = "Your session has ended. Reload this page to sign in again.";
+          lostSince.textContent = "";
+          throw new Error("signed out");
+        }
         if (!answer.ok) throw new Error(String(answer.status));
         const part = document.createElement("div");
         part.innerHTML = await answer.text();
@@ -57,8 +75,16 @@
           if (old && !(focused && old.contains(document.activeElement)) && !old.isEqualNode(fresh)) old.replaceWith(fresh);
         }
         wait = 1000;
+        updated = Date.now();
+        lost.hidden = true;
+        lostSays.textContent = "";
         if (part.querySelector("[data-ended]")) return end();
-      } catch {
+      } catch (error) {
+        if (error.message !== "signed out") {
+          lost.hidden = false;
+          if (lostSays.textContent !== "Lost contact") lostSays.textContent = "Lost contact";
+          lostSince.textContent = since();
+        }
         wait = Math.min(wait * 2, 30000);
       }
       return next();
