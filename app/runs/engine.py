@@ -20,7 +20,6 @@ from threading import Event
 
 import structlog
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
 
 from app.apply.applier import Applier, ApplyTarget
 from app.apply.gate import BROKEN, CANCELLED, Ending, Gate, stopped
@@ -56,7 +55,6 @@ from app.runs.lifecycle import Runs
 from app.runs.lock import SyncLock
 from app.runs.queue import CHANGES
 from app.runs.reading import losses_sentences, refresh, source_sentence
-from app.runs.rows import cancel_is_requested
 from app.runs.run import Run, RunConflictError, RunStatus
 from app.runs.settings import SyncSettings
 from app.runs.suspicion import retained_sentence
@@ -112,7 +110,7 @@ class SyncEngine:
         course = Course(
             run=run,
             gate=Gate(
-                held=lock.held, stop=stop, why_lost=lock.why_lost, is_cancelled=lambda: self._is_cancelled(run_id)
+                held=lock.held, stop=stop, why_lost=lock.why_lost, is_cancelled=lambda: runs.is_cancelled(run_id)
             ),
             progress=progress,
             capabilities=Capabilities(self.backend_settings.operations),
@@ -151,16 +149,6 @@ class SyncEngine:
                 failed = Ending(cancelled=False, message=message)
             return self._end(runs, course, _reason(course.gate, failed))
         return self._end(runs, course, course.gate.ending)
-
-    def _is_cancelled(self, run_id: str) -> bool:
-        """Whether an operator has asked the run to end. Whatever writes next handles a database that is away."""
-        try:
-            with reading(self.engine) as connection:
-                return cancel_is_requested(connection, run_id)
-        except DBAPIError as error:
-            if not is_away(error):
-                raise
-            return False
 
     def _go_on_candidate(self, runs: Runs, course: Course) -> None:
         """The same for a dry run: nobody is answered from what it reads, and nothing becomes ours because of it."""

@@ -10,17 +10,19 @@ from random import Random
 from types import MappingProxyType
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, delete, func, select, update
+from sqlalchemy.exc import DBAPIError
 
 from app.clock import Clock, epoch_ms
 from app.database import statements
 from app.database.engine import reading, writing
+from app.database.trouble import is_away
 from app.model.former import forget_former
 from app.model.touched import touched_since
 from app.plan.discards import discard_held
 from app.plan.finding import ItemFilter
 from app.plan.listing import PlannedChange, Sum, list_changes, sum_up
 from app.runs.queue import CHANGES, CONTINUATION, KEY, enqueue, one_at_a_time, requests_for_changes
-from app.runs.rows import RUN, change, claim, move, recent_runs, row_of, run_from
+from app.runs.rows import RUN, cancel_is_requested, change, claim, move, recent_runs, row_of, run_from
 from app.runs.run import RUNNING, Run, RunConflictError, RunNotFoundError, RunRequest, RunStatus
 from app.store.plan_tables import PlanImpactRow, PlanPartRow
 from app.store.sync_tables import CallRow, PlanItemRow, PlanRow
@@ -222,6 +224,16 @@ class Runs:
             if run.is_running:
                 return change(connection, run, cancel_requested=True, **word)
             raise RunConflictError(f"the run has ended: {_run_status(run)}")
+
+    def is_cancelled(self, run_id: str) -> bool:
+        """Whether an operator has asked the run to end; False if the database is away, which the next write handles."""
+        try:
+            with reading(self.engine) as connection:
+                return cancel_is_requested(connection, run_id)
+        except DBAPIError as error:
+            if not is_away(error):
+                raise
+            return False
 
     def changes(
         self,
