@@ -128,7 +128,9 @@ def test_a_held_run_that_a_newer_one_replaced_is_superseded(office: Office) -> N
 def _narrowed(office: Office, like: Run) -> None:
     run = states.done(office)
     with writing(office.engine) as connection:
-        connection.execute(update(RunRow).where(RunRow.run_id == run.run_id).values(organization_ids='["acme"]'))
+        connection.execute(
+            update(RunRow).where(RunRow.__table__.c.run_id == run.run_id).values(organization_ids='["acme"]')
+        )
     assert run.finished_at is not None
     assert like.finished_at is not None
     assert run.finished_at > like.finished_at
