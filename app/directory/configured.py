@@ -53,7 +53,7 @@ def source_from_settings(settings: SourceSettings, spool: Path | None = None) ->
         from app.directory.mapping.spool_file import SpoolFile  # noqa: PLC0415 - as above
 
         spooled = SpoolFile.of(spool, settings.source_name)
-        return MappedSource(settings.source_name, LdapConnector(settings), Rules(settings.map), spooled)
+        return MappedSource(settings.source_name, LdapConnector(settings), Rules(settings.rules_in_force()), spooled)
     if isinstance(settings, PushSourceSettings):
         return PushedSource(settings.source_name)
     if isinstance(settings, SqlSourceSettings):

@@ -1,5 +1,6 @@
 """The settings of the directory: which sources are read, and how long what is gone is kept."""
 
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -7,9 +8,10 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from app.access.kinds import KINDS
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.connectors.sql.settings import SqlSettings
-from app.directory.mapping.settings import RuleList
+from app.directory.mapping.settings import RULE_KINDS, RuleList, RuleSettings
 from app.directory.push_settings import AcceptedChanges, ChangesSettings
 
 
@@ -103,10 +105,26 @@ class LdapSourceSettings(LdapConnectionSettings, SourceBase):
                 )
         return self
 
+    def rules_in_force(self) -> RuleList:
+        """The rules, of which those that name an account give it an end, unless they say otherwise."""
+        ends = self.preset_in_force().ends
+        return tuple(_ended(rule, ends) for rule in self.map)
+
     @property
     def source_name(self) -> str:
         """The name in force."""
         return self.name or f"{self.url}/{self.base}"
+
+
+def _ended(rule: RuleSettings, ends: Mapping[str, str]) -> RuleSettings:
+    """The rule; records of it that name a user end with the user's account. ``ends``: set → the attribute."""
+    attribute = next(iter(ends.values()), "") if rule.each else ends.get(rule.from_, "")
+    fields = rule.fields
+    can_end = rule.kind in RULE_KINDS and "expiresAt" in KINDS[rule.kind].field_names and "expiresAt" not in fields
+    if not attribute or not can_end or not fields.keys() & {"userId", "userAlias"}:
+        return rule
+    variable = "member" if rule.each else "it"
+    return rule.model_copy(update={rule.kind: {**fields, "expiresAt": f"{variable}.{attribute}"}})
 
 
 class PushSourceSettings(SourceBase):

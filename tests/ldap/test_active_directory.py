@@ -1,6 +1,7 @@
 """Active Directory, as Samba is one: large groups, primary groups, tombstones, and what the reader may see of them."""
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -392,6 +393,72 @@ def test_a_read_that_is_closed_stops_at_once(domain: Samba) -> None:
     began = time.monotonic()
     reading.close()  # type: ignore[attr-defined]
     assert time.monotonic() - began < 1
+
+
+def filetime(moment: datetime) -> str:
+    return str(int((moment - datetime(1601, 1, 1, tzinfo=UTC)).total_seconds()) * 10_000_000)
+
+
+@pytest.mark.parametrize("account_expiry", [True, False])
+def test_memberships_end_when_the_account_expires(domain: Samba, *, account_expiry: bool) -> None:
+    writer = Writer(domain)
+    ends = datetime(2027, 1, 31, 18, tzinfo=UTC)
+    limited = writer.add_user("limited", "Elsewhere", accountExpires=filetime(ends))
+    lasting = writer.add_user("lasting", "Elsewhere", accountExpires="0")
+    usual = writer.add_user("usual", "Elsewhere")
+    group = writer.add_group("x-ending", limited, lasting, usual)
+    source = source_from_settings(
+        LdapSourceSettings.model_validate(
+            {
+                "type": "ldap",
+                "url": domain.url,
+                "base": f"OU=Elsewhere,{BASE}",
+                "preset": "active_directory",
+                "bind_dn": samba.ADMIN,
+                "bind_password": samba.PASSWORD,
+                "account_expiry": account_expiry,
+                "sets": {"groups": {"base": f"OU=Groups,{BASE}", "filter": "(cn=x-ending)"}},
+                "map": [
+                    {"from": "users", "user": {"userId": "it.cn", "name": "it.cn", "email": "it.cn"}},
+                    {
+                        "from": "groups",
+                        "each": "members",
+                        "membership": {"organizationId": "it.cn", "userId": "member.userId"},
+                    },
+                    {
+                        "from": "users",
+                        "grant": {
+                            "organizationId": '"x-ending"',
+                            "documentId": '"d"',
+                            "userId": "it.cn",
+                            "accessRole": '"viewer"',
+                        },
+                    },
+                ],
+            }
+        )
+    )
+    steps = list(source.read())
+    end = steps[-1]
+    assert isinstance(end, End)
+    assert (end.verdict, end.reason) == (Verdict.COMPLETE, "")
+    expected = {"limited": ends if account_expiry else None, "lasting": None, "usual": None}
+    for kind in ("membership", "grant"):
+        found: list[Any] = [step.record for step in steps if isinstance(step, Found) and step.record.kind == kind]
+        assert {one.user_id: one.expires_at for one in found} == expected
+    writer.delete(group, limited, lasting, usual)
+
+
+def test_an_account_whose_end_the_reader_may_not_see_is_malformed(domain: Samba) -> None:
+    """It would never end."""
+    wanted = Wanted({"users": frozenset({"accountExpires"}), "groups": frozenset({"accountExpires"})})
+    # A reader without rights sees no userAccountControl either; here it is a set of objects that have none.
+    groups = {"users": {"below": "OU=Groups", "filter": "(cn=org-acme)"}, "groups": {"below": "OU=Groups"}}
+    answer = ask(of_samba(domain, sets=groups), wanted=wanted)
+    assert answer.verdict == "partial"
+    assert [one.place for one in answer.malformed] == [f"CN=org-acme,OU=Groups,{BASE}"]
+    assert "accountExpires is missing, which every account has" in answer.malformed[0].reason
+    assert ask(of_samba(domain, sets=groups, account_expiry=False), wanted=wanted).verdict == "complete"
 
 
 def test_the_example_makes_organizations_of_groups(domain: Samba) -> None:

@@ -25,6 +25,11 @@ _OPTIONAL_UID = re.compile(r"#'[01]*'B$")
 """What a uniqueMember may have behind its DN."""
 
 
+_HIDDEN = (
+    "is missing, which every account has; give the reader the right to see it, or set account_expiry: false if an"
+    " account that expires keeps its access"
+)
+
 _TOGETHER = 1_000
 """Members of a group whose names are put into one spelling together."""
 
@@ -82,6 +87,8 @@ class SetReader:
         self.id = one.id
         self.member_attributes = tuple(one.members) if with_members else ()
         self._extended = known.extended_dn
+        end = known.ends.get(name, "")
+        self._end = end if any(attribute.lower() == end.lower() for attribute in wanted) else ""
         self._convert = {attribute.lower(): CONVERSIONS[how] for attribute, how in known.convert.items()}
         self._lists = frozenset(attribute.lower() for attribute in known.lists)
         self._everything = ALL_ATTRIBUTES in wanted
@@ -154,14 +161,20 @@ class SetReader:
             )
         except UnreadableValueError as error:
             return Malformed(dn, f"{attribute} {error}")
-        if id_ is None or id_ == "":
-            return Malformed(
-                dn, f"has no {self.id}, by which it would be known; name another attribute in {self.where}.id"
-            )
+        if lacking := self._lacking(entry, id_):
+            return Malformed(dn, lacking)
         for name in self._spellings.get(DN, ()):
             value[name] = dn
         thing = DirectoryObject(ObjectId(self.name, str(id_)), value, dn, tuple(names), tuple(members))
         return Read(thing, entry, ranges)
+
+    def _lacking(self, entry: LdapEntry, id_: Converted) -> str:
+        """Which attribute is missing that every object has, and what to do; empty: none."""
+        if id_ is None or id_ == "":
+            return f"has no {self.id}, by which it would be known; name another attribute in {self.where}.id"
+        if self._end and not any(attribute.lower() == self._end.lower() for attribute in entry.attributes):
+            return f"{self._end} {_HIDDEN}"
+        return ""
 
     def _take(
         self,

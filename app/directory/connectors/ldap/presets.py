@@ -76,6 +76,9 @@ class Preset(BaseModel):
     """How the server is asked for changes."""
     silent: frozenset[str] = frozenset()
     """Attributes whose changes the server tells nobody of."""
+    ends: Mapping[str, str] = Field(default_factory=dict)
+    """Set → the attribute with the time at which an account ends. Every object of the set has it, or the server hides
+    it from the reader."""
     lists: frozenset[str] = frozenset()
     """Attributes that have any number of values: they become lists."""
     convert: Mapping[str, Conversion] = Field(default_factory=dict)

@@ -83,6 +83,8 @@ class LdapConnectionSettings(BaseModel):
     """Objects in one page."""
     sets: Mapping[str, SetSettings] = Field(default_factory=dict)
     """What is otherwise than in the preset, and further sets."""
+    account_expiry: bool = True
+    """Whether the memberships and grants of an account end when it expires, if the preset knows the attribute."""
     lists: tuple[Attribute, ...] = ()
     """Further attributes that become lists of all their values."""
     convert: Mapping[Attribute, Conversion] = Field(default_factory=dict)
@@ -132,7 +134,11 @@ class LdapConnectionSettings(BaseModel):
         """The preset with the further lists and conversions of the settings."""
         known = preset(self.preset)
         return known.model_copy(
-            update={"lists": known.lists | set(self.lists), "convert": {**known.convert, **self.convert}}
+            update={
+                "lists": known.lists | set(self.lists),
+                "convert": {**known.convert, **self.convert},
+                "ends": known.ends if self.account_expiry else {},
+            }
         )
 
 
