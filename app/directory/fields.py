@@ -5,6 +5,7 @@ that is null counts as missing. All raise ``MalformedRecordError``, whose text b
 """
 
 import math
+import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -117,8 +118,41 @@ def take_aliases(fields: Fields, name: str) -> tuple[str, ...]:
 
 
 def checked_alias(value: object, name: str) -> str:
-    """Case-folded, because addresses are typed in any case; what is longer that way has to fit as well."""
-    return checked_id(checked_id(value, name).casefold(), name)
+    """The alias in its folded form, which has to fit as well: it can have more bytes."""
+    return checked_id(folded_alias(checked_id(value, name)), name)
+
+
+def folded_alias(text: str) -> str:
+    """The form in which aliases are stored and compared: NFC, in lower case.
+
+    Two aliases have the same form only if they differ in case, one letter for one letter, or in how accents are
+    encoded. Full case folding would make ``faß`` and ``fass`` one alias, and the Kelvin sign a ``k``: then a mailbox
+    that looks alike gets the access of another.
+    """
+    if text.isascii():
+        return text.lower()
+    return _composed("".join(map(_lowered, _composed(text))))
+
+
+def _lowered(letter: str) -> str:
+    """The lower case of a letter, if that is one letter whose upper case leads back."""
+    lower = letter.lower()
+    return lower if len(lower) == 1 and lower.upper() == letter else letter
+
+
+def _composed(text: str) -> str:
+    """NFC, except for characters that it replaces by another one: it makes the Kelvin sign a K."""
+    parts, start = [], 0
+    for at, letter in enumerate(text):
+        if _is_replaced(letter):
+            parts += [unicodedata.normalize("NFC", text[start:at]), letter]
+            start = at + 1
+    return "".join([*parts, unicodedata.normalize("NFC", text[start:])])
+
+
+def _is_replaced(letter: str) -> bool:
+    meaning = unicodedata.decomposition(letter)
+    return meaning != "" and meaning[0] != "<" and " " not in meaning
 
 
 def take_text(fields: Fields, name: str) -> str:

@@ -1,4 +1,8 @@
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +30,7 @@ from app.access.records import (
     User,
 )
 from app.directory.casting import object_from_record, plural, record_from_object
-from app.directory.fields import MAX_ALIASES, MAX_ID_BYTES, MalformedRecordError
+from app.directory.fields import MAX_ALIASES, MAX_ID_BYTES, MalformedRecordError, folded_alias
 from app.directory.jsonl import object_from_line
 
 
@@ -69,7 +73,7 @@ json_values = st.recursive(
 further = st.dictionaries(ids.map(lambda name: f"zzzz {name}"), json_values, max_size=3)
 
 
-aliases = ids.map(str.casefold).filter(lambda alias: len(alias.encode()) <= MAX_ID_BYTES)
+aliases = ids.map(folded_alias).filter(lambda alias: len(alias.encode()) <= MAX_ID_BYTES)
 
 
 def one_of(*names: str) -> st.SearchStrategy[dict[str, str]]:
@@ -337,10 +341,73 @@ def test_plural_gives_the_lists_of_a_document() -> None:
 def test_users_are_named_by_aliases_in_any_case() -> None:
     user = {"userId": "u", "name": "U", "email": "U@o.example", "aliases": ["U@O.Example", "STRASSE", "straße", "u"]}
     assert record_from_object(user, "user")[0] == User(
-        user_id="u", name="U", email="U@o.example", aliases=("u@o.example", "strasse", "u")
+        user_id="u", name="U", email="U@o.example", aliases=("u@o.example", "strasse", "straße", "u")
     )
     member = {"organizationId": "o", "userAlias": "U@O.Example"}
     assert record_from_object(member, "membership")[0] == Membership(organization_id="o", user_alias="u@o.example")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("ann@FAß.example", "ANN@faß.example", True),
+        ("ann@faß.example", "ann@fass.example", False),
+        ("ann@faẞ.example", "ann@fass.example", False),
+        ("\N{KELVIN SIGN}im", "kim", False),
+        ("\N{KELVIN SIGN}im", "Kim", False),
+        ("\N{LATIN SMALL LETTER LONG S}am", "sam", False),
+        ("\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}da", "ida", False),
+        ("\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}da", "I\N{COMBINING DOT ABOVE}da", True),
+        ("\N{LATIN SMALL LETTER DOTLESS I}da", "ida", False),
+        ("\N{LATIN SMALL LIGATURE FI}n", "fin", False),
+        ("\N{FULLWIDTH LATIN SMALL LETTER A}nn", "ann", False),
+        ("ÅSA", "a\N{COMBINING RING ABOVE}sa", True),
+        ("J\N{COMBINING CARON}an", "ǰan", True),
+    ],
+)
+def test_aliases_are_the_same_only_by_case_and_encoded_accents(one: str, other: str, same: bool) -> None:
+    assert (folded_alias(one) == folded_alias(other)) is same
+
+
+def differ_by_case_alone(one: str, other: str) -> bool:
+    """By Unicode's data: letter by letter, each the other's only lower or upper case; accents decomposed."""
+    apart = [unicodedata.normalize("NFD", text) for text in (one, other)]
+    return len(apart[0]) == len(apart[1]) and all(
+        a == b or (a.swapcase(), b.swapcase()) == (b, a) for a, b in zip(*apart, strict=True)
+    )
+
+
+def test_of_all_letters_only_pairs_of_lower_and_upper_case_are_the_same() -> None:
+    same: dict[str, list[str]] = {}
+    for letter in map(chr, range(sys.maxunicode + 1)):
+        if unicodedata.category(letter) not in {"Cn", "Cs", "Co"}:
+            same.setdefault(folded_alias(letter), []).append(letter)
+    found = [letters for letters in same.values() if len(letters) > 1]
+    assert len(found) > 1_000
+    assert [letters for letters in found if len(letters) > 2 or not differ_by_case_alone(*letters)] == []
+    crossing = [letters for letters in found if len({letter.isascii() for letter in letters}) > 1]
+    assert crossing == []
+
+
+odd_letters = st.sampled_from(
+    "kKsSiIfFaAjJÅßẞſıİǰΣςσΩϴǅﬁＡ\N{KELVIN SIGN}\N{ANGSTROM SIGN}\N{OHM SIGN}\u0307\u030a\u030c\u0340\u0345"
+)
+respelt: Sequence[Callable[[str], str]] = (
+    str,
+    str.lower,
+    str.upper,
+    str.swapcase,
+    str.casefold,
+    *(partial(unicodedata.normalize, form) for form in ("NFC", "NFD", "NFKC", "NFKD")),
+)
+
+
+@given(st.text(odd_letters | st.characters(exclude_categories=["Cs"]), max_size=8), st.data())
+def test_respelt_aliases_are_the_same_only_by_case_and_encoded_accents(alias: str, data: st.DataObject) -> None:
+    other = data.draw(st.sampled_from(respelt))(data.draw(st.sampled_from(respelt))(alias))
+    assert folded_alias(folded_alias(alias)) == folded_alias(alias)
+    if folded_alias(alias) == folded_alias(other):
+        assert differ_by_case_alone(alias, other)
 
 
 @pytest.mark.parametrize(
@@ -356,7 +423,7 @@ def test_users_are_named_by_aliases_in_any_case() -> None:
         ("grant", {"organizationId": "o", "folderId": "f", "userAlias": 7}, "userAlias: must be text, but is a number"),
         (
             "grant",
-            {"organizationId": "o", "folderId": "f", "userAlias": "ΐ" * 256},
+            {"organizationId": "o", "folderId": "f", "userAlias": "Ⱥ" * 256},
             "userAlias: is longer than 512 bytes",
         ),
         ("user", {**LEAST["user"], "aliases": "a@b.example"}, "aliases: must be a list of texts, but is text"),
