@@ -79,6 +79,18 @@ class DirectoryStateRow(StoreTable, table=True):
     """How many problems that merge found."""
 
 
+class FillBindingRow(StoreTable, table=True):
+    """A user whom a source disabled by an alias, for as long as the source disables that alias; see
+    ``app.model.refresh.bindings``."""
+
+    __tablename__ = "fill_binding"
+    __table_args__ = (Index(None, "user_id"), {"sqlite_with_rowid": False})
+
+    user_alias: str = Field(primary_key=True)
+    source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    user_id: str = Field(primary_key=True)
+
+
 class DirectoryProblemCountRow(StoreTable, table=True):
     """How many problems of a sort a source had as of the last refresh that told all of them; none: no row."""
 
@@ -185,6 +197,7 @@ _LOOKED_UP_BY: dict[str, Sequence[tuple[tuple[str, ...], str]]] = {
         (("user_id",), "user_id <> ''"),
         (("organization_id", "document_id"), "document_id <> ''"),
     ],
+    "fill": [(("source_id", "user_alias"), "disabled")],
 }
 """kind → columns by which those are found that refer to a record, where that is not the beginning of the key; and which
 rows have such a reference at all."""

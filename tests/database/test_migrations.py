@@ -23,6 +23,7 @@ from app.database.engine import open_engine, reading, writing
 from app.database.migrations import pending, state_of, upgrade
 from app.database.programs import ForeignDatabaseError, Migrations, SchemaNewerError
 from app.ledger.failures import FailureGroup, failures_page
+from app.model.refresh.bindings import FILL_BINDING
 from app.store.directory_tables import SOURCE_TABLES
 from app.store.schema import METADATA as STORE
 
@@ -325,4 +326,35 @@ def test_failures_of_before_are_found_by_their_message(database_url: str, tmp_pa
             found = failures_page(connection, 1, parked=True, like=FailureGroup(message=said))
             expected = [f"value {number}" for number, message in enumerate(messages) if message == said]
             assert [one.item_id for one in found] == expected
+    engine.dispose()
+
+
+def test_upgrade_binds_the_users_whom_fills_disable_by_an_alias(database_url: str, tmp_path: Path) -> None:
+    old = copied(STORE_MIGRATIONS, tmp_path)
+    for revision in sorted((STORE_MIGRATIONS.folder / "versions").glob("00*_*.py")):
+        if revision.name < "0015":
+            shutil.copy(revision, old.folder / "versions")
+    engine = open_engine(database_url)
+    upgrade(engine, old)
+    with writing(engine) as connection:
+        fills = Table("source_fill", MetaData(), autoload_with=connection)
+        holders = Table("access_user_alias", MetaData(), autoload_with=connection)
+        sources = Table("directory_source", MetaData(), autoload_with=connection)
+        rows = [("", "ann@x", True), ("", "ann@x", True), ("", "bob@x", False), ("", "who@x", True), ("u9", "", True)]
+        connection.execute(
+            insert(fills),
+            [
+                filled(fills, number) | {"source_id": 7, "user_id": user, "user_alias": alias, "disabled": disabled}
+                for number, (user, alias, disabled) in enumerate(rows)
+            ],
+        )
+        held = [("ann@x", "u5"), ("ann@x", "u6"), ("bob@x", "u7"), ("u9", "u9")]
+        connection.execute(insert(holders), [{"alias": alias, "user_id": user} for alias, user in held])
+        connection.execute(insert(sources), filled(sources, 7) | {"cursor": "from here"})
+    upgrade(engine, STORE_MIGRATIONS)
+    with reading(engine) as connection:
+        bound = connection.execute(select(FILL_BINDING).order_by(FILL_BINDING.c.user_id)).all()
+        assert [tuple(row) for row in bound] == [("ann@x", 7, "u5"), ("ann@x", 7, "u6")]
+        # Everything is read again, so that aliases are folded as they are now.
+        assert connection.execute(select(sources.c.cursor)).scalars().all() == [""]
     engine.dispose()

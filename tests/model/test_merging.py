@@ -182,6 +182,8 @@ class NaiveModel:
 
     kept: dict[str, dict[tuple[Key, str], Record]] = field(default_factory=dict)
     ever_read: set[str] = field(default_factory=set)
+    bound: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    """(source, alias that it disables) → the users who ever had the alias meanwhile."""
     problems: Counter[str] = field(default_factory=Counter)
     order: list[str] = field(default_factory=list)
 
@@ -224,6 +226,7 @@ class NaiveModel:
             for alias in user.aliases:
                 whose.setdefault(alias, set()).add(user.user_id)
         user_of = {alias: next(iter(ids)) for alias, ids in whose.items() if len(ids) == 1}
+        self.bind(order, whose)
 
         model: dict[Key, Record] = {}
         owner: dict[Key, str] = {}
@@ -244,6 +247,17 @@ class NaiveModel:
                 self.problems[sort] += owner[key] in told
         self.fill(model, owner, order, user_of, set(whose), told)
         return model
+
+    def bind(self, order: list[str], whose: Mapping[str, set[str]]) -> None:
+        disabling = {
+            (name, fill.user_alias)
+            for name in order
+            for fill in self.kept[name].values()
+            if isinstance(fill, Fill) and fill.user_alias and fill.disabled
+        }
+        self.bound = {
+            (name, alias): self.bound.get((name, alias), set()) | whose.get(alias, set()) for name, alias in disabling
+        }
 
     def said_once(self, name: str, user_of: Mapping[str, str]) -> dict[Key, Record]:
         """What a source says, each thing once."""
@@ -279,7 +293,7 @@ class NaiveModel:
             if not isinstance(user, User):
                 continue
             fields = dict(user.further) | {"name": user.name, "email": user.email, "initial": user.initial}
-            disabled = user.disabled
+            disabled = user.disabled or any(user.user_id in bound for bound in self.bound.values())
             for name in sorted(order, key=lambda name: name != owner[key]):
                 fills = [
                     (record, origin) for (_, origin), record in self.kept[name].items() if isinstance(record, Fill)

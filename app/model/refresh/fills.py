@@ -2,6 +2,8 @@
 
 What a user's own record says stands, but for an empty text, which says nothing. Of several fills that of the source
 further up counts, field by field, the user's own source first. Disabled counts wherever it is true.
+
+A fill that disables also disables the users to whom it is bound (``bindings.py``), and adds no other field to them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,12 +11,13 @@ from itertools import groupby, islice
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, exists, insert, literal, or_, select, update
 
 from app.access.kinds import KINDS
 from app.access.records import Fill, Sort, User
 from app.database.statements import run, statement
 from app.model.refresh.aliases import holder, known
+from app.model.refresh.bindings import BOUND, FILL_BINDING, collect_bindings
 from app.model.refresh.given import origin_of_users, show_filled
 from app.model.refresh.scratch import FILLED_USER, SCRATCH_TABLES, TABLES_OF_KIND, LeftOutCause, RowChange
 from app.store.record_tables import payload_and_digest
@@ -38,7 +41,7 @@ _FILLS = """
 SELECT u.user_id, u.source_id, u.disabled, u.payload, u.digest, f.disabled AS fill_disabled, f.payload AS fill_payload
 FROM {fills}
 JOIN directory_source d ON d.source_id = f.source_id
-JOIN {users} u ON u.user_id = {filled} AND NOT EXISTS (
+JOIN {users} u ON u.user_id = f.filled_id AND NOT EXISTS (
   SELECT 1 FROM {users_left_out} l WHERE l.user_id = u.user_id AND l.source_id = u.source_id)
 WHERE f.origin = '' OR NOT EXISTS (
   SELECT 1 FROM source_fill p WHERE p.user_id = f.user_id AND p.user_alias = f.user_alias AND p.source_id = f.source_id
@@ -47,22 +50,31 @@ ORDER BY u.user_id @bytes, CASE WHEN f.source_id = u.source_id THEN 0 ELSE 1 END
   f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
 """
 
+_SAID = "s.source_id, s.user_alias, s.origin, s.rule, s.disabled, s.payload"
+
+_BOUND = "s.source_id, s.user_alias, '' AS origin, '' AS rule, true AS disabled, '{}' AS payload"
+
 _OF_EVERYBODY = {
-    "fills": "source_fill f LEFT JOIN refresh_resolved_alias r ON f.user_alias <> '' AND r.alias = f.user_alias",
-    "filled": "COALESCE(r.user_id, f.user_id)",
+    "fills": f"""(
+  SELECT COALESCE(r.user_id, s.user_id) AS filled_id, {_SAID}
+  FROM source_fill s LEFT JOIN refresh_resolved_alias r ON s.user_alias <> '' AND r.alias = s.user_alias
+  UNION ALL
+  SELECT s.user_id, {_BOUND} FROM ({BOUND}) AS s
+) AS f""",  # noqa: S608 - our own names
 }
 
 # Cross joins keep SQLite from reading all fills to look their users up among the touched.
 _OF_TOUCHED = {
-    "fills": """(
-  SELECT t.user_id AS filled_id, f.* FROM refresh_touched_user t CROSS JOIN source_fill f
-  WHERE f.user_id = t.user_id AND f.user_alias = ''
+    "fills": f"""(
+  SELECT t.user_id AS filled_id, {_SAID} FROM refresh_touched_user t CROSS JOIN source_fill s
+  WHERE s.user_id = t.user_id AND s.user_alias = ''
   UNION ALL
-  SELECT t.user_id AS filled_id, f.* FROM refresh_touched_user t CROSS JOIN access_user_alias r CROSS JOIN source_fill f
-  WHERE r.user_id = t.user_id AND f.user_alias = r.alias AND f.user_alias <> '' AND NOT EXISTS (
+  SELECT t.user_id, {_SAID} FROM refresh_touched_user t CROSS JOIN access_user_alias r CROSS JOIN source_fill s
+  WHERE r.user_id = t.user_id AND s.user_alias = r.alias AND s.user_alias <> '' AND NOT EXISTS (
     SELECT 1 FROM access_user_alias o WHERE o.alias = r.alias AND o.user_id <> r.user_id)
-) AS f""",
-    "filled": "f.filled_id",
+  UNION ALL
+  SELECT t.user_id, {_BOUND} FROM refresh_touched_user t CROSS JOIN fill_binding s WHERE s.user_id = t.user_id
+) AS f""",  # noqa: S608 - our own names
 }
 
 _TOUCH_FILLED = """
@@ -71,7 +83,13 @@ SELECT DISTINCT filled_id, {late} FROM ({filled}) AS found
 WHERE filled_id <> '' AND NOT EXISTS (SELECT 1 FROM refresh_touched_user t WHERE t.user_id = found.filled_id)
 """
 
-_FILLED_BY_TOUCHED = f"SELECT COALESCE({holder('t.user_alias')}, t.user_id) AS filled_id FROM refresh_touched_fill t"  # noqa: S608 - our own names
+_FILLED_BY_TOUCHED = """
+SELECT t.user_id AS filled_id FROM refresh_touched_fill t
+UNION SELECT a.user_id FROM refresh_touched_fill t CROSS JOIN access_user_alias a
+  WHERE t.user_alias <> '' AND a.alias = t.user_alias
+UNION SELECT b.user_id FROM refresh_touched_fill t CROSS JOIN fill_binding b
+  WHERE t.user_alias <> '' AND b.user_alias = t.user_alias
+"""
 
 _FILLED_BY_RENAMED = """
 SELECT {whom} AS filled_id FROM refresh_former_alias a
@@ -119,7 +137,9 @@ AND NOT EXISTS (
 
 _FILLS_OF = {tables.kind: tables for tables in SCRATCH_TABLES}[Fill.kind]
 
-_ANY_FILL = select(_FILLS_OF.source.c.source_id).limit(1)
+_ANY_FILL = select(literal(1)).where(
+    or_(exists(select(_FILLS_OF.source.c.source_id)), exists(select(FILL_BINDING.c.source_id)))
+)
 
 
 def apply_fills(connection: Connection) -> None:
@@ -127,6 +147,7 @@ def apply_fills(connection: Connection) -> None:
 
     ``left_out`` of the fills and ``FILLED_USER`` are empty."""
     users = TABLES_OF_KIND[User.kind]
+    collect_bindings(connection)
     if not any_fills(connection):
         return
     tables = {"users": users.given.name, "users_left_out": users.left_out.name}
@@ -215,7 +236,7 @@ def _as_parameters(row: Mapping[str, object]) -> dict[str, object]:
 
 
 def any_fills(connection: Connection) -> bool:
-    """Whether any source fills users."""
+    """Whether any source fills users, or did so when users were merged before."""
     return connection.execute(_ANY_FILL).first() is not None
 
 

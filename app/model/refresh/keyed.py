@@ -19,6 +19,7 @@ from sqlalchemy import delete as delete_from
 from app.access.records import Fill, Folder, GroupMember, User
 from app.model.candidate import shadow
 from app.model.refresh.aliases import ACCESS_ALIAS, carry_out_aliases, collect_touched_aliases, undo_aliases
+from app.model.refresh.bindings import FILL_BINDING, carry_out_bindings, collect_touched_bindings, undo_bindings
 from app.model.refresh.changes import delta_sizes
 from app.model.refresh.closure import (
     Before,
@@ -92,6 +93,8 @@ class KeyedMerge:
         """Kind → how many keys are touched."""
         self._renamed = False
         """Whether aliases have changed hands."""
+        self._rebound = False
+        """Whether bindings of disabling fills have changed."""
         self._left_out: Counter[tuple[int, bool]] = Counter()
         """(source, whether owned elsewhere) → how many more do not count than before."""
         self._repeated: dict[str, dict[int, int]] = {}
@@ -135,6 +138,8 @@ class KeyedMerge:
         done = self._compute()
         if self._renamed and not done:
             undo_aliases(self._connection)
+        if self._rebound and not done:
+            undo_bindings(self._connection)
         return done
 
     def _compute(self) -> bool:
@@ -247,6 +252,11 @@ class KeyedMerge:
                 self._give(users)
                 merge_kind(connection, users, TOUCHED, several_sources=self._several)
         if has_fills:
+            if collect_touched_bindings(connection):
+                if self._session.on_candidate:
+                    shadow(connection, FILL_BINDING)
+                carry_out_bindings(connection)
+                self._rebound = True
             self._fills.apply()
 
     def _merge_fills(self) -> None:

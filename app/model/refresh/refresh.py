@@ -20,6 +20,7 @@ from app.clock import Clock, epoch_ms
 from app.model.candidate import World, catch_up, is_stirred, lasting_world, shadow
 from app.model.former import FORMER_PAYLOAD, may_keep_former
 from app.model.refresh.aliases import ACCESS_ALIAS, aliases_change, carry_out_aliases
+from app.model.refresh.bindings import FILL_BINDING, bindings_change, carry_out_bindings
 from app.model.refresh.changes import any_change, changed_kinds, delta_sizes
 from app.model.refresh.guard import refuse_shrunk
 from app.model.refresh.intake import Intake, make_state
@@ -265,7 +266,7 @@ class Refresh(Intake):
             if replaced is None:
                 replaced = self._replace(connection, self._merge(connection))
             if self._is_planned_from and is_stirred(connection, epoch_ms(self._clock())):
-                for table in (*(tables.access for tables in MODEL_TABLES), ACCESS_ALIAS, FORMER_PAYLOAD):
+                for table in (*(tables.access for tables in MODEL_TABLES), ACCESS_ALIAS, FILL_BINDING, FORMER_PAYLOAD):
                     shadow(connection, table)
             else:
                 self._rests_on = lasting_world(connection)
@@ -374,6 +375,10 @@ class Refresh(Intake):
                 shadow(connection, ACCESS_ALIAS)
             if carry_out_aliases(connection) > _ROWS_WORTH_ANALYZING:
                 self._session.analyze(ACCESS_ALIAS)
+        if bindings_change(connection):
+            if self._on_candidate:
+                shadow(connection, FILL_BINDING)
+            carry_out_bindings(connection)
         changed = changed_kinds(connection)
         kinds = [tables for tables in MODEL_TABLES if tables.kind in changed]
         changes = carry_out_access_changes(connection, Everything(), self._naming, kinds)

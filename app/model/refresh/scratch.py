@@ -348,6 +348,18 @@ FORMER_ALIAS = Table(
 )
 """Whose an alias was that a change gives or takes; null: nobody's, or that of several."""
 
+BINDING_CHANGE = Table(
+    "refresh_binding_change",
+    TEMPORARY,
+    Column("user_alias", Text, primary_key=True),
+    Column("source_id", Integer, primary_key=True, autoincrement=False),
+    Column("user_id", Text, primary_key=True),
+    Column("change", SmallInteger, nullable=False),
+    prefixes=["TEMPORARY"],
+    sqlite_with_rowid=False,
+)
+"""The bindings of disabling fills that are added and removed."""
+
 CHANGED_NAME = Table(
     "refresh_changed_name",
     TEMPORARY,
