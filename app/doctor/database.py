@@ -224,6 +224,8 @@ def look_at_runs(connection: Connection, found: Sequence[Concern]) -> Findings:
             yield warning("items", concern.says, concern.advice)
         elif concern.cause is Cause.WORKER:
             yield problem("worker", concern.says, concern.advice)
+        elif concern.cause in {Cause.AMBIGUOUS, Cause.DISABLING}:
+            yield warning("directory", concern.says, concern.advice)
     began = last_began(connection)
     if began is None:
         yield warning("runs", "there was none yet", "run usher sync, or let usher worker run")

@@ -13,11 +13,13 @@ It is worked out from the database each time, so that every node tells the same,
                 read, while what it gave is still in force
 ``shrunk``      a source of the directory would take away too much, and is not taken until somebody says that it is
                 meant
+``ambiguous``   records of a source name users by an alias that several users have
+``disabling``   records of a source that disable a user match nobody, or several users
 ==============  ===============================================================
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -32,6 +34,9 @@ from app.ledger.failures import PARKED_AFTER, Failure, failing_now, most_stubbor
 from app.ledger.ledger import ledger_in_use
 from app.logs import mask_secrets
 from app.model.contents import SourceState, source_states
+from app.model.kept_problems import first_problems, problem_counts
+from app.model.refresh.problems import ProblemSort
+from app.model.unclear import unclear_disabling
 from app.runs.status import failed_run, held_runs, last_began
 from app.runs.workers import workers
 from app.text import printable
@@ -57,6 +62,8 @@ class Cause(StrEnum):
     MISSED = "missed"
     SOURCE = "source"
     SHRUNK = "shrunk"
+    AMBIGUOUS = "ambiguous"
+    DISABLING = "disabling"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +107,16 @@ def concerns(
     """Everything that needs attention, in a fixed order. ``connection`` reads from one snapshot.
 
     ``most``: of items that fail, or are parked, so many are looked at; None: all of them."""
+    states = source_states(connection)
     return [
         *_held(connection, now),
         *_failed(connection, now),
         *_refused(connection, now, most),
         *_worker(connection, now, expectations),
         *_missed(connection, now, expectations),
-        *(concern for state in source_states(connection) for concern in _of_source(state)),
+        *(concern for state in states for concern in _of_source(state)),
+        *_ambiguous(connection, states),
+        *_disabling(connection, states),
     ]
 
 
@@ -269,6 +279,44 @@ def _refused_source(state: SourceState) -> Concern:
         advice=_plain(f"see whether its reader lost rights; {advice}"),
         since=from_epoch_ms(state.last_good_at if state.last_good_at is not None else state.last_read_at or 0),
     )
+
+
+def _ambiguous(connection: Connection, states: Sequence[SourceState]) -> Iterator[Concern]:
+    counts = problem_counts(connection)
+    for state in states:
+        for kept in counts.get(state.name, ()):
+            if kept.sort != ProblemSort.AMBIGUOUS or not state.is_configured:
+                continue
+            (_, first), *_ = [*first_problems(connection, state.name, kept.sort), ("", "")]
+            records = f"{_counted(kept.problems, 'record')} of source {state.name}"
+            yield Concern(
+                cause=Cause.AMBIGUOUS,
+                about=state.name,
+                fingerprint="ambiguous",
+                size=kept.problems,
+                says=_plain(f"users that {records} name by an alias cannot be told apart, as {first}"),
+                advice="take the alias from all but one user, or name users by id; usher directory check has the list",
+                since=from_epoch_ms(kept.told_at),
+            )
+
+
+def _disabling(connection: Connection, states: Sequence[SourceState]) -> Iterator[Concern]:
+    read_at = {state.name: state.last_good_at for state in states}
+    for found in unclear_disabling(connection):
+        says = []
+        if found.of_nobody:
+            says.append(f"{found.of_nobody:,} match nobody, as {found.nobody}")
+        if found.of_several:
+            says.append(f"{found.of_several:,} match several users and disable them all, as {found.several}")
+        yield Concern(
+            cause=Cause.DISABLING,
+            about=found.source,
+            fingerprint=" ".join(["nobody"] * bool(found.of_nobody) + ["several"] * bool(found.of_several)),
+            size=found.of_nobody + found.of_several,
+            says=_plain(f"of the records of source {found.source} that disable a user, {'; '.join(says)}"),
+            advice="join by a lasting id instead of an address, and leave out people who left long ago",
+            since=from_epoch_ms(read_at.get(found.source) or 0),
+        )
 
 
 def _retained(state: SourceState) -> Iterator[Concern]:

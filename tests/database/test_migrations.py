@@ -331,9 +331,9 @@ def test_failures_of_before_are_found_by_their_message(database_url: str, tmp_pa
 
 def test_upgrade_binds_the_users_whom_fills_disable_by_an_alias(database_url: str, tmp_path: Path) -> None:
     old = copied(STORE_MIGRATIONS, tmp_path)
-    for revision in sorted((STORE_MIGRATIONS.folder / "versions").glob("00*_*.py")):
-        if revision.name < "0015":
-            shutil.copy(revision, old.folder / "versions")
+    for revision in STORE_MIGRATIONS.revisions[: STORE_MIGRATIONS.revisions.index("0015")]:
+        (file,) = (STORE_MIGRATIONS.folder / "versions").glob(f"{revision}_*.py")
+        shutil.copy(file, old.folder / "versions")
     engine = open_engine(database_url)
     upgrade(engine, old)
     with writing(engine) as connection:

@@ -131,7 +131,8 @@ def test_candidate_changes_no_binding(engine: Engine) -> None:
         with candidate_of(engine) as candidate, merged():
             with Refresh(candidate, clock=lambda: NOW, problems=ProblemList(), on_candidate=True) as refresh:
                 refresh.begin([PEOPLE, HR])
-                for records in ([person("u5"), person("u6", "ann@x")], [left("ann@x")]):
+                found: list[list[Record]] = [[person("u5"), person("u6", "ann@x")], [left("ann@x")]]
+                for records in found:
                     for line, record in enumerate(records):
                         refresh.add(record, str(line))
                     refresh.end(records=len(records), verdict="complete", reason="")
@@ -198,10 +199,11 @@ class NaiveDirectory:
         people: dict[str, User] = {}
         fills: list[tuple[str, Fill]] = []
         for name in SOURCES:
-            for _, record in sorted(self.said[name].items(), key=lambda item: item[0][1]):
+            for (key, origin), record in sorted(self.said[name].items(), key=lambda item: item[0][1]):
                 if isinstance(record, User):
                     people.setdefault(record.user_id, record)
-                elif isinstance(record, Fill):
+                elif isinstance(record, Fill) and (not origin or (key, "") not in self.said[name]):
+                    # A pushed record hides those of objects.
                     fills.append((name, record))
         disabling = [(name, fill) for name, fill in fills if fill.disabled]
         known, self._disabled_once = self._disabled_once, {}

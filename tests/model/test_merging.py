@@ -233,10 +233,9 @@ class NaiveModel:
         for name in order:
             given = self.said_once(name, user_of)
             if name in told:
-                kept = self.kept[name].values()
                 said_first = (Organization, User, Group, Folder, Document)
-                self.problems["duplicate"] += sum(isinstance(record, said_first) for record in kept)
-                self.problems["duplicate"] -= sum(isinstance(record, said_first) for record in given.values())
+                keys = [key for (key, origin), one in self.kept[name].items() if origin and isinstance(one, said_first)]
+                self.problems["duplicate"] += len(keys) - len(set(keys))
             for key, record in given.items():
                 self.problems["ownedElsewhere"] += key in model and name in told
                 model.setdefault(key, record)
@@ -252,18 +251,22 @@ class NaiveModel:
         disabling = {
             (name, fill.user_alias)
             for name in order
-            for fill in self.kept[name].values()
-            if isinstance(fill, Fill) and fill.user_alias and fill.disabled
+            for (key, origin), fill in self.kept[name].items()
+            if isinstance(fill, Fill) and fill.user_alias and fill.disabled and self.is_shown(name, key, origin)
         }
         self.bound = {
             (name, alias): self.bound.get((name, alias), set()) | whose.get(alias, set()) for name, alias in disabling
         }
 
+    def is_shown(self, name: str, key: Key, origin: str) -> bool:
+        """Whether no record without an object, which was pushed, hides it."""
+        return not origin or (key, "") not in self.kept[name]
+
     def said_once(self, name: str, user_of: Mapping[str, str]) -> dict[Key, Record]:
         """What a source says, each thing once."""
         said: dict[Key, Record] = {}
-        for (_, _), one in sorted(self.kept[name].items(), key=lambda item: item[0][1].encode()):
-            if isinstance(one, Fill):
+        for (key, origin), one in sorted(self.kept[name].items(), key=lambda item: item[0][1].encode()):
+            if isinstance(one, Fill) or not self.is_shown(name, key, origin):
                 continue
             record: Record = one
             if isinstance(one, Membership | GroupMember | Grant | ContextGrant) and (one.user_alias or "") in user_of:
@@ -296,7 +299,9 @@ class NaiveModel:
             disabled = user.disabled or any(user.user_id in bound for bound in self.bound.values())
             for name in sorted(order, key=lambda name: name != owner[key]):
                 fills = [
-                    (record, origin) for (_, origin), record in self.kept[name].items() if isinstance(record, Fill)
+                    (record, origin)
+                    for (fill_key, origin), record in self.kept[name].items()
+                    if isinstance(record, Fill) and self.is_shown(name, fill_key, origin)
                 ]
                 for fill, _ in sorted(fills, key=lambda one: (one[0].user_alias or "", one[1].encode())):
                     if user.user_id not in {fill.user_id, user_of.get(fill.user_alias or "")}:

@@ -13,7 +13,7 @@ import pytest
 import structlog
 from sqlalchemy import Engine, text
 
-from app.access.records import User
+from app.access.records import Fill, Membership, Organization, User
 from app.bootstrap.application import look_for_concerns
 from app.database.engine import open_engine
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
@@ -575,3 +575,35 @@ def test_configured_webhook_gets_what_a_watch_finds(
 
 def test_nothing_is_sent_where_nothing_is_configured() -> None:
     assert channels_from_settings(NotificationSettings(), clock=SimulatedTime()) == []
+
+
+def test_unclear_aliases_need_attention(make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime) -> None:
+    people, hr = ChangingSource("people"), ChangingSource("hr")
+    people.put("acme", Organization(organization_id="acme", organization_name="Acme"))
+    for user_id, alias in (("u5", "ann@x"), ("u6", "bob@x"), ("u7", "ann@x")):
+        people.put(user_id, User(user_id=user_id, name="N", email="", aliases=(alias,)))
+    hr.put("1", Fill(user_alias="who@x", disabled=True))
+    hr.put("2", Fill(user_alias="ann@x", disabled=True))
+    hr.put("3", Fill(user_alias="bob@x", disabled=True))
+    hr.put("4", Membership(organization_id="acme", user_alias="ann@x"))
+    watch = make_watch(kept)
+    refresh(engine, [people, hr], clock=time)
+    watch.tick()
+    assert sorted(kept.told()) == [("began", "ambiguous"), ("began", "disabling")]
+    assert sorted(one.content["data"]["summary"] for one in kept.got) == [
+        "of the records of source hr that disable a user, 1 match nobody, as 'who@x'; "
+        "1 match several users and disable them all, as 'ann@x': 'u5', 'u7'",
+        "users that 2 records of source hr name by an alias cannot be told apart, as "
+        "fill userAlias='ann@x' refers to the user 'ann@x' (userAlias), an alias of several: 'u5', 'u7'",
+    ]
+    hr.remove("1")
+    people.put("u7", User(user_id="u7", name="N", email=""))
+    time.move_on(minutes=1)
+    refresh(engine, [people, hr], clock=time)
+    watch.tick()
+    # Everybody who had the alias stays disabled.
+    assert sorted(kept.told()[2:]) == [("changed", "disabling"), ("over", "ambiguous")]
+    hr.remove("2")
+    refresh(engine, [people, hr], clock=time)
+    watch.tick()
+    assert kept.told()[4:] == [("over", "disabling")]

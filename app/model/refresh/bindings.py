@@ -18,19 +18,32 @@ from app.store.record_tables import core_table
 
 FILL_BINDING = core_table(FillBindingRow)
 
+
+def shown(fill: str) -> str:
+    """SQL for the condition that no pushed fill of the same source and key hides the fill."""
+    return f"""({fill}.origin = '' OR NOT EXISTS (
+  SELECT 1 FROM source_fill p WHERE p.user_id = {fill}.user_id AND p.user_alias = {fill}.user_alias
+  AND p.source_id = {fill}.source_id AND p.origin = ''))"""  # noqa: S608 - our own names
+
+
+def disabling(fill: str) -> str:
+    """SQL for the condition that a fill is shown and disables."""
+    return f"{fill}.disabled AND {shown(fill)}"
+
+
 _UNBOUND = """NOT EXISTS (
   SELECT 1 FROM fill_binding b
   WHERE b.user_alias = f.user_alias AND b.source_id = f.source_id AND b.user_id = a.user_id)"""
 
-_IS_GONE = """NOT EXISTS (
+_IS_GONE = f"""NOT EXISTS (
   SELECT 1 FROM source_fill f
-  WHERE f.user_alias = b.user_alias AND f.user_alias <> '' AND f.source_id = b.source_id AND f.disabled)"""
+  WHERE f.user_alias = b.user_alias AND f.user_alias <> '' AND f.source_id = b.source_id AND {disabling("f")})"""  # noqa: S608 - our own names
 
 _ADDED = f"""
 INSERT INTO refresh_binding_change (user_alias, source_id, user_id, change)
 SELECT DISTINCT f.user_alias, f.source_id, a.user_id, {{add}}
 FROM source_fill f JOIN refresh_user_alias a ON a.alias = f.user_alias
-WHERE f.user_alias <> '' AND f.disabled AND {_UNBOUND}
+WHERE f.user_alias <> '' AND {disabling("f")} AND {_UNBOUND}
 """  # noqa: S608 - our own names
 
 _REMOVED = f"""
@@ -45,7 +58,8 @@ SELECT DISTINCT f.user_alias, f.source_id, a.user_id, {{add}} FROM (
   SELECT t.user_alias AS alias FROM refresh_touched_fill t WHERE t.user_alias <> ''
   UNION SELECT c.alias FROM refresh_alias_change c WHERE c.change = {{add}}) AS touched
 CROSS JOIN source_fill f CROSS JOIN access_user_alias a
-WHERE f.user_alias = touched.alias AND f.user_alias <> '' AND f.disabled AND a.alias = touched.alias AND {_UNBOUND}
+WHERE f.user_alias = touched.alias AND f.user_alias <> '' AND a.alias = touched.alias AND {disabling("f")}
+AND {_UNBOUND}
 """  # noqa: S608 - as above
 
 _REMOVED_BY_KEY = f"""

@@ -17,7 +17,7 @@ from app.access.kinds import KINDS
 from app.access.records import Fill, Sort, User
 from app.database.statements import run, statement
 from app.model.refresh.aliases import holder, known
-from app.model.refresh.bindings import BOUND, FILL_BINDING, collect_bindings
+from app.model.refresh.bindings import BOUND, FILL_BINDING, collect_bindings, shown
 from app.model.refresh.given import origin_of_users, show_filled
 from app.model.refresh.scratch import FILLED_USER, SCRATCH_TABLES, TABLES_OF_KIND, LeftOutCause, RowChange
 from app.store.record_tables import payload_and_digest
@@ -43,9 +43,6 @@ FROM {fills}
 JOIN directory_source d ON d.source_id = f.source_id
 JOIN {users} u ON u.user_id = f.filled_id AND NOT EXISTS (
   SELECT 1 FROM {users_left_out} l WHERE l.user_id = u.user_id AND l.source_id = u.source_id)
-WHERE f.origin = '' OR NOT EXISTS (
-  SELECT 1 FROM source_fill p WHERE p.user_id = f.user_id AND p.user_alias = f.user_alias AND p.source_id = f.source_id
-  AND p.origin = '')
 ORDER BY u.user_id @bytes, CASE WHEN f.source_id = u.source_id THEN 0 ELSE 1 END, d.position,
   f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
 """
@@ -58,6 +55,7 @@ _OF_EVERYBODY = {
     "fills": f"""(
   SELECT COALESCE(r.user_id, s.user_id) AS filled_id, {_SAID}
   FROM source_fill s LEFT JOIN refresh_resolved_alias r ON s.user_alias <> '' AND r.alias = s.user_alias
+  WHERE {shown("s")}
   UNION ALL
   SELECT s.user_id, {_BOUND} FROM ({BOUND}) AS s
 ) AS f""",  # noqa: S608 - our own names
@@ -67,11 +65,11 @@ _OF_EVERYBODY = {
 _OF_TOUCHED = {
     "fills": f"""(
   SELECT t.user_id AS filled_id, {_SAID} FROM refresh_touched_user t CROSS JOIN source_fill s
-  WHERE s.user_id = t.user_id AND s.user_alias = ''
+  WHERE s.user_id = t.user_id AND s.user_alias = '' AND {shown("s")}
   UNION ALL
   SELECT t.user_id, {_SAID} FROM refresh_touched_user t CROSS JOIN access_user_alias r CROSS JOIN source_fill s
   WHERE r.user_id = t.user_id AND s.user_alias = r.alias AND s.user_alias <> '' AND NOT EXISTS (
-    SELECT 1 FROM access_user_alias o WHERE o.alias = r.alias AND o.user_id <> r.user_id)
+    SELECT 1 FROM access_user_alias o WHERE o.alias = r.alias AND o.user_id <> r.user_id) AND {shown("s")}
   UNION ALL
   SELECT t.user_id, {_BOUND} FROM refresh_touched_user t CROSS JOIN fill_binding s WHERE s.user_id = t.user_id
 ) AS f""",  # noqa: S608 - our own names

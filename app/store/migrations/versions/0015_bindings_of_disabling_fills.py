@@ -1,11 +1,11 @@
-"""Who was disabled by an alias stays disabled, and aliases are compared by simple lower case
+"""Bindings of disabling fills, and a full read of every source
 
 Revision: 0015, after 0014.
 
 Every user whom a fill disables by an alias now is bound to it, so nobody is enabled before the next refresh.
 
-Stored aliases were folded in another way. Sources without pushes are read as a whole at their next refresh, so that
-their aliases are folded anew.
+Stored aliases were folded in another way. The next read of each source is one of everything, so that its aliases are
+folded again.
 """
 
 import sqlalchemy as sa
