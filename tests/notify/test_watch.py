@@ -591,10 +591,14 @@ def test_unclear_aliases_need_attention(make_watch: MakeWatch, kept: Kept, engin
     watch.tick()
     assert sorted(kept.told()) == [("began", "ambiguous"), ("began", "disabling")]
     assert sorted(one.content["data"]["summary"] for one in kept.got) == [
-        "of the records of source hr that disable a user, 1 match nobody, as 'who@x'; "
-        "1 match several users and disable them all, as 'ann@x': 'u5', 'u7'",
-        "users that 2 records of source hr name by an alias cannot be told apart, as "
-        "fill userAlias='ann@x' refers to the user 'ann@x' (userAlias), an alias of several: 'u5', 'u7'",
+        (
+            "of the records of source hr that disable a user, 1 match nobody, as 'who@x'; "
+            "1 match several users and disable them all, as 'ann@x': 'u5', 'u7'"
+        ),
+        (
+            "users that 2 records of source hr name by an alias cannot be told apart, as "
+            "fill userAlias='ann@x' refers to the user 'ann@x' (userAlias), an alias of several: 'u5', 'u7'"
+        ),
     ]
     hr.remove("1")
     people.put("u7", User(user_id="u7", name="N", email=""))
