@@ -144,6 +144,8 @@ ORDER BY n.name, n.organization_id, n.item_id
 """
 
 _NAMES_OF_ONE = _WORDS + 2
+_SAME_NAME = 100
+"""How many records of one name are compared at most."""
 
 
 def search(connection: Connection, text: str, kind: str, limit: int = SHOWN) -> list[SearchHit]:
@@ -174,3 +176,13 @@ def search(connection: Connection, text: str, kind: str, limit: int = SHOWN) -> 
             if len(found) == limit:
                 break
     return list(found.values())
+
+
+def called(connection: Connection, text: str, kind: str, organization_id: str = "") -> list[SearchHit]:
+    """The records of a kind whose whole name, or e-mail address, is the text; in this organization unless empty."""
+    whole = folded(text)
+    return [
+        hit
+        for hit in search(connection, text, kind, _SAME_NAME)
+        if whole in {folded(hit.label), folded(hit.detail)} and organization_id in {"", hit.organization_id}
+    ]

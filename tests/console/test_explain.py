@@ -42,8 +42,10 @@ def _directory() -> dict[str, list[dict[str, Any]]]:
             {"userId": one, "name": LONG if one == "ada" else one, "email": ""}
             for one in ("ada", "bob", "cleo", "dan", "eve")
         ]
-        + [{"userId": "gone", "name": "Gone", "email": "", "disabled": True}],
-        "memberships": [{**acme, "userId": one, "accessRole": "viewer"} for one in ("ada", "bob", "dan", "eve")],
+        + [{"userId": "gone", "name": "Gone", "email": "", "disabled": True}]
+        + [{"userId": "fay", "name": "Fay Lovelace", "email": "fay@acme.example"}]
+        + [{"userId": one, "name": "Same Name", "email": f"{one}@acme.example"} for one in ("gus", "hal")],
+        "memberships": [{**acme, "userId": one, "accessRole": "viewer"} for one in ("ada", "bob", "dan", "eve", "fay")],
         "groups": [{**acme, "organizationUserGroupId": one, "groupName": one} for one in chain],
         "groupMembers": [
             {**acme, "organizationUserGroupId": "g0", "userId": "ada"},
@@ -57,12 +59,14 @@ def _directory() -> dict[str, list[dict[str, Any]]]:
         "documents": [
             {**acme, "documentId": "plan", "documentName": "Plan", "folderId": "deep"},
             {**acme, "documentId": "open", "documentName": "Open"},
+            {**acme, "documentId": "plan-9", "documentName": "The Great Plan"},
         ],
         "grants": [
             {**acme, "folderId": "middle", "organizationUserGroupId": "g5", "accessRole": "editor"},
             {**acme, "folderId": "top", "userId": "bob", "accessRole": "editor"},
             {**acme, "folderId": "deep", "userId": "bob", "accessRole": "viewer"},
             {**acme, "documentId": "plan", "userId": "cleo", "accessRole": "editor", "expiresAt": PAST},
+            {**acme, "documentId": "plan-9", "userId": "fay", "accessRole": "editor"},
         ],
         "contextGrants": [{**acme, "userId": "bob", "field": "page", "value": "7"}],
     }
@@ -161,7 +165,7 @@ CASES = [
     ),
     (
         {"user": "bob", "resource": "plans"},
-        "Denied",
+        "No such document",
         [
             ("beyond", "organization · organizationPrivate", "not looked at"),
             ("denies", "document", "not in the directory"),
@@ -213,6 +217,54 @@ def test_what_is_unknown_is_told_with_what_is_nearly_so(full: Office) -> None:
     assert link is not None
     assert "Allowed as editor" in browser.get(unescape(link[1]))
     assert "organization=acme" in browser.get(address("explain", user="ada", resource="plan", organization="acmee"))
+
+
+def test_names_and_addresses_stand_for_ids(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    html = browser.get(address("explain", user="FAY@acme.example", resource="the great  plan", organization="ACME"))
+    assert "Allowed as editor" in html
+    for typed, kind, item_id in (
+        ("FAY@acme.example", "user", "fay"),
+        ("the great  plan", "document", "plan-9"),
+        ("ACME", "organization", "acme"),
+    ):
+        assert f'{typed} is {kind} <code class="id">{item_id}</code>' in html
+    assert 'name="user" type="text" value="fay"' in html
+    # An id comes before a name.
+    assert "is user" not in browser.get(address("explain", user="bob", resource="plan", organization="acme"))
+
+
+def test_several_of_one_name_are_offered(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    html = browser.get(address("explain", user="Same Name", resource="plan", organization="acme"))
+    assert "No such user" in html
+    assert ">Denied<" not in html
+    assert "Names that match:" in html
+    for user in ("gus", "hal"):
+        assert re.search(rf'href="[^"]*user={user}&amp;[^"]*resource=plan', html)
+        assert f"Same Name, {user}@acme.example" in html
+    # The beginning of a name is no name.
+    html = browser.get(address("explain", user="Fay Lov", resource="plan", organization="acme"))
+    assert "No such user" in html
+    assert "Fay Lovelace, fay@acme.example" in html
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"user": "nobody-like-this"}, "No such user"),
+        ({"resource": "nothing-like-this"}, "No such document"),
+        ({"type": "folder", "resource": "nothing-like-this"}, "No such folder"),
+        ({"organization": "nowhere"}, "No such organization"),
+        ({"type": "organization", "resource": "", "organization": "nowhere"}, "No such organization"),
+    ],
+)
+def test_a_failed_lookup_is_no_decision(full: Office, asked: dict[str, str], says: str) -> None:
+    question = {"user": "ada", "type": "document", "resource": "plan", "organization": "acme", **asked}
+    html = full.browser(Role.VIEWER).get(address("explain", **question))
+    assert says in html
+    assert "This is no decision." in html
+    assert "Denied</span>" not in html
 
 
 def test_what_is_missing_is_said_at_its_field(full: Office) -> None:

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from app.access.decide import Rule
 from app.access.explain import explain, record_to_wire
+from app.access.records import Document, Folder, Organization, Record, User
 from app.access.view import AccessView
 from app.clock import from_epoch_ms
 from app.console.asking import ASKABLE, Comparison, ask
@@ -21,11 +22,20 @@ from app.console.settings import Role
 from app.contract.permission_call import EntryError, RequestEntry, parse_entry
 from app.model.browse.lists import ListEntry
 from app.model.browse.nearest import nearest
+from app.model.browse.things import find, may_be_stored
+from app.model.names import SHOWN, called, search
 from app.model.origins import origins_of
 from app.model.view.loader import load_view
 from app.provider.answer import PermissionAnswer
 
 _TYPES = ("document", "folder", "organization", "context")
+_RESOURCES: dict[str, type[Record]] = {
+    "document": Document,
+    "folder": Folder,
+    "organization": Organization,
+    "context": Document,
+}
+_OFFERED = 10
 _FIELDS = ("user", "type", "resource", "organization", "context", "at")
 _NAMES = {
     "user": "Enter a user.",
@@ -47,6 +57,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
         was_sent = "at" in request.args or (given["user"] and (given["resource"] or given["organization"]))
         if not was_sent or not any(given[name] for name in _NAMES):
             return _show(console, given)
+        typed, given = given, _with_ids(console, given)
         wrong: dict[str, str] = {}
         now = console.parts.clock()
         at = _moment(given["at"], now, wrong)
@@ -65,7 +76,26 @@ def install(blueprint: Blueprint, console: Console) -> None:
         found = _explained(console, question, entry, at, now)
         if asks and not found["never_read"]:
             found["backend"] = _asked(console, question, found)
+        found["resolved"] = [(typed[name], name, given[name]) for name in _NAMES if typed[name] != given[name]]
         return _show(console, given, found=found)
+
+
+def _with_ids(console: Console, given: Mapping[str, str]) -> dict[str, str]:
+    """The fields, with the id instead of a name or an address that only one record has; ids come first."""
+    ids = dict(given)
+    if not may_be_stored(*given.values()):
+        return ids
+    resource: type[Record] = _RESOURCES[given["type"]]
+    with console.reading() as connection:
+        for field, of in (("organization", Organization), ("user", User), ("resource", resource)):
+            within = "" if of in {Organization, User} else ids["organization"]
+            key = (within, ids[field]) if within else (ids[field],)
+            if not ids[field] or (of in {Document, Folder} and not within) or find(connection, of, *key) is not None:
+                continue
+            found = called(connection, ids[field], of.kind, within)
+            if len(found) == 1:
+                ids[field] = found[0].item_id
+    return ids
 
 
 def _is_implied(name: str, given: Mapping[str, str]) -> bool:
@@ -101,7 +131,7 @@ def _explained(
         explanation = explain(view, question, at, policy)
         passed = passed_over(view, question, explanation.decision, at)
         origins = origins_of(connection, [*explanation.records, *(record for record, _ in passed)])
-        nearly = _nearly(connection, view, question, explanation.decision.rule)
+        unknown = _unknown(connection, view, question, explanation.decision.rule)
     result = PermissionAnswer([]).add(question, explanation.decision)
     ladder = make_ladder(view, question, explanation.decision, explanation.reason, at)
     _, _, reason = explanation.reason.partition(": ")
@@ -118,7 +148,7 @@ def _explained(
             (*_step(record_to_wire(record)), why, [str(one) for one in origins.get(record.key, ())])
             for record, why in passed
         ],
-        "nearly": nearly,
+        "unknown": unknown,
         "revision": view.revision,
         "at": at,
         "is_past": at < now,
@@ -139,19 +169,40 @@ def _asked(console: Console, question: RequestEntry, found: Mapping[str, Any]) -
     return ask(backend, question, found["decision"])
 
 
-def _nearly(
+def _unknown(
     connection: Connection, view: AccessView, question: RequestEntry, rule: Rule
-) -> list[tuple[str, str, list[ListEntry]]]:
-    """Field, what it names that is not there, and what is called nearly so."""
-    nearly = []
+) -> list[tuple[str, str, bool, list[ListEntry]]]:
+    """Field, kind, whether records of that name follow or only similar ones, and these: of each unknown id."""
+    unknown = []
     if view.organization(question.organization_id) is None:
-        nearly.append(("organization", "organization", question.organization_id))
+        unknown.append(("organization", "organization", question.organization_id))
     if view.user(question.user_id) is None:
-        nearly.append(("user", "user", question.user_id))
+        unknown.append(("user", "user", question.user_id))
     kind = "document" if question.type == "context" else question.type
     if rule is Rule.RESOURCE_UNKNOWN and kind != "organization":
-        nearly.append(("resource", kind, question.resource_id))
-    return [(field, kind, nearest(connection, kind, question.organization_id, wrong)) for field, kind, wrong in nearly]
+        unknown.append(("resource", kind, question.resource_id))
+    return [
+        (field, kind, *_offered(connection, kind, question.organization_id, wrong)) for field, kind, wrong in unknown
+    ]
+
+
+def _offered(connection: Connection, kind: str, organization_id: str, wrong: str) -> tuple[bool, list[ListEntry]]:
+    """Whether several records have this name or address, or begin with it, and these; else those with a similar id."""
+    within = "" if kind in {"organization", "user"} else organization_id
+    hits = called(connection, wrong, kind, within) if may_be_stored(wrong) else []
+    if not hits and may_be_stored(wrong):
+        hits = [hit for hit in search(connection, wrong, kind, SHOWN) if within in {"", hit.organization_id}]
+    if not hits:
+        return False, nearest(connection, kind, organization_id, wrong)
+    return True, [
+        ListEntry(
+            kind=kind,
+            organization_id=hit.organization_id,
+            item_id=hit.item_id,
+            name=f"{hit.label}, {hit.detail}" if hit.detail else hit.label,
+        )
+        for hit in hits[:_OFFERED]
+    ]
 
 
 def _step(record: Mapping[str, object]) -> tuple[str, list[tuple[str, str]]]:
