@@ -112,6 +112,7 @@ def test_a_held_run_that_a_newer_one_replaced_is_superseded(office: Office) -> N
     html = browser.get(address("run", id=first.run_id))
     assert re.search(rf'Superseded by <a href="[^"]*id={second.run_id}">run', html)
     assert 'class="pill idle"' in html
+    assert "deletes wait" not in html
     assert "Review and approve" not in html
     assert "Review and approve 2 deletes" in browser.get(address("run", id=second.run_id))
     rows = browser.get(address("runs")).partition("<tbody>")[2].split("<tr>")[1:]

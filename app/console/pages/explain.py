@@ -85,12 +85,13 @@ def _with_ids(console: Console, given: Mapping[str, str]) -> dict[str, str]:
     ids = dict(given)
     if not may_be_stored(*given.values()):
         return ids
-    resource: type[Record] = _RESOURCES[given["type"]]
+    resource = _RESOURCES[given["type"]]
     with console.reading() as connection:
         for field, of in (("organization", Organization), ("user", User), ("resource", resource)):
-            within = "" if of in {Organization, User} else ids["organization"]
-            key = (within, ids[field]) if within else (ids[field],)
-            if not ids[field] or (of in {Document, Folder} and not within) or find(connection, of, *key) is not None:
+            is_within = of.kind in {Document.kind, Folder.kind}
+            within = ids["organization"] if is_within else ""
+            key = (within, ids[field]) if is_within else (ids[field],)
+            if not all(key) or find(connection, of, *key) is not None:
                 continue
             found = called(connection, ids[field], of.kind, within)
             if len(found) == 1:

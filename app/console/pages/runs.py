@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -88,6 +89,10 @@ def install(blueprint: Blueprint, console: Console) -> None:
                 context = _course(connection, found, filters, after)
                 followed.keep(found, key, context)
             context |= _standing(connection, found, console.parts.clock())
+        if context["run_status"] != found.status:
+            *before, last = context["stages"]
+            ended = context["run_status"]
+            context["stages"] = [*before, replace(last, name=ended.capitalize(), state=ended, says="")]
         context["plan_problem"] = None
         if _may_be_applied(found) and context["applied"] is None and found.plan_id is not None:
             context["plan_problem"] = console.parts.plan_problem(found.plan_id)
