@@ -113,7 +113,7 @@ class LdapSourceSettings(LdapConnectionSettings, SourceBase):
     @property
     def source_name(self) -> str:
         """The name in force."""
-        return self.name or f"{self.url}/{self.base}"
+        return self.name or f"{self.server}/{self.base}"
 
 
 def _ended(rule: RuleSettings, ends: Mapping[str, str]) -> RuleSettings:

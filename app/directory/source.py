@@ -63,6 +63,10 @@ LOGIN_REFUSED = "login refused: "
 these reads, because directories lock accounts."""
 
 
+SERVER_AWAY = "server away: "
+"""How a remark begins if a source has several servers and one of them could not be reached."""
+
+
 class Found(NamedTuple):
     """A record, where it stands (``file:line`` or ``file:users[3]``), and its origin, if the source has objects."""
 

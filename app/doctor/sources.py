@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from app.clock import Clock, epoch_ms
 from app.directory.guarded import SideBySide
 from app.directory.settings import GuardSettings
-from app.directory.source import End, Found, Source, Verdict
+from app.directory.source import SERVER_AWAY, End, Found, Remark, Source, Verdict
 from app.doctor.finding import Finding, Findings, ok, problem, warning
 from app.model.contents import SourceState
 from app.model.refresh.guard import Guard
@@ -31,6 +31,11 @@ def look_at_sources(
                 side_by_side.begin(number, source)
         for number, steps in side_by_side.steps():
             kinds, end = read[number]
+            for step in steps:
+                if isinstance(step, Remark) and step.reason.startswith(SERVER_AWAY):
+                    name = printable(sources[number].name, limit=80)
+                    advice = "start it, or take it out of url; another server was read instead"
+                    yield warning("directory", f"{name}: {printable(step.reason, limit=300)}", advice)
             kinds.update(step.record.kind for step in steps if isinstance(step, Found))
             read[number] = kinds, next((step for step in steps if isinstance(step, End)), end)
     for source, (kinds, end) in zip(sources, read, strict=True):

@@ -25,6 +25,10 @@ def made(**settings: object) -> LdapConnectionSettings:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
+        ({"url": []}, "should name one server, or a list of different ones"),
+        ({"url": ["ldaps://dc1", "ldaps://dc1/"]}, "a list of different ones"),
+        ({"url": ["ldaps://dc1", "ldap://dc2"]}, "url: ldap:// without starttls"),
+        ({"url": ["ldaps://dc1", "https://dc2"]}, "should begin with ldaps://"),
         ({"url": "https://dc1"}, "should begin with ldaps://, ldap:// or ldapi://"),
         ({"url": "dc1.corp.example"}, "should begin with ldaps://"),
         ({"url": "ldaps://"}, "should be ldaps://HOST"),
@@ -74,13 +78,14 @@ def test_what_cannot_be_is_refused(settings: dict[str, object], says: str) -> No
         {"url": "ldapi://%2Frun%2Fslapd%2Fldapi", "sasl": "external"},
         {"url": "ldap://dc1", "starttls": True},
         {"url": "ldap://dc1", "allow_plaintext": True},
+        {"url": ["ldaps://dc1", "ldaps://dc2:3269"]},
         {"sasl": "gssapi"},
         {"cert_file": "a.pem", "key_file": "a.key", "sasl": "external"},
         {"sets": {"devices": {"id": "cn", "filter": "(objectClass=device)"}}},
     ],
 )
 def test_what_is_safe_is_taken(settings: dict[str, object]) -> None:
-    assert made(**settings).url.startswith("ldap")
+    assert made(**settings).server.startswith("ldap")
 
 
 def test_a_name_that_looks_like_this_machine_is_none() -> None:

@@ -3,14 +3,20 @@
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
 
+from app.clock import utc_now
+from app.directory.configured import source_from_settings
 from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, Wanted
-from app.directory.source import Answered, ObjectId, Part, ReadRequest
+from app.directory.settings import GuardSettings, LdapSourceSettings
+from app.directory.source import LOGIN_REFUSED, SERVER_AWAY, Answered, ObjectId, Part, ReadRequest
+from app.doctor.finding import State
+from app.doctor.sources import look_at_sources
 from tests.ldap import slapd
 from tests.ldap.asking import Answer, ask, of_slapd, since, take
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
@@ -146,6 +152,99 @@ def test_a_server_that_is_killed_in_the_middle_leaves_no_complete_read(own_slapd
     assert "lost" in answer.reason or "cannot" in answer.reason
     own_slapd.start()
     assert ask(of_slapd(own_slapd.port)).verdict == "complete"
+
+
+@pytest.fixture
+def two_slapds(own_slapd: Slapd, tmp_path: Path) -> Iterator[list[Slapd]]:
+    """Two servers with the same content."""
+    with slapd.running(slapd.Slapd(tmp_path / "second", slapd.company(60, 6, in_group=9))) as second:
+        yield [own_slapd, second]
+
+
+def test_the_first_server_that_can_be_reached_is_read(two_slapds: list[Slapd]) -> None:
+    first, second = two_slapds
+    connector = of_slapd(first.port, url=[first.url, second.url], connect_timeout=2)
+    before = ask(connector)
+    assert (before.verdict, before.remarks) == ("complete", [])
+    Writer(first).set(person_dn(1), mail="first@acme.example")
+    Writer(second).set(person_dn(1), mail="second@acme.example")
+    first.stop()
+    # A cursor belongs to one server.
+    refused = since(connector, before.cursor)
+    assert refused.end is not None
+    assert refused.end.answered is Answered.CURSOR_REFUSED
+    instead = ask(connector)
+    assert instead.verdict == "complete"
+    assert instead.objects["users"][person_dn(1)].value["mail"] == "second@acme.example"
+    assert instead.remarks[0].reason.startswith(f"{SERVER_AWAY}url: no connection to 127.0.0.1:{first.port}")
+    assert since(connector, instead.cursor).verdict == "complete"
+    second.stop()
+    away = ask(connector)
+    assert away.verdict == "failed"
+    assert f":{first.port}" in away.reason
+    assert f":{second.port}" in away.reason
+    first.start()
+    back = since(connector, instead.cursor)
+    assert back.end is not None
+    assert back.end.answered is Answered.CURSOR_REFUSED
+    assert ask(connector).objects["users"][person_dn(1)].value["mail"] == "first@acme.example"
+
+
+def test_the_doctor_reports_a_server_that_is_away(two_slapds: list[Slapd]) -> None:
+    first, second = two_slapds
+    first.stop()
+    settings = {
+        "type": "ldap",
+        "name": "people",
+        "url": [first.url, second.url],
+        "base": SUFFIX,
+        "preset": "openldap",
+        "map": [{"from": "users", "user": {"userId": "it.uid", "name": "it.cn", "email": "it.mail"}}],
+    }
+    source = source_from_settings(LdapSourceSettings.model_validate(settings))
+    [away, read] = look_at_sources([source], {}, GuardSettings(), utc_now)
+    assert (away.state, read.state) == (State.WARNING, State.OK)
+    assert f"people: {SERVER_AWAY}url: no connection to 127.0.0.1:{first.port}" in away.says
+    assert "60 records" in read.says
+
+
+def test_a_read_never_mixes_two_servers(two_slapds: list[Slapd]) -> None:
+    first, second = two_slapds
+    connector = of_slapd(first.port, url=[first.url, second.url], page_size=1, answer_timeout=5)
+    reading = connector.read(slapd_wanted())
+    some = [next(reading) for _ in range(5)]
+    first.stop(signal.SIGKILL)
+    answer = take([*some, *reading])
+    assert (answer.verdict, answer.cursor) == ("failed", "")
+    assert first.url in answer.reason
+    assert len(answer.objects["users"]) < 60
+    whole = ask(connector)
+    assert (whole.verdict, len(whole.objects["users"])) == ("complete", 60)
+
+
+def test_a_server_that_stalls_in_the_middle_is_tried_last(two_slapds: list[Slapd]) -> None:
+    first, second = two_slapds
+    with meddler("127.0.0.1", first.port) as between:
+        urls = [f"ldap://127.0.0.1:{between.port}", second.url]
+        connector = of_slapd(between.port, url=urls, connect_timeout=2, answer_timeout=0.5)
+        between.stall_after = 5_000
+        assert ask(connector).verdict == "failed"
+        # It still accepts connections.
+        instead = ask(connector)
+        assert (instead.verdict, instead.remarks) == ("complete", [])
+        between.forget()
+        assert ask(connector).verdict == "complete"
+        assert between.passed > 5_000
+
+
+def test_a_refused_login_is_not_tried_at_other_servers(two_slapds: list[Slapd]) -> None:
+    """Each try counts towards the lockout of the account."""
+    first, second = two_slapds
+    with meddler("127.0.0.1", second.port) as between:
+        urls = [first.url, f"ldap://127.0.0.1:{between.port}"]
+        answer = ask(of_slapd(first.port, url=urls, bind_password="wrong"))
+        assert answer.reason.startswith(LOGIN_REFUSED)
+        assert between.passed == 0
 
 
 def slapd_wanted() -> Wanted:

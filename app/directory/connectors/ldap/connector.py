@@ -3,9 +3,14 @@
 The library is loaded only when something is read: who has no directory in LDAP needs none.
 """
 
+from typing import TYPE_CHECKING
+
 from app.directory.connector import Objects, ObjectsEnd, Wanted
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.source import EVERYTHING, ReadRequest, Verdict
+
+if TYPE_CHECKING:
+    from app.directory.connectors.ldap.conversation import Conversations
 
 MISSING = (
     "the library for LDAP is not installed: make ldap, or pip install 'usher[ldap]', adds it (it is compiled; Debian:"
@@ -18,13 +23,16 @@ class LdapConnector:
 
     def __init__(self, settings: LdapConnectionSettings) -> None:
         self._settings = settings
+        self._conversations: Conversations | None = None
 
     def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
         try:
-            from app.directory.connectors.ldap.conversation import conversation  # noqa: PLC0415 - see above
+            from app.directory.connectors.ldap.conversation import Conversations  # noqa: PLC0415 - see above
         except ImportError as error:
             if (error.name or "").split(".")[0] not in ("ldap", "_ldap", "pyasn1", "pyasn1_modules"):
                 raise
             yield ObjectsEnd(Verdict.FAILED, MISSING)
             return
-        yield from conversation(self._settings, wanted, request)
+        if self._conversations is None:
+            self._conversations = Conversations(self._settings)
+        yield from self._conversations.read(wanted, request)

@@ -6,47 +6,66 @@ from app.directory.connector import DirectoryObject, ObjectGone, Objects, Object
 from app.directory.connectors.ldap import syncrepl, usn
 from app.directory.connectors.ldap.objects import asks_for_silent
 from app.directory.connectors.ldap.reading import Reader, batches
-from app.directory.connectors.ldap.session import opened
+from app.directory.connectors.ldap.session import LdapSession, opened
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
-from app.directory.connectors.ldap.trouble import CursorRefusedError, LdapTroubleError
-from app.directory.source import Answered, Malformed, ObjectId, Part, ReadRequest, Remark, Verdict
+from app.directory.connectors.ldap.trouble import CursorRefusedError, LdapTroubleError, ServerAwayError
+from app.directory.source import SERVER_AWAY, Answered, Malformed, ObjectId, Part, ReadRequest, Remark, Verdict
 
 Told = Iterator[DirectoryObject | ObjectGone | Malformed]
 
 _NOT_UNDERSTOOD = "{} object(s) were not understood"
 
 
-def conversation(settings: LdapConnectionSettings, wanted: Wanted, request: ReadRequest) -> Objects:
-    """The objects of a read, ended by its verdict."""
-    answered = None
-    try:
-        with opened(settings) as session:
-            reader = Reader(session, wanted)
-            cursor, no_cursor = ("", "") if request.part is not None else _cursor_now(reader, wanted, request.since)
-            if request.part is not None:
-                told, answered = _part(reader, wanted, request.part), Answered.PART
-            elif request.since:
-                told, answered = _changes(reader, request.since, cursor, no_cursor), Answered.CHANGES
-            else:
-                told = _everything(reader)
-            malformed = 0
-            for one in told:
-                malformed += isinstance(one, Malformed)
-                yield one
-            for set_reader in reader.sets:
-                yield from set_reader.remarks()
-            if no_cursor:
-                yield Remark(settings.url, f"no changes can be asked for, so everything is read each time: {no_cursor}")
-            if reader.partial:
-                yield ObjectsEnd(Verdict.PARTIAL, reader.partial, "", answered)
-            elif malformed:
-                yield ObjectsEnd(Verdict.PARTIAL, _NOT_UNDERSTOOD.format(malformed), cursor, answered)
-            else:
-                yield ObjectsEnd(Verdict.COMPLETE, "", cursor, answered)
-    except LdapTroubleError as error:
-        yield ObjectsEnd(Verdict.FAILED, str(error))
-    except CursorRefusedError as error:
-        yield ObjectsEnd(Verdict.FAILED, str(error), answered=Answered.CURSOR_REFUSED)
+class Conversations:
+    """The reads of a directory. Each is with one server, from its beginning to its end."""
+
+    def __init__(self, settings: LdapConnectionSettings) -> None:
+        self._settings = settings
+        self._failed = ""
+        """The server that failed in the middle of the last read. The next read tries it last."""
+
+    def read(self, wanted: Wanted, request: ReadRequest) -> Objects:
+        """The objects of a read, ended by its verdict."""
+        urls = sorted(self._settings.urls, key=lambda url: url == self._failed)
+        self._failed = ""
+        session: LdapSession | None = None
+        try:
+            with opened(self._settings, urls) as session:
+                yield from _conversation(session, wanted, request)
+        except LdapTroubleError as error:
+            if session is not None and isinstance(error, ServerAwayError):
+                self._failed = session.settings.server
+            yield ObjectsEnd(Verdict.FAILED, str(error))
+        except CursorRefusedError as error:
+            yield ObjectsEnd(Verdict.FAILED, str(error), answered=Answered.CURSOR_REFUSED)
+
+
+def _conversation(session: LdapSession, wanted: Wanted, request: ReadRequest) -> Objects:
+    answered, server = None, session.settings.server
+    for reason in session.away:
+        yield Remark(server, f"{SERVER_AWAY}{reason}; {server} was read instead")
+    reader = Reader(session, wanted)
+    cursor, no_cursor = ("", "") if request.part is not None else _cursor_now(reader, wanted, request.since)
+    if request.part is not None:
+        told, answered = _part(reader, wanted, request.part), Answered.PART
+    elif request.since:
+        told, answered = _changes(reader, request.since, cursor, no_cursor), Answered.CHANGES
+    else:
+        told = _everything(reader)
+    malformed = 0
+    for one in told:
+        malformed += isinstance(one, Malformed)
+        yield one
+    for set_reader in reader.sets:
+        yield from set_reader.remarks()
+    if no_cursor:
+        yield Remark(server, f"no changes can be asked for, so everything is read each time: {no_cursor}")
+    if reader.partial:
+        yield ObjectsEnd(Verdict.PARTIAL, reader.partial, "", answered)
+    elif malformed:
+        yield ObjectsEnd(Verdict.PARTIAL, _NOT_UNDERSTOOD.format(malformed), cursor, answered)
+    else:
+        yield ObjectsEnd(Verdict.COMPLETE, "", cursor, answered)
 
 
 def _cursor_now(reader: Reader, wanted: Wanted, since: str) -> tuple[str, str]:

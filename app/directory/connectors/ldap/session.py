@@ -9,7 +9,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -24,6 +24,7 @@ from app.directory.connectors.ldap.names import normalized
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.connectors.ldap.trouble import (
     LdapTroubleError,
+    ServerAwayError,
     of_search,
     refused_bind,
     said_of,
@@ -76,6 +77,8 @@ class LdapSession:
     def __init__(self, connection: ldap.ldapobject.SimpleLDAPObject, settings: LdapConnectionSettings) -> None:
         self.connection = connection
         self.settings = settings
+        self.away: Sequence[str] = ()
+        """Why servers were not read that are tried before this one."""
         self._is_closed = False
         self._root: Mapping[str, Sequence[bytes]] | None = None
 
@@ -109,8 +112,8 @@ class LdapSession:
             if one.controlType == SimplePagedResultsControl.controlType:
                 return bytes(one.cookie or b"")
         raise LdapTroubleError(
-            f"{search.where}: {self.settings.url} answers a search in pages without saying whether there are more; it"
-            " cannot be read whole"
+            f"{search.where}: {self.settings.server} answers a search in pages without saying whether there are more;"
+            " it cannot be read whole"
         )
 
     def entries(self, search: Search) -> Sequence[LdapEntry]:
@@ -197,7 +200,7 @@ class LdapSession:
             raise of_search(error, self.settings, where=search.where) from error
         except UnicodeDecodeError:
             raise LdapTroubleError(
-                f"{search.where}: {self.settings.url} names an entry in bytes that are not text"
+                f"{search.where}: {self.settings.server} names an entry in bytes that are not text"
             ) from None
         # A reference to another server has no DN.
         entries = [LdapEntry(one[0], one[1]) for one in data if one[0] is not None]
@@ -206,14 +209,35 @@ class LdapSession:
 
 
 @contextmanager
-def opened(settings: LdapConnectionSettings) -> Iterator[LdapSession]:
-    """A connection on which the reader is bound. Raises ``LdapTroubleError``."""
+def opened(settings: LdapConnectionSettings, urls: Sequence[str]) -> Iterator[LdapSession]:
+    """A connection to the first of the servers that can be reached, on which the reader is bound.
+
+    A server that refuses the login ends the search: the others would refuse it, too, and lock the account. Raises
+    ``LdapTroubleError``.
+    """
+    away: list[str] = []
+    for url in urls:
+        try:
+            session = _opened(settings.model_copy(update={"url": url}))
+        except ServerAwayError as error:
+            away.append(str(error))
+            continue
+        session.away = away
+        with closing(session):
+            yield session
+        return
+    raise ServerAwayError("; ".join(away))
+
+
+def _opened(settings: LdapConnectionSettings) -> LdapSession:
     ca_file = _authorities(settings)
     try:
-        connection = ldap.initialize(settings.url)
+        connection = ldap.initialize(settings.server)
     except ldap.LDAPError as error:
-        raise LdapTroubleError(f"url {settings.url}: cannot be used: {said_of(error)}") from error
-    with closing(LdapSession(connection, settings)) as session:
+        raise LdapTroubleError(f"url {settings.server}: cannot be used: {said_of(error)}") from error
+    session = LdapSession(connection, settings)
+    with ExitStack() as closed_unless_bound:
+        closed_unless_bound.callback(session.close)
         _prepare(connection, settings, ca_file)
         try:
             if settings.starttls:
@@ -227,7 +251,8 @@ def opened(settings: LdapConnectionSettings) -> Iterator[LdapSession]:
             raise LdapTroubleError(f"{where}: the server refuses: {said_of(error)}") from error
         except ldap.LDAPError as error:
             raise refused_bind(error, settings) from error
-        yield session
+        closed_unless_bound.pop_all()
+    return session
 
 
 def _limit_waiting(connection: ldap.ldapobject.SimpleLDAPObject, settings: LdapConnectionSettings) -> None:
@@ -257,7 +282,7 @@ def _prepare(
     connection.set_option(ldap.OPT_REFERRALS, 0)
     connection.set_option(ldap.OPT_NETWORK_TIMEOUT, settings.connect_timeout)
     connection.set_option(ldap.OPT_TIMEOUT, min(settings.connect_timeout, settings.answer_timeout))
-    if urlsplit(settings.url).scheme == "ldapi":
+    if urlsplit(settings.server).scheme == "ldapi":
         return
     try:
         connection.set_option(ldap.OPT_X_TLS_REQUIRE_CERT, ldap.OPT_X_TLS_DEMAND)

@@ -41,6 +41,15 @@ def _usable_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def _usable_urls(given: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if isinstance(given, str):
+        return _usable_url(given)
+    urls = tuple(_usable_url(one) for one in given)
+    if not urls or len(set(urls)) < len(urls):
+        raise ValueError("should name one server, or a list of different ones")
+    return urls
+
+
 def _usable_file(path: Path) -> Path:
     if "\0" in str(path) or not path.name:
         raise ValueError("not the path of a file")
@@ -55,8 +64,9 @@ class LdapConnectionSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: Annotated[str, AfterValidator(_usable_url)]
-    """``ldaps://HOST``, ``ldap://HOST`` with ``starttls``, or ``ldapi://%2Fpath%2Fof%2Fsocket``; one server."""
+    url: Annotated[str | tuple[str, ...], AfterValidator(_usable_urls)]
+    """``ldaps://HOST``, ``ldap://HOST`` with ``starttls``, or ``ldapi://%2Fpath%2Fof%2Fsocket``. Of a list, the first
+    server that can be reached is read."""
     base: Dn
     """The DN below which everything is that is read."""
     preset: PresetName
@@ -94,14 +104,15 @@ class LdapConnectionSettings(BaseModel):
 
     @model_validator(mode="after")
     def _is_safe(self) -> "LdapConnectionSettings":
-        scheme = urlsplit(self.url).scheme
-        if scheme != "ldap" and self.starttls:
-            raise ValueError("starttls belongs to ldap:// addresses; ldaps:// is TLS from its first byte on")
-        if scheme == "ldap" and not (self.starttls or self.allow_plaintext or is_loopback(self.url)):
-            raise ValueError(
-                "url: ldap:// without starttls would send names and the password readable to everybody on the way; use"
-                " ldaps://, or starttls: true (allow_plaintext: true, if the network is nobody else's)"
-            )
+        for url in self.urls:
+            scheme = urlsplit(url).scheme
+            if scheme != "ldap" and self.starttls:
+                raise ValueError("starttls belongs to ldap:// addresses; ldaps:// is TLS from its first byte on")
+            if scheme == "ldap" and not (self.starttls or self.allow_plaintext or is_loopback(url)):
+                raise ValueError(
+                    "url: ldap:// without starttls would send names and the password readable to everybody on the way;"
+                    " use ldaps://, or starttls: true (allow_plaintext: true, if the network is nobody else's)"
+                )
         if self.sasl and (self.bind_dn or self.bind_password.get_secret_value()):
             raise ValueError(f"sasl: {self.sasl} needs no bind_dn and no bind_password; take one way or the other")
         if self.bind_dn and not self.bind_password.get_secret_value():
@@ -121,6 +132,16 @@ class LdapConnectionSettings(BaseModel):
             if one.filter is None or one.id is None:
                 raise ValueError(f"sets.{name}: the preset has no such set, so it needs a filter and an id")
         return self
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The servers, in the order in which they are tried."""
+        return (self.url,) if isinstance(self.url, str) else self.url
+
+    @property
+    def server(self) -> str:
+        """The first of them. While one is read, the settings of its session name that one alone."""
+        return self.urls[0]
 
     def sets_in_force(self) -> Mapping[str, SetSettings]:
         """The sets of the preset with what the settings say of them, in its order, and then the others."""

@@ -54,7 +54,7 @@ def cursor_now(session: LdapSession, base: str, since: str) -> tuple[str, str]:
     newest = _newest(session, context, since, numbers)
     if not newest:
         return "", "the reader may not see entryUUID and entryCSN, by which a restored server is noticed"
-    return orjson.dumps({"csn": numbers, "newest": newest}).decode(), ""
+    return orjson.dumps({"csn": numbers, "newest": newest, "of": session.settings.server}).decode(), ""
 
 
 def _newest(session: LdapSession, context: str, since: str, numbers: Sequence[str]) -> dict[str, str]:
@@ -105,6 +105,8 @@ class SyncreplChanges:
 
     def __init__(self, reader: Reader, since: str, now: str) -> None:
         numbers, newest = _parsed(since)
+        if orjson.loads(since).get("of") != orjson.loads(now)["of"]:
+            raise CursorRefusedError("another server answers than before")
         self._cookie = f"rid=000,csn={';'.join(numbers)}"
         self._reader = reader
         self._context = reader.session.naming_context(reader.settings.base)

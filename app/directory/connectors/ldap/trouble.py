@@ -22,6 +22,10 @@ class LdapTroubleError(Exception):
     """Nothing, or not all, could be read; the text is one line."""
 
 
+class ServerAwayError(LdapTroubleError):
+    """The server cannot be reached, or does not answer; another one may."""
+
+
 class CursorRefusedError(Exception):
     """Changes since a cursor cannot be had; the text is one line."""
 
@@ -85,11 +89,11 @@ def _refused_login(error: ldap.LDAPError, settings: LdapConnectionSettings, text
 def of_search(error: ldap.LDAPError, settings: LdapConnectionSettings, *, where: str) -> LdapTroubleError:
     """Of a search of the settings ``where`` (``sets.users``)."""
     text = said_of(error)
-    url = settings.url
+    trouble = ServerAwayError if isinstance(error, _AWAY) else LdapTroubleError
     for kind, says in _SAYS:
         if isinstance(error, kind):
-            return LdapTroubleError(says(settings, where, text))
-    return LdapTroubleError(f"{where}: {url} answers: {text}")
+            return trouble(says(settings, where, text))
+    return trouble(f"{where}: {settings.server} answers: {text}")
 
 
 def _base(settings: LdapConnectionSettings, where: str) -> str:
@@ -100,6 +104,8 @@ def _base(settings: LdapConnectionSettings, where: str) -> str:
         return f"{where}.below {printable(one.below, limit=100)}, seen from base {printable(settings.base, limit=100)}"
     return f"base {printable(settings.base, limit=100)}"
 
+
+_AWAY = (ldap.SERVER_DOWN, ldap.CONNECT_ERROR, ldap.TIMEOUT, ldap.UNAVAILABLE, ldap.BUSY)
 
 _Says = Callable[[LdapConnectionSettings, str, str], str]
 
@@ -128,7 +134,7 @@ _SAYS: tuple[tuple[type[ldap.LDAPError], _Says], ...] = (
     (
         ldap.TIMEOUT,
         lambda settings, where, _: (
-            f"{where}: {settings.url} gave no answer within {settings.answer_timeout:g} s; see how it is, or raise"
+            f"{where}: {settings.server} gave no answer within {settings.answer_timeout:g} s; see how it is, or raise"
             " answer_timeout"
         ),
     ),
@@ -163,7 +169,7 @@ _SAYS: tuple[tuple[type[ldap.LDAPError], _Says], ...] = (
     (
         ldap.OPERATIONS_ERROR,
         lambda settings, where, text: (
-            f"{where}: {settings.url} answers: {text}"
+            f"{where}: {settings.server} answers: {text}"
             + ("" if settings.bind_dn or settings.sasl else "; it may want a bind_dn")
         ),
     ),
@@ -176,7 +182,7 @@ _SAYS: tuple[tuple[type[ldap.LDAPError], _Says], ...] = (
     ),
     (
         ldap.SERVER_DOWN,
-        lambda settings, where, _: f"{where}: the connection to {settings.url} was lost before all was told",
+        lambda settings, where, _: f"{where}: the connection to {settings.server} was lost before all was told",
     ),
 )
 
@@ -191,11 +197,11 @@ _STARTTLS = bytes.fromhex("301d02010177188016") + b"1.3.6.1.4.1.1466.20037"
 """The request of an LDAP client to begin TLS."""
 
 
-def unreachable(error: ldap.LDAPError, settings: LdapConnectionSettings, ca_file: str | None) -> LdapTroubleError:
+def unreachable(error: ldap.LDAPError, settings: LdapConnectionSettings, ca_file: str | None) -> ServerAwayError:
     """Of a connection that was not made. The library knows no reason; so it is tried once more by hand."""
-    parts = urlsplit(settings.url)
+    parts = urlsplit(settings.server)
     if parts.scheme == "ldapi":
-        return LdapTroubleError(f"url {settings.url}: nobody listens at this socket; see that the server runs")
+        return ServerAwayError(f"url {settings.server}: nobody listens at this socket; see that the server runs")
     host, port = parts.hostname or "", parts.port or (636 if parts.scheme == "ldaps" else 389)
     found = _by_hand(host, port, settings, ca_file)
     if not found and isinstance(error, ldap.TIMEOUT):
@@ -205,7 +211,7 @@ def unreachable(error: ldap.LDAPError, settings: LdapConnectionSettings, ca_file
             f"url: the TLS certificate of localhost:{port} is for another host than {socket.gethostname()}; the LDAP"
             " library takes localhost for this machine's name, so let url name the host that the certificate is for"
         )
-    return LdapTroubleError(found or f"url: the connection to {host}:{port} was lost; see how the server is")
+    return ServerAwayError(found or f"url: the connection to {host}:{port} was lost; see how the server is")
 
 
 def _by_hand(host: str, port: int, settings: LdapConnectionSettings, ca_file: str | None) -> str:
@@ -218,7 +224,7 @@ def _by_hand(host: str, port: int, settings: LdapConnectionSettings, ca_file: st
                 made.sendall(_STARTTLS)
                 if not made.recv(4096):
                     return f"starttls: {address} hangs up instead; see that url names a port that speaks LDAP"
-            if settings.starttls or settings.url.startswith("ldaps:"):
+            if settings.starttls or settings.server.startswith("ldaps:"):
                 context = ssl.create_default_context(cafile=ca_file)
                 if settings.cert_file and settings.key_file:
                     context.load_cert_chain(settings.cert_file, settings.key_file)
