@@ -35,7 +35,7 @@ from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet, require_bearer
 from app.ingest.blueprint import Ingest, install_ingest
 from app.metrics import Metrics
-from app.model.contents import current_revision, oldest_good_read, revision_created_at, source_states
+from app.model.contents import current_revision, instance_stamp, oldest_good_read, revision_created_at, source_states
 from app.model.origins import load_origins
 from app.model.refresh.sequences import push_states
 from app.numbers import DatabaseNumbers
@@ -100,6 +100,7 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
             load_origins=partial(load_origins, parts.engine),
             require_admin=door.require,
             clock=parts.clock,
+            instance=lambda: _instance_of(parts.engine),
             observer=_Observers((metrics, parts.activity)),
             failures=parts.failures,
             sign=parts.sign,
@@ -128,6 +129,11 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
     if settings.server.trusted_proxies:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.server.trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
     return app
+
+
+def _instance_of(engine: Engine) -> str:
+    with reading(engine) as connection:
+        return instance_stamp(connection)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ class Upgraded:
     """The result of an upgrade."""
 
     changed: bool
-    older_can_go_on: bool
-    """Whether processes of the version before can still use the database."""
+    older_can_go_on: bool | None
+    """Whether processes of the version before can still use the database; None if the database was new."""
 
 
 def upgrade_store(settings: Settings) -> Upgraded:
@@ -67,6 +67,8 @@ def upgrade_store(settings: Settings) -> Upgraded:
     try:
         before = revision_of(engine, STORE_MIGRATIONS)
         changed = upgrade(engine, STORE_MIGRATIONS, audited_upgrade())
+        if before is None:
+            return Upgraded(changed, None)
         return Upgraded(changed, last_upgrade_is_compatible(engine, STORE_MIGRATIONS, before))
     finally:
         engine.dispose()

@@ -31,6 +31,8 @@ def upgrade(invocation: Invocation, as_json: bool) -> None:
         show_json({"upgraded": upgraded.changed, "olderVersionsGoOn": upgraded.older_can_go_on})
     elif not upgraded.changed:
         say("the database was up to date")
+    elif upgraded.older_can_go_on is None:
+        say("the database is new and has its tables now")
     elif upgraded.older_can_go_on:
         say("the database is up to date now; services of the version before go on until you replace them")
     else:

@@ -3,6 +3,7 @@
 from app.bootstrap.requirements import SetUpError
 from app.client.errors import ClientError
 from app.contract.errors import ContractError
+from app.database.backup import BackupError
 from app.database.engine import DatabaseUrlError
 from app.database.programs import ForeignDatabaseError, SchemaError
 from app.edge.listening import BindError
@@ -13,6 +14,7 @@ from app.runs.schedule import ScheduleError
 from app.workspace import WorkspaceError
 
 USER_ERRORS: tuple[type[Exception], ...] = (
+    BackupError,
     BindError,
     ClientError,
     ContractError,

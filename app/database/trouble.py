@@ -19,6 +19,8 @@ _NO_ROOM = 1024 * 1024
 
 DISK_FULL = "the disk is full"
 READ_ONLY = "cannot be written to"
+ON_READ_ONLY_DISK = ": its file system is read-only"
+MOUNT_IT = "mount it so that it can be written to, or let database_url name a file elsewhere"
 
 
 def tell(error: sqlite3.Error, file: str) -> None:
@@ -33,9 +35,12 @@ def tell(error: sqlite3.Error, file: str) -> None:
     elif code == sqlite3.SQLITE_READONLY or (
         code == sqlite3.SQLITE_CANTOPEN and path.is_file() and not is_writable(path)
     ):
-        error.args = (f"{file} {READ_ONLY} ({own})",)
+        error.args = (f"{file} {READ_ONLY}{ON_READ_ONLY_DISK if is_on_read_only_disk(path) else ''} ({own})",)
     elif code == sqlite3.SQLITE_CANTOPEN:
-        error.args = (f"{file} {'is a directory' if path.is_dir() else 'cannot be opened'} ({own})",)
+        why = "is a directory" if path.is_dir() else "cannot be opened"
+        if is_on_read_only_disk(path):
+            why = READ_ONLY + ON_READ_ONLY_DISK
+        error.args = (f"{file} {why} ({own})",)
     elif code == sqlite3.SQLITE_NOTADB:
         error.args = (f"{file} is not a SQLite database",)
     elif code in {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT}:
@@ -52,6 +57,12 @@ def room_left(path: Path) -> int:
         return shutil.disk_usage(folder).free
     except OSError:
         return _NO_ROOM
+
+
+def is_on_read_only_disk(path: Path) -> bool:
+    """Whether the file is, or would be, on a file system that can only be read."""
+    folder = next((one for one in (path, *path.parents) if one.exists()), Path("/"))
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
 
 
 def is_writable(file: Path) -> bool:
@@ -126,6 +137,8 @@ def remedy_of(error: BaseException) -> str:
     says = str(original)
     if DISK_FULL in says or state == "53100":
         return "make room there"
+    if READ_ONLY + ON_READ_ONLY_DISK in says:
+        return MOUNT_IT
     if READ_ONLY in says:
         return "give this user the right to write to the file and to the directory that it is in"
     if state == "25006":

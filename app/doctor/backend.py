@@ -1,7 +1,9 @@
 """The check of the backend: that it answers, accepts the credentials, and agrees about the time."""
 
+from collections.abc import Callable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,7 +18,7 @@ from app.clock import Clock
 from app.contract.organizations import AddOrganizationsRequest, GetOrganizationsRequest
 from app.doctor.finding import Finding, Findings, State, ok, problem, warning
 from app.doctor.registration import look_at_registration
-from app.outbound.failure import advice
+from app.outbound.failure import FailureKind, advice
 from app.outbound.session import CheckingAdapter
 from app.settings import Settings
 from app.text import printable
@@ -58,8 +60,16 @@ class _AnswerKeeper(CheckingAdapter):
         return answer
 
 
-def look_at_backend(settings: Settings, *, clock: Clock, transport: BaseAdapter | None = None) -> Findings:
-    """Four calls at most that change nothing, each tried once. ``transport`` replaces the network."""
+def look_at_backend(
+    settings: Settings,
+    *,
+    clock: Clock,
+    transport: BaseAdapter | None = None,
+    instance: Callable[[], str | None] = lambda: None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Findings:
+    """Four calls at most that change nothing, each tried once. ``transport`` replaces the network; ``instance`` as in
+    ``look_at_registration``; ``environment`` is searched for certificates that other programs trust."""
     if not has_credentials(settings):
         yield problem(
             "backend",
@@ -70,24 +80,34 @@ def look_at_backend(settings: Settings, *, clock: Clock, transport: BaseAdapter 
     keeper = _AnswerKeeper(clock, transport)
     timeout = min(settings.backend.timeout, _PATIENCE)
     with impatient_client(settings, timeout=timeout, clock=clock, transport=keeper) as client:
-        reached = _look_at_answers(client, keeper, settings.backend.base_url)
+        bundle = "" if settings.backend.ca_file else _ignored_bundle(environment)
+        reached = _look_at_answers(client, keeper, settings.backend.base_url, bundle)
         yield reached
         if reached.state is not State.OK:
             # What is not known to be the backend tells nothing about clocks and registrations.
             return
         if keeper.off is not None:
             yield _look_at_clock(keeper.off)
-        yield from look_at_registration(client, settings)
+        yield from look_at_registration(client, settings, instance)
 
 
-def _look_at_answers(client: BackendClient, keeper: _AnswerKeeper, url: str) -> Finding:
+def _look_at_answers(client: BackendClient, keeper: _AnswerKeeper, url: str, bundle: str) -> Finding:
     try:
         client.get_organizations(GetOrganizationsRequest(page_size=1))
     except OperationMissing:
         return _look_for_core(client, keeper, url)
     except ClientError as error:
-        return _unwell(error, keeper, url)
+        finding = _unwell(error, keeper, url)
+        if bundle and error.failure is not None and error.failure.kind is FailureKind.UNTRUSTED:
+            return problem("backend", f"{finding.says}; {bundle}, which Usher does not read", finding.advice)
+        return finding
     return ok("backend", f"{url} answers and accepts the credentials")
+
+
+def _ignored_bundle(environment: Mapping[str, str]) -> str:
+    """The variable that names certificates for other programs; empty if there is none."""
+    names = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+    return next((f"{name} names {environment[name]}" for name in names if environment.get(name)), "")
 
 
 def _look_for_core(client: BackendClient, keeper: _AnswerKeeper, url: str) -> Finding:

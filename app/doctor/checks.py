@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.bootstrap.application import look_for_concerns
-from app.bootstrap.databases import STORE_MIGRATIONS
+from app.bootstrap.databases import STORE_MIGRATIONS, store_as_it_is
 from app.bootstrap.outside import configured_sources, notification_channels
 from app.bootstrap.requirements import NO_SOURCES
 from app.clock import Clock
@@ -22,6 +22,7 @@ from app.doctor.channels import try_channels
 from app.doctor.database import (
     kept_records,
     look_at_directory,
+    look_at_ledger,
     look_at_permissions,
     look_at_runs,
     look_at_schema,
@@ -32,7 +33,7 @@ from app.doctor.finding import Finding, Findings, State, problem
 from app.doctor.issuer import look_at_issuer
 from app.doctor.settings_check import look_at_settings
 from app.doctor.sources import look_at_sources
-from app.model.contents import SourceState
+from app.model.contents import SourceState, instance_stamp
 from app.settings import Settings
 
 
@@ -71,7 +72,9 @@ def run_checks(
     else:
         wrong, _, advice = NO_SOURCES.partition(": ")
         yield problem("directory", f"{wrong}: nobody would be let in", advice)
-    yield from look_at_backend(settings, clock=clock, transport=transport)
+    yield from look_at_backend(
+        settings, clock=clock, transport=transport, instance=lambda: _instance(settings), environment=environment
+    )
     yield from look_at_issuer(settings, clock=clock)
     if notify:
         numbers = random or SystemRandom()
@@ -88,6 +91,14 @@ def _exposed_backend(settings: Settings) -> Finding | None:
     return None
 
 
+def _instance(settings: Settings) -> str | None:
+    with suppress(SQLAlchemyError, DatabaseUrlError), store_as_it_is(settings) as engine:
+        if engine is not None:
+            with reading(engine) as connection:
+                return instance_stamp(connection)
+    return None
+
+
 def _kept(engine: Engine) -> dict[str, SourceState]:
     with reading(engine) as connection:
         return kept_records(connection)
@@ -97,7 +108,9 @@ def _look_inside(engine: Engine, settings: Settings, clock: Clock) -> Findings:
     now = clock()
     with reading(engine) as connection:
         found = look_for_concerns(settings)(connection, now)
+        ledger = list(look_at_ledger(connection, settings))
         directory = list(look_at_directory(connection, now, settings.directory.max_age))
         runs = list(look_at_runs(connection, found))
+    yield from ledger
     yield from directory
     yield from runs

@@ -18,10 +18,12 @@ from app.database.engine import DatabaseUrlError, DriverMissingError, is_sqlite,
 from app.database.migrations import is_new, state_of
 from app.database.programs import ForeignDatabaseError, Migrations, SchemaNewerError
 from app.doctor.finding import Finding, Findings, State, ok, problem, warning
+from app.ledger.ledger import is_another_workspace
 from app.model.contents import SourceState, current_revision, oldest_good_read, source_states
 from app.notify.concerns import Cause, Concern
 from app.notify.outbox import message_counts
 from app.runs.status import last_began
+from app.settings import Settings
 from app.text import printable
 
 _FREE_BYTES = 1024**3
@@ -102,7 +104,7 @@ def look_at_file(file: str) -> Finding | None:
             "let database_url name Usher's own file, or one not there yet",
         )
     if not _is_writable(path) or not _is_writable(path.parent):
-        return problem("database", f"{file} cannot be written to", "give this user the right to write there")
+        return _unwritable(path)
     free = trouble.room_left(path)
     if free < _ROOM_FOR_ANYTHING:
         return problem("database", f"the disk is full where {file} is", "make room there")
@@ -117,7 +119,16 @@ _SQLITE = b"SQLite format 3\0"
 _ROOM_FOR_ANYTHING = 1024**2
 
 
+def _unwritable(path: Path) -> Finding:
+    if trouble.is_on_read_only_disk(path):
+        return problem("database", f"{path} {trouble.READ_ONLY}{trouble.ON_READ_ONLY_DISK}", trouble.MOUNT_IT)
+    return problem("database", f"{path} cannot be written to", "give this user the right to write there")
+
+
 def _missing_file(path: Path) -> Finding:
+    if trouble.is_on_read_only_disk(path):
+        says = f"there is no {path} yet, and none can be made{trouble.ON_READ_ONLY_DISK}"
+        return problem("database", says, trouble.MOUNT_IT)
     advice = "usher directory refresh makes it; if it should be there, database_url or the working directory is wrong"
     if path.parent.is_dir():
         if not _is_writable(path.parent):
@@ -210,6 +221,17 @@ def look_at_directory(connection: Connection, now: datetime, max_age: float) -> 
         )
     else:
         yield ok("access model", says)
+
+
+def look_at_ledger(connection: Connection, settings: Settings) -> Findings:
+    """Warns if the credentials are those of another workspace than the last run's."""
+    api_key = settings.backend.api_key.get_secret_value()
+    if api_key and is_another_workspace(connection, settings.backend.base_url, api_key):
+        yield warning(
+            "ledger",
+            "backend.api_key is another one than that of the last run: perhaps that of another workspace",
+            "restore the key if it is not meant; otherwise usher plan shows what the first sync would do there",
+        )
 
 
 def look_at_runs(connection: Connection, found: Sequence[Concern]) -> Findings:

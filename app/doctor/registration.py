@@ -1,6 +1,7 @@
 """The check of the registration: that the backend asks this service, at the right address, with a token of ours."""
 
 import contextlib
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import orjson
@@ -15,7 +16,7 @@ from app.outbound.failure import CallFailure, FailureKind
 from app.outbound.probe import examined_failure
 from app.outbound.route import Route, address_of
 from app.outbound.session import session_along
-from app.provider.settings import ProviderSettings
+from app.provider.settings import INSTANCE_HEADER, ProviderSettings
 from app.registration import is_accepted
 from app.settings import Settings
 
@@ -23,8 +24,9 @@ _PATIENCE = 10.0
 _MOST_BYTES = 64 * 1024
 
 
-def look_at_registration(client: BackendClient, settings: Settings) -> Findings:
-    """What the backend says about it, and what the address answers that it asks."""
+def look_at_registration(client: BackendClient, settings: Settings, instance: Callable[[], str | None]) -> Findings:
+    """What the backend says about it, and what the address answers that it asks. ``instance`` is the stamp of our own
+    access model; None: it cannot be read."""
     provider = settings.provider
     try:
         config = client.get_permission_provider_config().data
@@ -41,7 +43,7 @@ def look_at_registration(client: BackendClient, settings: Settings) -> Findings:
     yield _look_at_config(config, provider)
     state = config.permission_provider_config
     if config.use_permission_provider and state is not None and state.permission_provider_url:
-        yield _ask_the_service(state.permission_provider_url, state.auth_token or "", settings)
+        yield _ask_the_service(state.permission_provider_url, state.auth_token or "", settings, instance)
 
 
 def _look_at_config(config: PermissionProviderConfig, provider: ProviderSettings) -> Finding:
@@ -94,9 +96,11 @@ _CERTAIN = frozenset(
 that we do not, is for it to say."""
 
 
-def _ask_the_service(url: str, token: str, settings: Settings) -> Finding:
+def _ask_the_service(url: str, token: str, settings: Settings, instance: Callable[[], str | None]) -> Finding:
     """The backend's own question, without anything asked."""
     shown = _without_query(url)
+    # A run may change the access model between the answer and our look.
+    own = {instance()}
     answer = _answer(url, token, Route(settings.backend.ca_file))
     if isinstance(answer, CallFailure) and settings.backend.proxy.get_secret_value():
         # A network may have no other way out.
@@ -104,7 +108,14 @@ def _ask_the_service(url: str, token: str, settings: Settings) -> Finding:
     if isinstance(answer, CallFailure):
         kind = problem if answer.kind in _CERTAIN else warning
         return kind("service", f"{shown} does not answer from here: {answer.says}", _what_to_do(answer, settings))
-    code, is_provider = answer
+    code, is_provider, stamp = answer
+    own.add(instance())
+    if is_provider and stamp and None not in own and stamp not in own:
+        return problem(
+            "service",
+            f"another Usher, with another database, answers at {shown} and accepts the token",
+            "end it, or register the URL at which this one listens; give each installation tokens of its own",
+        )
     if is_provider:
         return ok("service", f"{shown} answers")
     if _is_the_backend(url, settings):
@@ -144,9 +155,10 @@ def _wrong_answer(shown: str, code: int, settings: Settings) -> Finding:
     )
 
 
-def _answer(url: str, token: str, route: Route) -> tuple[int, bool] | CallFailure:
-    """The status, and whether it is a permission provider that answers; or why there is no answer."""
-    headers = {"authorization": f"Bearer {token}"} if token else {}
+def _answer(url: str, token: str, route: Route) -> tuple[int, bool, str] | CallFailure:
+    """The status, whether it is a permission provider that answers, and the stamp of its access model; or why there is
+    no answer."""
+    headers = {INSTANCE_HEADER: "?"} | ({"authorization": f"Bearer {token}"} if token else {})
     question: dict[str, object] = {"data": {"requests": []}}
     with session_along(route) as session:
         try:
@@ -154,7 +166,8 @@ def _answer(url: str, token: str, route: Route) -> tuple[int, bool] | CallFailur
                 url, json=question, headers=headers, timeout=_PATIENCE, allow_redirects=False, stream=True
             ) as answer:
                 body = answer.raw.read(_MOST_BYTES, decode_content=True)
-                return answer.status_code, _is_providers(answer.status_code, body)
+                stamp = answer.headers.get(INSTANCE_HEADER, "")
+                return answer.status_code, _is_providers(answer.status_code, body), stamp
         except (requests.RequestException, PoolError, OSError, ValueError) as error:
             try:
                 return examined_failure(error, url, route)

@@ -5,6 +5,7 @@ Decisions read it through the SQL view; this module answers what operators, plan
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from itertools import groupby
 
 from sqlalchemy import Connection, func, select
@@ -84,6 +85,12 @@ def _ago(passed_ms: int) -> str:
 def current_revision(connection: Connection) -> int:
     """The revision in force; 0 before the directory was ever read."""
     return revision_in_force(connection)
+
+
+def instance_stamp(connection: Connection) -> str:
+    """Identifies the state of the access model: two installations never have the same."""
+    stamp = f"{current_revision(connection)} {revision_created_at(connection)}"
+    return sha256(stamp.encode()).hexdigest()[:16]
 
 
 def revision_created_at(connection: Connection) -> int | None:

@@ -11,7 +11,7 @@ Errors are raised; the app that carries the blueprint turns them into envelopes 
 from collections.abc import Callable
 from time import perf_counter
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response, after_this_request, request
 
 from app.clock import Clock
 from app.contract.permission_call import EntryError, RequestEntry
@@ -28,7 +28,7 @@ from app.provider.answer import (
     explain_entries,
     read_entries,
 )
-from app.provider.settings import EXPLAIN_PATH, ProviderSettings
+from app.provider.settings import EXPLAIN_PATH, INSTANCE_HEADER, ProviderSettings
 from app.provider.signing import Sign
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -43,6 +43,7 @@ def provider_blueprint(
     load_origins: OriginsLoader,
     require_admin: Callable[[], None],
     clock: Clock,
+    instance: Callable[[], str],
     observer: ProviderObserver | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
     failures: FailedCredentials | None = None,
@@ -52,7 +53,7 @@ def provider_blueprint(
 
     ``load_view`` loads what decisions need, ``load_view_with_names`` what their reasons show besides, ``load_origins``
     where that stands in the sources. ``require_admin`` lets an operator's request pass, or raises. ``failures`` counts
-    wrong tokens. ``sign`` signs what goes to a browser.
+    wrong tokens. ``instance`` identifies the state of the access model. ``sign`` signs what goes to a browser.
     """
     blueprint = Blueprint("provider", __name__)
     policy = settings.policy
@@ -69,6 +70,8 @@ def provider_blueprint(
         began = perf_counter()
         if not settings.allow_anonymous:
             require_bearer(request, tokens)
+        if INSTANCE_HEADER in request.headers:
+            _name_the_instance(instance())
         asked = read(anonymous_bytes)
         answer = answer_entries(asked, load_view, clock(), policy)
         if sign is not None and request.headers.get("Origin", "") in origins:
@@ -86,6 +89,15 @@ def provider_blueprint(
     if settings.browser_origins:
         _let_browsers_in(blueprint, settings.path, origins)
     return blueprint
+
+
+def _name_the_instance(stamp: str) -> None:
+    """Adds it to the response, errors included."""
+
+    @after_this_request
+    def _add(response: Response) -> Response:
+        response.headers[INSTANCE_HEADER] = stamp
+        return response
 
 
 def _respond(answer: PermissionAnswer, observer: ProviderObserver | None, began: float) -> Response:

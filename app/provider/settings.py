@@ -9,6 +9,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 from app.access.decide import DecisionPolicy
 from app.access.records import AccessRole
 
+INSTANCE_HEADER = "x-usher-instance"
+"""A caller that sends it gets it back with the state of this service's access model, which no other Usher has."""
+
 EXPLAIN_PATH = "/permissions/explain"
 """Where operators ask the same questions and get reasons too."""
 

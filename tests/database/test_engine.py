@@ -179,3 +179,16 @@ def test_a_private_file_is_taken_from_others_and_no_link_is_followed(tmp_path: P
     file.chmod(0o640)
     close_to_others(file)
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("password", ["SEC@RET", "SEC@RET/MORE", "@SECRET/x", "SEC@RET?x", "SEC@RET:1/x"])
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_no_piece_of_a_password_is_taken_for_a_host(scheme: str, password: str) -> None:
+    with pytest.raises(DatabaseUrlError, match="%40") as caught:
+        parse_url(f"{scheme}://usher:{password}@127.0.0.1:1/usher")
+    assert "SEC" not in str(caught.value)
+    assert "RET" not in str(caught.value)
+
+
+def test_a_password_with_a_slash_is_read_as_it_is() -> None:
+    assert parse_url("postgresql://usher:a/b@db/usher").password == "a/b"

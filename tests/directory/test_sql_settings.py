@@ -24,6 +24,7 @@ def settings(**given: object) -> SqlSourceSettings:
     [
         ({"url": "not a url"}, "not a database URL"),
         ({"url": "postgresql://u:p@ss@h/app"}, "%40"),
+        ({"url": "postgresql://u:p@ss/word@h/app"}, "%40"),
         ({"url": "sqlite://"}, "needs a file"),
         ({"queries": {}}, "at least 1 item"),
         ({"queries": {"grants": ""}}, "is empty"),

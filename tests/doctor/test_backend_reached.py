@@ -164,10 +164,21 @@ def test_proxy_of_the_environment_is_not_ignored_silently(environment: dict[str,
         assert all(one.state is State.WARNING and "backend.proxy" in one.advice for one in told)
 
 
+@pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_certificates_of_the_environment_are_not_ignored_silently(authority: Authority, variable: str) -> None:
+    environment = {variable: "/etc/corp.pem"}
+    with web_server(Answering(), authority.server_context()) as tls:
+        settings = load_settings(Path("/dev/null"), environment={}, command_line=given(tls.url)).settings
+        [told] = look_at_backend(settings, clock=utc_now, environment=environment)
+    assert f"{variable} names /etc/corp.pem, which Usher does not read" in told.says
+    assert "backend.ca_file" in told.advice
+
+
 def asked(url: str, **further: object) -> Finding:
     """What is said of the address at which the backend asks for permissions."""
     values = given("http://127.0.0.1:8090", provider__auth_tokens=["ask"], **further)
-    return _ask_the_service(url, "ask", load_settings(Path("/dev/null"), environment={}, command_line=values).settings)
+    settings = load_settings(Path("/dev/null"), environment={}, command_line=values).settings
+    return _ask_the_service(url, "ask", settings, lambda: None)
 
 
 @pytest.mark.parametrize(

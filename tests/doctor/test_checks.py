@@ -1,6 +1,7 @@
 """What the doctor finds in an installation that is well, and in one that is not."""
 
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,6 +16,7 @@ from app.database.engine import writing
 from app.doctor.backend import look_at_backend
 from app.doctor.checks import run_checks
 from app.doctor.finding import State
+from app.ledger.ledger import open_ledger
 from app.runs.lifecycle import Runs
 from app.runs.run import RunRequest, RunStatus
 from tests.doctor.conftest import Installation
@@ -53,6 +55,18 @@ Illness = Callable[[Installation], object]
 
 def _set(**values: object) -> Illness:
     return lambda one: one.settings.update({key.replace("__", "."): value for key, value in values.items()})
+
+
+def _used_with_another_key(one: Installation) -> None:
+    engine = one.engine()
+    open_ledger(engine, one.configuration().settings.backend.base_url, "key_of_another_workspace", utc_now)
+    engine.dispose()
+
+
+def _with_a_database_of_another_usher(one: Installation) -> None:
+    shutil.copy(one.folder / "usher.db", one.folder / "other.db")
+    one.settings["database_url"] = f"sqlite:///{one.folder}/other.db"
+    _told("UPDATE access_revision SET created_at = created_at - 1")(one)
 
 
 def _opened_to_others(one: Installation) -> None:

@@ -98,11 +98,38 @@ def test_file_that_can_only_be_read(database: Path, small_disk: Path) -> None:
     (folder / "usher.yaml").write_text(SETTINGS.replace("usher.db", "disk/usher.db"))
     code, told = usher(folder, "doctor")
     assert code == 1
-    assert "problem\tdatabase\tdisk/usher.db cannot be written to\tgive this user the right to write there" in told
+    remedy = "mount it so that it can be written to, or let database_url name a file elsewhere"
+    cause = "disk/usher.db cannot be written to: its file system is read-only"
+    assert f"problem\tdatabase\t{cause}\t{remedy}" in told
     code, told = usher(folder, "runs")
     assert code == 1
-    assert "disk/usher.db cannot be written to" in told
-    assert "; give this user the right to write" in told
+    assert cause in told
+    assert f"; {remedy}" in told
+    (folder / "usher.yaml").write_text(SETTINGS.replace("usher.db", "disk/new.db"))
+    for command in ("doctor", "runs"):
+        code, told = usher(folder, command)
+        assert code == 1
+        assert "its file system is read-only" in told
+        assert remedy in told
+    (folder / "usher.yaml").write_text(SETTINGS.replace("usher.db", "source.db"))
+    shutil.copy(database, folder / "source.db")
+    code, told = usher(folder, "db", "backup", "disk/copy.db")
+    assert (code, told) == (
+        1,
+        "error: disk/copy.db: Read-only file system; name a new file in a folder that can be written to\n",
+    )
+
+
+@NEEDS_ROOT
+def test_backup_onto_a_full_disk(database: Path, small_disk: Path) -> None:
+    folder = small_disk.parent
+    shutil.copy(database, folder / "usher.db")
+    (folder / "usher.yaml").write_text(SETTINGS)
+    (small_disk / "ballast").write_bytes(bytes(2_000_000))
+    code, told = usher(folder, "db", "backup", "disk/copy.db")
+    assert code == 1
+    assert told.startswith("error: disk/copy.db: the disk is full; the copy needs ")
+    assert [one.name for one in small_disk.iterdir()] == ["ballast"]
 
 
 @NEEDS_ROOT

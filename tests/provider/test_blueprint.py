@@ -52,6 +52,7 @@ class Service:
                 load_origins=partial(load_origins, self.engine),
                 require_admin=self.require_admin,
                 clock=lambda: NOW,
+                instance=lambda: "stamp",
                 observer=self,
                 max_body_bytes=100_000,
             )

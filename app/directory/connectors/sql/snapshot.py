@@ -67,8 +67,11 @@ def parse_source_url(text_of_url: str) -> URL:
         url = make_url(text_of_url)
     except (ArgumentError, ValueError):
         raise ValueError("not a database URL; write postgresql://USER:PASSWORD@HOST/NAME or the like") from None
-    if url.host and "@" in url.host:
-        raise ValueError("an @ in the user's name or password is written as %40")
+    if url.get_backend_name() != "sqlite" and text_of_url.count("@") > 1:
+        # A piece of the password would be taken for the host, which messages show.
+        raise ValueError(
+            "each @ but the one before the host is written as %40, as in a password (and a / there as %2F)"
+        )
     if url.get_backend_name() == "sqlite" and (not url.database or url.database == ":memory:"):
         raise ValueError("a SQLite database needs a file, as in sqlite:////srv/app.db")
     return url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
