@@ -48,7 +48,7 @@ USER usher
 WORKDIR /var/lib/usher
 VOLUME /var/lib/usher
 EXPOSE 8080 8090
-# Asks whichever of them is the container's process.
+# Asks the processes of Usher that run in the container.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 CMD ["usher", "health"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["usher"]

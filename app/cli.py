@@ -37,7 +37,7 @@ HELPS = {
     "directory": "Check, preview and read the directory's sources.",
     "doctor": "Check the whole installation, and say what to do.",
     "provider": "Register this service with the backend as its permission provider.",
-    "health": "Check the health of this container's process; exit code 0: healthy.",
+    "health": "Check the health of the Usher processes that run here.",
     "backend": "The self-hosted collaboration backend.",
     "db": "Upgrade and back up Usher's own database.",
     "config": "Show the settings in force.",

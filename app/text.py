@@ -38,6 +38,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def are(number: int) -> str:
+    """The verb of so many."""
+    return "is" if number == 1 else "are"
+
+
 def enumerated(words: Sequence[str]) -> str:
     """Words as a list within a sentence: ``a, b, and c``."""
     if len(words) < 3:

@@ -5,8 +5,6 @@ executes it under the lock that all workers share. Any number of workers may liv
 it brings about, so all of them together make one, and one at a time executes.
 """
 
-import os
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -37,11 +35,6 @@ _ORPHAN_PAUSE = timedelta(seconds=5)
 """How often a worker that has nothing to do looks for runs whose process died."""
 _LONGEST_PAUSE = 30.0
 """Seconds between two tries while the database is away."""
-
-
-def worker_name() -> str:
-    """Which process on which machine this is, for people."""
-    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 @dataclass(kw_only=True)

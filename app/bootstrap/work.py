@@ -1,5 +1,6 @@
 """The parts of a worker, around Usher's own database."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,7 +13,8 @@ from app.metrics import Metrics
 from app.notify.watch import Watch
 from app.runs.heartbeat import Heartbeat
 from app.runs.polling import Poll, polls_of
-from app.worker import Timetable, Worker, scheduler_for, worker_name
+from app.runs.workers import process_name
+from app.worker import Timetable, Worker, scheduler_for
 
 if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
@@ -44,6 +46,7 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
         keep_audit=timedelta(days=settings.console.keep_audit_days),
     )
     lock = parts.sync_lock()
+    scheduler = scheduler_for(timetable, parts.runs, clock=clock, random=random, stop=stop)
     return WorkerParts(
         worker=Worker(
             runs=parts.runs,
@@ -57,14 +60,15 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
             push_delay=settings.sync.push_delay,
             check_schema=store_guard(parts.engine).check,
         ),
-        scheduler=scheduler_for(timetable, parts.runs, clock=clock, random=random, stop=stop),
+        scheduler=scheduler,
         heartbeat=Heartbeat(
             engine=parts.engine,
             worker_id=f"{random.getrandbits(64):016x}",
-            name=worker_name(),
+            name=process_name(os.getpid()),
             leads=lock.held,
             clock=clock,
             stop=stop,
+            after_jump=scheduler.wakeup,
         ),
         watch=watch_over(settings, parts.engine, clock=clock, stop=stop),
         polls=polls_of(parts.engine, parts.sources(stop=stop), guard=settings.directory.guard, clock=clock, stop=stop),

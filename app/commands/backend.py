@@ -13,6 +13,7 @@ from app.commands.operator import act_elsewhere
 from app.commands.serve import ends_with_parent
 from app.processes import stop_signals
 from app.screen import note, on_terminal, progress, say, show_json
+from app.text import counted
 
 BACKEND_EXTRA = ("jwt", "numpy", "pycrdt", "standardwebhooks")
 """What the extra ``backend`` brings."""
@@ -151,7 +152,7 @@ def reembed(invocation: Invocation) -> None:
         raise CommandError(str(error)) from error
     finally:
         engine.dispose()
-    say(f"{number} judgment(s) were embedded with {name}; all others were already")
+    say(f"{counted(number, 'judgment')} embedded with {name}; all others were already")
 
 
 @backend.command("import")
@@ -193,4 +194,4 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
     for kind, number in sorted(made.counts.items()):
         say(f"{kind}\t{number}")
     if refused:
-        raise CommandError(f"{refused} line(s) of {file} were not imported")
+        raise CommandError(f"{counted(refused, 'line')} of {file} {'was' if refused == 1 else 'were'} not imported")

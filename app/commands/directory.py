@@ -20,7 +20,7 @@ from app.commands.operator import kept_reason, reason_option
 from app.commands.preview import preview
 from app.model.refresh.problems import ProblemSort
 from app.screen import note, progress, say, show_json, show_table
-from app.text import printable
+from app.text import counted, printable
 
 if TYPE_CHECKING:
     from app.directory.source import Source
@@ -257,7 +257,7 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
             for record in exported(parts.engine):
                 output.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
                 count += 1
-    note(f"{count} records")
+    note(counted(count, "record"))
 
 
 @contextmanager

@@ -1,8 +1,12 @@
-"""``usher health``: whether the process that a container runs is well, for its HEALTHCHECK."""
+"""``usher health``: whether the Usher processes of this machine or container are well, for its HEALTHCHECK."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import chdir
+from dataclasses import dataclass, replace
+from os import geteuid, getpid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +15,8 @@ import click
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from app.settings import Settings
 
 
@@ -18,46 +24,116 @@ _WITHIN = 3.0
 _BACKEND_PORT = 8090
 """As ``usher backend serve`` has it."""
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: S104 - asked at, not listened on
+_COMMANDS = {("serve",), ("worker",), ("backend", "serve"), ("backend", "deliver")}
+_DEAD_AFTER = 180.0
+"""Seconds without a sign of life, if ``notifications.worker_after`` is switched off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process of Usher that serves or works."""
+
+    pid: int
+    command: tuple[str, ...]
+    arguments: tuple[str, ...]
+    folder: Path
+    """Its working directory."""
+
+    @property
+    def config(self) -> Path | None:
+        """The settings file that it was started with."""
+        path = _value(self.arguments, "--config")
+        return self.folder / path if path else None
+
+    def __str__(self) -> str:
+        return f"usher {' '.join(self.command)} (process {self.pid})"
 
 
 @click.command(cls=UsherCommand)
-@click.option("--of", "process", type=click.Path(path_type=Path), default="/proc/1/cmdline", hidden=True)
+@click.option("--proc", type=click.Path(path_type=Path), default="/proc", hidden=True)
 @pass_invocation
-def health(invocation: Invocation, process: Path) -> None:
-    """Check the health of this container's process; exit code 0: healthy.
+def health(invocation: Invocation, proc: Path) -> None:
+    """Check the health of the Usher processes that run here.
 
-    `usher serve` and `usher backend serve` are asked at /healthz; of any other the database is asked.
+    These are all in this container, or on this machine; with --config those that were started with that file. `usher
+    serve` and `usher backend serve` are asked at /healthz, `usher worker` needs a recent sign of life in the database,
+    and `usher backend deliver` a database that can be read.
+
+    Exit code 0: all are healthy, 1: one is not, or none runs.
     """
-    try:
-        arguments = process.read_bytes().decode("utf-8", "replace").split("\0")
-    except OSError as error:
-        raise CommandError(f"{process}: {error.strerror}") from error
-    invocation.config = invocation.config or _path_in(arguments)
-    settings = invocation.settings()
-    address = address_of(arguments, settings)
-    if address:
-        _ask(address)
-    elif "backend" in arguments:
-        _look_into(settings.self_hosted_backend.database_url)
-    else:
-        _look_into(settings.database_url)
+    found = list(running(proc))
+    if invocation.config is not None:
+        ours = invocation.config.resolve()
+        found = [one for one in found if one.config is not None and one.config.resolve() == ours]
+    if not found:
+        raise CommandError("no usher serve, worker or backend runs here")
+    # The processes of one server have the same arguments.
+    for one in {one.pid if one.command == ("worker",) else one.arguments: one for one in found}.values():
+        try:
+            # Paths in the settings may be relative.
+            with chdir(one.folder):
+                _check(one, replace(invocation, config=one.config).settings())
+        except OSError as error:
+            raise CommandError(f"{one}: {error.strerror}") from error
+        except CommandError as error:
+            raise CommandError(f"{one}: {error}") from error
     click.echo("ok")
 
 
-def address_of(arguments: Sequence[str], settings: Settings) -> str:
-    """Where a process that was started with these is asked; empty: nowhere, because it serves nothing."""
-    if "serve" not in arguments:
-        return ""
-    port = _BACKEND_PORT if "backend" in arguments else settings.server.port
-    port = int(_value(arguments, "--port") or port)
+def running(proc: Path) -> Iterator[Running]:
+    """This user's processes that serve or work; root sees those of all users."""
+    try:
+        pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal())
+    except OSError as error:
+        raise CommandError(f"{proc}: {error.strerror}; processes are listed on Linux only") from error
+    for pid in pids:
+        entry = proc / str(pid)
+        try:
+            arguments = tuple((entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0"))
+            if geteuid() not in {0, entry.stat().st_uid}:
+                continue
+        except OSError:
+            continue  # it has ended
+        command = command_of(arguments)
+        if command is not None and pid != getpid():
+            yield Running(pid, command, arguments, entry / "cwd")
+
+
+def command_of(arguments: Sequence[str]) -> tuple[str, ...] | None:
+    """Which command that serves or works these arguments start; None: another one, or another program."""
+    rest = iter(arguments)
+    for before, argument in zip(("", *arguments), rest, strict=False):
+        # Another program's module may be called app, too: ours runs on this interpreter.
+        if Path(argument).name == "usher" or (before, argument, arguments[0]) == ("-m", "app", sys.executable):
+            break
+    words = []
+    for argument in rest:
+        if argument == "--config":
+            next(rest, None)
+        elif argument and not argument.startswith("-"):
+            words.append(argument)
+    return next((command for command in _COMMANDS if command == tuple(words[: len(command)])), None)
+
+
+def address_of(one: Running, settings: Settings) -> str:
+    """The URL at which a server is asked."""
+    port = _BACKEND_PORT if "backend" in one.command else settings.server.port
+    port = int(_value(one.arguments, "--port") or port)
     host = settings.server.host
     host = _ANYWHERE.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{host}:{port}/healthz"
 
 
-def _path_in(arguments: Sequence[str]) -> Path | None:
-    path = _value(arguments, "--config")
-    return Path(path) if path else None
+def _check(one: Running, settings: Settings) -> None:
+    """Raises ``CommandError`` if the process is not well."""
+    from sqlalchemy import text
+
+    if "serve" in one.command:
+        _ask(address_of(one, settings))
+    elif "backend" in one.command:
+        _look_into(settings.self_hosted_backend.database_url, lambda connection: connection.execute(text("SELECT 1")))
+    else:
+        _look_into(settings.database_url, lambda connection: _find_sign_of_life(connection, one, settings))
 
 
 def _value(arguments: Sequence[str], option: str) -> str:
@@ -67,6 +143,19 @@ def _value(arguments: Sequence[str], option: str) -> str:
         if name == option:
             return value if equals else "".join(arguments[index + 1 : index + 2])
     return ""
+
+
+def _find_sign_of_life(connection: Connection, one: Running, settings: Settings) -> None:
+    from app.clock import epoch_ms, utc_now
+    from app.runs.workers import process_name, workers
+
+    name = process_name(one.pid)
+    last = next((worker.seen_at for worker in workers(connection) if worker.name == name), None)
+    if last is None:
+        raise CommandError("has given no sign of life yet")
+    age = (epoch_ms(utc_now()) - last) / 1000
+    if age >= (settings.notifications.worker_after or _DEAD_AFTER):
+        raise CommandError(f"gave its last sign of life {age:.0f} s ago")
 
 
 def _ask(address: str) -> None:
@@ -84,8 +173,7 @@ def _ask(address: str) -> None:
         raise CommandError(f"{address}: answers {answer.status_code}")
 
 
-def _look_into(database_url: str) -> None:
-    from sqlalchemy import text
+def _look_into(database_url: str, look: Callable[[Connection], object]) -> None:
     from sqlalchemy.exc import SQLAlchemyError
 
     from app.bootstrap.databases import open_to_look
@@ -98,7 +186,7 @@ def _look_into(database_url: str) -> None:
         if is_sqlite(engine) and not Path(str(file)).exists():
             raise CommandError(f"there is no {file} yet")
         with reading(engine) as connection:
-            connection.execute(text("SELECT 1"))
+            look(connection)
     except SQLAlchemyError as error:
         raise CommandError(database_problem(error)) from error
     finally:

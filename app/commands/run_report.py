@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from app.screen import coloured, note, say
-from app.text import printable
+from app.text import counted, printable
 
 if TYPE_CHECKING:
     from app.bootstrap.application import Application
@@ -70,13 +70,22 @@ def planned_in_words(run: Run, painted: Callable[[str, str], str]) -> str:
         for action in ("add", "update", "delete")
         if action in to_send
     )
-    kept_back = {"held": "held back by the limits", "discarded": "left alone, as was decided"}
-    later = ", ".join(
-        f"{run.total(outcome)} {kept_back.get(outcome, outcome)}"
-        for outcome in ("held", "discarded", "waiting", "parked", "skipped")
-        if run.total(outcome)
-    )
-    return f"{now or 'nothing to do now'}; {later}" if later else now or "nothing to do"
+    later = ", ".join(_kept_back(outcome, run.total(outcome)) for outcome in _KEPT_BACK if run.total(outcome))
+    return "; ".join(part for part in (now or "nothing to do", later) if part)
+
+
+_KEPT_BACK = {
+    "held": ("delete", "is held back by the limits", "are held back by the limits"),
+    "discarded": ("delete", "was discarded earlier", "were discarded earlier"),
+    "waiting": ("item", "waits", "wait"),
+    "parked": ("item", "is parked", "are parked"),
+    "skipped": ("item", "is skipped", "are skipped"),
+}
+
+
+def _kept_back(outcome: str, number: int) -> str:
+    noun, one, many = _KEPT_BACK[outcome]
+    return f"{counted(number, noun)} {one if number == 1 else many}"
 
 
 def show_summary(run: Run) -> None:

@@ -78,7 +78,8 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
 def approve(context: click.Context, invocation: Invocation, run_id: str, reason: str | None, as_json: bool) -> None:
     """Approve the held deletes of a run.
 
-    Those that are still due are done now, here or by a worker.
+    RUN may be shortened, or be `latest`: the latest run that can be approved. Those deletes that are still due are done
+    now, here or by a worker.
 
     Exit codes as of sync.
     """
@@ -93,7 +94,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
 
     settings = invocation.settings()
     with application(settings) as parts:
-        run_id = parts.runs.named(run_id)
+        run_id = _picked(run_id, parts.runs.named_held(run_id, can_be_approved=True))
         why, who = kept_reason(reason), operator()
         witness = audited(parts.audit, who, "approved", why)
         held = parts.runs.approve(run_id, by=who.name, reason=why, witness=witness).total("held")
@@ -123,7 +124,8 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
 def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bool) -> None:
     """Discard the held deletes of a run.
 
-    Later runs leave them alone until what they would delete changes; usher sync --allow-deletes deletes them after all.
+    RUN may be shortened, or be `latest`: the latest held run. Later runs leave its deletes alone until what they would
+    delete changes; usher sync --allow-deletes deletes them after all.
     """
     from app.admin.wire import run_to_wire
     from app.bootstrap.acting import operator
@@ -133,7 +135,8 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
     with application(invocation.settings()) as parts:
         why, who = kept_reason(reason), operator()
         witness = audited(parts.audit, who, "discarded", why)
-        run = parts.runs.discard(parts.runs.named(run_id), by=who.name, reason=why, witness=witness)
+        run_id = _picked(run_id, parts.runs.named_held(run_id))
+        run = parts.runs.discard(run_id, by=who.name, reason=why, witness=witness)
         dropped = run.total("discarded")
         if as_json:
             show_json(run_to_wire(run))
@@ -142,6 +145,13 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
             f"{dropped} held {'delete is' if dropped == 1 else 'deletes are'} dropped, and left alone from now on; "
             "usher sync --allow-deletes deletes them after all"
         )
+
+
+def _picked(asked: str, run_id: str) -> str:
+    """The id of the run, after a note that names it unless it was given in full."""
+    if asked != run_id:
+        note(f"run {run_id}")
+    return run_id
 
 
 def _short(ids: Sequence[str]) -> list[str]:

@@ -232,7 +232,9 @@ def sync(  # noqa: PLR0917 - click passes them by name
             raise click.UsageError(f"{name} says what is tried again: give it together with --retry")
     with application(invocation.settings(), needs_backend=True) as parts:
         if plan_id is not None:
-            plan_id = _plan_named(parts, plan_id)
+            asked, plan_id = plan_id, _plan_named(parts, plan_id)
+            if asked != plan_id:
+                note(f"plan {plan_id}")
             if (problem := parts.plan_problem(plan_id)) is not None:
                 raise CommandError(problem)
         run = run_now(

@@ -21,7 +21,7 @@ from app.directory.casting import plural, record_from_object
 from app.directory.fields import MalformedRecordError, RepeatedKeys, object_from_pairs
 from app.directory.source import End, Found, Malformed, Reading, Remark, Verdict
 from app.directory.spelling import resembling
-from app.text import quoted
+from app.text import counted, quoted
 
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 """The largest document, unpacked; larger directories belong in JSON Lines."""
@@ -106,7 +106,7 @@ def _records_of(document: object, file_name: str, lines: Mapping[str, Sequence[i
             yield Found(record, place)
             for remark in remarks:
                 yield Remark(place, remark)
-    yield End(Verdict.PARTIAL, f"{malformed:,} malformed record(s)") if malformed else End(Verdict.COMPLETE)
+    yield End(Verdict.PARTIAL, counted(malformed, "malformed record")) if malformed else End(Verdict.COMPLETE)
 
 
 def _lists_of(document: object) -> dict[str, list[object]]:

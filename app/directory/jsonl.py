@@ -12,6 +12,7 @@ import orjson
 from app.directory.casting import record_from_object
 from app.directory.fields import MalformedRecordError, object_from_pairs
 from app.directory.source import End, Found, Malformed, Reading, Remark, Verdict
+from app.text import counted
 
 MAX_LINE_BYTES = 1024 * 1024
 """A longer line is a malformed record; it is skipped without being kept in memory."""
@@ -40,7 +41,7 @@ def read_lines(stream: IO[bytes], file_name: str) -> Reading:
             elif type(step) is End:
                 return
     if malformed:
-        yield End(Verdict.PARTIAL, f"{malformed:,} malformed record(s)")
+        yield End(Verdict.PARTIAL, counted(malformed, "malformed record"))
     else:
         yield End(Verdict.COMPLETE)
 

@@ -110,7 +110,7 @@ def _look_inside(engine: Engine, settings: Settings, clock: Clock) -> Findings:
         found = look_for_concerns(settings)(connection, now)
         ledger = list(look_at_ledger(connection, settings))
         directory = list(look_at_directory(connection, now, settings.directory.max_age))
-        runs = list(look_at_runs(connection, found))
+        runs = list(look_at_runs(connection, found, now))
     yield from ledger
     yield from directory
     yield from runs

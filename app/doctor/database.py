@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.bootstrap.databases import open_to_look
-from app.clock import from_epoch_ms, utc_now
+from app.clock import epoch_ms, from_epoch_ms, utc_now
 from app.configuration.showing import without_password
 from app.database import trouble
 from app.database.compatibility import SchemaState
@@ -22,11 +22,13 @@ from app.ledger.ledger import is_another_workspace
 from app.model.contents import SourceState, current_revision, oldest_good_read, source_states
 from app.notify.concerns import Cause, Concern
 from app.notify.outbox import message_counts
-from app.runs.status import last_began
+from app.runs.status import last_began, waiting_runs
 from app.settings import Settings
-from app.text import printable
+from app.text import are, counted, printable
 
 _FREE_BYTES = 1024**3
+_QUEUED_FOR = 60_000
+"""Milliseconds after which a run that nobody executes is reported."""
 _CLOCK_OFF = 30.0
 """Seconds by which two clocks may differ without anybody noticing."""
 
@@ -217,7 +219,7 @@ def look_at_directory(connection: Connection, now: datetime, max_age: float) -> 
     says = f"revision {revision}, read {lasting(age)} ago"
     if max_age and age > max_age:
         yield problem(
-            "access model", f"{says}; directory.max_age allows {lasting(max_age)}", "see what the sources say"
+            "access model", f"{says}; directory.max_age allows {lasting(max_age)}", "run usher directory check"
         )
     else:
         yield ok("access model", says)
@@ -234,7 +236,7 @@ def look_at_ledger(connection: Connection, settings: Settings) -> Findings:
         )
 
 
-def look_at_runs(connection: Connection, found: Sequence[Concern]) -> Findings:
+def look_at_runs(connection: Connection, found: Sequence[Concern], now: datetime) -> Findings:
     """Whether runs begin, and how the last one ended."""
     for concern in found:
         # Sources are looked at as they are now, not as they were at the last run.
@@ -248,6 +250,11 @@ def look_at_runs(connection: Connection, found: Sequence[Concern]) -> Findings:
             yield problem("worker", concern.says, concern.advice)
         elif concern.cause in {Cause.AMBIGUOUS, Cause.DISABLING}:
             yield warning("directory", concern.says, concern.advice)
+    waiting, since = waiting_runs(connection)
+    if since is not None and epoch_ms(now) - since > _QUEUED_FOR:
+        says = f"{counted(waiting, 'run')} {are(waiting)} queued"
+        first = f"the first since {from_epoch_ms(since):%Y-%m-%d %H:%M} UTC"
+        yield warning("runs", f"{says}, {first}, and none is executed", "start usher worker, or run usher sync")
     began = last_began(connection)
     if began is None:
         yield warning("runs", "there was none yet", "run usher sync, or let usher worker run")

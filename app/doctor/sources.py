@@ -13,7 +13,7 @@ from app.model.refresh.guard import Guard
 from app.runs.gathering import policy_of
 from app.runs.reading import guards_of
 from app.runs.suspicion import of_read, of_retained
-from app.text import printable
+from app.text import counted, printable
 
 _NO_END = End(Verdict.FAILED, "the source ended without a verdict")
 
@@ -53,7 +53,7 @@ def _pushed(source: str, kept: Mapping[str, SourceState]) -> Finding:
     if state is None or state.last_good_at is None:
         advice = "let the application send all that it has: PUT /directory/NAME, as OPERATING.md shows"
         return warning("directory", f"{name}: nothing was ever pushed to it", advice)
-    return ok("directory", f"{name}: {state.records:,} records, pushed to it")
+    return ok("directory", f"{name}: {counted(state.records, 'record')}, pushed to it")
 
 
 def _judged(  # noqa: PLR0917 - what is known of one source
@@ -70,10 +70,10 @@ def _judged(  # noqa: PLR0917 - what is known of one source
         advice = (
             "usher directory check shows the places; until it is whole, nothing that is gone from it counts as gone"
         )
-        return warning("directory", f"{name}: {records:,} records, but {reason}", advice)
+        return warning("directory", f"{name}: {counted(records, 'record')}, but {reason}", advice)
     odd = of_read(source, kinds, kept, guard)
     if odd is not None:
         return (problem if odd.is_refused else warning)("directory", f"{name}: {odd.says}", odd.advice)
     state = kept.get(source)
     known = "" if state is None else f"; {state.in_words(epoch_ms(clock()))}"
-    return ok("directory", f"{name}: {records:,} records{known}")
+    return ok("directory", f"{name}: {counted(records, 'record')}{known}")

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import NoReturn
 from uuid import uuid4
 
+import structlog
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped] # it ships no types
 from gunicorn.errors import HaltServer  # type: ignore[import-untyped] # as above
@@ -227,10 +228,11 @@ class EnvelopeWorker(PatientWorker):
         request_id = uuid4().hex
         error: ContractError
         if code is None:
-            self.log.error("request %s failed outside the app", request_id, exc_info=exc)
+            structlog.stdlib.get_logger(__name__).error("request_broke", request_id=request_id, exc_info=exc)
             error = Internal(f"something went wrong on this side; it is logged under request id {request_id}")
         else:
-            self.log.warning("request %s is not valid HTTP: %s", request_id, type(exc).__name__)
+            log = structlog.stdlib.get_logger(__name__)
+            log.warning("request_not_http", request_id=request_id, problem=type(exc).__name__)
             error = InvalidArgument(_PROTOCOL_MESSAGES.get(code, "this is not a valid HTTP request"), http_code=code)
         with contextlib.suppress(OSError):
             client.sendall(raw_answer(error, request_id))

@@ -10,7 +10,6 @@ Remove it when gunicorn itself buffers, or when a server that does (waitress) ru
 import contextlib
 import errno
 import io
-import logging
 import selectors
 import socket
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from typing import IO, Any, ClassVar
 from uuid import uuid4
 
 import orjson
+import structlog
 from gunicorn.workers.gthread import TConn, ThreadWorker  # type: ignore[import-untyped] # it ships no types
 
 from app.contract.errors import ContractError, InvalidArgument, Unavailable, error_envelope
@@ -353,7 +353,8 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # untyped base
         """Answers from here what never becomes a request of the app's."""
         request_id = uuid4().hex
         # Not self.log: this line belongs to the request, not to the server.
-        logging.getLogger("gunicorn.error").warning("request %s was refused: %s", request_id, error)
+        log = structlog.stdlib.get_logger(__name__)
+        log.warning("request_refused", request_id=request_id, problem=str(error))
         self._forget(conn)
         with contextlib.suppress(OSError):
             conn.sock.sendall(raw_answer(error, request_id))

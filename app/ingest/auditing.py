@@ -16,6 +16,7 @@ from app.model.refresh.refresh import Witness
 from app.model.refresh.replace import Replaced
 from app.model.refresh.staging import COMPLETE, StagedRead
 from app.refusals import Refusals
+from app.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class PushAudit:
 
         def note(connection: Connection, reads: Sequence[StagedRead], replaced: Replaced | None) -> None:
             (read,) = reads
-            subject = f"{source}: {read.records:,} records{', acceptShrink' if accept_shrink else ''}"
+            subject = f"{source}: {counted(read.records, 'record')}{', acceptShrink' if accept_shrink else ''}"
             if read.verdict != COMPLETE:
                 outcome = f"was not applied: {without_advice(read.reason)}"
             elif replaced is None:

@@ -26,7 +26,7 @@ from app.model.refresh.marks import About
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
 from app.model.refresh.refresh import Refresh, Witness
 from app.model.refresh.sequences import HIGHEST_FIRST_SEQUENCE, go_on_from
-from app.text import named
+from app.text import counted, named
 
 PROBLEMS_TOLD = 100
 """Of more wrong lines the first are told."""
@@ -117,10 +117,10 @@ def _refuse(said: "SentSource") -> None:
         why = "; ".join(filter(None, (first, said.error)))
         raise InvalidArgument(f"nothing was applied: {why}", details=details if wrong else None)
     if said.malformed:
-        raise InvalidArgument(f"nothing was applied: {wrong:,} line(s) cannot be used; {first}", details=details)
+        raise InvalidArgument(f"nothing was applied: {counted(wrong, 'line')} cannot be used; {first}", details=details)
     if said.foreign:
         raise PermissionDenied(
-            f"nothing was applied: {wrong:,} record(s) may not be pushed here; {first}", details=details
+            f"nothing was applied: {counted(wrong, 'record')} may not be pushed here; {first}", details=details
         )
 
 

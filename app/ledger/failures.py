@@ -312,7 +312,7 @@ _TAKEN_UP = """
 """
 
 
-def take_up_again(
+def count_retried(
     connection: Connection,
     *,
     ledger_id: int,
@@ -320,12 +320,10 @@ def take_up_again(
     now_ms: int,
     kinds: Sequence[str],
     items: Sequence[ItemKey] = (),
-    forget: bool,
 ) -> tuple[int, int]:
-    """How many items that wait, and how many that are parked, the plan sends all the same; of these kinds and items, or
-    of all.
+    """How many waiting and how many parked items the plan retries; of these kinds and items, or of all.
 
-    ``forget``: their failures are counted anew.
+    Their failures stay counted: a retry from cron would otherwise never park anything.
     """
     listed = ", ".join(f"'{kind}'" for kind in kinds if kind.isalpha())
     with chosen(connection, items, "item_failure") as is_chosen:
@@ -337,8 +335,6 @@ def take_up_again(
             f"SELECT parked, count(*) AS items FROM item_failure WHERE {condition} GROUP BY parked",
             parameters,
         ).all()
-        if rows and forget:
-            run(connection, f"DELETE FROM item_failure WHERE {condition}", parameters)
     found = {bool(row.parked): row.items for row in rows}
     return found.get(False, 0), found.get(True, 0)
 

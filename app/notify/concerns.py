@@ -4,7 +4,7 @@ It is worked out from the database each time, so that every node tells the same,
 
 ==============  ===============================================================
 ``held``        deletes wait for approval
-``failed``      the last run of everything failed, or did nothing but fail
+``failed``      the last run of everything failed, or every item of it did
 ``failing``     the backend refuses items, which are tried again
 ``parked``      items were given up, until they change or somebody says retry
 ``worker``      no worker gives signs of life any more, or one after the other dies
@@ -19,7 +19,7 @@ It is worked out from the database each time, so that every node tells the same,
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -39,7 +39,7 @@ from app.model.refresh.problems import ProblemSort
 from app.model.unclear import unclear_disabling
 from app.runs.status import failed_run, held_runs, last_began
 from app.runs.workers import workers
-from app.text import printable
+from app.text import are, counted, printable
 
 DueAfter = Callable[[datetime], datetime | None]
 """When the next run is due after a moment; None: never."""
@@ -126,7 +126,7 @@ def _held(connection: Connection, now: datetime) -> Iterator[Concern]:
         return
     last = runs[-1]
     holds = [hold for run in runs for hold in run.holds]
-    shown = [f"{hold.get('kind')} of {hold.get('organizationId') or 'all'}: {hold.get('reason')}" for hold in holds]
+    shown = [_hold_in_words(hold) for hold in holds]
     further = f" and {len(shown) - _HOLDS_SHOWN} more" if len(shown) > _HOLDS_SHOWN else ""
     deletes = sum(run.deletes for run in runs)
     until = f" until {_shown(from_epoch_ms(last.held_until))}" if last.held_until is not None else ""
@@ -141,6 +141,11 @@ def _held(connection: Connection, now: datetime) -> Iterator[Concern]:
     )
 
 
+def _hold_in_words(hold: Mapping[str, object]) -> str:
+    where = f"in {hold['organizationId']}, " if hold.get("organizationId") else ""
+    return f"{where}{hold.get('reason')}"
+
+
 def _failed(connection: Connection, now: datetime) -> Iterator[Concern]:
     run = failed_run(connection, epoch_ms(now))
     if run is None:
@@ -149,7 +154,7 @@ def _failed(connection: Connection, now: datetime) -> Iterator[Concern]:
     says = f"the last run failed: {error}"
     if run.items:
         error = "nothing but failures"
-        says = f"the last run did nothing but fail: {_counted(run.items, 'item')} failed and none was done"
+        says = f"every item of the last run failed: {counted(run.items, 'item')}"
     yield Concern(
         cause=Cause.FAILED,
         # Times, ids and counts in the text differ each time without meaning anything else.
@@ -175,14 +180,14 @@ def _refused(connection: Connection, now: datetime, most: int | None) -> Iterato
         worst = most_stubborn(connection, ledger_id, parked=parked, most=most)
         named = f", as {_named(worst)}" if worst is not None else ""
         if most is not None and items > most:
-            counted, are = f"more than {most:,} items", "are"
+            items_in_words, verb = f"more than {most:,} items", "are"
         else:
-            counted, are = _counted(items, "item"), _are(items)
+            items_in_words, verb = counted(items, "item"), are(items)
         if parked:
-            says = f"{counted} {are} parked after {PARKED_AFTER} failures{named}"
+            says = f"{items_in_words} {verb} parked after {PARKED_AFTER} failures{named}"
             advice = "mend what they name in the directory or the backend, then usher sync --retry"
         else:
-            says = f"{counted} {'fails' if items == 1 else 'fail'} and {are} tried again{named}"
+            says = f"{items_in_words} {'fails' if items == 1 else 'fail'} and {verb} tried again{named}"
             advice = "mend what they name in the directory or the backend; usher plan lists them"
         yield Concern(
             cause=Cause.PARKED if parked else Cause.FAILING,
@@ -288,7 +293,7 @@ def _ambiguous(connection: Connection, states: Sequence[SourceState]) -> Iterato
             if kept.sort != ProblemSort.AMBIGUOUS or not state.is_configured:
                 continue
             (_, first), *_ = [*first_problems(connection, state.name, kept.sort), ("", "")]
-            records = f"{_counted(kept.problems, 'record')} of source {state.name}"
+            records = f"{counted(kept.problems, 'record')} of source {state.name}"
             yield Concern(
                 cause=Cause.AMBIGUOUS,
                 about=state.name,
@@ -328,7 +333,7 @@ def _retained(state: SourceState) -> Iterator[Concern]:
         fingerprint="retained",
         says=_plain(
             f"source {state.name} is no longer among directory.sources; of its records {state.records:,}"
-            f" {'is' if state.records == 1 else 'are'} still in force"
+            f" {are(state.records)} still in force"
         ),
         advice=f"usher directory forget {quote(state.name)} takes them away; or configure it again under this name",
         since=from_epoch_ms(state.last_read_at or 0),
@@ -341,15 +346,7 @@ def _plain(text: str) -> str:
 
 
 def _number(count: int, noun: str) -> str:
-    return f"{_counted(count, noun)} {_are(count)}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
+    return f"{counted(count, noun)} {are(count)}"
 
 
 def _shown(moment: datetime) -> str:

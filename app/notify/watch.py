@@ -5,9 +5,11 @@ attention now with what people were told: what is new, has changed or is over be
 message for each channel. A matter that only goes on, as deletes that every run holds again, is not told again.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import inf
 from random import Random
 from threading import Event
 
@@ -46,6 +48,10 @@ _FIRST_PAUSE = timedelta(seconds=30)
 _LEASE = timedelta(minutes=10)
 """Longer than any try takes: a message whose try nobody ended is due again after it."""
 _KEPT = timedelta(days=30)
+_BY_THE_CLOCK = frozenset({Cause.WORKER, Cause.MISSED})
+_LASTS = 60.0
+"""What the clock alone says is reported when it was found for so many seconds: a clock that jumps forward makes every
+sign of life old until the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,10 @@ class Watch:
     stop: Event
     tries: int = 5
     every: float = EVERY
+    monotonic: Callable[[], float] = time.monotonic
     _names: tuple[str, ...] = field(init=False)
+    _found: dict[str, float] = field(default_factory=dict, init=False)
+    """The key of what the clock alone says → the monotonic time at which it was found first."""
 
     def __post_init__(self) -> None:
         self._names = tuple(channel.name for channel in self.channels)
@@ -131,8 +140,13 @@ class Watch:
     def _changes(self, connection: Connection) -> list[Change]:
         told = open_concerns(connection)
         changes = []
-        for concern in self.look(connection, self.clock()):
+        found = self.look(connection, self.clock())
+        now = self.monotonic()
+        self._found = {one.key: self._found.get(one.key, now) for one in found if one.cause in _BY_THE_CLOCK}
+        for concern in found:
             before = told.pop(concern.key, None)
+            if before is None and now - self._found.get(concern.key, -inf) < _LASTS:
+                continue
             if before is None:
                 changes.append(Change(ConcernEvent.BEGAN, concern))
             elif before.fingerprint != concern.fingerprint or concern.size >= 2 * max(before.size, 1):

@@ -11,7 +11,6 @@ The rules: ``app/runs/README.md``, "Ends".
 
 import logging
 import os
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -38,7 +37,7 @@ from app.database.trouble import database_problem, is_away
 from app.directory.guarded import ReadingStoppedError
 from app.directory.settings import DirectorySettings
 from app.directory.source import Source, Verdict
-from app.ledger.failures import forget_settled, take_up_again
+from app.ledger.failures import count_retried, forget_settled
 from app.ledger.journal import recover
 from app.ledger.ledger import Ledger, note_findings, open_ledger
 from app.ledger.outcomes import add_counts, counted_as_planned, read_counts
@@ -59,6 +58,7 @@ from app.runs.run import Run, RunConflictError, RunStatus
 from app.runs.settings import SyncSettings
 from app.runs.suspicion import retained_sentence
 from app.runs.what_if import WhatIf
+from app.runs.workers import process_name
 
 _VOID = "the directory has changed while the plan was made; make it again"
 _LEVELS = {
@@ -103,7 +103,7 @@ class SyncEngine:
         stays away: the run then counts as orphaned.
         """
         runs = Runs(self.engine, self.clock, self.random)
-        worker = f"{socket.gethostname()}:{os.getpid()}"
+        worker = process_name(os.getpid())
         # A run whose held deletes were approved began long ago.
         began = "started_at" if runs.get(run_id).approved_at is None else "resumed_at"
         run = runs.move(run_id, RunStatus.QUEUED, RunStatus.READING, worker=worker, error=None, **{began: self.clock()})
@@ -349,16 +349,15 @@ class SyncEngine:
         return plan
 
     def _tell_retried(self, course: Course, plan: Plan) -> None:
-        """Says how much that failed before is tried now, and counts its failures anew."""
+        """Reports how many items that failed before are tried now."""
         with writing(course.engine) as connection:
-            waiting, parked = take_up_again(
+            waiting, parked = count_retried(
                 connection,
                 ledger_id=plan.ledger_id,
                 plan_id=plan.plan_id,
                 now_ms=epoch_ms(self.clock()),
                 kinds=course.run.kinds,
                 items=course.run.items,
-                forget=not course.run.dry_run,
             )
         course.report["retried"] = {"waiting": waiting, "parked": parked}
         course.progress.note(

@@ -4,6 +4,7 @@ A thread of its own writes a sign of life into the database, whatever the worker
 away, or on SQLite busy with a large plan, makes a sign late and does no harm besides.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,6 +21,10 @@ from app.runs.workers import WorkerState, beat, forget_dead, say_goodbye
 
 EVERY = 15.0
 """Seconds between two signs of life."""
+_LOOK = 1.0
+"""Seconds between two looks whether the clock jumped."""
+_JUMP = 5.0
+"""The clock jumped if it moved by so many seconds more or less than the monotonic one."""
 _DEAD_KEPT = timedelta(days=1)
 """How long a worker that died is remembered while others live."""
 
@@ -35,6 +40,9 @@ class Heartbeat:
     clock: Clock
     stop: Event
     every: float = EVERY
+    monotonic: Callable[[], float] = time.monotonic
+    after_jump: Callable[[], None] = lambda: None
+    """Called after the clock jumped: whatever waits for a moment has to compute it again."""
     _started_at: int | None = field(default=None, init=False)
 
     def run(self) -> None:
@@ -52,7 +60,19 @@ class Heartbeat:
                     log.warning("heartbeat_late", problem=database_problem(error))
             else:
                 late = False
-            self.stop.wait(self.every)
+            self._wait()
+
+    def _wait(self) -> None:
+        """Returns after ``every`` seconds, or when the clock has jumped: the last sign of life then looks old."""
+        began, now = self.monotonic(), self.clock()
+        while not self.stop.wait(min(_LOOK, self.every)):
+            passed = self.monotonic() - began
+            if abs((self.clock() - now).total_seconds() - passed) > _JUMP:
+                structlog.stdlib.get_logger(__name__).warning("clock_jumped")
+                self.after_jump()
+                return
+            if passed >= self.every:
+                return
 
     def beat(self) -> None:
         """One sign of life; the first one also forgets who has been dead for long."""
@@ -73,9 +93,11 @@ class Heartbeat:
                 forget_dead(connection, epoch_ms(now - _DEAD_KEPT))
 
     def end(self) -> None:
-        """Says goodbye: who was told to stop is not dead."""
+        """Removes this worker's row, because a stopped worker is not dead, and the rows of those that it replaced."""
         try:
             with writing(self.engine) as connection:
                 say_goodbye(connection, self.worker_id)
+                if self._started_at is not None:
+                    forget_dead(connection, self._started_at)
         except SQLAlchemyError as error:
             structlog.stdlib.get_logger(__name__).warning("goodbye_unsaid", problem=database_problem(error))

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from random import Random
 from types import MappingProxyType
 
-from sqlalchemy import Column, ColumnElement, Connection, Engine, delete, func, select, update
+from sqlalchemy import Column, Connection, Engine, Select, delete, func, or_, select, update
 from sqlalchemy.exc import DBAPIError
 
 from app.clock import Clock, epoch_ms
@@ -89,19 +89,35 @@ class Runs:
 
     def named(self, shown: str) -> str:
         """The id of the one run whose id begins so, or of the ``latest``. Raises ``RunNotFoundError``."""
-        return self._named(RUN.c.run_id, RUN.c.run_id, shown, "run")
+        return self._named(RUN.c.run_id, shown, "run", select(RUN.c.run_id).order_by(RUN.c.run_id.desc()))
+
+    def named_held(self, shown: str, *, can_be_approved: bool = False) -> str:
+        """The same; ``latest`` is the latest held run. ``can_be_approved``: whose time is not over."""
+        latest = select(RUN.c.run_id).where(RUN.c.status == RunStatus.HELD).order_by(RUN.c.run_id.desc())
+        if can_be_approved:
+            latest = latest.where(or_(RUN.c.held_until.is_(None), RUN.c.held_until >= epoch_ms(self.clock())))
+        return self._named(RUN.c.run_id, shown, "run", latest, "held run")
 
     def named_plan(self, shown: str) -> str:
-        """The same of a plan. Raises ``RunNotFoundError``."""
-        return self._named(_PLAN.c.plan_id, _PLAN.c.created_at, shown, "plan")
+        """The same of a plan; ``latest`` is the latest that was made by ``usher plan`` or a preview."""
+        latest = (
+            select(RUN.c.plan_id)
+            .join(_PLAN, _PLAN.c.plan_id == RUN.c.plan_id)
+            .where(RUN.c.dry_run, RUN.c.status == RunStatus.DONE)
+            .order_by(_PLAN.c.created_at.desc(), _PLAN.c.plan_id.desc())
+        )
+        return self._named(_PLAN.c.plan_id, shown, "plan", latest)
 
-    def _named(self, ids: Column[str], newest: ColumnElement[object], shown: str, what: str) -> str:
+    def _named(
+        self, ids: Column[str], shown: str, what: str, latest: Select[tuple[str | None]], of_latest: str = ""
+    ) -> str:
         with reading(self.engine) as connection:
             if shown == LATEST:
-                found = connection.execute(select(ids).order_by(newest.desc(), ids.desc()).limit(1)).scalars().all()
+                what = of_latest or what
+                found = [str(one) for one in connection.execute(latest.limit(1)).scalars()]
             else:
                 query = select(ids).where(func.substr(ids, 1, len(shown)) == shown).order_by(ids.desc()).limit(2)
-                found = connection.execute(query).scalars().all()
+                found = [str(one) for one in connection.execute(query).scalars()]
                 exact = connection.execute(select(ids).where(ids == shown)).scalar()
                 found = [exact] if exact is not None else found
         if len(found) > 1:

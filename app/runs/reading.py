@@ -74,7 +74,7 @@ def losses_sentences(sources: Sequence[SourceReport], verb: str = "takes away") 
 
 def refused_would_be(guard: Guard) -> str:
     """The bounds of a guard, for people."""
-    return f"refused would be {guard}"
+    return f"a read is refused above {guard.count:,} records and {guard.percent:g} percent"
 
 
 def source_sentence(name: str, verdict: str, reason: str) -> str:

@@ -72,8 +72,8 @@ _NAMED = 10
 
 
 def _hold_sentence(hold: Any) -> str:
-    where = f" of {hold['organizationId']}" if hold.get("organizationId") else ""
-    return f"held back: {hold.get('deletes')} deletes of {hold.get('kind')}{where}: {hold.get('reason')}"
+    where = f" in {hold['organizationId']}" if hold.get("organizationId") else ""
+    return f"held back{where}: {hold.get('reason')}"
 
 
 def _verify_lines(found: Any) -> Iterator[str]:

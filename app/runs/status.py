@@ -67,6 +67,14 @@ _REMEMBERED = 1_000
 _LAST_BEGAN = "SELECT MAX(started_at) AS began, MIN(requested_at) AS asked FROM run WHERE {everything}"
 
 
+_WAITING = """
+SELECT COUNT(CASE WHEN status = 'queued' THEN 1 END) AS waiting,
+       MIN(CASE WHEN status = 'queued' THEN requested_at END) AS since,
+       COUNT(CASE WHEN status <> 'queued' THEN 1 END) AS running
+FROM run WHERE status IN ('queued', 'reading', 'verifying', 'planning', 'applying')
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldRun:
     """A run whose held deletes still wait for someone's word. Times are epoch milliseconds."""
@@ -162,6 +170,12 @@ def last_began(connection: Connection) -> int | None:
     row = run(connection, _LAST_BEGAN, {}, everything=EVERYTHING).one()
     found: int | None = row.asked if row.began is None else row.began
     return found
+
+
+def waiting_runs(connection: Connection) -> tuple[int, int | None]:
+    """How many runs are queued, and since when the first one, in epoch milliseconds; none while one is executed."""
+    row = run(connection, _WAITING, {}).one()
+    return (0, None) if row.running else (row.waiting, row.since)
 
 
 def _failures_alone(counts: str) -> int | None:

@@ -6,6 +6,7 @@ from shlex import quote
 
 from app.model.contents import SourceState
 from app.model.refresh.guard import Guard, how_to_accept, losses_in_words
+from app.text import are, counted
 
 _HALF_AT_LEAST = 100
 """From so many records on, less than half of them is worth a word."""
@@ -40,9 +41,10 @@ def of_read(name: str, kinds: Mapping[str, int], kept: Mapping[str, SourceState]
     accept = f"if that is meant: usher directory refresh --accept-empty {quote(name)}"
     if not records and before:
         advice = f"see whether its reader may still see what is in it; {accept}"
-        return Suspicion(name, f"is empty, but gave {before:,} records before", advice, is_refused=True)
+        return Suspicion(name, f"is empty, but gave {counted(before, 'record')} before", advice, is_refused=True)
     if not records and in_force and (state is None or state.last_good_at is None):
-        says = f"is read for the first time and is empty, while {in_force:,} records of other sources are in force"
+        others = f"{counted(in_force, 'record')} of other sources {are(in_force)} in force"
+        says = f"is read for the first time and is empty, while {others}"
         return Suspicion(name, says, f"{_WHY_EMPTY}; {accept}", is_refused=True)
     if not records and not in_force:
         return Suspicion(name, "is empty: it lets nobody in", _WHY_EMPTY)
@@ -52,7 +54,7 @@ def of_read(name: str, kinds: Mapping[str, int], kept: Mapping[str, SourceState]
         return Suspicion(name, says, f"see whether it is whole; {how_to_accept(name)}", is_refused=True)
     if before >= _HALF_AT_LEAST and records * 2 < before:
         advice = "see whether it is whole: access ends with the next read, and the deletes are held by the limits"
-        return Suspicion(name, f"{records:,} records, where {before:,} are in force", advice)
+        return Suspicion(name, f"{counted(records, 'record')}, where {before:,} are in force", advice)
     return None
 
 
@@ -70,7 +72,7 @@ def of_retained(configured: Collection[str], kept: Mapping[str, SourceState]) ->
     """The sources of which something is in force, but that are not among those that are configured."""
     for name, state in kept.items():
         if name not in configured and state.records:
-            yield _retained(name, f"{state.records:,} records of it are still in force")
+            yield _retained(name, f"{counted(state.records, 'record')} of it {are(state.records)} still in force")
 
 
 def retained_sentence(name: str) -> str:

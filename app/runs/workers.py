@@ -4,6 +4,7 @@ Each writes down a sign of life again and again, and takes its row away when it 
 keeps up belongs to a worker that was killed, or that is cut off from the database.
 """
 
+import socket
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, select
@@ -30,6 +31,11 @@ class WorkerState:
     started_at: int
     seen_at: int
     leads: bool
+
+
+def process_name(pid: int) -> str:
+    """A process of this machine, by which operators and ``usher health`` find it."""
+    return f"{socket.gethostname()}:{pid}"
 
 
 def beat(connection: Connection, state: WorkerState) -> None:

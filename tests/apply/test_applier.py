@@ -167,6 +167,28 @@ def test_retry_tries_now_what_waits_or_is_parked(company: Any) -> None:
     assert company.failures() == {}
 
 
+def test_retry_goes_on_counting(company: Any) -> None:
+    """A retry from cron would otherwise never park anything."""
+    company.directory.document("new", folder="archive")
+
+    def refuses(name: str, data: dict[str, Any], backend: Callable[[], Response]) -> Response:
+        return failure(400, "FAILED_PRECONDITION", "no room") if name == "add_documents" else backend()
+
+    company.wire.hook = refuses
+    for number in range(1, 11):
+        assert company.sync(retry=True).status == "partial"
+        [failed] = company.failures().values()
+        assert (failed.failures, failed.parked) == (number, number == 10)
+    # Once more: it is tried, and parked at once.
+    run = company.sync(retry=True)
+    assert run.report["retried"] == {"waiting": 0, "parked": 1}
+    [failed] = company.failures().values()
+    assert (failed.failures, failed.parked) == (11, True)
+    company.wire.hook = None
+    assert company.sync(retry=True).status == "done"
+    assert company.failures() == {}
+
+
 def test_single_items_are_tried_again_and_the_others_wait(company: Any) -> None:
     for name in ("new", "newer"):
         company.directory.document(name, folder="archive")

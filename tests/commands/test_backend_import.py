@@ -54,7 +54,7 @@ def test_import_brings_lines_in_and_names_those_it_cannot_use(data: Path) -> Non
     assert result.exit_code == 1
     assert result.stdout == "activity\t1\n"
     assert "data.jsonl:2: the line is not valid JSON" in result.stderr
-    assert result.stderr.endswith("error: 1 line(s) of " + str(data) + " were not imported\n")
+    assert result.stderr.endswith("error: 1 line of " + str(data) + " was not imported\n")
     engine = open_engine("sqlite:///backend.db")
     with engine.connect() as connection:
         assert [row.activity_id for row in connection.execute(ACTIVITY.select())] == ["a"]
@@ -85,8 +85,8 @@ def test_judgments_of_another_embedder_are_embedded_anew(data: Path) -> None:
     with writing(engine) as connection:
         connection.execute(JUDGMENT.update().values(embedder="another"))
 
-    assert run(command="reembed").stdout == "1 judgment(s) were embedded with hashing; all others were already\n"
-    assert run(command="reembed").stdout == "0 judgment(s) were embedded with hashing; all others were already\n"
+    assert run(command="reembed").stdout == "1 judgment embedded with hashing; all others were already\n"
+    assert run(command="reembed").stdout == "0 judgments embedded with hashing; all others were already\n"
     with engine.connect() as connection:
         assert set(connection.scalars(select(JUDGMENT.c.embedder))) == {"hashing-1"}
     engine.dispose()

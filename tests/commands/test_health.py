@@ -1,5 +1,10 @@
-"""What a container's HEALTHCHECK asks, by the process that the container runs."""
+"""What a container's HEALTHCHECK asks, by the processes that run."""
 
+import os
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -7,9 +12,14 @@ from threading import Thread
 
 import pytest
 
-from app.commands.health import address_of
+from app.clock import epoch_ms, utc_now
+from app.commands.health import Running, address_of, command_of
+from app.database.engine import open_engine, writing
+from app.runs import workers
+from app.runs.workers import WorkerState, process_name, say_goodbye
 from app.settings import ServerSettings, Settings
 from tests.commands.conftest import Usher
+from tests.faults.live import until
 
 
 class Healthz(BaseHTTPRequestHandler):
@@ -34,32 +44,104 @@ def port() -> Iterator[int]:
     [
         (["usher", "serve", "--with-worker"], "0.0.0.0", "http://127.0.0.1:8080/healthz"),
         (["usher", "serve", "--port", "81"], "::", "http://[::1]:81/healthz"),
-        (["python", "-P", "-m", "app", "serve", "--port=82"], "10.0.0.7", "http://10.0.0.7:82/healthz"),
-        (["usher", "backend", "serve"], "127.0.0.1", "http://127.0.0.1:8090/healthz"),
-        (["usher", "worker"], "0.0.0.0", ""),
-        (["usher", "backend", "deliver"], "0.0.0.0", ""),
+        ([sys.executable, "-P", "-m", "app", "serve", "--port=82"], "10.0.0.7", "http://10.0.0.7:82/healthz"),
+        (["usher", "--config", "worker", "backend", "serve"], "127.0.0.1", "http://127.0.0.1:8090/healthz"),
     ],
 )
-def test_each_process_is_asked_where_it_answers(arguments: list[str], host: str, address: str) -> None:
-    assert address_of(arguments, Settings(server=ServerSettings(host=host))) == address
+def test_each_server_is_asked_where_it_answers(arguments: list[str], host: str, address: str) -> None:
+    command = command_of(arguments)
+    assert command is not None
+    one = Running(1, command, tuple(arguments), Path())
+    assert address_of(one, Settings(server=ServerSettings(host=host))) == address
 
 
-@pytest.mark.process
-def test_health_ends_with_0_only_if_the_process_is_well(usher_in: Usher, folder: Path, port: int) -> None:
-    command = folder / "cmdline"
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["python", "/opt/usher/bin/usher", "worker", ""], ("worker",)),
+        (["usher", "-v", "backend", "deliver"], ("backend", "deliver")),
+        (["usher", "check", "ada", "document", "worker"], None),
+        (["usher", "sync", "--config", "serve"], None),
+        (["/usr/bin/python3", "-m", "app", "serve"], None),
+        (["nginx", "serve"], None),
+        (["vi", "usher"], None),
+        ([""], None),
+    ],
+)
+def test_only_what_serves_or_works_is_asked(arguments: list[str], command: tuple[str, ...] | None) -> None:
+    assert command_of(arguments) == command
+
+
+def test_health_ends_with_0_only_if_every_process_is_well(usher_in: Usher, folder: Path, port: int) -> None:
     (folder / "usher.yaml").write_text("database_url: sqlite:///usher.db\nlog: {level: error}\n")
+    proc = folder / "proc"
 
-    def ask(*arguments: str) -> int:
-        command.write_bytes("\0".join(["python", "/opt/usher/bin/usher", *arguments, ""]).encode())
-        result = usher_in("health", "--of", str(command))
-        assert (result.exit_code == 0) == (result.stdout == "ok\n")
-        assert result.exit_code == 0 or result.stderr.startswith("error: ")
-        return int(result.exit_code)
+    def ask(*commands: str) -> str:
+        """Its error, or ``ok``; the processes have the numbers 1, 2, and so on."""
+        shutil.rmtree(proc, ignore_errors=True)
+        (proc / "self").mkdir(parents=True)
+        for number, words in enumerate(commands, start=1):
+            (proc / str(number)).mkdir()
+            arguments = ["python", "/opt/usher/bin/usher", *words.split(), "--config", "usher.yaml", ""]
+            (proc / str(number) / "cmdline").write_bytes("\0".join(arguments).encode())
+            (proc / str(number) / "cwd").symlink_to(folder)
+        result = usher_in("health", "--proc", str(proc))
+        assert result.exit_code == (0 if result.stdout else 1)
+        return result.stdout.strip() or result.stderr.strip().removeprefix("error: ")
 
-    assert ask("serve", "--port", str(port)) == 0
-    assert ask("serve", "--port", "1") == 1
-    assert ask("worker") == 1
+    assert ask() == "no usher serve, worker or backend runs here"
+    assert ask("sync") == "no usher serve, worker or backend runs here"
+    assert ask(f"serve --port {port}") == "ok"
+    assert ask("serve --port 1").startswith("usher serve (process 1): http://127.0.0.1:1/healthz: ")
+    assert ask("worker") == "usher worker (process 1): there is no usher.db yet"
     assert not (folder / "usher.db").exists()
-    (folder / "usher.db").touch()
-    assert ask("worker") == 0
-    assert ask("backend", "deliver") == 1
+    assert usher_in("db", "upgrade").exit_code == 0
+    assert ask("worker") == "usher worker (process 1): has given no sign of life yet"
+    engine = open_engine(f"sqlite:///{folder}/usher.db")
+
+    def beat(pid: int, ago: int) -> None:
+        at = epoch_ms(utc_now()) - ago * 1000
+        with writing(engine) as connection:
+            say_goodbye(connection, str(pid))
+            state = WorkerState(worker_id=str(pid), name=process_name(pid), started_at=at, seen_at=at, leads=False)
+            workers.beat(connection, state)
+
+    beat(1, ago=20)
+    assert ask("worker") == "ok"
+    assert ask("worker", f"serve --port {port}", f"serve --port {port}") == "ok"
+    assert ask("worker", "worker") == "usher worker (process 2): has given no sign of life yet"
+    beat(2, ago=190)
+    assert ask("worker", "worker").startswith("usher worker (process 2): gave its last sign of life 19")
+    assert ask("backend deliver").startswith("usher backend deliver (process 1): there is no ")
+    engine.dispose()
+
+
+def test_a_worker_that_really_runs_is_found_and_a_frozen_one_is_not_well(
+    usher_in: Usher, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    settings = folder / "usher.yaml"
+    settings.write_text(
+        settings.read_text()
+        + "backend: {base_url: 'http://127.0.0.1:9', api_key: key-of-sixteen, auth_token: token-of-sixteen}\n"
+        + "notifications: {worker_after: 2}\n"
+    )
+    assert usher_in("db", "upgrade").exit_code == 0
+    assert usher_in("health").stderr == "error: no usher serve, worker or backend runs here\n"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "app", "worker", "--config", "usher.yaml"],
+        cwd=folder,
+        env=environment | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as worker:
+        try:
+            # From another folder: the paths are those of the worker.
+            os.chdir(tmp_path_factory.mktemp("elsewhere"))
+            until(lambda: usher_in("health", config=str(settings)).exit_code == 0)
+            worker.send_signal(signal.SIGSTOP)
+            until(lambda: usher_in("health", config=str(settings)).exit_code == 1)
+            said = usher_in("health", config=str(settings)).stderr
+            assert said.startswith(f"error: usher worker (process {worker.pid}): gave its last sign of life ")
+        finally:
+            worker.kill()

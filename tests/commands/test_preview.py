@@ -61,12 +61,12 @@ def test_the_difference_from_what_is_in_force_is_told_and_nothing_is_changed(ush
         told = usher_in("directory", "preview", "directory.yaml").stdout
         assert (
             "against what is in force: user +0 ~1 -0; document +1 ~0 -1; guard: passes, 1 of 2 document records would"
-            " go; refused would be more than 20 and more than 20 %"
+            " go; a read is refused above 20 records and 20 percent"
         ) in told
     checked = usher_in("directory", "check")
     assert "guard: no kind has fewer records than are in force" in checked.stderr.splitlines()
     (folder / "directory.yaml").write_text(text.replace("  - {organizationId: acme, userId: ada}\n", ""))
-    says = "1 of 2 membership records; refused would be more than 20 and more than 20 %"
+    says = "1 of 2 membership records; a read is refused above 20 records and 20 percent"
     assert (
         f"source directory.yaml would take away at least {says}" in usher_in("directory", "check").stderr.splitlines()
     )
@@ -147,7 +147,7 @@ def test_programs_are_told_the_same(usher_in: Usher, directory: ObjectDirectory)
     result = usher_in("directory", "preview", "ad", "--id", "odd", "--json")
     assert result.exit_code == 1
     told = json.loads(result.stdout)
-    assert (told["verdict"], told["reason"], told["inForce"]) == ("partial", "1 malformed record(s)", False)
+    assert (told["verdict"], told["reason"], told["inForce"]) == ("partial", "1 malformed record", False)
     assert told["objects"] == [
         {
             "set": "users",

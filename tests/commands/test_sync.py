@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -180,7 +181,7 @@ def test_approve_lets_held_deletes_go(usher_with_backend: Usher, held_run: str) 
 
 def test_plan_of_held_deletes_alone_is_no_change(usher_with_backend: Usher, held_run: str) -> None:
     plan = usher_with_backend("plan")
-    assert (plan.exit_code, lines(plan)[-2]) == (0, "nothing to do now; 4 held back by the limits"), held_run
+    assert (plan.exit_code, lines(plan)[-2]) == (0, "nothing to do; 4 deletes are held back by the limits"), held_run
 
 
 def test_plan_of_parked_items_alone_is_no_change(usher_with_backend: Usher, folder: Path) -> None:
@@ -204,7 +205,7 @@ def test_plan_of_parked_items_alone_is_no_change(usher_with_backend: Usher, fold
         )
     engine.dispose()
     parked = usher_with_backend("plan")
-    assert (parked.exit_code, lines(parked)[-2]) == (0, "nothing to do now; 1 parked")
+    assert (parked.exit_code, lines(parked)[-2]) == (0, "nothing to do; 1 item is parked")
     assert usher_with_backend("sync").exit_code == 3
 
 
@@ -219,7 +220,7 @@ def test_discard_holds_until_somebody_allows_the_deletes(usher_with_backend: Ush
     again = usher_with_backend("sync")
     assert (again.exit_code, "done: 4 discarded (0 calls)" in again.stdout) == (0, True), again.output
     plan = usher_with_backend("plan")
-    assert (plan.exit_code, lines(plan)[-2]) == (0, "nothing to do now; 4 left alone, as was decided")
+    assert (plan.exit_code, lines(plan)[-2]) == (0, "nothing to do; 4 deletes were discarded earlier")
     allowed = usher_with_backend("sync", "--allow-deletes")
     assert (allowed.exit_code, "done: 4 done" in allowed.stdout) == (0, True), allowed.output
 
@@ -229,7 +230,7 @@ def test_runs_says_of_a_plan_what_it_planned_and_held(usher_with_backend: Usher,
     directory.write_text(directory.read_text().replace("name: U0", "name: Una"))
     planned = json.loads(usher_with_backend("plan", "--json").stdout)
     shown = usher_with_backend("runs", planned["runId"])
-    words = "1 to update; 4 held back by the limits"
+    words = "1 to update; 4 deletes are held back by the limits"
     assert f"planned only: {words}" in lines(shown), shown.output
     assert f"usher sync --plan {planned['planId']} applies it, while nothing else has moved on" in lines(shown)
     assert "nothing to do" not in shown.stdout
@@ -254,10 +255,10 @@ def test_plan_and_runs_say_how_many_deletes_wait_for_the_grace_period(
     assert usher_with_backend("sync").exit_code == 0
     (folder / "directory.yaml").write_text(_with_members(2))
     kept = usher_with_backend("plan")
-    assert (kept.exit_code, lines(kept)[-2]) == (0, "nothing to do now; 1 waiting")
+    assert (kept.exit_code, lines(kept)[-2]) == (0, "nothing to do; 1 item waits")
     (folder / "directory.yaml").write_text(_with_members(2).replace("name: U0", "name: Una"))
     both = usher_with_backend("plan")
-    assert (both.exit_code, lines(both)[-2]) == (10, "1 to update; 1 waiting")
+    assert (both.exit_code, lines(both)[-2]) == (10, "1 to update; 1 item waits")
     assert usher_with_backend("sync").exit_code == 0
     assert lines(usher_with_backend("runs"))[0].split("\t")[5] == "1 done, 1 waiting"
 
@@ -298,10 +299,10 @@ def test_source_that_is_not_read_well_is_told_once(usher_with_backend: Usher, fo
     (folder / "directory.yaml").write_text(f"{DIRECTORY}folders:\n  - {{organizationId: acme}}\n")
     in_part = usher_with_backend(command)
     assert [line for line in in_part.stderr.splitlines() if line.startswith("source")] == [
-        "source directory.yaml was read in part: 1 malformed record(s)"
+        "source directory.yaml was read in part: 1 malformed record"
     ]
     last = lines(usher_with_backend("runs"))[0].split("\t")[0]
-    assert "source directory.yaml was read in part: 1 malformed record(s)" in lines(usher_with_backend("runs", last))
+    assert "source directory.yaml was read in part: 1 malformed record" in lines(usher_with_backend("runs", last))
 
 
 def test_retry_says_how_many(usher_with_backend: Usher) -> None:
@@ -479,6 +480,29 @@ def test_ids_of_runs_may_be_shortened_or_be_latest(usher_with_backend: Usher, he
     assert (approved.exit_code, json.loads(approved.stdout)["runId"]) == (0, held_run)
 
 
+@pytest.mark.parametrize("command", ["approve", "discard"])
+def test_latest_is_the_latest_that_can_be_decided(
+    usher_with_backend: Usher, folder: Path, held_run: str, command: str
+) -> None:
+    assert usher_with_backend("plan").exit_code == 0
+    decided = usher_with_backend(command, "latest")
+    assert decided.exit_code == 0, decided.output
+    assert f"run {held_run}" in decided.stderr.splitlines()
+    again = usher_with_backend(command, "latest")
+    assert (again.exit_code, again.stderr) == (1, "error: there is no held run yet\n")
+
+
+def test_latest_plan_is_the_latest_that_was_asked_for(usher_with_backend: Usher, folder: Path) -> None:
+    assert usher_with_backend("sync").exit_code == 0
+    (folder / "directory.yaml").write_text(DIRECTORY.replace("documentName: Handbook", "documentName: Manual"))
+    planned = json.loads(usher_with_backend("plan", "--json").stdout)["planId"]
+    # A run for a user who needs nothing makes a plan of its own.
+    assert usher_with_backend("sync", "--user", "ada").exit_code == 0
+    applied = usher_with_backend("sync", "--plan", "latest")
+    assert applied.exit_code == 0, applied.output
+    assert f"plan {planned}" in applied.stderr.splitlines()
+
+
 def test_discard_tells_programs_too(usher_with_backend: Usher, held_run: str) -> None:
     dropped = usher_with_backend("discard", held_run[:20], "--json")
     assert (dropped.exit_code, json.loads(dropped.stdout)["runId"]) == (0, held_run)
@@ -504,7 +528,7 @@ def test_held_items_are_shown_with_their_reason_and_the_hold_once(usher_with_bac
     assert "no membership of the organization any more" in shown
     holds = [line for line in shown.splitlines() if line.startswith("held back: ")]
     assert len(holds) == 1
-    assert holds[0].startswith("held back: 4 deletes of organizationUser of acme: ")
+    assert holds[0].startswith("held back in acme: 4 ")
 
 
 def test_report_of_a_verify_is_readable() -> None:
@@ -593,6 +617,21 @@ def test_copy_of_the_database_can_be_used(usher_with_backend: Usher, folder: Pat
     (folder / "copy.db").rename(folder / "usher.db")
     assert usher_with_backend("runs").stdout == before
     assert usher_with_backend("plan").exit_code == 0
+
+
+def test_copy_that_does_not_fit_leaves_nothing_behind(usher_read: Usher, folder: Path) -> None:
+    # More than is copied at once: the first part of the copy is there, and a journal of the second.
+    with contextlib.closing(sqlite3.connect(folder / "usher.db")) as connection, connection:
+        connection.execute("CREATE TABLE filler AS SELECT zeroblob(24000000) AS bytes")
+    before = {path.name for path in folder.iterdir()} - {"usher.db-wal", "usher.db-shm"}
+    limited = f"ulimit -f 20000; exec {sys.executable} -P -m app db backup copy.db --config usher.yaml"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    result = subprocess.run(
+        ["bash", "-c", limited], check=False, capture_output=True, text=True, cwd=folder, env=environment
+    )
+    assert result.returncode == 1, result.stderr
+    assert result.stderr.startswith("error: ")
+    assert {path.name for path in folder.iterdir()} - {"usher.db-wal", "usher.db-shm"} == before
 
 
 def test_postgresql_is_copied_by_its_own_tool(usher_in: Usher, folder: Path) -> None:

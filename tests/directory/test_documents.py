@@ -48,7 +48,7 @@ def test_documents_are_read_with_their_places(read_file, name: str) -> None:
             (line or "file:folders[0]"),
         ),
         Malformed((line or "file:folders[1]"), "kind: 'user' stands in a list of folders"),
-        End(Verdict.PARTIAL, "3 malformed record(s)"),
+        End(Verdict.PARTIAL, "3 malformed records"),
     ]
 
 

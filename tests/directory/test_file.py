@@ -29,7 +29,7 @@ def test_lines_are_read_with_their_places(read_file) -> None:
     assert steps[1].place == "file:4"
     assert isinstance(steps[2], Found)
     assert steps[2].place == "file:5"
-    assert steps[3] == End(Verdict.PARTIAL, "1 malformed record(s)")
+    assert steps[3] == End(Verdict.PARTIAL, "1 malformed record")
 
 
 def test_an_archive_is_read_like_the_file_in_it(read_file) -> None:

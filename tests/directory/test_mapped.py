@@ -133,7 +133,7 @@ def test_what_a_rule_cannot_make_is_malformed_with_place_and_rule(
     assert isinstance(malformed, Malformed)
     assert malformed.place == "rows/1"
     assert reason in malformed.reason
-    assert end == End(Verdict.PARTIAL, "1 malformed record(s)", "state 1")
+    assert end == End(Verdict.PARTIAL, "1 malformed record", "state 1")
 
 
 def test_when_is_false_where_an_attribute_is_missing(directory: ObjectDirectory) -> None:

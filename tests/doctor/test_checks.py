@@ -120,9 +120,16 @@ def _failed_run(one: Installation) -> None:
     engine.dispose()
 
 
+def _queued_run(one: Installation) -> None:
+    engine = one.engine()
+    Runs(engine, lambda: utc_now() - timedelta(minutes=3), Random(2)).enqueue(RunRequest(trigger="continuation"))
+    engine.dispose()
+
+
 @pytest.mark.parametrize(
     ("illness", "name", "state", "says"),
     [
+        (_queued_run, "runs", State.WARNING, "1 run is queued, the first since "),
         (_set(provider__auth_tokens=[]), "provider", State.PROBLEM, "usher serve refuses to start"),
         (_set(provider__allow_anonymous=True), "provider", State.WARNING, "anyone who reaches the service"),
         (
@@ -194,7 +201,7 @@ def _failed_run(one: Installation) -> None:
             _told('UPDATE run SET status = \'partial\', counts = \'{"document": {"add": {"failed": 120}}}\''),
             "runs",
             State.PROBLEM,
-            "did nothing but fail: 120 items failed",
+            "every item of the last run failed: 120 items",
         ),
         (
             _told(

@@ -116,7 +116,7 @@ def test_nothing_is_applied_of_what_is_not_whole_or_not_understood(service: Serv
 def test_each_wrong_line_is_told_up_to_a_hundred(service: Service) -> None:
     answer = put(service, lines([*PEOPLE, *({"kind": "user", "userId": str(number)} for number in range(150))]))
     error = answer.get_json()["error"]
-    assert "150 line(s)" in error["message"]
+    assert "150 lines" in error["message"]
     assert [item["index"] for item in error["details"]["items"]] == list(range(4, 104))
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, text
 
 from app.access.records import Fill, Membership, Organization, User
 from app.bootstrap.application import look_for_concerns
-from app.database.engine import open_engine
+from app.database.engine import open_engine, reading
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
 from app.ledger.ledger import open_ledger
 from app.notify.channel import Channel, NotDeliveredError
@@ -26,6 +26,7 @@ from app.notify.watch import Watch
 from app.runs.heartbeat import Heartbeat
 from app.runs.reading import forget, refresh
 from app.runs.run import RunRequest, RunStatus
+from app.runs.workers import workers
 from app.settings import Settings
 from tests.notify.conftest import Past, Receiver
 from tests.worlds.changing import ChangingSource
@@ -73,6 +74,7 @@ def make_watch(engine: Engine, time: SimulatedTime) -> MakeWatch:
             random=Random(seed),
             stop=threading.Event(),
             tries=tries,
+            monotonic=lambda: time().timestamp(),
         )
 
     return make
@@ -90,9 +92,7 @@ def test_held_run_is_told_once_however_often_it_is_held_again(
     assert kept.told() == [("began", "held")]
     data = kept.got[0].content["data"]
     assert data["count"] == 30
-    assert data["summary"].startswith(
-        "30 deletes are held back until 2026-11-27 12:00 UTC: document of acme: 30 deletes"
-    )
+    assert data["summary"].startswith("30 deletes are held back until 2026-11-27 12:00 UTC: in acme, 30 deletes")
     assert data["runId"] != run.run_id
     # What was told can still be approved.
     past.runs.approve(data["runId"])
@@ -172,7 +172,10 @@ def test_worker_that_never_began_is_missed_from_the_first_request_on(
 ) -> None:
     past.runs.enqueue(RunRequest(trigger="resync"))
     time.move_on(hours=2)
-    make_watch(kept).tick()
+    watch = make_watch(kept)
+    watch.tick()
+    time.move_on(minutes=1)
+    watch.tick()
     assert kept.told() == [("began", "missed")]
 
 
@@ -245,7 +248,7 @@ def test_run_that_does_nothing_but_fail_is_a_failure_until_something_is_done(
         assert kept.told() == expected, number
         if number == 1:
             data = kept.got[0].content["data"]
-            assert data["summary"] == "the last run did nothing but fail: 120 items failed and none was done"
+            assert data["summary"] == "every item of the last run failed: 120 items"
             assert data["runId"] == run.run_id
         time.move_on(minutes=15)
 
@@ -262,6 +265,11 @@ def test_dead_worker_is_told_within_minutes_and_is_over_when_another_lives(
     first, second = (_beating(engine, time, name) for name in ("node:1", "node:2"))
     first.beat()
     time.move_on(seconds=179)
+    watch.tick()
+    assert kept.told() == []
+    time.move_on(seconds=1)
+    watch.tick()
+    time.move_on(seconds=59)
     watch.tick()
     assert kept.told() == []
     time.move_on(seconds=1)
@@ -290,6 +298,65 @@ def test_worker_that_was_told_to_stop_is_not_dead(
     assert kept.told() == []
 
 
+def test_clock_that_jumps_forward_raises_nothing(
+    make_watch: MakeWatch, kept: Kept, engine: Engine, past: Past, time: SimulatedTime
+) -> None:
+    """Every sign of life looks old until the next one, and the schedule has not noticed either."""
+    monotonic = 0.0
+    watch = make_watch(kept)
+    watch.monotonic = lambda: monotonic
+    jumps: list[int] = []
+
+    class Stop(threading.Event):
+        """Ends the heartbeat after three seconds, in the second of which the clock jumps."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            nonlocal monotonic
+            monotonic += timeout or 0
+            time.move_on(seconds=timeout or 0)
+            if monotonic == 2:
+                time.move_on(hours=2)
+                watch.tick()  # before the heart beats again
+            if monotonic == 3:
+                self.set()
+            return self.is_set()
+
+    heartbeat = Heartbeat(
+        engine=engine,
+        worker_id="node:1",
+        name="node:1",
+        leads=lambda: False,
+        clock=time,
+        stop=Stop(),
+        monotonic=lambda: monotonic,
+        after_jump=lambda: jumps.append(1),
+    )
+    past.ended(RunStatus.DONE)
+    heartbeat.run()
+    with reading(engine) as connection:
+        [worker] = workers(connection)
+    assert worker.seen_at == round(time().timestamp() * 1000) - 1000, "it beat at once"
+    assert jumps == [1]
+    past.ended(RunStatus.DONE)  # the schedule, which was woken
+    for _ in range(3):
+        monotonic += 60
+        time.move_on(seconds=60)
+        heartbeat.beat()
+        watch.tick()
+    assert kept.told() == []
+
+
+def test_worker_that_ends_in_peace_takes_along_whom_it_replaced(engine: Engine, time: SimulatedTime) -> None:
+    _beating(engine, time, "killed").beat()
+    time.move_on(minutes=4)
+    other, replacing = _beating(engine, time, "other"), _beating(engine, time, "replacing")
+    for one in (other, replacing):
+        one.beat()
+    replacing.end()
+    with reading(engine) as connection:
+        assert [one.name for one in workers(connection)] == ["other"]
+
+
 def test_workers_that_die_one_after_the_other_are_told_though_one_lives(
     make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime
 ) -> None:
@@ -301,6 +368,8 @@ def test_workers_that_die_one_after_the_other_are_told_though_one_lives(
         time.move_on(minutes=4)
         living.beat()
         watch.tick()
+    time.move_on(minutes=1)
+    watch.tick()
     assert kept.told() == [("began", "worker")]
     assert kept.got[0].content["data"]["summary"] == (
         "workers die one after the other: 3 within an hour, node:3 the last"
@@ -332,8 +401,8 @@ def test_source_is_told_by_name_when_it_fails_is_partial_and_is_well_again(
         Given(Verdict.COMPLETE),
         Given(Verdict.FAILED, "people.jsonl:7: the file ends in the middle of a line"),
         Given(Verdict.FAILED, "people.jsonl:9: the file ends in the middle of a line"),
-        Given(Verdict.PARTIAL, "3 malformed record(s)"),
-        Given(Verdict.PARTIAL, "4 malformed record(s)"),
+        Given(Verdict.PARTIAL, "3 malformed records"),
+        Given(Verdict.PARTIAL, "4 malformed records"),
         Given(Verdict.COMPLETE),
     ):
         time.move_on(minutes=1)

@@ -67,7 +67,7 @@ def _run_until_told(name: str, receiver: Receiver, folder: Path) -> None:
     log = folder / "log"
     process = Forked(command, name, "--config", "usher.yaml", folder=folder, out=log, err=log)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not receiver.posted and time.monotonic() < deadline:
             assert process.poll() is None, log.read_text()
             time.sleep(0.1)

@@ -247,7 +247,7 @@ def test_a_source_under_another_name_takes_nobodys_access(engine: Engine, run: R
 def test_a_first_read_that_is_empty_counts_once_it_is_accepted(engine: Engine, run: Refresh) -> None:
     run(GivenSource("old.jsonl", user("ada")))
     reason = run(GivenSource("new.jsonl")).sources[0].reason
-    assert reason.startswith("is read for the first time and is empty, while 1 record(s) of other sources are in force")
+    assert reason.startswith("is read for the first time and is empty, while 1 record of other sources are in force")
     assert reason.endswith("--accept-empty new.jsonl")
     assert run(GivenSource("new.jsonl"), accept_empty=("new.jsonl",)).sources[0].verdict is Verdict.COMPLETE
     assert run(GivenSource("new.jsonl")).sources[0].verdict is Verdict.COMPLETE

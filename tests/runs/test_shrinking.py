@@ -112,7 +112,7 @@ def test_what_does_not_exceed_both_numbers_goes(engine: Engine, run: Run, before
     assert report.sources[0].losses == {"user": (before - after, before)}
     taken = f"{before - after:,} of {before:,} user records"
     assert losses_sentences(report.sources) == [
-        f"source a takes away {taken}; refused would be more than 20 and more than 20 %"
+        f"source a takes away {taken}; a read is refused above 20 records and 20 percent"
     ]
 
 
@@ -125,7 +125,7 @@ def test_what_goes_is_told_of_each_source_and_kind_refused_or_not(run: Run) -> N
         ("complete", {"user": (28, 30)}),
     ]
     assert losses_sentences(report.sources) == [
-        "source b takes away 28 of 30 user records; refused would be more than 0 and more than 100 %"
+        "source b takes away 28 of 30 user records; a read is refused above 0 records and 100 percent"
     ]
     fields = object_from_report(report)["sources"]
     assert isinstance(fields, list)

@@ -35,6 +35,7 @@ from app.directory.source import (
     Remark,
     Verdict,
 )
+from app.text import counted
 
 Step = Found | Gone | Malformed | Remark
 
@@ -168,7 +169,7 @@ class _Mapping:
     def _verdict(self, end: ObjectsEnd) -> End:
         verdict, reason, cursor = end.verdict, end.reason, end.cursor
         if verdict is Verdict.COMPLETE and self._malformed:
-            verdict, reason = Verdict.PARTIAL, f"{self._malformed} malformed record(s)"
+            verdict, reason = Verdict.PARTIAL, counted(self._malformed, "malformed record")
         if verdict is Verdict.FAILED:
             return End(verdict, reason, cursor, end.answered)
         if verdict is Verdict.PARTIAL and end.answered is Answered.CHANGES:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from sqlalchemy import Connection, select
 
 from app.model.refresh.staging import COMPLETE, FAILED, SOURCE, StagedRead
+from app.text import are, counted
 
 _SOURCES = select(SOURCE)
 
@@ -28,13 +29,14 @@ def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Col
             judged.append(replace(read, verdict=FAILED, reason=reason, overtaken=True))
         elif is_whole and read.records == 0 and row.records > 0 and read.name not in accept_empty:
             reason = (
-                f"is empty, but gave {row.records:,} record(s) before; if that is meant, "
+                f"is empty, but gave {counted(row.records, 'record')} before; if that is meant, "
                 f"confirm it once with --accept-empty {read.name}"
             )
             judged.append(refuse(read, reason))
         elif is_whole and read.records == 0 and in_force and row.read_in_force == 0 and read.name not in accept_empty:
             reason = (
-                f"is read for the first time and is empty, while {in_force:,} record(s) of other sources are in force; "
+                f"is read for the first time and is empty, while {counted(in_force, 'record')} of other sources"
+                f" {are(in_force)} in force; "
                 f"if that is meant, confirm it once with --accept-empty {read.name}"
             )
             judged.append(refuse(read, reason))

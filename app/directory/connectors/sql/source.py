@@ -12,6 +12,7 @@ from app.directory.connectors.sql.cursor import NoCursorError
 from app.directory.connectors.sql.reading import SqlDatabase, SqlRead
 from app.directory.connectors.sql.trouble import SqlTroubleError
 from app.directory.source import EVERYTHING, Answered, End, Malformed, Reading, ReadRequest, Source, Verdict
+from app.text import counted
 
 
 class SqlConnector:
@@ -50,7 +51,7 @@ class ObjectsOfRead:
             yield ObjectsEnd(Verdict.FAILED, str(trouble))
             return
         if malformed:
-            yield ObjectsEnd(Verdict.PARTIAL, f"{malformed:,} malformed row(s)", answered=self._read.answered)
+            yield ObjectsEnd(Verdict.PARTIAL, counted(malformed, "malformed row"), answered=self._read.answered)
         else:
             yield ObjectsEnd(Verdict.COMPLETE, cursor=self._read.cursor, answered=self._read.answered)
 
@@ -104,7 +105,7 @@ class SqlSource:
         if mapped.verdict is Verdict.FAILED:
             yield mapped
         elif malformed or mapped.verdict is Verdict.PARTIAL:
-            told = [f"{malformed:,} malformed row(s)"] if malformed else []
+            told = [counted(malformed, "malformed row")] if malformed else []
             yield End(Verdict.PARTIAL, "; ".join([*told, *filter(None, [mapped.reason])]), answered=read.answered)
         else:
             yield End(Verdict.COMPLETE, cursor=read.cursor, answered=read.answered)
