@@ -200,7 +200,8 @@ class Console:
             held = sum(run.deletes for run in held_runs(connection, epoch_ms(now)))
             ledger_id = ledger_in_use(connection)
             parked = 0 if ledger_id is None else parked_now(connection, ledger_id, most=MOST_COUNTED + 1)
-            read_at = oldest_good_read([state for state in source_states(connection) if state.is_configured])
+            sources = [state for state in source_states(connection) if state.is_configured]
+            read_at = oldest_good_read(sources)
             revision = current_revision(connection)
         return {
             "current": current,
@@ -210,6 +211,7 @@ class Console:
                 "says": "Search users, documents, folders, groups",
                 "text": request.args.get("q", "") if current == "search" else "",
             },
+            "failing_sources": sum(state.last_verdict == "failed" or bool(state.refused) for state in sources),
             "read_state": None if read_at is None else (from_epoch_ms(read_at), revision),
         }
 

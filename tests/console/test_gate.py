@@ -64,6 +64,8 @@ def test_wrong_tokens_get_one_sentence_and_are_slowed_down(office: Office) -> No
         assert "guessed" not in html
     assert "Too many wrong tokens" in browser.sign_in("guessed")
     assert browser.status == 429
+    assert browser.answer is not None
+    assert int(browser.answer.headers["Retry-After"]) > 0
     assert "Overview" in browser.sign_in(TOKENS[Role.ADMIN])  # a right one is never refused
     assert told(office)[0] == ("the admin", "signed in", "done")
     # What is slowed down leaves no more rows: nobody fills the log by guessing.

@@ -12,6 +12,7 @@ from app.database.engine import writing
 from app.ledger.failures import message_digest
 from app.ledger.ledger import open_ledger
 from app.runs.run import Run, RunRequest, RunStatus
+from app.store.directory_tables import DirectorySourceRow
 from app.store.sync_tables import ItemFailureRow, RunRow
 from tests.console import states
 from tests.console.conftest import Browser, Office
@@ -176,3 +177,16 @@ def test_runs_are_cancelled_from_the_lists(office: Office) -> None:
         assert office.runs.get(run.run_id).cancel_requested
         assert "cancelling" in browser.get(address(page))
         office.runs.move(run.run_id, RunStatus.APPLYING, RunStatus.CANCELLED, finished_at=office.time())
+
+
+def test_the_top_of_each_page_reports_failing_sources(office: Office) -> None:
+    browser = office.browser(Role.VIEWER)
+    assert 'class="state ok"' in _top(browser)
+    with writing(office.engine) as connection:
+        connection.execute(update(DirectorySourceRow.__table__).values(last_verdict="failed"))
+    assert 'class="state warn"' in _top(browser)
+    assert "1 source fails" in _top(browser)
+
+
+def _top(browser: Browser) -> str:
+    return browser.get(address("runs")).partition('<div class="asof">')[2].partition("</div>")[0]

@@ -1,11 +1,26 @@
 """Every template in every state of its subject: a name or attribute that is missing is an error there."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from sqlalchemy import insert, update
 
 from app.console.console import address
+from app.console.frame.rendering import make_environment
 from app.console.settings import Role
+from app.database.engine import writing
+from app.ledger.chosen import ItemKey
+from app.runs.run import Run, RunRequest, RunStatus
+from app.store.plan_tables import PlanImpactRow
+from app.store.sync_tables import PlanItemRow, PlanRow
+from tests.console import states
 from tests.console.conftest import Office
 from tests.console.states import STATES
+from tests.console.tracing import TracingLoader, traced
+
+OF_RUNS = ("run.html", "run_live.html", "runs.html", "runs_table.html")
+"""The templates of which every branch is rendered here."""
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.ADMIN])
@@ -20,3 +35,111 @@ def test_a_run_is_shown_in_every_state(office: Office, state: str, role: Role) -
     for path in (shown, address("run", id=run.run_id, kind="document"), address("run", id=run.run_id, after=6)):
         assert 'data-part="stages"' in browser.get(path, **{"x-fragment": "1"})
         assert browser.status == 200, path
+
+
+def test_every_branch_of_the_templates_of_runs_is_rendered(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A branch that no test renders may use what does not exist: the search for unused code finds no template."""
+    loaders: list[TracingLoader] = []
+    monkeypatch.setattr("app.console.console.make_environment", traced(make_environment, loaders))
+    browsers = [office.browser(role) for role in Role]
+
+    def show(name: str, **query: Any) -> None:
+        for browser in browsers:
+            browser.get(address(name, **query))
+            assert browser.status == 200, (name, query)
+
+    show("runs")
+    show("runs", status="held")
+    for run in _runs(office):
+        for query in ({}, {"status": "failed"}, {"kind": "document", "status": "held"}, {"item": "nothing"}):
+            show("run", id=run.run_id, **query)
+        browsers[0].get(address("run", id=run.run_id), **{"x-fragment": "1"})
+        show("runs")
+    branches: set[str] = set().union(*(loader.branches for loader in loaders))
+    rendered: set[str] = set().union(*(loader.rendered for loader in loaders))
+    assert {one.partition(":")[0] for one in branches} >= set(OF_RUNS)
+    assert sorted(one for one in branches - rendered if one.startswith(OF_RUNS)) == []
+
+
+def _runs(office: Office) -> Iterator[Run]:
+    """Runs that together have everything that a run can have, each as it is when it is shown."""
+    for made in STATES.values():
+        yield made(office)
+    yield from _asked(office)
+    yield from _previews(office)
+    superseded = states.held(office)
+    states.held(office)
+    yield superseded
+    run = states.reading(office)
+    values = {"finished_at": office.time(), "error": "the process was asked to end"}
+    yield office.runs.move(run.run_id, RunStatus.READING, RunStatus.CANCELLED, **values)
+    yield _troubled(office)
+    run = states.planning(office)
+    yield office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+    for _ in range(50):
+        run = states.queued(office)
+    yield run
+
+
+def _asked(office: Office) -> Iterator[Run]:
+    """Runs of every scope."""
+    yield states.queued(office, organization_ids=("acme",))
+    yield states.queued(office, organization_ids=tuple(f"o{number}" for number in range(5)))
+    yield states.queued(office, user_ids=("ada",))
+    yield states.queued(office, verify=True, allow_deletes=True, asked_by="mira", asked_reason="to see")
+    yield states.queued(office, retry=True)
+    yield states.queued(office, retry=True, items=(ItemKey("document", "acme", "", "handbook"),))
+
+
+def _previews(office: Office) -> Iterator[Run]:
+    """Previews without limits, one that a run applies, one of another backend, and one that holds nothing."""
+    made = states.planned(office, dry_run=True, allow_deletes=True)
+    preview = office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+    yield preview
+    run, _ = office.runs.enqueue(RunRequest(trigger="console", plan_id=preview.plan_id, alone=True))
+    yield preview
+    office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=office.time())
+    office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, plan_id=preview.plan_id)
+    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+    yield preview
+    preview = states.previewed(office)
+    with writing(office.engine) as connection:
+        of_plan = PlanRow.__table__.c.plan_id == preview.plan_id
+        connection.execute(update(PlanRow.__table__).where(of_plan).values(ledger_id=99))
+    yield preview
+    made = states.planned(office, dry_run=True)
+    values = {"finished_at": office.time(), "counts": {"folder": {"add": {"planned": 2}}}}
+    yield office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
+
+
+def _troubled(office: Office) -> Run:
+    """A run of a large plan with failed items, whose directory has problems."""
+    run = states.planned(office)
+    item = {"plan_id": run.run_id, "phase": 130, "action": "delete", "kind": "organizationUser", "container_id": "x"}
+    item |= {"organization_id": "acme", "scope": "[]", "reason": "gone", "message": "HTTP 400", "status": "failed"}
+    item |= {"operation": "remove_users"}
+    impact = {"plan_id": run.run_id, "lose": 1, "change": 0}
+    with writing(office.engine) as connection:
+        connection.execute(
+            insert(PlanItemRow.__table__),
+            [item | {"ordinal": 7 + number, "item_id": f"u{number}" if number else "ada"} for number in range(1_100)],
+        )
+        connection.execute(
+            insert(PlanImpactRow.__table__),
+            [
+                impact | {"organization_id": f"o{number}", "gain": number % 2, "people": 100 - number}
+                for number in range(12)
+            ]
+            + [impact | {"organization_id": "all", "gain": 1, "lose": 0, "change": 2, "people": 200}],
+        )
+    report = {
+        "problems": ["people: directory.yaml:8: no such user", "no place"],
+        "sources": [{"name": "people", "verdict": "failed", "reason": "away"}],
+        "held": [states.HOLD, states.HOLD | {"organizationId": ""}],
+    }
+    counts = {
+        "document": {"delete": {"planned": 1, "done": 1}},
+        "folder": {"add": {"planned": 3}, "update": {"planned": 2, "failed": 1}, "delete": {"planned": 2, "held": 1}},
+    }
+    office.runs.note(run.run_id, RunStatus.PLANNING, report=report, counts=counts)
+    return office.runs.get(run.run_id)

@@ -33,7 +33,7 @@ def install(blueprint: Blueprint, console: Console) -> None:
             seconds = console.parts.failures.failed(request.remote_addr or "")
             if seconds:
                 says = f"Too many wrong tokens from this address: try again in {seconds} s."
-                return sign_in_page(console, back=back, wrong=says, status=429)
+                return sign_in_page(console, back=back, wrong=says, status=429, retry_after=seconds)
             # Throttled callers leave no rows.
             gate.refusals.wrong_token(newcomer("", "console"), "sign-in", "the token is not accepted")
             return sign_in_page(console, back=back, wrong=_WRONG, status=403)
@@ -69,9 +69,12 @@ def install(blueprint: Blueprint, console: Console) -> None:
 _WRONG = "This token is not accepted."
 
 
-def sign_in_page(console: Console, *, back: str, says: str = "", wrong: str = "", status: int = 200) -> Response:
-    """The sign-in. ``says``: what is to be known first; ``wrong``: of the token that was sent."""
-    return console.bare(
+def sign_in_page(
+    console: Console, *, back: str, says: str = "", wrong: str = "", status: int = 200, retry_after: int = 0
+) -> Response:
+    """The sign-in page. ``says``: a notice above the form; ``wrong``: the error of the token; ``retry_after``: seconds
+    that the caller has to wait."""
+    response = console.bare(
         "sign_in.html",
         to=back,
         wrong=wrong,
@@ -80,6 +83,9 @@ def sign_in_page(console: Console, *, back: str, says: str = "", wrong: str = ""
         issuer_name="" if console.issuer is None else console.issuer.settings.shown_name,
         status=status,
     )
+    if retry_after:
+        response.headers["Retry-After"] = str(retry_after)
+    return response
 
 
 def newcomer(name: str, way: Way, role: str = "") -> Actor:

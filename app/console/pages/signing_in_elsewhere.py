@@ -139,7 +139,7 @@ def _failed(console: Console, back: str, why: str, says: str, *, is_callers: boo
     """Audits a failed sign-in. ``is_callers``: it counts as a wrong token of the caller."""
     if is_callers and (seconds := console.parts.failures.failed(request.remote_addr or "")):
         says = f"Too many failed sign-ins from this address: try again in {seconds} s."
-        return sign_in_page(console, back=back, says=says, status=429)
+        return sign_in_page(console, back=back, says=says, status=429, retry_after=seconds)
     console.gate.refusals.wrong_token(newcomer("", "oidc"), "sign-in", why)
     return sign_in_page(console, back=back, says=says, status=403)
 
