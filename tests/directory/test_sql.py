@@ -25,6 +25,7 @@ from app.directory.contract_world import read
 from app.directory.fields import MalformedRecordError
 from app.directory.guarded import GuardedSource
 from app.directory.source import (
+    LOGIN_REFUSED,
     Answered,
     End,
     Found,
@@ -196,6 +197,21 @@ def test_what_is_wrong_with_certificates_leads_to_the_part_of_the_url(says: str,
     text = f'connection failed: connection to server at "127.0.0.1", port 5432 failed: {says}'
     error = OperationalError(None, None, RuntimeError(text))
     assert advice in str(trouble_of(error, make_url("postgresql+psycopg://u:hunter2@a/x")))
+
+
+@pytest.mark.parametrize(
+    "original",
+    [
+        RuntimeError('connection failed: FATAL: password authentication failed for user "u"'),
+        RuntimeError(1045, "Access denied for user 'u'@'localhost' (using password: YES)"),
+    ],
+)
+def test_a_refused_login_is_one_for_polls(original: Exception) -> None:
+    """They stop after three of them: MySQL locks accounts, too."""
+    url = make_url("postgresql+psycopg://u:hunter2@a/x")
+    assert str(trouble_of(OperationalError(None, None, original), url)).startswith(f"{LOGIN_REFUSED}url: ")
+    other = RuntimeError(2003, "Can't connect to MySQL server")
+    assert str(trouble_of(OperationalError(None, None, other), url)).startswith("url: ")
 
 
 def test_a_certificate_file_that_is_not_there_is_named(docs: Database) -> None:

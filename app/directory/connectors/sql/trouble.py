@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from sqlalchemy import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
+from app.directory.source import LOGIN_REFUSED
 from app.text import printable
 
 _LONGEST = 300
@@ -23,7 +24,8 @@ def trouble_of(error: BaseException, url: URL, query: str = "") -> SqlTroubleErr
     where = f"queries.{query}" if query else "url"
     says = without_secrets(_words_of(error), url)
     advice = _advice(error, where, url)
-    return SqlTroubleError(f"{where}: {says}" + (f"; {advice}" if advice else ""))
+    refused = LOGIN_REFUSED if advice == _OTHER_LOGIN else ""
+    return SqlTroubleError(f"{refused}{where}: {says}" + (f"; {advice}" if advice else ""))
 
 
 def driver_missing(url: URL, error: BaseException) -> SqlTroubleError:
@@ -78,6 +80,7 @@ def _secrets(url: URL) -> Iterator[str]:
 
 
 _PASSWORD = ("28P01", "28000", 1045, 1698)
+_OTHER_LOGIN = "let url name a user and password that the server accepts"
 _DATABASE = ("3D000", 1049)
 _SCOPE = ("42501", 1142, 1143, 1044, 1227, 1370)
 _TABLE = ("42P01", "3F000", 1146)
@@ -101,7 +104,7 @@ def _advice(error: BaseException, where: str, url: URL) -> str:
             return f"let url name files that are there and that this user may read: {', '.join(named)}"
     given = _codes(original)
     for codes, advice in (
-        (_PASSWORD, "let url name a user and password that the server accepts"),
+        (_PASSWORD, _OTHER_LOGIN),
         (_DATABASE, "let url end in a database that is there"),
         (_SCOPE, f"grant the user of url the right to read what {where} reads"),
         (_TABLE, f"mend {where}, or let url name the database that has the table"),
@@ -127,7 +130,7 @@ def _codes(original: BaseException) -> set[object]:
 def _advice_by_words(text: str, where: str, url: URL) -> str:
     """For drivers and moments that have no codes: libpq while connecting, SQLite."""
     for words, advice in (
-        ("password authentication failed", "let url name a user and password that the server accepts"),
+        ("password authentication failed", _OTHER_LOGIN),
         ("no password supplied", "let url name a password"),
         ("no such table", f"mend {where}, or let url name the database that has the table"),
         ("no such column", f"mend {where}: the table has no such column"),
