@@ -165,6 +165,10 @@ def _origin() -> Json:
             "items": {"type": "string"},
             "description": "The fields whose value in force it gives.",
         },
+        "alias": {
+            "type": ["string", "null"],
+            "description": "The alias by which it disables the user, if others have it or the user had it; else null.",
+        },
     }
     return {"type": "object", "required": list(properties), "additionalProperties": False, "properties": properties}
 

@@ -88,7 +88,9 @@ def check(  # noqa: PLR0917 - click passes them by name
     from app.access.decide import Check
     from app.access.explain import explain
     from app.bootstrap.application import application
+    from app.database.engine import reading
     from app.model.origins import load_origins
+    from app.model.unclear import with_unclear_aliases
 
     if organization is None and type_ != "organization":
         raise click.UsageError(f"a {type_} needs --organization ORG")
@@ -112,6 +114,8 @@ def check(  # noqa: PLR0917 - click passes them by name
         if view.revision == 0:
             raise CommandError("the directory was never read: run usher directory refresh, or a sync")
         found = explain(view, question, at or parts.clock(), policy)
+        with reading(parts.engine) as connection:
+            found = with_unclear_aliases(connection, question, found)
         origins = load_origins(parts.engine, found.records) if explained else {}
     if as_json:
         show_json(to_wire(question, found, origins if explained else None))

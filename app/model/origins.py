@@ -7,7 +7,7 @@ It is looked up for the few records that somebody asks about, in a fixed number 
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -19,10 +19,12 @@ from app.access.kinds import KINDS
 from app.access.records import Key, Record, User
 from app.database.engine import reading
 from app.database.statements import json_list, run
+from app.model.refresh.bindings import disabling
 from app.model.refresh.fills import add_fill
 from app.model.refresh.staging import UNCONFIGURED_POSITION
 from app.store.directory_tables import SOURCE_TABLES, access_keys, object_of_origin
 from app.store.record_tables import KIND_TABLES, KindTable
+from app.text import quoted
 
 # A cross join keeps SQLite from reading the source's table to look its rows up in the list.
 _GIVEN = """
@@ -41,6 +43,19 @@ WHERE f.user_id = @part(asked.value, 0) AND f.user_alias = @part(asked.value, 1)
   AND p.origin = ''))
 ORDER BY d.position, f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
 """
+
+# Fills that disable a user by an alias that is not theirs alone.
+_BOUND = f"""
+SELECT f.*, d.name AS source_name, d.position, b.user_id AS bound_user, EXISTS (
+  SELECT 1 FROM access_user_alias a WHERE a.alias = b.user_alias AND a.user_id = b.user_id) AS has_alias
+FROM (@list(users)) AS asked CROSS JOIN fill_binding b CROSS JOIN source_fill f
+JOIN directory_source d ON d.source_id = f.source_id
+WHERE b.user_id = asked.value AND f.user_alias = b.user_alias AND f.user_alias <> '' AND f.source_id = b.source_id
+AND {disabling("f")} AND (
+  NOT EXISTS (SELECT 1 FROM access_user_alias a WHERE a.alias = b.user_alias AND a.user_id = b.user_id)
+  OR EXISTS (SELECT 1 FROM access_user_alias o WHERE o.alias = b.user_alias AND o.user_id <> b.user_id))
+ORDER BY d.position, f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
+"""  # noqa: S608 - our own names
 
 _ALIASES = """
 SELECT a.alias, a.user_id FROM access_user_alias a WHERE a.user_id IN (@list(users)) AND NOT EXISTS (
@@ -72,6 +87,10 @@ class RecordOrigin:
     """The number of the rule that made the record; empty: no rule did."""
     gives: tuple[str, ...]
     """The fields whose value in force it gives, by their wire names."""
+    alias: str = ""
+    """Of a fill that disables a user by an alias that others have or that the user had: the alias."""
+    has_alias: bool = False
+    """Whether the user has it now."""
 
     def __str__(self) -> str:
         """In words: the source, the object, and the rule that made the record of it."""
@@ -84,6 +103,9 @@ class RecordOrigin:
             where.append(f"rule {self.rule}")
         # A file's places begin with its path, which is its name unless it was given one.
         name = "" if self.place.startswith(f"{self.source}:") else f"{self.source}: "
+        if self.alias:
+            whose = "that several users have" if self.has_alias else "that this user had"
+            where.append(f"under {quoted(self.alias)}, an alias {whose}")
         return f"{name}{', '.join(where)}{' (retained)' if self.retained else ''}"
 
     def to_wire(self) -> dict[str, object]:
@@ -96,6 +118,7 @@ class RecordOrigin:
             "id": self.object_id or None,
             "rule": int(self.rule) if self.rule.isdecimal() else self.rule or None,
             "gives": list(self.gives),
+            "alias": self.alias or None,
         }
 
 
@@ -126,10 +149,11 @@ def origins_of(connection: Connection, records: Iterable[Record]) -> Origins:
         of_kind = list(group)
         owned = _owned(_given(connection, kind, of_kind, aliases))
         fills = _fills(connection, of_kind, aliases) if kind == User.kind and owned else {}
+        bound = _bound(connection, of_kind) if kind == User.kind and owned else {}
         for key, rows in owned.items():
             record = asked[key]
             if isinstance(record, User):
-                found[key] = _of_user(record, rows[0], fills.get(key, ()))
+                found[key] = [*_of_user(record, rows[0], fills.get(key, ())), *bound.get(record.user_id, ())]
             elif KINDS[kind].carries:
                 # Of several the first counts.
                 found[key] = [_origin(rows[0], _said(kind, rows[0]))]
@@ -182,6 +206,15 @@ def _fills(
     found: dict[Key, list[Row[Any]]] = {}
     for row in run(connection, _FILLS, {"keys": _keys(asked)}):
         found.setdefault(users[int(row.number)].key, []).append(row)
+    return found
+
+
+def _bound(connection: Connection, users: Sequence[Record]) -> dict[str, list[RecordOrigin]]:
+    """User → the fills that disable them by an alias that is not theirs alone."""
+    found: dict[str, list[RecordOrigin]] = {}
+    for row in run(connection, _BOUND, {"users": json_list(user.key[1] for user in users)}):
+        origin = replace(_origin(row, ["disabled"]), alias=row.user_alias, has_alias=bool(row.has_alias))
+        found.setdefault(row.bound_user, []).append(origin)
     return found
 
 

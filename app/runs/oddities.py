@@ -44,6 +44,16 @@ FROM source_user WHERE json_extract(payload, '$.email') <> ''
 GROUP BY 1 HAVING COUNT(DISTINCT user_id) > 1 ORDER BY 1 LIMIT :limit
 """
 
+_ADDRESSES_AS_ALIASES = """
+SELECT COUNT(*) AS users, MIN(a.value) AS alias, MIN(u.place) AS place FROM source_user u, json_each(u.aliases) a
+WHERE a.value LIKE '%@%' GROUP BY u.source_id ORDER BY u.source_id LIMIT :limit
+"""
+
+_DISABLED_BY_ADDRESS = """
+SELECT COUNT(*) AS fills, MIN(user_alias) AS alias, MIN(place) AS place FROM source_fill
+WHERE disabled AND user_alias LIKE '%@%' GROUP BY source_id ORDER BY source_id LIMIT :limit
+"""
+
 
 class Examined:
     """Another source, with a remark about each record that is odd in itself."""
@@ -93,4 +103,16 @@ def odd_pairs(connection: Connection, limit: int) -> Iterator[Problem]:
     for row in connection.execute(text(_SHARED_ADDRESSES), {"limit": limit}):
         more = f" and {row.users - 2} more" if row.users > 2 else ""
         reason = f"email: {quoted(row.email)} belongs to the users {quoted(row.one)}, {quoted(row.other)}{more}"
+        yield Problem(ProblemSort.REMARK, "", row.place, reason)
+    for row in connection.execute(text(_ADDRESSES_AS_ALIASES), {"limit": limit}):
+        reason = (
+            f"aliases: {row.users:,} are addresses, such as {quoted(row.alias)}; users who can change their own address"
+            " get what is granted to another, so only administrators may be able to write that attribute"
+        )
+        yield Problem(ProblemSort.REMARK, "", row.place, reason)
+    for row in connection.execute(text(_DISABLED_BY_ADDRESS), {"limit": limit}):
+        reason = (
+            f"userAlias: {row.fills:,} records that disable a user name the user by an address, such as"
+            f" {quoted(row.alias)}; use a lasting id such as employeeID"
+        )
         yield Problem(ProblemSort.REMARK, "", row.place, reason)

@@ -424,3 +424,27 @@ def test_a_source_that_is_a_folder_is_named_as_that(usher_in: Usher, folder: Pat
     (folder / "directory.yaml").mkdir()
     result = usher_in("directory", "check")
     assert result.stdout.splitlines()[0].endswith("is a folder; name the file in it")
+
+
+BY_ADDRESS = """\
+users:
+  - {userId: u5, name: Ann, email: "", aliases: [Ann@acme.example, E1001]}
+  - {userId: u6, name: Bob, email: "", aliases: [E1002]}
+fills:
+  - {userAlias: ann@acme.example, disabled: true}
+  - {userAlias: e1002, disabled: true}
+"""
+
+
+def test_check_remarks_on_addresses_as_aliases(usher_in: Usher, folder: Path) -> None:
+    (folder / "directory.yaml").write_text(BY_ADDRESS)
+    result = usher_in("directory", "check")
+    assert result.exit_code == 0
+    assert [line for line in result.stderr.splitlines() if line.startswith("remark")] == [
+        "remark: directory.yaml:2: aliases: 1 are addresses, such as 'ann@acme.example'; users who can change their own "
+        "address get what is granted to another, so only administrators may be able to write that attribute",
+        "remark: directory.yaml:5: userAlias: 1 records that disable a user name the user by an address, such as "
+        "'ann@acme.example'; use a lasting id such as employeeID",
+    ]
+    (folder / "directory.yaml").write_text(BY_ADDRESS.replace("nn@acme.example", "E1003"))
+    assert "remark" not in usher_in("directory", "check").stderr

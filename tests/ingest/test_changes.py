@@ -65,6 +65,7 @@ def test_an_explanation_goes_back_to_the_push(service: Service) -> None:
             "id": None,
             "rule": None,
             "gives": ["accessRole", "expiresAt"],
+            "alias": None,
         },
     )
 

@@ -56,6 +56,7 @@ class World:
 
     engine: Engine
     sources: Sequence[Source]
+    people: ObjectDirectory
 
     def read(self) -> None:
         report = refresh(self.engine, self.sources, clock=repeat(NOW).__next__)
@@ -111,7 +112,7 @@ def world(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         FileSource(Path("old.jsonl"), name="old.jsonl"),
         MappedSource("hr", personnel, rules_of(PERSONNEL)),
     ]
-    yield World(engine, sources)
+    yield World(engine, sources, people)
     engine.dispose()
 
 
@@ -165,9 +166,19 @@ def test_what_is_named_by_an_alias_that_several_have_comes_from_nowhere(world: W
     found = load_origins(world.engine, [grant, user, grant])
     assert {key: [one.source for one in origins] for key, origins in found.items()} == {
         grant.key: ["app"],
-        # The fills name her by that alias, too.
-        user.key: ["ad"],
+        # The fills name her by that alias, too: the one that disables counts.
+        user.key: ["ad", "hr"],
     }
+    assert str(found[user.key][1]) == (
+        "hr: rows rows/7, id 7, rule 1, under 'ada@acme.example', an alias that several users have"
+    )
+    world.people.put(thing("users", "ada", {"id": "ada", "name": "Ada", "mail": "new@acme.example"}))
+    world.read()
+    (one,) = [one for one in load_origins(world.engine, [user])[user.key] if one.source == "hr"]
+    assert (str(one), one.gives) == (
+        "hr: rows rows/7, id 7, rule 1, under 'ada@acme.example', an alias that this user had",
+        ("disabled",),
+    )
 
 
 def test_a_source_that_is_configured_no_more_is_told_to_be_retained(world: World) -> None:
@@ -189,6 +200,7 @@ def test_a_source_that_is_configured_no_more_is_told_to_be_retained(world: World
                 "id": None,
                 "rule": None,
                 "gives": ["documentName", "accessType"],
+                "alias": None,
             }
         ]
     }

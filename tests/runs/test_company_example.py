@@ -30,24 +30,24 @@ NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 APPLICATION = """
 CREATE TABLE folder (tenant TEXT, id TEXT, name TEXT);
 CREATE TABLE doc (tenant TEXT, id TEXT, title TEXT, folder TEXT);
-CREATE TABLE share (tenant TEXT, doc TEXT, email TEXT, role TEXT, until TEXT);
+CREATE TABLE share (tenant TEXT, doc TEXT, employee TEXT, role TEXT, until TEXT);
 INSERT INTO folder VALUES ('acme', 'specs', 'Specs');
 INSERT INTO doc VALUES ('acme', 'plan', 'Plan', 'specs'), ('acme', 'lost', 'Lost', 'gone');
-INSERT INTO share VALUES ('acme', 'plan', 'Ada@corp.example', 'viewer', '2030-01-01T00:00:00Z'),
-  ('acme', 'plan', 'both@corp.example', 'editor', NULL), ('acme', 'plan', 'who@corp.example', 'editor', NULL),
-  ('acme', 'never', 'ada@corp.example', 'editor', NULL), ('acme', 'lost', 'ada@corp.example', 'editor', NULL);
+INSERT INTO share VALUES ('acme', 'plan', 'e-ADA', 'viewer', '2030-01-01T00:00:00Z'),
+  ('acme', 'plan', 'E-both', 'editor', NULL), ('acme', 'plan', 'E-who', 'editor', NULL),
+  ('acme', 'never', 'E-ada', 'editor', NULL), ('acme', 'lost', 'E-ada', 'editor', NULL);
 """
 PERSONNEL = """
-CREATE TABLE people (id INTEGER PRIMARY KEY, work_email TEXT, status TEXT, cost_center TEXT);
-INSERT INTO people VALUES (1, 'ADA@corp.example', 'here', 'C1'), (2, 'bob@corp.example', 'left', 'C2'),
-  (3, 'who@corp.example', 'left', 'C3'), (4, NULL, 'left', 'C4');
+CREATE TABLE people (id INTEGER PRIMARY KEY, employee_id TEXT, status TEXT, cost_center TEXT);
+INSERT INTO people VALUES (1, 'e-ada', 'here', 'C1'), (2, 'E-BOB', 'left', 'C2'), (3, 'E-who', 'left', 'C3');
 """
 
 
-def account(guid: str, mail: str, control: int = 512) -> dict[str, object]:
+def account(guid: str, employee: str, control: int = 512) -> dict[str, object]:
     return {
         "objectGUID": guid,
-        "mail": mail,
+        "mail": f"{guid}@corp.example",
+        "employeeID": employee,
         "userPrincipalName": f"{guid}@corp",
         "displayName": guid.title(),
         "department": "D",
@@ -69,8 +69,8 @@ def sources(tmp_path: Path) -> list[Source]:
         one.pop("changes", None)
     directory = ObjectDirectory()
     directory.put(
-        *(thing("users", name, account(name, f"{name}@corp.example")) for name in ("ada", "bob")),
-        *(thing("users", name, account(name, "Both@corp.example", 514)) for name in ("cyd", "dan")),
+        *(thing("users", name, account(name, f"E-{name}")) for name in ("ada", "bob")),
+        *(thing("users", name, account(name, "E-Both", 514)) for name in ("cyd", "dan")),
         thing("groups", "g1", {"cn": "org-acme", "description": "Acme"}, ("users/ada", "users/bob")),
         thing("groups", "g2", {"cn": "edit-acme"}, ("users/ada",)),
     )
@@ -93,9 +93,9 @@ def test_the_example_says_what_counts_and_why_something_does_not(engine: Engine,
         "the document 'lost' (documentId), which is left out itself",
         "the document 'never' (documentId), which is nowhere in the directory",
         "the folder 'gone' (folderId), which is nowhere in the directory",
-        "the user 'both@corp.example' (userAlias), an alias of several: 'cyd', 'dan'",
-        "the user 'who@corp.example' (userAlias), an alias that nobody has",
-        "the user 'who@corp.example' (userAlias), an alias that nobody has",
+        "the user 'e-both' (userAlias), an alias of several: 'cyd', 'dan'",
+        "the user 'e-who' (userAlias), an alias that nobody has",
+        "the user 'e-who' (userAlias), an alias that nobody has",
     ]
     with reading(engine) as connection:
         records = [one for one in export_records(connection) if isinstance(one, User | Membership | Grant | Document)]
@@ -124,5 +124,5 @@ def test_the_example_says_what_counts_and_why_something_does_not(engine: Engine,
         "app: documents, row 1, id acme/plan gives documentName, folderId, accessType"
     ]
     assert told["grant", "acme", "", "plan", "ada", ""] == [
-        "app: grants, row 1, id acme/plan/Ada@corp.example gives accessRole, expiresAt"
+        "app: grants, row 1, id acme/plan/e-ADA gives accessRole, expiresAt"
     ]

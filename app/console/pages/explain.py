@@ -25,6 +25,7 @@ from app.model.browse.nearest import nearest
 from app.model.browse.things import find, may_be_stored
 from app.model.names import SHOWN, called, search
 from app.model.origins import origins_of
+from app.model.unclear import with_unclear_aliases
 from app.model.view.loader import load_view
 from app.provider.answer import PermissionAnswer
 
@@ -129,7 +130,7 @@ def _explained(
         view = load_view(connection, [question], policy=policy, names=True)
         if view.revision == 0:
             return {"never_read": True}
-        explanation = explain(view, question, at, policy)
+        explanation = with_unclear_aliases(connection, question, explain(view, question, at, policy))
         passed = passed_over(view, question, explanation.decision, at)
         origins = origins_of(connection, [*explanation.records, *(record for record, _ in passed)])
         unknown = _unknown(connection, view, question, explanation.decision.rule)
