@@ -442,8 +442,9 @@ def test_check_remarks_on_addresses_as_aliases(usher_in: Usher, folder: Path) ->
     assert result.exit_code == 0
     assert [line for line in result.stderr.splitlines() if line.startswith("remark")] == [
         (
-            "remark: directory.yaml:2: aliases: 1 are addresses, such as 'ann@acme.example'; users who can change "
-            "their own address get what is granted to another, so only administrators may be able to write that attribute"
+            "remark: directory.yaml:2: aliases: 1 are addresses, such as 'ann@acme.example'; "
+            "users who can change their own address get what is granted to another, "
+            "so only administrators may be able to write that attribute"
         ),
         (
             "remark: directory.yaml:5: userAlias: 1 records that disable a user name the user by an address, such as "
