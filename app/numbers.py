@@ -308,7 +308,7 @@ _OF_SOURCE: tuple[tuple[str, str, Callable[[SourceState], float]], ...] = (
     ),
     (
         "usher_directory_source_refused",
-        "Whether what a source gave last is not taken because it would take away too much.",
+        "Whether the last read of a source was refused because it would take away too much.",
         lambda one: float(bool(one.refused)),
     ),
     (

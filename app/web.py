@@ -245,7 +245,7 @@ def readiness_checks(parts: ServiceParts, *, max_age: float = 0) -> Mapping[str,
         failed = sum(state.last_verdict == "failed" for state in states)
         told = f"read well {age} s ago" + (f"; {failed} of {len(states)} sources failed since" if failed else "")
         refused = sum(bool(state.refused) for state in states)
-        told += f", {refused} of them refused for what they would take away" if refused else ""
+        told += f"; {refused} of {len(states)} refused for what they would take away" if refused else ""
         telling = sum(state.tells_changes for state in states)
         told += f"; {telling} of {len(states)} asked for changes" if telling else ""
         if pushes:

@@ -5,7 +5,7 @@ its values and to fill in the record. A caster makes the same record as ``record
 about a row is left to that, which has the words for it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from app.directory.casting import are_plain_names
 from app.directory.fields import (
     ACCESS_ROLES,
     ACCESS_TYPES,
+    DECIDING,
     MAX_ID_BYTES,
     MAX_NESTING,
     check_json,
@@ -35,13 +36,18 @@ Convert = Callable[[Any], object]
 
 
 def caster(
-    kind: str, names: Sequence[str], converters: Mapping[str, Convert] | None = None, *, null_travels: bool = True
+    kind: str,
+    names: Sequence[str],
+    converters: Mapping[str, Convert] | None = None,
+    *,
+    null_travels: bool = True,
+    null_is_absent: Collection[str] = (),
 ) -> Cast | None:
     """The caster of rows with these fields; None where every row is odd, or has to be asked whether it is.
 
     ``converters``: by name, what is done with values that are no texts (of times and lists of aliases, with all; what
     it gives for a time is aware). ``null_travels``: whether further fields that are null travel on as that, or are as
-    good as missing.
+    good as missing. ``null_is_absent``: those of ``DECIDING`` in which null means that the field is absent.
     """
     described = KINDS[kind]
     variables = {name: f"v{number}" for number, name in enumerate(names)}
@@ -57,6 +63,8 @@ def caster(
         values[field.attribute] = variables.get(field.name, f"absent_{field.attribute}")
         scope[f"absent_{field.attribute}"] = _ABSENT.get(field.sort, field.default)
         if field.name in variables:
+            if field.name in DECIDING and field.name not in null_is_absent:
+                lines.append(f"if {variables[field.name]} is None: return None")
             lines += _LINES[field.sort](_Given(variables[field.name], convert.get(field.name, ""), field))
             scope[f"known_{field.attribute}"] = {None: field.default, **_KNOWN.get(field.sort, {})}
     for group in described.alternatives:

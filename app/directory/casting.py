@@ -1,7 +1,8 @@
 """Casting: how a record looks as a JSON object, and which objects are records.
 
 ``record_from_object`` and ``object_from_record`` are each other's inverse: whatever is exported can be read back. The
-fields are those of ``app/directory/README.md``, "What a directory file holds". Optional fields may be missing or null.
+fields are those of ``app/directory/README.md``, "What a directory file holds". Optional fields may be missing or null,
+but those that decide about access must not be null.
 Times are ISO 8601 with a zone or epoch milliseconds, and are kept to the millisecond.
 
 Fields that Usher does not know travel on with organizations, users, groups, folders and documents. The other kinds do
@@ -18,6 +19,7 @@ from app.access.kinds import KINDS, RecordKind, compiled
 from app.access.records import Carrier, Fill, Record, Sort, User
 from app.clock import utc_text
 from app.directory.fields import (
+    DECIDING,
     Fields,
     MalformedRecordError,
     RepeatedKeys,
@@ -122,9 +124,6 @@ _SETTLED_WHEN_GIVEN = {
 NEVER_SENT = tuple(field.name for field in KINDS[User.kind].fields if field.sort is Sort.ALIASES)
 """What a user's record says to Usher alone."""
 
-_DECIDING = ("accessType", "accessRole", "expiresAt", "disabled")
-"""Fields that somebody may take to decide about access where they do not."""
-
 _NOTE = "x-"
 """How the name of a field begins that is a note for people."""
 
@@ -203,7 +202,7 @@ def _remarks(kind: str, unknown: list[str]) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def _remark(kind: str, name: str) -> str | None:
     """What there is to say of a field that travels on."""
-    if name in _DECIDING:
+    if name in DECIDING:
         return f"{quoted(name)} decides nothing about {_a(kind)}: it travels to the backend like any other field"
     if name.startswith(_NOTE) or meant(name, KINDS[kind].field_names):
         return None

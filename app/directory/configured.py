@@ -3,6 +3,7 @@
 from pathlib import Path
 from threading import Event
 
+from app.directory.connector import ALL_ATTRIBUTES
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
 from app.directory.policy import Policy
@@ -53,7 +54,8 @@ def source_from_settings(settings: SourceSettings, spool: Path | None = None) ->
         from app.directory.mapping.spool_file import SpoolFile  # noqa: PLC0415 - as above
 
         spooled = SpoolFile.of(spool, settings.source_name)
-        return MappedSource(settings.source_name, LdapConnector(settings), Rules(settings.rules_in_force()), spooled)
+        rules = Rules(settings.rules_in_force(), settings.preset_in_force().always)
+        return MappedSource(settings.source_name, LdapConnector(settings), rules, spooled)
     if isinstance(settings, PushSourceSettings):
         return PushedSource(settings.source_name)
     if isinstance(settings, SqlSourceSettings):
@@ -78,7 +80,8 @@ def sql_source(settings: SqlSourceSettings) -> Source:
     )
     if not settings.map:
         return SqlSource(settings.source_name, database)
-    rules = Rules(settings.map)
+    # Rows have all columns of their query, so what is missing is NULL.
+    rules = Rules(settings.map, {name: frozenset({ALL_ATTRIBUTES}) for name in settings.queries})
     if not database.gives_records:
         return MappedSource(settings.source_name, SqlConnector(database), rules)
     return SqlSource(

@@ -1,7 +1,8 @@
 """The fields of a record as they are read from its JSON object, and what may stand in them.
 
 Each ``take_`` function takes its field out of the object, so that what remains is what Usher does not know. A field
-that is null counts as missing. All raise ``MalformedRecordError``, whose text begins with the name of the field.
+that is null counts as missing, except in the fields that decide about access (``DECIDING``). All raise
+``MalformedRecordError``, whose text begins with the name of the field.
 """
 
 import math
@@ -31,6 +32,12 @@ LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
 Fields = dict[str, object]
+
+DECIDING = ("accessType", "accessRole", "expiresAt", "disabled")
+"""Fields that decide about access. Null in one of them is malformed: an absent one would mean the most permissive."""
+
+_ABSENT = object()
+"""Stands for a field that is not in the object."""
 
 
 class MalformedRecordError(ValueError):
@@ -181,10 +188,16 @@ def checked_text(value: object, name: str) -> str:
     return value
 
 
-def take_flag(fields: Fields, name: str) -> bool:
-    value = fields.pop(name, None)
+def _refuse_null(value: object, name: str) -> None:
     if value is None:
+        raise MalformedRecordError(f"{name}: is null, and decides about access; give a value, or leave the field out")
+
+
+def take_flag(fields: Fields, name: str) -> bool:
+    value = fields.pop(name, _ABSENT)
+    if value is _ABSENT:
         return False
+    _refuse_null(value, name)
     if not isinstance(value, bool):
         raise MalformedRecordError(f"{name}: must be true or false, but is {name_of_type(value)}")
     return value
@@ -195,18 +208,20 @@ ACCESS_ROLES = {str(role): role for role in AccessRole}
 
 
 def take_access_type(fields: Fields, name: str) -> AccessType | None:
-    value = fields.pop(name, None)
-    if value is None:
+    value = fields.pop(name, _ABSENT)
+    if value is _ABSENT:
         return None
+    _refuse_null(value, name)
     if not isinstance(value, str) or value not in ACCESS_TYPES:
         raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(ACCESS_TYPES)}")
     return ACCESS_TYPES[value]
 
 
 def take_access_role(fields: Fields, name: str) -> AccessRole | None:
-    value = fields.pop(name, None)
-    if value is None:
+    value = fields.pop(name, _ABSENT)
+    if value is _ABSENT:
         return None
+    _refuse_null(value, name)
     if not isinstance(value, str) or value not in ACCESS_ROLES:
         raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(ACCESS_ROLES)}")
     return ACCESS_ROLES[value]
@@ -224,9 +239,10 @@ def take_context_value(fields: Fields, name: str) -> str:
 
 
 def take_time(fields: Fields, name: str) -> datetime | None:
-    value = fields.pop(name, None)
-    if value is None:
+    value = fields.pop(name, _ABSENT)
+    if value is _ABSENT:
         return None
+    _refuse_null(value, name)
     if isinstance(value, str):
         return _time_from_text(value, name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):

@@ -22,7 +22,7 @@ def _usable_path(path: Path) -> Path:
 
 
 class GuardSettings(BaseModel):
-    """How much one read may take away without being asked; above both numbers it counts as failed."""
+    """How much one read may remove, or enable again; above both numbers that waits until somebody confirms it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -69,7 +69,7 @@ def apply_everything(
                 problems.add(Problem(ProblemSort.REMARK, target.name, step.place, step.reason))
         _refuse(said)
         refreshing.end(records=said.records, verdict=Verdict.COMPLETE.value, reason="")
-        outcome = refreshing.finish(accepted, accepted)
+        outcome = refreshing.finish(accepted, accepted, all_or_nothing=True)
     read = outcome.reads[0]
     if read.verdict != Verdict.COMPLETE:
         raise FailedPrecondition(

@@ -274,14 +274,15 @@ def _of_source(state: SourceState) -> Iterator[Concern]:
 
 
 def _refused_source(state: SourceState) -> Concern:
-    """What it gave was whole and is not taken: there is too little of it, or nothing."""
-    reason, _, advice = state.refused.partition("; ")
+    """It was read completely and is refused: there is too little of it, or nothing."""
+    reason, _, advice = state.refused.partition("; if that is meant")
+    stays = "; its last good records stay in force" if state.last_verdict == "failed" else ""
     return Concern(
         cause=Cause.SHRUNK,
         about=state.name,
         fingerprint=re.sub(r"[0-9]+", "0", reason),
-        says=_plain(f"source {state.name} {reason}; its last good records stay in force"),
-        advice=_plain(f"see whether its reader lost rights; {advice}"),
+        says=_plain(f"source {state.name} {reason}{stays}"),
+        advice=_plain(f"see whether its reader lost rights; if that is meant{advice}"),
         since=from_epoch_ms(state.last_good_at if state.last_good_at is not None else state.last_read_at or 0),
     )
 

@@ -90,7 +90,7 @@ def preview(
     return Preview(
         verdict=read.verdict if end is None else end.verdict,
         reason=read.reason if end is None else end.reason,
-        refused=read.reason if read.verdict is Verdict.FAILED and not failed else "",
+        refused=read.refused or (read.reason if read.verdict is Verdict.FAILED and not failed else ""),
         in_force=True,
         changes=report.changes,
         problems=[group for group in problems.groups if group.source == previewed.name],

@@ -61,6 +61,8 @@ class SourceReport:
     """What it takes away of what is in force of it, or would, were it not refused."""
     guard: Guard = field(default_factory=Guard)
     """How much it may take away at once."""
+    refused: str = ""
+    """Why what it would take away waits for somebody to confirm it; empty: it does not."""
 
 
 def losses_sentences(sources: Sequence[SourceReport], verb: str = "takes away") -> list[str]:
@@ -68,7 +70,7 @@ def losses_sentences(sources: Sequence[SourceReport], verb: str = "takes away") 
     return [
         f"source {one.name} {verb} {losses_in_words(one.losses)}; {refused_would_be(one.guard)}"
         for one in sources
-        if one.losses and one.verdict is not Verdict.FAILED
+        if one.losses and not one.refused and one.verdict is not Verdict.FAILED
     ]
 
 
@@ -238,6 +240,7 @@ def _reported(staged: StagedRead, read: GatheredRead, guards: Mapping[str, Guard
         gone=read.gone,
         losses=staged.losses,
         guard=guards[staged.name],
+        refused=staged.refused,
     )
 
 
@@ -327,6 +330,7 @@ def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]
                 "malformed": source.malformed,
                 "seconds": round(source.seconds, 3),
                 "answered": source.answered or "everything",
+                "refused": source.refused,
                 "losses": objects_from_losses(source.losses),
                 "guard": {"count": source.guard.count, "percent": source.guard.percent},
             }

@@ -452,3 +452,21 @@ def test_a_fill_carries_what_it_adds() -> None:
     fill, remarks = record_from_object({"userAlias": "A@b.example", "costCenter": 7, "disabled": True}, "fill")
     assert fill == Fill(user_alias="a@b.example", disabled=True, further={"costCenter": 7})
     assert remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        (name, field.name)
+        for name, kind in KINDS.items()
+        for field in kind.fields
+        if field.name in {"disabled", "accessRole", "accessType", "expiresAt"}
+    ],
+)
+def test_null_is_malformed_in_a_field_that_decides_about_access(kind: str, field: str) -> None:
+    described = KINDS[kind]
+    chosen = {group[0].name for group in described.alternatives}
+    fields: dict[str, object] = {one.name: "acme" for one in described.fields if one.is_needed or one.name in chosen}
+    record_from_object(fields, kind)
+    with pytest.raises(MalformedRecordError, match=f"^{field}: is null"):
+        record_from_object(fields | {field: None}, kind)

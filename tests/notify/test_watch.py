@@ -451,7 +451,7 @@ def test_source_that_shrank_too_much_is_told_until_it_is_accepted(
     data = kept.got[0].content["data"]
     assert data["summary"] == (
         "source people would take away 58 of 100 user records, more than 20 and more than 20 %; "
-        "its last good records stay in force"
+        "what is new or changed counts, and that stays"
     )
     assert data["advice"].endswith("usher directory refresh --accept-shrink people")
     refresh(engine, [source], clock=time, accept_shrink=["people"])

@@ -1,19 +1,20 @@
 """Reads that would take away too much, and what it takes to have them."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import Engine
 
-from app.access.records import Membership, Organization, Record, User
+from app.access.records import AccessRole, Fill, Membership, Organization, Record, User
 from app.database.engine import open_engine, reading
 from app.directory.guarded import GuardedSource
 from app.directory.mapping.source import MappedSource
 from app.directory.policy import Policy
 from app.directory.settings import GuardSettings
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
-from app.model.contents import model_counts, source_states
+from app.model.contents import export_records, model_counts, source_states
 from app.model.refresh.staging import Losses
 from app.runs.reading import (
     RefreshReport,
@@ -84,22 +85,24 @@ def counts(engine: Engine) -> dict[str, int]:
         return {kind: count for kind, count in model_counts(connection).items() if count}
 
 
-def test_a_read_that_would_take_away_too_much_is_failed_until_somebody_accepts_it(engine: Engine, run: Run) -> None:
+def test_a_read_that_would_take_away_too_much_is_partial_until_somebody_accepts_it(engine: Engine, run: Run) -> None:
     run(Given("a", users(100)))
     report = run(Given("a", users(79)))
-    assert (report.sources[0].verdict, report.changed) == (Verdict.FAILED, False)
+    assert (report.sources[0].verdict, report.changed) == (Verdict.PARTIAL, False)
+    assert report.sources[0].reason == report.sources[0].refused
     assert report.sources[0].reason == (
-        "would take away 21 of 100 user records, more than 20 and more than 20 %; if that is meant, confirm it once: "
+        "would take away 21 of 100 user records, more than 20 and more than 20 %; what is new or changed counts, and "
+        "that stays; if that is meant, confirm it once: "
         "usher directory refresh --accept-shrink a"
     )
     assert counts(engine) == {"user": 100}
     with reading(engine) as connection:
         [state] = source_states(connection, by_kind=True)
-    assert (state.last_verdict, state.records, dict(state.kinds)) == ("failed", 100, {"user": 100})
+    assert (state.last_verdict, state.records, dict(state.kinds)) == ("partial", 100, {"user": 100})
     report = run(Given("a", users(79)), accept_shrink=("a",))
     assert (report.sources[0].verdict, report.changes["user"].removed) == (Verdict.COMPLETE, 21)
     # Once: the next time it is asked again.
-    assert run(Given("a", users(40))).sources[0].verdict is Verdict.FAILED
+    assert run(Given("a", users(40))).sources[0].verdict is Verdict.PARTIAL
 
 
 @pytest.mark.parametrize(("before", "after"), [(100, 80), (1000, 801), (20, 1), (1000, 800)])
@@ -121,7 +124,7 @@ def test_what_goes_is_told_of_each_source_and_kind_refused_or_not(run: Run) -> N
     run(Given("a", [*users(60), *memberships(50)]), Given("b", users(30, "b")).guarded_by(**own))
     report = run(Given("a", [*users(55), *memberships(10)]), Given("b", users(2, "b")).guarded_by(**own))
     assert [(one.verdict.value, one.losses) for one in report.sources] == [
-        ("failed", {"user": (5, 60), "membership": (40, 50)}),
+        ("partial", {"user": (5, 60), "membership": (40, 50)}),
         ("complete", {"user": (28, 30)}),
     ]
     assert losses_sentences(report.sources) == [
@@ -155,13 +158,15 @@ def test_after_few_changes_nobody_waits_for_a_count_of_all(engine: Engine) -> No
     assert read() == ("changes", "complete", {"user": (1, None)})
     for number in range(10, 40):
         people.remove("users", str(number))
-    assert read() == ("changes", "failed", {"user": (30, 59)})
+    assert read() == ("changes", "partial", {"user": (30, 59)})
+    # What was held back is asked for again.
+    assert read() == ("changes", "partial", {"user": (30, 59)})
 
 
 def test_records_that_are_new_do_not_make_up_for_those_that_go(engine: Engine, run: Run) -> None:
     run(Given("a", users(100)))
     assert run(Given("a", users(200, of="other"))).sources[0].reason.startswith("would take away 100 of 100 user")
-    assert counts(engine) == {"user": 100}
+    assert counts(engine) == {"user": 300}
 
 
 def test_each_kind_is_judged_by_itself(engine: Engine, run: Run) -> None:
@@ -180,7 +185,7 @@ def test_a_partial_read_takes_nothing_away_and_is_not_refused(run: Run) -> None:
 def test_the_others_go_on_while_one_is_refused(engine: Engine, run: Run) -> None:
     run(Given("a", users(100)), Given("b", users(5, of="b")))
     report = run(Given("a", users(1)), Given("b", users(6, of="b")))
-    assert [source.verdict for source in report.sources] == [Verdict.FAILED, Verdict.COMPLETE]
+    assert [source.verdict for source in report.sources] == [Verdict.PARTIAL, Verdict.COMPLETE]
     assert counts(engine) == {"user": 106}
 
 
@@ -190,7 +195,7 @@ def test_many_sources_that_lose_a_little_are_refused_together(engine: Engine, ru
 
     run(*given(10))
     report = run(*given(5))
-    assert {source.verdict for source in report.sources} == {Verdict.FAILED}
+    assert {source.verdict for source in report.sources} == {Verdict.PARTIAL}
     told = "together with the other sources, would take away 25 of 50 user records, more than 20 and more than 20 %; "
     assert all(source.reason.startswith(told) for source in report.sources)
     assert counts(engine) == {"user": 50}
@@ -207,7 +212,7 @@ def test_a_source_with_a_guard_of_its_own_goes_by_that_alone(engine: Engine, run
         Given("strict", users(97, of="s")).guarded_by(2, 1),
         guard=GuardSettings(count=0, percent=0),
     )
-    assert [source.verdict for source in report.sources] == [Verdict.COMPLETE, Verdict.FAILED]
+    assert [source.verdict for source in report.sources] == [Verdict.COMPLETE, Verdict.PARTIAL]
     assert report.sources[1].reason.startswith("would take away 3 of 100 user records, more than 2 and more than 1 %;")
     assert counts(engine) == {"user": 150}
 
@@ -241,3 +246,99 @@ def test_a_source_that_is_not_configured_any_more_takes_nothing_until_it_is_forg
         "organization": 1,
         "membership": 50,
     }
+
+
+# What a refused read changes all the same.
+
+
+def roles(engine: Engine) -> dict[str, tuple[AccessRole, datetime | None]]:
+    with reading(engine) as connection:
+        return {
+            str(record.user_id): (record.access_role, record.expires_at)
+            for record in export_records(connection)
+            if isinstance(record, Membership)
+        }
+
+
+def disabled(engine: Engine) -> set[str]:
+    with reading(engine) as connection:
+        return {record.user_id for record in export_records(connection) if isinstance(record, User) and record.disabled}
+
+
+def people(count: int, *, off: Iterable[int] = (), of: str = "u") -> list[Record]:
+    off = set(off)
+    return [User(user_id=f"{of}{number}", name="N", email="", disabled=number in off) for number in range(count)]
+
+
+def test_a_refused_read_adds_changes_and_revokes_but_takes_nothing_away(engine: Engine, run: Run) -> None:
+    acme = Organization(organization_id="acme", organization_name="acme")
+
+    def members(role: AccessRole, ends: datetime | None) -> Record:
+        return Membership(organization_id="acme", user_id="u0", access_role=role, expires_at=ends)
+
+    run(Given("a", [acme, *people(100), members(AccessRole.EDITOR, None)]))
+    report = run(Given("a", [acme, *people(50, off=[3]), members(AccessRole.VIEWER, NOW), *people(1, of="new")]))
+    assert (report.sources[0].verdict, bool(report.sources[0].refused)) == (Verdict.PARTIAL, True)
+    assert counts(engine)["user"] == 101
+    assert disabled(engine) == {"u3"}
+    assert roles(engine) == {"u0": (AccessRole.VIEWER, NOW)}
+    run(Given("a", [acme, *people(50), members(AccessRole.VIEWER, NOW)]), accept_shrink=["a"])
+    assert counts(engine)["user"] == 50
+
+
+def test_many_that_are_enabled_again_stay_disabled_until_somebody_accepts_it(engine: Engine, run: Run) -> None:
+    run(Given("a", people(200, off=range(40))))
+    renamed = [replace(one, name="M") for one in people(200, off=range(34, 41)) if isinstance(one, User)]
+    report = run(Given("a", renamed))
+    assert report.sources[0].verdict is Verdict.PARTIAL
+    assert report.sources[0].reason.startswith("would take away 34 of 40 disabled user records, more than 20 and more")
+    assert report.sources[0].losses == {"disabled user": (34, 40)}
+    # Who is disabled by it is; of those whom it enables nothing changes.
+    assert disabled(engine) == {f"u{number}" for number in range(41)}
+    with reading(engine) as connection:
+        names = {one.user_id: one.name for one in export_records(connection) if isinstance(one, User)}
+    assert (names["u0"], names["u39"], names["u199"]) == ("N", "M", "M")
+    run(Given("a", renamed), accept_shrink=["a"])
+    assert disabled(engine) == {f"u{number}" for number in range(34, 41)}
+
+
+@pytest.mark.parametrize("number", [20, 8])
+def test_few_are_enabled_without_a_word(engine: Engine, run: Run, number: int) -> None:
+    run(Given("a", people(200, off=range(40))))
+    assert run(Given("a", people(200, off=range(number, 40)))).sources[0].verdict is Verdict.COMPLETE
+    assert len(disabled(engine)) == 40 - number
+
+
+def test_fills_that_go_enable_too(engine: Engine, run: Run) -> None:
+    leavers = [Fill(user_id=f"u{number}", disabled=True) for number in range(30)]
+    others = [Fill(user_id=f"u{number}", initial="X") for number in range(30, 1000)]
+    run(Given("ad", people(1000)), Given("hr", [*leavers, *others]))
+    enabled = [replace(one, disabled=False) for one in leavers]
+    for given in (others, [*enabled, *others]):
+        report = run(Given("ad", people(1000)), Given("hr", given))
+        assert report.sources[1].losses["disabled fill"] == (30, 30)
+        assert report.sources[1].verdict is Verdict.PARTIAL
+        assert len(disabled(engine)) == 30
+
+
+def test_who_is_disabled_by_another_row_stays_disabled_and_is_not_counted(engine: Engine) -> None:
+    objects = ObjectDirectory()
+    rules = rules_of(
+        "[{from: users, user: {userId: it.id, name: it.id, email: it.id, disabled: it.off}},"
+        " {from: more, user: {userId: it.id, name: it.id, email: it.id, disabled: it.off}}]"
+    )
+    source = GuardedSource(
+        MappedSource("ad", objects, rules), timeout=0, policy=Policy(guard=GuardSettings(count=0, percent=0))
+    )
+    objects.put(thing("users", "1", {"id": "1", "off": True}), thing("more", "x", {"id": "2", "off": False}))
+    refresh(engine, [source], clock=lambda: NOW)
+    objects.remove("users", "1")
+    objects.put(thing("more", "1", {"id": "1", "off": True}))
+    (one,) = refresh(engine, [source], clock=lambda: NOW).sources
+    assert (one.verdict, one.losses) == (Verdict.COMPLETE, {})
+    assert disabled(engine) == {"1"}
+    objects.remove("more", "1")
+    objects.put(thing("users", "1", {"id": "1", "off": False}))
+    (one,) = refresh(engine, [source], clock=lambda: NOW).sources
+    assert (one.verdict, one.losses) == (Verdict.PARTIAL, {"disabled user": (1, 1)})
+    assert disabled(engine) == {"1"}

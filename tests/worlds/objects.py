@@ -14,9 +14,9 @@ from app.directory.source import EVERYTHING, Answered, ObjectId, ReadRequest, Ve
 _RULES = TypeAdapter(tuple[RuleSettings, ...])
 
 
-def rules_of(text: str) -> Rules:
-    """Rules as they stand in the settings."""
-    return Rules(_RULES.validate_python(yaml.safe_load(text)))
+def rules_of(text: str, always: Mapping[str, frozenset[str]] | None = None) -> Rules:
+    """Rules as in the settings. ``always``: set → the attributes that each of its objects has."""
+    return Rules(_RULES.validate_python(yaml.safe_load(text)), always or {})
 
 
 def thing(

@@ -134,7 +134,7 @@ def _source_row(state: SourceState) -> dict[str, object]:
     verdict = state.last_verdict or "never read"
     return {
         "name": state.name,
-        "verdict": "failed" if state.refused else verdict,
+        "verdict": verdict,
         "read_at": None if state.last_read_at is None else from_epoch_ms(state.last_read_at),
         "records": state.records,
         "is_configured": state.is_configured,

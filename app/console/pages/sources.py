@@ -69,11 +69,11 @@ def _problems(kept: Sequence[KeptProblems]) -> list[tuple[KeptProblems, str]]:
 
 
 def _to_type(state: SourceState) -> str:
-    """What confirms a read that was not taken for what it says; empty: there is nothing to confirm."""
-    if state.refused:
-        return f"usher directory refresh --accept-shrink {quote(state.name)}"
+    """The command that confirms a refused read; empty: there is nothing to confirm."""
     if "--accept-empty" in state.last_reason:
         return f"usher directory refresh --accept-empty {quote(state.name)}"
+    if state.refused:
+        return f"usher directory refresh --accept-shrink {quote(state.name)}"
     return "" if state.is_configured else f"usher directory forget {quote(state.name)}"
 
 

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from app.clock import utc_text
+from app.directory.connector import ALL_ATTRIBUTES
 from app.directory.mapping.expression_tree import Named, Node, call_of_one, plain_attribute, text_constant, tree_of
 from app.directory.mapping.fitness import Value
 from app.directory.spelling import resembling
@@ -75,6 +76,8 @@ class Expression:
 
     names: Mapping[str, frozenset[str]]
     """Variable → the attributes of it that the expression names; ``ALL_ATTRIBUTES`` where that cannot be told."""
+    required: Mapping[str, frozenset[str]]
+    """Variable → those of them that the expression does not allow to be missing, by ``has(it.mail)`` or the like."""
     attribute: str
     """The attribute of ``it`` that it is, and nothing else; empty: it is more than that."""
     member_attribute: str
@@ -129,6 +132,9 @@ class Language:
         named = Named(tree, self._variables)
         return Expression(
             names={name: frozenset(found) for name, found in named.names.items() if found},
+            required={
+                name: frozenset(found - named.optional[name] - {ALL_ATTRIBUTES}) for name, found in named.names.items()
+            },
             attribute=plain_attribute(tree, (IT,))[1],
             member_attribute=plain_attribute(tree, (MEMBER,))[1],
             loops=named.loops,

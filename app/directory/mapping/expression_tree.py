@@ -67,11 +67,12 @@ _INDEXING = frozenset({"_[_]", "_[?_]", "_?._"})
 
 
 class Named:
-    """What an expression names: ``names``, the attributes of each variable; ``selected``, whatever it selects anywhere;
-    and whether it ``loops``, or has a table."""
+    """What an expression names: ``names``, the attributes of each variable; ``optional``, those of them that it allows
+    to be missing; ``selected``, whatever it selects anywhere; and whether it ``loops``, or has a table."""
 
     def __init__(self, tree: Node, variables: Sequence[str]) -> None:
         self.names: dict[str, set[str]] = {name: set() for name in variables}
+        self.optional: dict[str, set[str]] = {name: set() for name in variables}
         self.loops = False
         self.has_table = False
         selected: set[str] = set()
@@ -93,9 +94,14 @@ class Named:
             variable = _named(operand)
             if variable in self.names and variable not in hidden:
                 self.names[variable].add(attribute)
+                if _is_optional(node):
+                    self.optional[variable].add(attribute)
             else:
                 self._walk(operand, hidden)
             return
+        sought = _sought(node)
+        if sought is not None and (variable := _named(sought[0])) in self.names and variable not in hidden:
+            self.optional[variable].add(sought[1])
         loop = _inner(node, _LOOP)
         if loop is not None:
             self.loops = True
@@ -143,6 +149,24 @@ def _selection(node: Node) -> tuple[Node, str] | None:
         return None
     name = text_constant(arguments[1])
     return None if name is None else (arguments[0], name)
+
+
+def _is_optional(node: Node) -> bool:
+    """Whether a selection allows that there is nothing to select: ``has(x.name)``, ``x.?name``, ``x[?"name"]``."""
+    select = _inner(node, _SELECT)
+    if select is not None:
+        return bool(select.get(3))
+    return _text(_inner(node, _CALL) or {}, 2) != "_[_]"
+
+
+def _sought(node: Node) -> tuple[Node, str] | None:
+    """Of ``"name" in x``: x and the name."""
+    call = _inner(node, _CALL)
+    if call is None or _text(call, 2) != "@in":
+        return None
+    arguments = list(_inners(call, 3))
+    name = text_constant(arguments[0]) if len(arguments) == 2 else None
+    return None if name is None else (arguments[1], name)
 
 
 def plain_attribute(tree: Node, variables: Sequence[str], *, tested: bool = False) -> tuple[str, str]:

@@ -7,19 +7,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import orjson
 
 from app.access.kinds import KINDS
-from app.access.records import Record, User
+from app.access.records import Fill, Record, User
 from app.directory.casters import Cast, caster
 from app.directory.casting import record_from_object
-from app.directory.connector import ALL_ATTRIBUTES, Wanted
-from app.directory.fields import MalformedRecordError, name_of_type
+from app.directory.connector import ALL_ATTRIBUTES, NO_NAMES, Wanted
+from app.directory.fields import DECIDING, MalformedRecordError, name_of_type
 from app.directory.mapping.cel import IT, MEMBER, Asked, EvaluationError, Expression, Language, language
 from app.directory.mapping.fitness import Value, fit
 from app.directory.mapping.settings import RuleSettings
+
+NO_ATTRIBUTES: Mapping[str, frozenset[str]] = MappingProxyType({})
+"""No attribute is known to be there always."""
+
+_NEVER_ABSENT = frozenset({"accessRole", "accessType"})
+"""Fields that a missing attribute never leaves out: users would become editors, documents open to the organization."""
 
 _IDS = frozenset({"userId", "userAlias"})
 """Fields that say who; a member that lacks what they name is nobody here, which is no fault of the rule."""
@@ -59,7 +66,8 @@ _Evaluate = Callable[[Asked], object]
 class MappingRule:
     """One rule, compiled. Raises ``ExpressionError``."""
 
-    def __init__(self, number: int, settings: RuleSettings) -> None:
+    def __init__(self, number: int, settings: RuleSettings, always: frozenset[str] = NO_NAMES) -> None:
+        """``always``: the attributes that every object of its set has."""
         self.number = str(number)
         """Counted from 1, as ``Origin.rule`` has it."""
         self.set = settings.from_
@@ -80,14 +88,49 @@ class MappingRule:
         self._evaluations_of_object = [evaluate for _, evaluate in self._of_object]
         self._ids_of_member = [index for index, (name, _) in enumerate(self._of_member) if name in _IDS]
         names = [*self._names_of_object, *(name for name, _ in self._of_member)]
-        self._cast = caster(self.kind, names + (["aliases"] if self._aliases else []), null_travels=False)
+        self._cast = caster(
+            self.kind, names + (["aliases"] if self._aliases else []), null_travels=False, null_is_absent=DECIDING
+        )
+        self.makes = frozenset(self._constants) | {name for name, _ in self._fields}
+        """The names of the fields that its records may have."""
         self._when_of_member = self._when is not None and MEMBER in self._when.names
+        self._required = self._required_attributes(always)
+        required = frozenset(self._required)
+        self._required_of_object = [i for i, (name, _) in enumerate(self._of_object) if name in required]
+        self._required_of_member = [i for i, (name, _) in enumerate(self._of_member) if name in required]
         self.user_id = next((one.attribute for name, one in self._fields if name == "userId"), "")
         """The attribute that is the ``userId``; empty: it is none by itself."""
         self.user_alias = next((one.attribute for name, one in self._fields if name == "userAlias"), "")
         """The same of ``userAlias``."""
-        self.makes = frozenset(self._constants) | {name for name, _ in self._fields}
-        """The names of the fields that its records may have."""
+
+    def _required_attributes(self, always: frozenset[str]) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Field → the variables and attributes without which the field must not be absent: that would be the most
+        permissive. ``when`` is among the fields where a rule disables those whom it matches."""
+        expressions = {name: one for name, one in self._fields if name in DECIDING}
+        if self._when is not None and self.kind == Fill.kind and self._disables:
+            expressions["when"] = self._when
+        found: dict[str, list[tuple[str, str]]] = {}
+        for name, expression in expressions.items():
+            for variable, attributes in expression.required.items():
+                for attribute in sorted(attributes):
+                    there = variable == IT and _is_among(attribute, always)
+                    if there or name in _NEVER_ABSENT:
+                        found.setdefault(name, []).append((variable, attribute))
+        return found
+
+    @property
+    def _disables(self) -> bool:
+        """Whether its records may be disabled."""
+        return "disabled" in self.makes and self._constants.get("disabled") is not False
+
+    def disabling(self, variable: str) -> frozenset[str]:
+        """The attributes by which it disables, but for those that it allows to be missing."""
+        if not self._disables:
+            return NO_NAMES
+        expressions = [one for name, one in self._fields if name == "disabled"]
+        if self._when is not None and self.kind == Fill.kind:
+            expressions.append(self._when)
+        return frozenset().union(*(one.required.get(variable, NO_NAMES) for one in expressions))
 
     def expressions(self) -> Sequence[Expression]:
         """All of them."""
@@ -119,6 +162,8 @@ class MappingRule:
                 values.append(self._aliases_of(asked))
         except (EvaluationError, MalformedRecordError):
             return None
+        if any(values[index] is None for index in self._required_of_object):
+            return None
         return cast(*self._constant_values, *values)
 
     def begin(self, asked: Asked) -> "OfMembers | Skipped | Spoilt":
@@ -140,7 +185,7 @@ class MappingRule:
         cast = self._cast
         if cast is None or self._when_of_member:
             return [None] * len(members)
-        if len(self._attributes_of_member) == 1 == len(self._of_member):
+        if len(self._attributes_of_member) == 1 == len(self._of_member) and not self._required_of_member:
             [attribute] = self._attributes_of_member
             return [cast(*values, member.get(attribute)) for member in members]
         return [self._record_of_member(cast, values, asked, member) for member in members]
@@ -151,7 +196,7 @@ class MappingRule:
             own = [evaluate(asked) for _, evaluate in self._of_member]
         except EvaluationError:
             return None
-        if any(own[index] is None for index in self._ids_of_member):
+        if any(own[index] is None for index in (*self._ids_of_member, *self._required_of_member)):
             return None
         return cast(*values, *own)
 
@@ -182,13 +227,23 @@ class MappingRule:
         if holds is False:
             return NOT_MATCHED
         if holds is None:
-            return ATTRIBUTE_MISSING
+            missing = self._missing("when", asked)
+            return ATTRIBUTE_MISSING if missing is None else Spoilt(f"when: {missing}")
         return Spoilt(
             f'when: must be true or false, but is {name_of_type(holds)}; compare it, for example it.status == "left"'
         )
 
-    @staticmethod
-    def _evaluated(fields: Sequence[tuple[str, _Evaluate]], asked: Asked, into: dict[str, object]) -> dict[str, object]:
+    def _missing(self, name: str, asked: Asked) -> str | None:
+        """Which attribute is missing that ``name`` requires, for people; None: none."""
+        for variable, attribute in self._required.get(name, ()):
+            if asked.values[variable].get(attribute) is None:
+                path = f"{variable}.{attribute}"
+                return f"{path} is missing, and decides about access; if it may be missing, ask has({path}) first"
+        return None
+
+    def _evaluated(
+        self, fields: Sequence[tuple[str, _Evaluate]], asked: Asked, into: dict[str, object]
+    ) -> dict[str, object]:
         for name, evaluate in fields:
             try:
                 value = evaluate(asked)
@@ -196,6 +251,8 @@ class MappingRule:
                 raise MalformedRecordError(f"{name}: {error}") from None
             if value is not None:
                 into[name] = value
+            elif name in self._required and (missing := self._missing(name, asked)) is not None:
+                raise MalformedRecordError(f"{name}: {missing}")
         return into
 
     def _aliases_of(self, asked: Asked) -> list[object]:
@@ -238,8 +295,12 @@ def _made(fields: dict[str, object], kind: str) -> Outcome:
 class Rules:
     """All rules of a source, in their order."""
 
-    def __init__(self, settings: Sequence[RuleSettings]) -> None:
-        self.all = [MappingRule(number, one) for number, one in enumerate(settings, start=1)]
+    def __init__(self, settings: Sequence[RuleSettings], always: Mapping[str, frozenset[str]] = NO_ATTRIBUTES) -> None:
+        """``always``: set → the attributes that each of its objects has, or ``ALL_ATTRIBUTES``; a source that does not
+        give one of them hides it."""
+        self.all = [
+            MappingRule(number, one, always.get(one.from_, NO_NAMES)) for number, one in enumerate(settings, start=1)
+        ]
         self.plain: Mapping[str, Sequence[MappingRule]] = _by_set(rule for rule in self.all if not rule.each)
         """Set → its rules without ``each``."""
         self.each: Mapping[str, Sequence[MappingRule]] = _by_set(rule for rule in self.all if rule.each)
@@ -251,6 +312,8 @@ class Rules:
         self.members_own = self._named_of_members - made
         """The attributes of a member's object that expressions name."""
         self.wanted = self._wanted()
+        self.disabling = self._disabling()
+        """Set → the attributes by which rules disable its objects, each with the number of one of these rules."""
         self._loops = {
             name: any(one.loops for rule in self.all if rule.set == name for one in rule.expressions())
             for name in self.wanted.attributes
@@ -309,6 +372,15 @@ class Rules:
                 found.setdefault(rule.set, set()).add(rule.user_alias)
         return {name: one for name, attributes in found.items() if len(attributes) == 1 and (one := min(attributes))}
 
+    def _disabling(self) -> Mapping[str, Mapping[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        for rule in self.all:
+            for attribute in rule.disabling(IT):
+                found.setdefault(rule.set, {}).setdefault(attribute, rule.number)
+            for attribute in rule.disabling(MEMBER) & self.members_own:
+                found.setdefault(USERS, {}).setdefault(attribute, rule.number)
+        return found
+
     def _wanted(self) -> Wanted:
         attributes: dict[str, frozenset[str]] = {}
         for rule in self.all:
@@ -340,6 +412,11 @@ _ATTRIBUTES: Mapping[str, str] = {field.name: field.attribute for field in KINDS
 
 USERS = "users"
 """The set in which members are looked for where no rule reads one."""
+
+
+def _is_among(attribute: str, always: frozenset[str]) -> bool:
+    # Directories do not tell capital letters from small ones.
+    return ALL_ATTRIBUTES in always or attribute.lower() in {name.lower() for name in always}
 
 
 def _by_set(rules: Iterable[MappingRule]) -> Mapping[str, Sequence[MappingRule]]:

@@ -8,6 +8,7 @@ connector did not tell of the group itself; and an object of which no record is 
 """
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -138,6 +139,10 @@ class _Mapping:
         self._whole = request == EVERYTHING
         self._malformed = 0
         self._nobody = 0
+        self._objects: Counter[str] = Counter()
+        """Set → how many objects of it were read."""
+        self._unseen = {name: set(attributes) for name, attributes in source.rules.disabling.items()}
+        """Set → those attributes by which rules disable its objects that no object had so far."""
         self._said: set[tuple[str, str]] = set()
         """Remarks that were made already: a rule is odd once, not once for each object."""
 
@@ -166,8 +171,22 @@ class _Mapping:
             yield from self._of_members(self._spool, end)
         yield self._verdict(end)
 
+    def _hidden(self) -> str:
+        """Which attributes no object of a set has by which rules disable its objects; empty: none."""
+        found = [
+            f"rule {self._rules.disabling[set_][attribute]} disables by {attribute}, which none of the"
+            f" {self._objects[set_]:,} objects of {set_} has: give the reader the right to read it, or ask"
+            f" has(it.{attribute}) first if it may be missing"
+            for set_, attributes in sorted(self._unseen.items())
+            if self._objects[set_]
+            for attribute in sorted(attributes)
+        ]
+        return "; ".join(found)
+
     def _verdict(self, end: ObjectsEnd) -> End:
         verdict, reason, cursor = end.verdict, end.reason, end.cursor
+        if end.answered is None and verdict is not Verdict.FAILED and (hidden := self._hidden()):
+            return End(Verdict.FAILED, hidden)
         if verdict is Verdict.COMPLETE and self._malformed:
             verdict, reason = Verdict.PARTIAL, counted(self._malformed, "malformed record")
         if verdict is Verdict.FAILED:
@@ -183,6 +202,9 @@ class _Mapping:
 
     def _of_object(self, thing: DirectoryObject) -> Sequence[Step]:
         set_ = thing.id.set
+        self._objects[set_] += 1
+        if unseen := self._unseen.get(set_):
+            unseen.difference_update([name for name in unseen if thing.value.get(name) is not None])
         try:
             value = self._rules.taken(set_, thing.value)
         except UnfitValueError as error:

@@ -31,8 +31,15 @@ _CHANGED_KINDS = " UNION ALL ".join(
     for tables in SCRATCH_TABLES
 )
 
-_REMOVED_KINDS = " UNION ALL ".join(
-    f"SELECT '{tables.kind}', EXISTS (SELECT 1 FROM {tables.delta.name} WHERE change = {int(RowChange.REMOVE)})"  # noqa: S608 - as above
+
+def is_disabled_by(tables: ScratchTables) -> bool:
+    """Whether records of the kind may be disabled."""
+    return "disabled" in tables.source.c
+
+
+_LOSING_KINDS = " UNION ALL ".join(
+    f"SELECT '{tables.kind}', EXISTS (SELECT 1 FROM {tables.delta.name} WHERE change "  # noqa: S608 - as above
+    + (f"<> {int(RowChange.ADD)})" if is_disabled_by(tables) else f"= {int(RowChange.REMOVE)})")
     for tables in SCRATCH_TABLES
 )
 
@@ -65,9 +72,9 @@ def changed_kinds(connection: Connection) -> set[str]:
     return {str(kind) for kind, any_of_it in connection.exec_driver_sql(_CHANGED_KINDS) if any_of_it}
 
 
-def removed_kinds(connection: Connection) -> set[str]:
-    """The kinds whose deltas remove anything."""
-    return {str(kind) for kind, any_of_it in connection.exec_driver_sql(_REMOVED_KINDS) if any_of_it}
+def losing_kinds(connection: Connection) -> set[str]:
+    """The kinds whose deltas remove anything, or may enable something that was disabled."""
+    return {str(kind) for kind, any_of_it in connection.exec_driver_sql(_LOSING_KINDS) if any_of_it}
 
 
 def counted(connection: Connection, tables: ScratchTables) -> ChangeCounts:

@@ -2,23 +2,26 @@
 
 The rules: ``app/model/README.md``, "Verdicts".
 
-A reader that has lost its rights often gets success, and nothing or next to nothing. So a read that would take away
-more than so many records of one kind, and more than so many percent of what the source gave of that kind, counts as
-failed until somebody says that it is meant. Judged is what the deltas hold, before any of it is carried out.
+A reader that has lost its rights often gets success, and nothing or next to nothing; or everything but the attribute
+that disables. A read is refused if it would remove, or enable again, more than so many records of one kind, and more
+than so many percent of them. Until somebody confirms it, it counts as partial: what it adds or changes counts, what it
+would remove or enable stays. It is judged by the deltas, before any of them is carried out.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from shlex import quote
+from typing import Any
 
-from sqlalchemy import Connection, Select, exists, func, select
+from sqlalchemy import Connection, Select, exists, func, select, tuple_
 from sqlalchemy import delete as delete_from
 
-from app.model.refresh.changes import removed_kinds
+from app.access.records import Fill
+from app.model.refresh.changes import is_disabled_by, losing_kinds
 from app.model.refresh.given import NOBODY
 from app.model.refresh.scratch import SCRATCH_TABLES, SCRATCH_TABLES_OF_KIND, RowChange, ScratchTables, same
-from app.model.refresh.staging import FAILED, Losses, StagedRead
+from app.model.refresh.staging import FAILED, PARTIAL, Losses, StagedRead
 from app.model.refresh.verdicts import refuse
 
 
@@ -53,9 +56,11 @@ def refuse_shrunk(
     guards: Mapping[int, Guard],
     overall: Guard | None,
     accepted: Collection[str],
+    *,
+    as_a_whole: bool = False,
 ) -> list[StagedRead]:
-    """The reads, with what each takes away. Those that would take away too much are failed, and the deltas without what
-    they would have changed.
+    """The reads, with what each takes away. Those that would take away too much are partial, and the deltas are without
+    what they would take away; ``as_a_whole``: they are failed, and the deltas are without all that they would change.
 
     ``guards``: source → a guard of its own, by which alone it is judged. The other sources go by ``overall``, each by
     itself and all of them together; None: they are not judged. ``accepted``: the names of those that may take away what
@@ -91,12 +96,28 @@ def refuse_shrunk(
                     f"together with the other sources, would take away {losses_in_words(numbers)}, {overall}"
                 )
     if reasons:
-        for tables in SCRATCH_TABLES:
-            connection.execute(delete_from(tables.delta).where(tables.delta.c.source_id.in_(list(reasons))))
+        _hold(connection, list(reasons), as_a_whole=as_a_whole)
+    verdict, stays = (FAILED, "") if as_a_whole else (PARTIAL, "; what is new or changed counts, and that stays")
     return [
-        refuse(read, f"{reasons[read.source_id]}; {how_to_accept(read.name)}") if read.source_id in reasons else read
+        refuse(read, f"{reasons[read.source_id]}{stays}; {how_to_accept(read.name)}", verdict)
+        if read.source_id in reasons
+        else read
         for read in told
     ]
+
+
+def _hold(connection: Connection, source_ids: Sequence[int], *, as_a_whole: bool) -> None:
+    """Takes out of the deltas what these sources would take away; ``as_a_whole``: all that they would change."""
+    for tables in SCRATCH_TABLES:
+        delta = tables.delta
+        of_sources = delta.c.source_id.in_(source_ids)
+        if as_a_whole:
+            connection.execute(delete_from(delta).where(of_sources))
+            continue
+        for lost in _lost_keys(tables):
+            keys = lost.where(of_sources).subquery()
+            columns = tuple_(*(delta.c[name] for name in tables.given_keys))
+            connection.execute(delete_from(delta).where(of_sources, columns.in_(select(keys))))
 
 
 def how_to_accept(name: str) -> str:
@@ -105,48 +126,83 @@ def how_to_accept(name: str) -> str:
 
 
 def _gone(connection: Connection) -> dict[int, dict[str, int]]:
-    """Source → kind → how many of its keys the deltas remove. What another object or rule gives as well is not gone."""
+    """Source → what is lost (a kind, or its disabled records) → how many keys the deltas take it from. What another
+    object or rule provides as well is not lost."""
     found: dict[int, dict[str, int]] = {}
-    for kind in sorted(removed_kinds(connection)):
-        for row in connection.execute(_gone_query(kind)):
-            found.setdefault(row.source_id, {})[kind] = row.gone
+    for kind in sorted(losing_kinds(connection)):
+        for what, query in zip(_what_is_lost(kind), _gone_queries(kind), strict=True):
+            for row in connection.execute(query):
+                found.setdefault(row.source_id, {})[what] = row.gone
     return found
 
 
+def _what_is_lost(kind: str) -> Sequence[str]:
+    """The names in ``Losses`` of what ``_lost_keys`` yields: records that go, and disabled ones that are enabled."""
+    return (kind, f"disabled {kind}") if is_disabled_by(SCRATCH_TABLES_OF_KIND[kind]) else (kind,)
+
+
 @cache
-def _gone_query(kind: str) -> Select[tuple[int, int]]:
-    """What counts the removed keys of a kind. To build it takes longer than to run it after few changes."""
-    tables = SCRATCH_TABLES_OF_KIND[kind]
-    delta, source = tables.delta, tables.source
+def _gone_queries(kind: str) -> Sequence[Select[tuple[int, int]]]:
+    """What counts the lost keys of a kind. To build them takes longer than to run them after few changes."""
+    queries = []
+    for lost in _lost_keys(SCRATCH_TABLES_OF_KIND[kind]):
+        keys = lost.subquery()
+        queries.append(select(keys.c.source_id, func.count().label("gone")).group_by(keys.c.source_id))
+    return queries
+
+
+def _lost_keys(tables: ScratchTables) -> Sequence[Select[Any]]:
+    """The keys of a kind whose records go; and, if they may be disabled, those whose records are enabled."""
+    delta, source, staged = tables.delta, tables.source, tables.staged
     other, kept = delta.alias("other"), delta.alias("kept")
     removed = int(RowChange.REMOVE)
     comes = exists().where(same(other, delta, tables.given_keys), other.c.change != removed)
-    stays = exists().where(
-        same(source, delta, tables.given_keys),
-        ~exists().where(same(kept, source, tables.source_keys), kept.c.change == removed),
+    untouched = ~exists().where(same(kept, source, tables.source_keys), kept.c.change == removed)
+    stays = exists().where(same(source, delta, tables.given_keys), untouched)
+    columns = [delta.c[name] for name in tables.given_keys]
+    gone = select(*columns).where(delta.c.change == removed, ~comes, ~stays).distinct()
+    if not is_disabled_by(tables):
+        return [gone]
+    before, rest = source.alias("before"), source.alias("rest")
+    comes_disabled = exists().where(
+        same(other, delta, tables.given_keys),
+        other.c.change != removed,
+        same(staged, other, tables.source_keys),
+        staged.c.disabled.is_(True),
     )
-    keys = (
-        select(*(delta.c[name] for name in tables.given_keys))
-        .where(delta.c.change == removed, ~comes, ~stays)
+    stays_disabled = exists().where(
+        same(rest, delta, tables.given_keys),
+        rest.c.disabled.is_(True),
+        ~exists().where(same(kept, rest, tables.source_keys)),
+    )
+    enabled = (
+        select(*columns)
+        .select_from(delta.join(before, same(before, delta, tables.source_keys)))
+        .where(delta.c.change != int(RowChange.ADD), before.c.disabled.is_(True), ~comes_disabled, ~stays_disabled)
         .distinct()
-        .subquery()
     )
-    return select(keys.c.source_id, func.count().label("gone")).group_by(keys.c.source_id)
+    # Somebody else's user is enabled when the fill that disables them goes, too.
+    return [gone, enabled if tables.kind == Fill.kind else enabled.where(comes | stays)]
 
 
 def _of_how_many(connection: Connection, gone: Mapping[str, int], source_ids: Sequence[int], from_on: int) -> Losses:
     """What would go, and of how many that is where it is at least ``from_on``."""
     found: dict[str, tuple[int, int | None]] = {}
     for tables in SCRATCH_TABLES:
-        number = gone.get(tables.kind, 0)
-        if number:
-            found[tables.kind] = number, _kept(connection, tables, source_ids) if number >= from_on else None
+        for what in _what_is_lost(tables.kind):
+            number = gone.get(what, 0)
+            if number:
+                disabled = what != tables.kind
+                kept = _kept(connection, tables, source_ids, disabled=disabled) if number >= from_on else None
+                found[what] = number, kept
     return found
 
 
-def _kept(connection: Connection, tables: ScratchTables, source_ids: Sequence[int]) -> int:
+def _kept(connection: Connection, tables: ScratchTables, source_ids: Sequence[int], *, disabled: bool) -> int:
     source = tables.source
     keys = select(*(source.c[name] for name in tables.given_keys)).where(source.c.source_id.in_(source_ids))
+    if disabled:
+        keys = keys.where(source.c.disabled.is_(True))
     if connection.execute(select(source.c.source_id).where(source.c.origin != NOBODY).limit(1)).first() is None:
         # Without objects each key is said once.
         return connection.execute(select(func.count()).select_from(keys.subquery())).scalar_one()

@@ -159,12 +159,17 @@ class Refresh(Intake):
         self._is_planned_from = is_planned_from
         self._witness = witness
         self._rests_on: World | None = None
+        self._all_or_nothing = False
 
-    def finish(self, accept_empty: Collection[str] = (), accept_shrink: Collection[str] = ()) -> Refreshed:
+    def finish(
+        self, accept_empty: Collection[str] = (), accept_shrink: Collection[str] = (), *, all_or_nothing: bool = False
+    ) -> Refreshed:
         """Brings the access model in line with what was read, and says what that changed.
 
         ``accept_empty`` and ``accept_shrink`` name the sources that may give nothing, or less than the guard lets go.
+        ``all_or_nothing``: of a read that the guard refuses, nothing counts.
         """
+        self._all_or_nothing = all_or_nothing
         names = {read.source_id: read.name for read in self._reads()}
         drop_duplicates(self._session, names, self._problems)
         (reads, retained), replaced = self._bring_in_line(
@@ -313,7 +318,8 @@ class Refresh(Intake):
             spare_the_rest(connection, source_id, about)
         # A source that is meant to be empty is meant to shrink.
         accepted = {*accept_empty, *accept_shrink}
-        return refuse_shrunk(connection, reads, self._guards, self._guard, accepted), forgotten
+        whole = self._all_or_nothing
+        return refuse_shrunk(connection, reads, self._guards, self._guard, accepted, as_a_whole=whole), forgotten
 
     def _keep(
         self, connection: Connection, work: tuple[list[StagedRead], list[int]]

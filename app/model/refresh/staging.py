@@ -86,7 +86,7 @@ class StagedRead:
     overtaken: bool = False
     """Whether another read, which began later, is in force already."""
     refused: str = ""
-    """Why it failed although the source gave all that it was asked for; empty: it did not."""
+    """Why it does not count as complete although the source gave all that it was asked for; empty: it does."""
     cursor_refused: str = ""
     """Why the source did not accept the cursor that it was asked with at first; empty: it did."""
     losses: Losses = field(default_factory=dict)

@@ -45,6 +45,7 @@ def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Col
     return judged
 
 
-def refuse(read: StagedRead, reason: str) -> StagedRead:
-    """A read that is not taken although the source gave all that it was asked for."""
-    return replace(read, verdict=FAILED, reason=reason, refused=reason)
+def refuse(read: StagedRead, reason: str, verdict: str = FAILED) -> StagedRead:
+    """A read that does not count as it is although the source gave all that it was asked for. ``verdict``: what it
+    counts as."""
+    return replace(read, verdict=verdict, reason=reason, refused=reason)

@@ -83,6 +83,8 @@ class Preset(BaseModel):
     """Attributes that have any number of values: they become lists."""
     convert: Mapping[str, Conversion] = Field(default_factory=dict)
     """Attributes that are no text."""
+    always: Mapping[str, frozenset[str]] = Field(default_factory=dict)
+    """Set → the attributes that each of its objects has. The server hides one that is missing from the reader."""
 
 
 @cache

@@ -151,7 +151,8 @@ def _moment(zone: tzinfo, value: object) -> object:
     """The same as a time of records. Raises ``ValueError`` or ``OverflowError``."""
     if type(value) is datetime:
         return moment_of(value if value.tzinfo is not None else value.replace(tzinfo=zone))
-    return take_time({"": _time(zone, value)}, "")
+    given = _time(zone, value)
+    return None if given is None else take_time({"": given}, "")
 
 
 def _names(zone: tzinfo, value: object) -> object:

@@ -33,6 +33,8 @@ class Query:
     """The column that says that a row is gone, or a query for the keys of such rows; empty: nothing says it."""
     overlap: int = 0
     """How far before the cursor changes are read again: seconds, or so many numbers."""
+    null_is_absent: frozenset[str] = frozenset()
+    """The fields among those that decide about access in which NULL means that the record does not have them."""
 
     @property
     def kind(self) -> str | None:

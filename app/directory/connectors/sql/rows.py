@@ -74,7 +74,10 @@ class Rows:
         self._flag = query.deleted if query.deleted and not query.deleted_is_query else ""
         self._zone = zone
         self._kept = [self.columns.index(name) for name in kept]
-        self._cast = caster(kind, kept, record_converters(kind, kept, zone)) if kind is not None and self.key else None
+        self._cast = None
+        if kind is not None and self.key:
+            convert = record_converters(kind, kept, zone)
+            self._cast = caster(kind, kept, convert, null_is_absent=query.null_is_absent)
 
     def found(self, partitions: Iterable[Sequence[Any]], seen: "Top | None" = None) -> Iterator[Step]:
         """What all rows of a kind stand for: the same as ``records`` of what is ``taken``, made many at a time."""
@@ -162,16 +165,31 @@ class Rows:
                     yield Lost(identifier, f"{name}, row {number}")
                     continue
                 try:
-                    for column in self._dropped:
-                        del values[column]
-                    for column, convert, texts_too in self._converting:
-                        value = values[column]
-                        if value is not None and (texts_too or type(value) is not str):
-                            values[column] = convert(value)
+                    self._make_plain(values)
                 except NotPlainError as error:
-                    yield Malformed(f"{name}, row {number}", f"{column}: {error}")
+                    yield Malformed(f"{name}, row {number}", str(error))
                     continue
                 yield Row(identifier, values, f"{name}, row {number}")
+
+    def _make_plain(self, values: dict[str, Any]) -> None:
+        """Leaves plain values of the columns that are asked for. Raises ``NotPlainError``."""
+        for column in self._dropped:
+            del values[column]
+        for column, convert, texts_too in self._converting:
+            value = values[column]
+            if value is None:
+                absent = column in self.query.null_is_absent
+            elif texts_too or type(value) is not str:
+                try:
+                    values[column] = convert(value)
+                except NotPlainError as error:
+                    raise NotPlainError(f"{column}: {error}") from None
+                # ``infinity`` is no end.
+                absent = column == "expiresAt" and values[column] is None
+            else:
+                absent = False
+            if absent:
+                del values[column]
 
     def id_of_row(self, values: Mapping[str, object]) -> str:
         """The id by the columns of the key. Raises ``NotPlainError``."""

@@ -100,6 +100,9 @@ class SqlSettings(BaseModel):
     records, with columns named as their fields; others give objects to rules."""
     map: RuleList = ()
     """Rules, which make records of the rows of the other queries (``app/directory/mapping/README.md``)."""
+    null_is_absent: frozenset[Literal["expiresAt", "accessType"]] = frozenset()
+    """The columns in which NULL means that the record does not have the field: no end in ``expiresAt``, inherited in
+    ``accessType``. In all other columns that decide about access, NULL makes the row malformed."""
     timezone: Annotated[str, AfterValidator(_usable_zone)] = "UTC"
     """The time zone of times in the database that have none."""
     connect_timeout: float = Field(default=10, ge=1, le=600)
@@ -155,6 +158,7 @@ class SqlSettings(BaseModel):
                 cursor=query.cursor or "",
                 deleted=query.deleted or "",
                 overlap=query.overlap,
+                null_is_absent=frozenset(self.null_is_absent),
             )
             for name, query in sorted(self.queries.items(), key=lambda item: order.get(item[0], len(order)))
         ]
