@@ -36,6 +36,7 @@ from app.directory.fields import (
     take_optional_text,
     take_text,
     take_time,
+    usable_aliases,
 )
 from app.directory.spelling import bare, meant, resembling
 from app.text import quoted
@@ -43,10 +44,13 @@ from app.text import quoted
 # Objects to records.
 
 
-def record_from_object(value: object, kind: str | None = None) -> tuple[Record, tuple[str, ...]]:
+def record_from_object(
+    value: object, kind: str | None = None, *, every_alias: bool = False
+) -> tuple[Record, tuple[str, ...]]:
     """The record that an object stands for, with remarks about odd fields.
 
     ``kind`` is given where the surroundings say it (a list of users); otherwise the object's field ``kind`` does.
+    ``every_alias``: aliases that cannot be used make the record malformed, instead of being left out with a remark.
     Raises ``MalformedRecordError``.
     """
     if not isinstance(value, dict):
@@ -62,10 +66,28 @@ def record_from_object(value: object, kind: str | None = None) -> tuple[Record, 
     unknown = fields.keys() - _KNOWN[given]
     if unknown:
         _refuse_misspelt(given, [name for name in fields if name in unknown], fields)
-    record = _READERS[given](fields)
+    left_out: tuple[str, ...] = ()
+    try:
+        record = _READERS[given](fields)
+    except MalformedRecordError:
+        usable, left_out = usable_aliases(value.get(_ALIASES)) if given == User.kind and not every_alias else ([], ())
+        if not left_out:
+            raise
+        record = _READERS[given]({name: one for name, one in value.items() if name != "kind"} | {_ALIASES: usable})
     if not unknown:
-        return record, ()
-    return record, _remarks(given, [name for name in value if name in unknown])
+        return record, left_out
+    return record, (*left_out, *_remarks(given, [name for name in value if name in unknown]))
+
+
+def disabling_record(value: Mapping[str, object], kind: str) -> Record | None:
+    """Of an object that is a malformed fill: the fill that only disables; None: it does not disable, or nobody."""
+    if kind != Fill.kind or value.get("disabled") is not True:
+        return None
+    names = [field.name for group in KINDS[kind].alternatives for field in group]
+    try:
+        return _READERS[kind]({"disabled": True} | {name: value[name] for name in names if name in value})
+    except MalformedRecordError:
+        return None
 
 
 def plural(kind: str) -> str:
@@ -109,6 +131,8 @@ _TAKERS: Mapping[tuple[Sort, bool], Callable[[Fields, str], object]] = {
     (Sort.TIME, False): take_time,
 }
 """Sort of value, and whether it is needed → what takes it out of an object."""
+
+_ALIASES = "aliases"
 
 _READERS = {name: _reader(kind) for name, kind in KINDS.items()}
 

@@ -54,6 +54,7 @@ class ObjectsEnd:
     reason: str = ""
     cursor: str = ""
     answered: Answered | None = None
+    except_malformed: bool = False
 
 
 Objects = Iterator[DirectoryObject | ObjectGone | Malformed | Remark | ObjectsEnd]

@@ -124,6 +124,22 @@ def take_aliases(fields: Fields, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(aliases))
 
 
+def usable_aliases(value: object) -> tuple[list[object], tuple[str, ...]]:
+    """Those of a list of aliases that can be used, and why others cannot. What is no text is left to ``take_aliases``.
+
+    Their owners can often write them: one that nobody could use must not make the user malformed."""
+    usable: list[object] = []
+    left_out: list[str] = []
+    for number, alias in enumerate(value if isinstance(value, list) else ()):
+        try:
+            if isinstance(alias, str):
+                checked_alias(alias, f"aliases[{number}]")
+            usable.append(alias)
+        except MalformedRecordError as error:
+            left_out.append(f"{error}; it is left out")
+    return usable, tuple(left_out)
+
+
 def checked_alias(value: object, name: str) -> str:
     """The alias in its folded form, which has to fit as well: it can have more bytes."""
     return checked_id(folded_alias(checked_id(value, name)), name)

@@ -15,7 +15,8 @@ from app.access.kinds import KINDS
 from app.access.records import ContextGrant, Grant, GroupMember, Key, Membership, Record
 from app.directory.casting import object_from_record
 from app.directory.connector import DirectoryObject
-from app.directory.mapping.rules import Made, MappingRule, OfMembers, Outcome, Rules, Skipped, Spoilt
+from app.directory.mapping.rule import Made, MappingRule, OfMembers, Outcome, Skipped, Spoilt
+from app.directory.mapping.rules import Rules
 from app.directory.mapping.source import Onlooker, Thing
 from app.directory.mapping.spool import Member
 from app.directory.source import EVERYTHING, End, Found, Malformed, ObjectId, Reading, ReadRequest, Source

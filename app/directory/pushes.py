@@ -125,7 +125,7 @@ def push_from_object(body: object, allowed: Allowed = ANYTHING) -> Push:
 
 def record_of_upsert(value: object) -> Record:
     """The record that an item of ``upsert`` stands for. Raises ``MalformedRecordError``."""
-    return record_from_object(value)[0]
+    return record_from_object(value, every_alias=True)[0]
 
 
 def record_of_key(value: object) -> Record:

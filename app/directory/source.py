@@ -12,7 +12,8 @@ An implementer of ``Source`` does this, in this order:
 3. The last thing it yields is an ``End``, always and exactly once. The verdict is **complete** only when the source was
    read to its end and every record was understood: what it did not give is then taken as gone. It is **partial** when
    something is missing that may well exist (a malformed record, a page refused), and **failed** when what was read
-   must not be used at all.
+   must not be used at all. If only malformed objects with lasting ids are missing (``except_malformed``), everything
+   else is taken as complete.
 4. It raises nothing for anything that the outside world can cause (a missing file, a lost connection, nonsense in the
    data): that is what ``Malformed`` and ``failed`` are for. Reasons are one line, in words, and carry no secret.
 5. Asked for what changed, or for a part (``ReadRequest``), it gives that and says so in ``End.answered``. Everything
@@ -86,6 +87,10 @@ class Malformed(NamedTuple):
 
     place: str
     reason: str
+    object: ObjectId | None = None
+    """The object of which no record could be made, if it has a lasting id: what it provided before is kept."""
+    disabled: bool = False
+    """Whether the object is disabled according to what can be understood of it: what is kept of it is disabled."""
 
 
 class Remark(NamedTuple):
@@ -104,6 +109,8 @@ class End(NamedTuple):
     """From where changes can be asked for next; empty: only everything can be."""
     answered: "Answered | None" = None
     """What the read was about, where that is not everything."""
+    except_malformed: bool = False
+    """Of a partial read: whether only malformed objects make it partial, each named by its ``Malformed``."""
 
 
 class Answered(StrEnum):

@@ -67,9 +67,7 @@ def _judged(  # noqa: PLR0917 - what is known of one source
         advice = "mend it; its last good records stay in force meanwhile, and nothing is deleted because of it"
         return problem("directory", f"{name}: {reason}", advice)
     if end.verdict is Verdict.PARTIAL:
-        advice = (
-            "usher directory check shows the places; until it is whole, nothing that is gone from it counts as gone"
-        )
+        advice = "usher directory check shows the places; what cannot be read is not taken as gone"
         return warning("directory", f"{name}: {counted(records, 'record')}, but {reason}", advice)
     odd = of_read(source, kinds, kept, guard)
     if odd is not None:

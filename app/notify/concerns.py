@@ -262,7 +262,7 @@ def _of_source(state: SourceState) -> Iterator[Concern]:
         advice = "its last good records stay in force; usher directory check shows what is wrong"
     else:
         says = f"source {_plain(state.name)} is read in part only: {reason}"
-        advice = "what is gone from it is not taken as gone until it is whole; usher directory check shows the places"
+        advice = "what cannot be read is not taken as gone; usher directory check shows the places"
     yield Concern(
         cause=Cause.SOURCE,
         about=state.name,

@@ -167,6 +167,9 @@ class Gathering:
             pass
         elif isinstance(step, Malformed):
             read.malformed += 1
+            if step.object is not None:
+                origin = origin_text(*step.object)
+                self._refreshing.malformed(origin, disabled=step.disabled, position=read.position)
             read.problems.add(Problem(ProblemSort.MALFORMED, read.source.name, step.place, step.reason))
         elif isinstance(step, Remark):
             read.problems.add(Problem(ProblemSort.REMARK, read.source.name, step.place, step.reason))
@@ -186,7 +189,8 @@ class Gathering:
         wrong = _wrong(read, end)
         if wrong is not None:
             end = End(Verdict.FAILED, wrong)
-        if end.verdict is Verdict.COMPLETE and end.cursor and end.answered is None:
+        is_whole = end.verdict is Verdict.COMPLETE or end.except_malformed
+        if is_whole and end.cursor and end.answered is None:
             self._refreshing.follow(read.position)
             read.stage, read.whole, read.kinds_of_whole = _Stage.CHANGES_MEANWHILE, end, read.kinds.copy()
             # What is told now counts for itself: where it is of no use, what came before stands.
@@ -218,6 +222,7 @@ class Gathering:
                 caught_up=caught_up,
                 seconds=(self._clock() - read.began).total_seconds(),
                 cursor_refused=read.cursor_refused,
+                except_malformed=end.verdict is Verdict.PARTIAL and end.except_malformed,
             ),
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.access.records import Membership, User
-from app.directory.connector import DirectoryObject, Wanted
+from app.directory.connector import DirectoryObject, Objects, Wanted
 from app.directory.contract_suite import SourceContract
 from app.directory.contract_world import Content, Kept, World, read
 from app.directory.mapping.rules import Rules
@@ -133,7 +133,8 @@ def test_what_a_rule_cannot_make_is_malformed_with_place_and_rule(
     assert isinstance(malformed, Malformed)
     assert malformed.place == "rows/1"
     assert reason in malformed.reason
-    assert end == End(Verdict.PARTIAL, "1 malformed record", "state 1")
+    assert end == End(Verdict.PARTIAL, "1 malformed record", "state 1", except_malformed=True)
+    assert malformed.object == ObjectId("rows", "1")
 
 
 def test_when_is_false_where_an_attribute_is_missing(directory: ObjectDirectory) -> None:
@@ -391,11 +392,20 @@ def test_changes_that_were_not_told_to_their_end_are_told_once_more(
     assert not kept.content().teams
 
 
-def test_what_is_malformed_among_changes_is_asked_for_again(directory: ObjectDirectory, spool: SpoolFile) -> None:
+def test_changes_with_a_malformed_object_that_is_not_named_are_asked_for_again(
+    directory: ObjectDirectory, spool: SpoolFile
+) -> None:
     directory.put(user("ada"), group("org-acme", "users/ada"))
     source = source_of(directory, spool=spool)
     cursor = end_of(read(source)).cursor
-    directory.put(user("bob", name="\0"))
+    directory.put(user("bob"))
+
+    class Unnamed:
+        def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
+            yield Malformed("somewhere", "nobody knows what it is")
+            yield from directory.read(wanted, request)
+
+    source.connector = Unnamed()
     end = end_of(read(source, ReadRequest(since=cursor)))
     assert (end.verdict, end.cursor, end.answered) == (Verdict.PARTIAL, cursor, Answered.CHANGES)
 

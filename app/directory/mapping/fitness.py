@@ -33,6 +33,18 @@ def fit(value: Value, *, loops: bool = False) -> None:
             _fit(inner, name, MAX_NESTING, loops=loops)
 
 
+def fit_part(value: Value, *, loops: bool = False) -> Value:
+    """The attributes of an object of which expressions may be asked."""
+    found = {}
+    for name, inner in value.items():
+        try:
+            fit({name: inner}, loops=loops)
+        except UnfitValueError:
+            continue
+        found[name] = inner
+    return found
+
+
 def _fit(value: object, name: str, depth: int, *, loops: bool) -> None:
     if isinstance(value, str):
         _fit_text(value, name)

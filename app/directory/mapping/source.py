@@ -9,17 +9,19 @@ connector did not tell of the group itself; and an object of which no record is 
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import repeat
 from typing import NamedTuple, Protocol
 
 from app.access.records import User
+from app.directory.casting import disabling_record
 from app.directory.connector import Connector, DirectoryObject, ObjectGone, ObjectsEnd
 from app.directory.mapping.cel import IT, MEMBER, Asked
 from app.directory.mapping.fitness import UnfitValueError, Value
-from app.directory.mapping.rules import NOBODY, Made, MappingRule, OfMembers, Outcome, Rules, Skipped, Spoilt
+from app.directory.mapping.rule import NOBODY, Made, MappingRule, OfMembers, Outcome, Skipped, Spoilt
+from app.directory.mapping.rules import NO_FIELDS, Rules
 from app.directory.mapping.spool import Held, Member, Spool, SpoolError
 from app.directory.mapping.spool_file import SpoolFile
 from app.directory.source import (
@@ -138,6 +140,8 @@ class _Mapping:
         self._onlooker = onlooker
         self._whole = request == EVERYTHING
         self._malformed = 0
+        self._unnamed = 0
+        """How many of them do not name an object."""
         self._nobody = 0
         self._objects: Counter[str] = Counter()
         """Set → how many objects of it were read."""
@@ -161,6 +165,7 @@ class _Mapping:
                     yield Gone(step.id)
                 elif isinstance(step, Malformed):
                     self._malformed += 1
+                    self._unnamed += step.object is None
                     yield step
                 elif isinstance(step, Remark):
                     yield step
@@ -187,16 +192,19 @@ class _Mapping:
         verdict, reason, cursor = end.verdict, end.reason, end.cursor
         if end.answered is None and verdict is not Verdict.FAILED and (hidden := self._hidden()):
             return End(Verdict.FAILED, hidden)
+        except_malformed = self._malformed > 0 == self._unnamed and (
+            verdict is Verdict.COMPLETE or end.except_malformed
+        )
         if verdict is Verdict.COMPLETE and self._malformed:
             verdict, reason = Verdict.PARTIAL, counted(self._malformed, "malformed record")
         if verdict is Verdict.FAILED:
             return End(verdict, reason, cursor, end.answered)
-        if verdict is Verdict.PARTIAL and end.answered is Answered.CHANGES:
+        if verdict is Verdict.PARTIAL and end.answered is Answered.CHANGES and not except_malformed:
             # What is missing of them is asked for again, until it can be understood or everything is read.
             return End(verdict, reason, self._request.since, end.answered)
         if self._spool is not None and end.answered is not Answered.PART:
             self._spool.keep(cursor, self._rules.digest)
-        return End(verdict, reason, cursor, end.answered)
+        return End(verdict, reason, cursor, end.answered, except_malformed)
 
     # Objects.
 
@@ -208,10 +216,7 @@ class _Mapping:
         try:
             value = self._rules.taken(set_, thing.value)
         except UnfitValueError as error:
-            self._malformed += 1
-            if self._onlooker is not None:
-                self._onlooker.unfit(thing, str(error))
-            return [Malformed(thing.place, str(error))]
+            return self._of_unfit(thing, str(error))
         known = Thing(thing.id, thing.place, value)
         if self._onlooker is not None:
             self._onlooker.seen(known)
@@ -223,10 +228,41 @@ class _Mapping:
             users: list[User] = []
             if self._rules.members_user:
                 users = [step.record for step in steps if type(step) is Found and type(step.record) is User]
-            self._spool.put(thing, value=None, member=self._rules.as_member(value, users))
+            malformed = users or not any(type(step) is Malformed for step in steps)
+            told = NO_FIELDS if malformed else self._user_that_can_be_told(set_, value)
+            self._spool.put(thing, value=None, member=self._rules.as_member(value, users, told))
         if not self._whole and set_ not in self._rules.each and not _say_something(steps):
             return [*steps, Gone(thing.id)]
         return steps
+
+    def _of_unfit(self, thing: DirectoryObject, reason: str) -> Sequence[Step]:
+        """What is made of an object of which not all can be asked: it may be disabled, and is still a member."""
+        self._malformed += 1
+        if self._onlooker is not None:
+            self._onlooker.unfit(thing, reason)
+        set_, value = thing.id.set, self._rules.taken_in_part(thing.id.set, thing.value)
+        if self._spool is not None and set_ not in self._rules.each:
+            told = self._user_that_can_be_told(set_, value)
+            self._spool.put(thing, value=None, member=self._rules.as_member(value, (), told))
+        asked = Asked(self._rules.of_object, {IT: value})
+        rules = self._rules.plain.get(set_, ())
+        found = [step for rule in rules for step in self._fills(rule, asked, Thing(thing.id, thing.place, value))]
+        return [*found, Malformed(thing.place, reason, thing.id, any(rule.disables(asked) for rule in rules))]
+
+    def _user_that_can_be_told(self, set_: str, value: Value) -> Mapping[str, object]:
+        """The fields of the user that rules would make of a malformed object, so that groups keep them as a member."""
+        if not self._rules.members_user:
+            return NO_FIELDS
+        asked = Asked(self._rules.of_object, {IT: value})
+        users = (rule for rule in self._rules.plain.get(set_, ()) if rule.kind == User.kind)
+        return next(filter(None, (rule.fields_that_can_be_told(asked) for rule in users)), NO_FIELDS)
+
+    @staticmethod
+    def _fills(rule: MappingRule, asked: Asked, thing: Thing) -> Iterator[Found]:
+        """Of a malformed object: the fill that only disables, if the rule would make one that does."""
+        record = disabling_record(rule.fields_that_can_be_told(asked), rule.kind)
+        if record is not None:
+            yield Found(record, thing.place, Origin(thing.id, rule.number))
 
     def _plain(self, thing: Thing) -> list[Step]:
         """What rules without ``each`` make of an object."""
@@ -245,7 +281,9 @@ class _Mapping:
                     steps += self._remarks(outcome, rule, thing.place)
             elif type(outcome) is Spoilt:
                 self._malformed += 1
-                steps.append(Malformed(thing.place, f"rule {rule.number}: {outcome.reason}"))
+                steps += self._fills(rule, asked, thing)
+                reason = f"rule {rule.number}: {outcome.reason}"
+                steps.append(Malformed(thing.place, reason, thing.id, rule.disables(asked)))
         return steps
 
     def _remarks(self, made: Made, rule: MappingRule, place: str) -> Iterator[Remark]:
@@ -295,7 +333,7 @@ class _Mapping:
                 begun.append(start)
             elif isinstance(start, Spoilt):
                 self._malformed += 1
-                yield Malformed(thing.place, f"rule {rule.number}: {start.reason}")
+                yield Malformed(thing.place, f"rule {rule.number}: {start.reason}", thing.id)
         if not begun:
             return
         asked = Asked(self._rules.of_member, {IT: held.value, MEMBER: {}})
@@ -340,7 +378,7 @@ class _Mapping:
                 yield from self._remarks(outcome, rule, thing.place)
         elif type(outcome) is Spoilt:
             self._malformed += 1
-            yield Malformed(thing.place, f"rule {rule.number}, member {member.place}: {outcome.reason}")
+            yield Malformed(thing.place, f"rule {rule.number}, member {member.place}: {outcome.reason}", thing.id)
         elif outcome is NOBODY:
             self._nobody += 1
 

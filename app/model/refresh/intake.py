@@ -21,8 +21,10 @@ from app.model.refresh.staging import (
     StagedRead,
     drop_staged,
     last_staged,
+    leave_out_malformed,
     supersede_staged,
     tell_gone,
+    tell_malformed,
     tell_objects,
 )
 from app.store.record_tables import VALUES_FROM_RECORD, Values
@@ -53,6 +55,8 @@ class HowRead:
     """From where changes can be asked for next."""
     digest: str = ""
     """Of the settings under which it was read."""
+    except_malformed: bool = False
+    """Of a partial read: whether only malformed objects make it partial."""
     caught_up: bool = False
     """Whether ``Refresh.caught_up`` has added what changed meanwhile."""
     seconds: float = 0
@@ -76,6 +80,8 @@ class Intake:
         self._begun: dict[int, Begun] = {}
         self._gone: dict[int, set[str]] = {}
         """Position → objects of which nothing is left, until they are noted."""
+        self._malformed: dict[int, dict[str, bool]] = {}
+        """Position → malformed objects, and whether they are disabled, until they are noted."""
         self._follows: dict[int, dict[str, int]] = {}
         """Position → the last numbers of what was staged when changes began to follow."""
         self._open: dict[int, StagedRead] = {}
@@ -181,6 +187,13 @@ class Intake:
         if len(gone) >= _GONE_AT_A_TIME:
             self._flush()
 
+    def malformed(self, origin: str, *, disabled: bool, position: int | None = None) -> None:
+        """Of this object no record could be made: what it provided before is kept, ``disabled`` if it is."""
+        malformed = self._malformed.setdefault(self._read_at(position).position, {})
+        malformed[origin] = malformed.get(origin, False) or disabled
+        if len(malformed) >= _GONE_AT_A_TIME:
+            self._flush()
+
     def again(self, position: int) -> None:
         """The source at that position is read from the beginning: what was added of it is dropped."""
         self._flush()
@@ -227,6 +240,7 @@ class Intake:
             answered=how.answered,
             cursor=how.cursor,
             digest=how.digest,
+            except_malformed=how.except_malformed,
             caught_up=how.caught_up,
             seconds=how.seconds,
             cursor_refused=how.cursor_refused,
@@ -238,6 +252,7 @@ class Intake:
                 drop_staged(connection, read.source_id)
             elif how.answered:
                 tell_objects(connection, read.source_id, NOTHING_STAGED)
+                leave_out_malformed(connection, read.source_id)
 
     def _read_at(self, position: int | None) -> StagedRead:
         return self._open[next(iter(self._open)) if position is None else position]
@@ -257,6 +272,10 @@ class Intake:
             with self._session.scratch() as connection:
                 tell_gone(connection, self._open[position].source_id, gone, after=after)
         self._gone.clear()
+        for position, malformed in self._malformed.items():
+            with self._session.scratch() as connection:
+                tell_malformed(connection, self._open[position].source_id, malformed)
+        self._malformed.clear()
 
 
 def make_state(connection: Connection) -> None:

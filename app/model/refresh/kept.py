@@ -28,8 +28,9 @@ from sqlalchemy import delete as delete_from
 
 from app.database.engine import is_sqlite, run_plainly
 from app.database.statements import json_list, run
-from app.model.refresh.changes import ChangeCounts, carry_out, changed_kinds, counted_by_source, total
+from app.model.refresh.changes import ChangeCounts, carry_out, changed_kinds, counted_by_source, is_disabled_by, total
 from app.model.refresh.scratch import (
+    MALFORMED_OBJECT,
     REREAD_OBJECT,
     SCRATCH_TABLES,
     SCRATCH_TABLES_OF_KIND,
@@ -136,13 +137,15 @@ def compute_source_changes(
 ) -> None:
     """Fills the deltas with what the reads change in the sources' kept records; ``of`` these kinds."""
     usable = [read.source_id for read in reads if read.verdict != FAILED]
-    complete = [read for read in reads if read.verdict == COMPLETE]
+    complete = [read for read in reads if read.verdict != FAILED and read.tells_what_is_gone]
     replaced = [read.source_id for read in complete if not read.answered] + list(forgotten)
     told_of = [read.source_id for read in complete if read.answered]
     if not of:
         # A push that tells of nothing.
         return
     run_plainly(connection, [f"DELETE FROM {tables.delta.name}" for tables in of])  # noqa: S608 - our own tables
+    if malformed := [read.source_id for read in reads if read.verdict != FAILED and read.malformed]:
+        _stage_disabled(connection, malformed, of)
     for kind, is_staged, is_kept in connection.exec_driver_sql(_filled(tuple(tables.kind for tables in of))).all():
         if is_staged and usable:
             rows = _changed_rows if is_kept else _new_rows
@@ -151,6 +154,33 @@ def compute_source_changes(
             connection.execute(_rows_not_given(kind), {"source_ids": replaced})
         if is_kept and told_of:
             connection.execute(_rows_of_reread_objects(kind), {"source_ids": told_of})
+
+
+def _stage_disabled(connection: Connection, source_ids: Collection[int], of: Sequence[ScratchTables]) -> None:
+    """Stages what malformed objects provided before as disabled, if the object is. Its owner may have spoilt it."""
+    found = connection.execute(_DISABLED_MALFORMED, {"source_ids": list(source_ids)}).scalars().all()
+    if not found:
+        return
+    for tables in of:
+        if is_disabled_by(tables):
+            connection.execute(_disabled_rows(tables.kind), {"source_ids": list(found)})
+
+
+@cache
+def _disabled_rows(kind: str) -> Insert:
+    tables = SCRATCH_TABLES_OF_KIND[kind]
+    staged, source = tables.staged, tables.source
+    columns = [literal(True).label(name) if name == "disabled" else source.c[name] for name in tables.staged_columns]
+    rows = (
+        select(*columns)
+        .select_from(source.join(MALFORMED_OBJECT, same(MALFORMED_OBJECT, source, ("source_id", "origin"))))
+        .where(
+            source.c.source_id.in_(_ASKED),
+            MALFORMED_OBJECT.c.disabled.is_(True),
+            ~exists().where(same(staged, source, tables.source_keys)),
+        )
+    )
+    return insert(staged).from_select(list(tables.staged_columns), rows)
 
 
 def _any_not_given(connection: Connection, tables: ScratchTables, source_ids: Collection[int]) -> bool:
@@ -193,6 +223,12 @@ def _filled(kinds: tuple[str, ...]) -> str:
 
 _ASKED: BindParameter[int] = bindparam("source_ids", expanding=True)
 
+_DISABLED_MALFORMED = (
+    select(MALFORMED_OBJECT.c.source_id)
+    .where(MALFORMED_OBJECT.c.source_id.in_(_ASKED), MALFORMED_OBJECT.c.disabled.is_(True))
+    .distinct()
+)
+
 
 def _is_asked(staged: Table, *, in_order: bool) -> ColumnElement[bool]:
     # As an expression: SQLite sorts anew by what stands behind a column in an index that it knows to have one value.
@@ -233,7 +269,9 @@ def _rows_not_given(kind: str) -> Insert:
     tables = SCRATCH_TABLES_OF_KIND[kind]
     staged, source = tables.staged, tables.source
     gone = select(*(source.c[name] for name in tables.source_keys), literal(int(RowChange.REMOVE))).where(
-        source.c.source_id.in_(_ASKED), ~exists().where(same(staged, source, tables.source_keys))
+        source.c.source_id.in_(_ASKED),
+        ~exists().where(same(staged, source, tables.source_keys)),
+        ~exists().where(same(MALFORMED_OBJECT, source, ("source_id", "origin"))),
     )
     return insert(tables.delta).from_select([*tables.source_keys, "change"], gone)
 
@@ -313,6 +351,7 @@ def _state_after(read: StagedRead, now_ms: int) -> dict[str, object]:
         )
     if read.verdict == COMPLETE:
         values["last_complete_at"] = now_ms
+    if read.verdict != FAILED and read.tells_what_is_gone:
         if read.answered != PART:
             values["cursor"] = read.cursor
         if not read.answered:

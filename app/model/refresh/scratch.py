@@ -288,6 +288,17 @@ REREAD_OBJECT = Table(
 )
 """Of which objects a read of changes, or of a part, says all that there is to say of them."""
 
+MALFORMED_OBJECT = Table(
+    "refresh_malformed_object",
+    TEMPORARY,
+    Column("source_id", Integer, primary_key=True, autoincrement=False),
+    Column("origin", Text, primary_key=True),
+    Column("disabled", Boolean, nullable=False),
+    prefixes=["TEMPORARY"],
+    sqlite_with_rowid=False,
+)
+"""Objects of which a read could not make a record: what they provided before is kept, disabled if the object is."""
+
 REPLACED = Table(
     "refresh_replaced",
     TEMPORARY,

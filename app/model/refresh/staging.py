@@ -18,11 +18,13 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    text,
 )
 from sqlalchemy import delete as delete_from
 
 from app.model.refresh.problems import Problem, ProblemList, ProblemSort
 from app.model.refresh.scratch import (
+    MALFORMED_OBJECT,
     REPLACED,
     REREAD_OBJECT,
     SCRATCH_TABLES,
@@ -79,6 +81,8 @@ class StagedRead:
     """From where changes can be asked for next; empty: only everything can be."""
     digest: str = ""
     """Of the settings under which it was read."""
+    except_malformed: bool = False
+    """Of a partial read: whether only malformed objects make it partial. What they provided before is kept."""
     caught_up: bool = False
     """Whether what changed while everything was read was asked for afterwards, and is part of it."""
     seconds: float = 0
@@ -91,6 +95,11 @@ class StagedRead:
     """Why the source did not accept the cursor that it was asked with at first; empty: it did."""
     losses: Losses = field(default_factory=dict)
     """What it takes away, or would, were it not refused."""
+
+    @property
+    def tells_what_is_gone(self) -> bool:
+        """Whether what it does not provide is gone, but for what malformed objects provided before."""
+        return self.verdict == COMPLETE or self.except_malformed
 
 
 # Duplicates within a source.
@@ -174,6 +183,16 @@ def tell_objects(connection: Connection, source_id: int, after: Mapping[str, int
         tell(connection, origins)
 
 
+def leave_out_malformed(connection: Connection, source_id: int) -> None:
+    """Takes malformed objects out of those of which a read says all: what else they provided before is kept."""
+    connection.execute(
+        delete_from(REREAD_OBJECT).where(
+            REREAD_OBJECT.c.source_id == source_id,
+            exists().where(same(MALFORMED_OBJECT, REREAD_OBJECT, ("source_id", "origin"))),
+        )
+    )
+
+
 def tell(connection: Connection, objects: Select[tuple[int, str]]) -> None:
     """Notes objects, whether they are noted or not."""
     named = objects.subquery()
@@ -206,6 +225,18 @@ def tell_gone(
         connection.execute(insert(REREAD_OBJECT), rows)
 
 
+def tell_malformed(connection: Connection, source_id: int, origins: Mapping[str, bool]) -> None:
+    """Notes malformed objects, and whether they are disabled; a few hundred at a time."""
+    rows = [{"source_id": source_id, "origin": origin, "disabled": off} for origin, off in sorted(origins.items())]
+    connection.execute(text(_MALFORMED), rows)
+
+
+_MALFORMED = f"""
+INSERT INTO {MALFORMED_OBJECT.name} (source_id, origin, disabled) VALUES (:source_id, :origin, :disabled)
+ON CONFLICT (source_id, origin) DO UPDATE SET disabled = {MALFORMED_OBJECT.name}.disabled OR excluded.disabled
+"""  # noqa: S608 - our own table
+
+
 def drop_staged(connection: Connection, source_id: int, *, after: Mapping[str, int] = NOTHING_STAGED) -> None:
     """Drops what was staged for a source; ``after``: kind → only what stands behind this number."""
     for tables in SCRATCH_TABLES:
@@ -213,6 +244,8 @@ def drop_staged(connection: Connection, source_id: int, *, after: Mapping[str, i
         behind = staged.c.seq > after.get(tables.kind, 0)
         connection.execute(delete_from(staged).where(staged.c.source_id == source_id, behind))
     connection.execute(delete_from(REREAD_OBJECT).where(REREAD_OBJECT.c.source_id == source_id))
+    if not after:
+        connection.execute(delete_from(MALFORMED_OBJECT).where(MALFORMED_OBJECT.c.source_id == source_id))
 
 
 def supersede_staged(connection: Connection, source_id: int, before: Mapping[str, int]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, select
 
-from app.model.refresh.staging import COMPLETE, FAILED, SOURCE, StagedRead
+from app.model.refresh.staging import FAILED, SOURCE, StagedRead
 from app.text import are, counted
 
 _SOURCES = select(SOURCE)
@@ -23,7 +23,7 @@ def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Col
     judged = []
     for read in reads:
         row = kept.get(read.source_id)
-        is_whole = read.verdict == COMPLETE and not read.answered
+        is_whole = read.tells_what_is_gone and not read.answered
         if row is None or (row.read_in_force > read.number and not read.caught_up):
             reason = "another refresh that began later has been faster"
             judged.append(replace(read, verdict=FAILED, reason=reason, overtaken=True))
@@ -48,4 +48,4 @@ def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Col
 def refuse(read: StagedRead, reason: str, verdict: str = FAILED) -> StagedRead:
     """A read that does not count as it is although the source gave all that it was asked for. ``verdict``: what it
     counts as."""
-    return replace(read, verdict=verdict, reason=reason, refused=reason)
+    return replace(read, verdict=verdict, reason=reason, refused=reason, except_malformed=False)

@@ -52,9 +52,11 @@ def _conversation(session: LdapSession, wanted: Wanted, request: ReadRequest) ->
         told, answered = _changes(reader, request.since, cursor, no_cursor), Answered.CHANGES
     else:
         told = _everything(reader)
-    malformed = 0
+    malformed = unnamed = 0
     for one in told:
-        malformed += isinstance(one, Malformed)
+        if isinstance(one, Malformed):
+            malformed += 1
+            unnamed += one.object is None
         yield one
     for set_reader in reader.sets:
         yield from set_reader.remarks()
@@ -63,7 +65,8 @@ def _conversation(session: LdapSession, wanted: Wanted, request: ReadRequest) ->
     if reader.partial:
         yield ObjectsEnd(Verdict.PARTIAL, reader.partial, "", answered)
     elif malformed:
-        yield ObjectsEnd(Verdict.PARTIAL, _NOT_UNDERSTOOD.format(malformed), cursor, answered)
+        reason = _NOT_UNDERSTOOD.format(malformed)
+        yield ObjectsEnd(Verdict.PARTIAL, reason, cursor, answered, except_malformed=not unnamed)
     else:
         yield ObjectsEnd(Verdict.COMPLETE, "", cursor, answered)
 
@@ -109,6 +112,8 @@ def _part(reader: Reader, wanted: Wanted, part: Part) -> Told:
             if isinstance(thing, DirectoryObject):
                 left.pop(thing.id.id, None)
                 given.add(thing.id.id)
+            elif thing.object is not None:
+                left.pop(thing.object.id, None)
             else:
                 all_understood = False
             yield thing

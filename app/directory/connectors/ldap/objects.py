@@ -3,6 +3,7 @@
 import re
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject
@@ -160,9 +161,9 @@ class SetReader:
                 else [str(self._converted(self._names, one)) for one in own.get(self._names, ())]
             )
         except UnreadableValueError as error:
-            return Malformed(dn, f"{attribute} {error}")
+            return Malformed(dn, f"{attribute} {error}", self._object_of(entry))
         if lacking := self._lacking(entry, id_):
-            return Malformed(dn, lacking)
+            return Malformed(dn, lacking, self._object_of(entry))
         for name in self._spellings.get(DN, ()):
             value[name] = dn
         thing = DirectoryObject(ObjectId(self.name, str(id_)), value, dn, tuple(names), tuple(members))
@@ -175,6 +176,14 @@ class SetReader:
         if self._end and not any(attribute.lower() == self._end.lower() for attribute in entry.attributes):
             return f"{self._end} {_HIDDEN}"
         return ""
+
+    def _object_of(self, entry: LdapEntry) -> ObjectId | None:
+        """The object that an entry is of which not all can be understood."""
+        ids = next((values for name, values in entry.attributes.items() if name.lower() == self._id and values), None)
+        with suppress(UnreadableValueError):
+            id_ = None if ids is None else self._converted(self._id, ids[0])
+            return ObjectId(self.name, str(id_)) if id_ not in (None, "") else None
+        return None
 
     def _take(
         self,

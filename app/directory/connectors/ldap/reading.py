@@ -101,7 +101,7 @@ class Reader:
             for more in read.ranges:
                 self._follow(one, read, more, members)
         except UnreadableValueError as error:
-            return Malformed(read.thing.place, f"a member {error}")
+            return Malformed(read.thing.place, f"a member {error}", read.thing.id)
         members += others
         return read.thing._replace(members=tuple(dict.fromkeys(members)))
 

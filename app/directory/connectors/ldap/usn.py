@@ -125,6 +125,8 @@ class UsnChanges:
             for thing in reader.objects(one, f"(&{one.filter}{newer})"):
                 if isinstance(thing, DirectoryObject):
                     left.pop(thing.id.id, None)
+                elif thing.object is not None:
+                    left.pop(thing.object.id, None)
                 else:
                     all_understood = False
                 yield thing

@@ -38,6 +38,7 @@ class Lookup:
         for where in self._of_part(rows, part):
             for row in rows.taken(self._snapshot.stream(name, rows.query.text, where)):
                 if isinstance(row, Malformed):
+                    seen.update([] if row.object is None else [row.object.id])
                     yield row
                 elif row.id not in seen:
                     seen.add(row.id)
@@ -120,6 +121,8 @@ class Lookup:
                 yield row
                 if not isinstance(row, Malformed):
                     missing.pop(row.id, None)
+                elif row.object is not None:
+                    missing.pop(row.object.id, None)
         for identifier in missing:
             yield Lost(identifier, f"{rows.query.name}, {identifier}")
 

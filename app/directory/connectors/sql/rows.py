@@ -1,13 +1,14 @@
 """The rows of a query, as what is made of them: records, objects, or the word that one is gone."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, tzinfo
 from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
 from app.directory.casters import caster
-from app.directory.casting import record_from_object
+from app.directory.casting import disabling_record, record_from_object
 from app.directory.connector import DirectoryObject, ObjectGone
 from app.directory.connectors.sql.columns import check_columns, converters, is_field, record_converters, takes_texts
 from app.directory.connectors.sql.cursor import Mark, NoCursorError, latest, mark_of
@@ -167,7 +168,8 @@ class Rows:
                 try:
                     self._make_plain(values)
                 except NotPlainError as error:
-                    yield Malformed(f"{name}, row {number}", str(error))
+                    object_id, disabled = self._object(identifier), self._is_disabled(values)
+                    yield Malformed(f"{name}, row {number}", str(error), object_id, disabled)
                     continue
                 yield Row(identifier, values, f"{name}, row {number}")
 
@@ -190,6 +192,18 @@ class Rows:
                 absent = False
             if absent:
                 del values[column]
+
+    def _object(self, identifier: str) -> ObjectId | None:
+        """The object that a row is, if it has a key; otherwise its id goes with any change of it."""
+        return ObjectId(self.query.name, identifier) if self.key else None
+
+    def _is_disabled(self, values: Mapping[str, object]) -> bool:
+        """Whether a row that is no record says that it is disabled."""
+        if self.query.kind is None or "disabled" not in values:
+            return False
+        with suppress(NotPlainError):
+            return self._converters["disabled"](values["disabled"]) is True
+        return False
 
     def id_of_row(self, values: Mapping[str, object]) -> str:
         """The id by the columns of the key. Raises ``NotPlainError``."""
@@ -214,7 +228,10 @@ class Rows:
                 try:
                     record, remarks = record_from_object(row.values, kind)
                 except MalformedRecordError as error:
-                    yield Malformed(row.place, str(error))
+                    only_disables = disabling_record(row.values, kind) if kind is not None else None
+                    if only_disables is not None:
+                        yield Found(only_disables, row.place, Origin(ObjectId(name, row.id)))
+                    yield Malformed(row.place, str(error), self._object(row.id), self._is_disabled(row.values))
                     continue
                 yield Found(record, row.place, Origin(ObjectId(name, row.id)))
                 for remark in remarks:
@@ -232,7 +249,7 @@ class Rows:
                 present = {column: value for column, value in row.values.items() if value is not None}
                 wrong = next(filter(None, (_wrong_text(*item) for item in present.items())), None)
                 if wrong is not None:
-                    yield Malformed(row.place, wrong)
+                    yield Malformed(row.place, wrong, self._object(row.id))
                     continue
                 yield DirectoryObject(ObjectId(name, row.id), present, row.place)
             elif isinstance(row, Malformed):

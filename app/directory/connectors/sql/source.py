@@ -39,19 +39,22 @@ class ObjectsOfRead:
 
     def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:  # noqa: ARG002 - the read knows it
         """What was asked for when the read was opened."""
-        malformed = 0
+        malformed = unnamed = 0
         try:
             for rows in self._read.all_rows:
                 if rows.query.kind is not None or rows.query.name not in wanted.attributes:
                     continue
                 for step in rows.objects(self._read.taken(rows), tell_lost=self._read.answered is not None):
-                    malformed += type(step) is Malformed
+                    if type(step) is Malformed:
+                        malformed += 1
+                        unnamed += step.object is None
                     yield step
         except SqlTroubleError as trouble:
             yield ObjectsEnd(Verdict.FAILED, str(trouble))
             return
         if malformed:
-            yield ObjectsEnd(Verdict.PARTIAL, counted(malformed, "malformed row"), answered=self._read.answered)
+            reason, cursor = counted(malformed, "malformed row"), "" if unnamed else self._read.cursor
+            yield ObjectsEnd(Verdict.PARTIAL, reason, cursor, self._read.answered, except_malformed=not unnamed)
         else:
             yield ObjectsEnd(Verdict.COMPLETE, cursor=self._read.cursor, answered=self._read.answered)
 
@@ -87,13 +90,14 @@ class SqlSource:
             yield End(Verdict.FAILED, f"the cursor {error}", answered=Answered.CURSOR_REFUSED)
 
     def _read(self, read: SqlRead, request: ReadRequest) -> Reading:
-        malformed = 0
+        malformed = unnamed = 0
         for rows in read.all_rows:
             if rows.query.kind is None:
                 continue
             for step in read.records(rows):
                 if type(step) is Malformed:
                     malformed += 1
+                    unnamed += step.object is None
                 yield step
         mapped = End(Verdict.COMPLETE)
         if self._mapped is not None:
@@ -106,6 +110,13 @@ class SqlSource:
             yield mapped
         elif malformed or mapped.verdict is Verdict.PARTIAL:
             told = [counted(malformed, "malformed row")] if malformed else []
-            yield End(Verdict.PARTIAL, "; ".join([*told, *filter(None, [mapped.reason])]), answered=read.answered)
+            excepted = not unnamed and (mapped.verdict is Verdict.COMPLETE or mapped.except_malformed)
+            yield End(
+                Verdict.PARTIAL,
+                "; ".join([*told, *filter(None, [mapped.reason])]),
+                read.cursor if excepted else "",
+                read.answered,
+                except_malformed=excepted,
+            )
         else:
             yield End(Verdict.COMPLETE, cursor=read.cursor, answered=read.answered)
