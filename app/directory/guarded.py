@@ -1,9 +1,10 @@
 """The guard of a source, which keeps it from holding up, or bringing down, whoever reads it.
 
 A source may hang: a file on a network drive that is gone, a server that accepts and says nothing. It is therefore read
-in a thread of its own, and has so many seconds for all of it; those for which it waits for its reader do not count.
-Then the read is given up as failed. Nobody can end a thread that hangs, so a source whose abandoned read still hangs is
-failed at once the next time: there is never more than one such thread per source.
+in a thread of its own, and may keep its reader waiting for so many seconds in all. Seconds in which it waits for its
+reader do not count; but a source that never ends may be faster than its reader for ever, so the read as a whole may take
+ten times as long and no longer. Then it is given up as failed. Nobody can end a thread that hangs, so a source whose
+abandoned read still hangs is failed at once the next time: there is never more than one such thread per source.
 
 Several sources are read side by side (``SideBySide``): each hands over a few steps at a time and waits until they are
 taken, so that memory stays flat, and one that hangs keeps nobody from taking what the others give.
@@ -33,6 +34,9 @@ class ReadingStoppedError(Exception):
 
 Step = Found | Gone | Malformed | Remark | End
 
+_WHOLE_READ = 10
+"""How many times its timeout a read may take as a whole, in which it may wait for its reader."""
+
 _STOP_LOOK = 0.25
 """Seconds of a wait after which the stop event is looked at."""
 
@@ -44,7 +48,8 @@ _STEPS_AT_A_TIME = 64
 
 
 class GuardedSource:
-    """Another source, read in a thread, and for ``timeout`` seconds at most (0: without end).
+    """Another source, read in a thread. It may keep its reader waiting for ``timeout`` seconds in all (0: without end),
+    and the read as a whole may take ten times as long.
 
     Once ``stop`` is set, ``read`` raises ``ReadingStoppedError``.
     """
@@ -110,6 +115,7 @@ class RunningRead:
         self._took = 0.0
         """Seconds that the source took for what was taken so far."""
         self._since = guarded.monotonic()
+        self._began = self._since
         self._given_up = threading.Event()
         self._steps: queue.Queue[tuple[float, list[Step]]] = queue.Queue(maxsize=1)
         self._thread: threading.Thread | None = None
@@ -147,6 +153,9 @@ class RunningRead:
         self.has_ended = type(some[-1]) is End
         if timeout and self._took >= timeout and not self.has_ended:
             return self._ended(f"kept its reader waiting for {timeout:g} s; the read is given up")
+        whole = timeout * _WHOLE_READ
+        if timeout and self._since - self._began >= whole and not self.has_ended:
+            return self._ended(f"has not come to its end within {whole:g} s; the read is given up")
         return some
 
     def close(self) -> None:

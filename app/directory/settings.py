@@ -47,7 +47,8 @@ class SourceBase(BaseModel):
     name: str = Field(default="", max_length=200)
     """What the source is called in reports and for ``--accept-empty``; the path when it is not given."""
     timeout: float | None = Field(default=None, ge=0, le=7 * 24 * 3600)
-    """Seconds that one read of it may take; 0: no limit. Nothing: ``directory.read_timeout``."""
+    """Seconds that one read of it may keep its reader waiting in all, and ten times as many that it may take as a
+    whole; 0: no limit. Nothing: ``directory.read_timeout``."""
     poll: float = Field(default=0, ge=0, le=7 * 24 * 3600)
     """Seconds after which it is asked for changes between syncs; 0: it is not."""
     full_every: float = Field(default=24 * 3600, ge=0, le=366 * 24 * 3600)
@@ -162,7 +163,8 @@ class DirectorySettings(BaseModel):
     grace: int = Field(default=0, ge=0, le=366 * 24 * 3600)
     """Seconds for which something gone from the directory is kept in the backend; its access ends at once."""
     read_timeout: float = Field(default=900, ge=0, le=7 * 24 * 3600)
-    """Seconds that a source may keep its reader waiting, all in all; then its read counts as failed. 0: no limit."""
+    """Seconds that a source may keep its reader waiting in all; then its read counts as failed. So it does if it takes
+    ten times as long as a whole. 0: no limit."""
     spool: Path | None = None
     """The folder in which it is kept between reads who is a member of what, of sources whose rules ask for members.
     Nothing: beside the database if that is a file, otherwise in the system's folder for temporary files."""

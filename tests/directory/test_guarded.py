@@ -112,6 +112,29 @@ def test_time_that_its_reader_takes_is_not_the_sources() -> None:
     assert given == steps
 
 
+def test_a_source_without_end_is_given_up_although_its_reader_is_slower() -> None:
+    now = 0.0
+
+    def endless() -> Iterator[Step]:
+        number = 0
+        while True:
+            number += 1
+            yield Remark(f"row {number}", "there is always one more")
+
+    arrived = threading.Event()
+    running = GuardedSource(GivenSource(endless), timeout=5, monotonic=lambda: now).begin(EVERYTHING, arrived)
+    steps: list[Step] = []
+    while not running.has_ended:
+        # The source never keeps its reader waiting: the next steps are ready before any time passes.
+        assert arrived.wait(30)
+        arrived.clear()
+        now += 1
+        steps = running.take() or []
+        assert now < 60
+    assert steps == [End(Verdict.FAILED, "has not come to its end within 50 s; the read is given up")]
+    assert now >= 50
+
+
 @pytest.mark.parametrize("timeout", [0, 60])
 def test_reading_ends_at_once_when_the_process_is_to_end(let_go: threading.Event, timeout: float) -> None:
     def hangs() -> Reading:
