@@ -2,8 +2,8 @@
 
 A source may hang: a file on a network drive that is gone, a server that accepts and says nothing. It is therefore read
 in a thread of its own, and may keep its reader waiting for so many seconds in all. Seconds in which it waits for its
-reader do not count; but a source that never ends may be faster than its reader for ever, so the read as a whole may take
-ten times as long and no longer. Then it is given up as failed. Nobody can end a thread that hangs, so a source whose
+reader do not count. A source that never ends may be faster than its reader for ever, so the whole read may take ten
+times as long and no longer. Then it is given up as failed. Nobody can end a thread that hangs, so a source whose
 abandoned read still hangs is failed at once the next time: there is never more than one such thread per source.
 
 Several sources are read side by side (``SideBySide``): each hands over a few steps at a time and waits until they are

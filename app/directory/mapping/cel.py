@@ -2,7 +2,8 @@
 
 An expression is compiled once, and refused then if it names what is not there. It computes: it reaches no file and no
 network, its regular expressions take linear time, and it goes through 10,000 elements at most, all its loops together.
-What it is asked of has been looked at before (``app.directory.mapping.fitness``).
+What it is asked of has been looked at before (``app.directory.mapping.fitness``), and so has how much it would make of
+it (``app.directory.mapping.growth``).
 
 An attribute that is missing makes the value of an expression missing (None), unless the expression asks first
 (``has(it.mail)``, ``it.?mail.orValue("")``). A table in the expression that lacks a key is an error: what stands in
@@ -20,6 +21,7 @@ from app.clock import utc_text
 from app.directory.connector import ALL_ATTRIBUTES
 from app.directory.mapping.expression_tree import Named, Node, call_of_one, plain_attribute, text_constant, tree_of
 from app.directory.mapping.fitness import Value
+from app.directory.mapping.growth import MAX_RESULT, SizeOf, TooLargeError, growth
 from app.directory.spelling import resembling
 from app.text import quoted
 
@@ -139,14 +141,19 @@ class Language:
             member_attribute=plain_attribute(tree, (MEMBER,))[1],
             loops=named.loops,
             is_flag=returned in {"BOOL", "DYN"},
-            evaluate=_simple(tree, self._variables, self._evaluation(program, named)),
+            evaluate=_simple(tree, self._variables, self._evaluation(program, named, growth(tree))),
         )
 
-    def _evaluation(self, program: Any, named: Named) -> Callable[[Asked], object]:
+    def _evaluation(self, program: Any, named: Named, bound: SizeOf | None) -> Callable[[Asked], object]:
         error_type = self._error
         names = named.selected if named.has_table else None
 
         def evaluate(asked: Asked) -> object:
+            if bound is not None:
+                try:
+                    bound(asked.values)
+                except TooLargeError:
+                    raise EvaluationError(f"would make more than {MAX_RESULT:,} characters or elements") from None
             try:
                 result = program.eval(asked.activation)
                 value: object = result.plain_value()

@@ -41,12 +41,12 @@ def _message(data: bytes) -> Node:
 
 def tree_of(serialized: bytes) -> Node:
     """The root of the tree."""
-    checked = _inner(_message(serialized), 2) or {}  # it travels in a ``google.protobuf.Any``
-    return _inner(checked, 4) or {}
+    checked = inner(_message(serialized), 2) or {}  # it travels in a ``google.protobuf.Any``
+    return inner(checked, 4) or {}
 
 
-def _inner(node: Node, number: int) -> Node | None:
-    """A message in a message, or None."""
+def inner(node: Node, number: int) -> Node | None:
+    """A message in a message (``LOOP``), or None."""
     found = node.get(number)
     return _message(found[-1]) if found and isinstance(found[-1], bytes) else None
 
@@ -61,7 +61,7 @@ def _text(node: Node, number: int) -> str:
 
 
 # Numbers of fields in ``cel.expr.Expr`` and what is in it.
-_CONSTANT, _IDENT, _SELECT, _CALL, _LIST, _STRUCT, _LOOP = 3, 4, 5, 6, 7, 8, 9
+_CONSTANT, _IDENT, _SELECT, _CALL, _LIST, _STRUCT, LOOP = 3, 4, 5, 6, 7, 8, 9
 _CONSTANT_TEXT = 6
 _INDEXING = frozenset({"_[_]", "_[?_]", "_?._"})
 
@@ -102,20 +102,20 @@ class Named:
         sought = _sought(node)
         if sought is not None and (variable := _named(sought[0])) in self.names and variable not in hidden:
             self.optional[variable].add(sought[1])
-        loop = _inner(node, _LOOP)
+        loop = inner(node, LOOP)
         if loop is not None:
             self.loops = True
             own = hidden | {_text(loop, 1), _text(loop, 3), _text(loop, 8)}
             for number in (2, 4):
-                self._walk(_inner(loop, number) or {}, hidden)
+                self._walk(inner(loop, number) or {}, hidden)
             for number in (5, 6, 7):
-                self._walk(_inner(loop, number) or {}, own)
+                self._walk(inner(loop, number) or {}, own)
             return
         for child in self._children(node):
             self._walk(child, hidden)
 
     def _children(self, node: Node) -> Iterator[Node]:
-        select, call, listed, struct = (_inner(node, number) for number in (_SELECT, _CALL, _LIST, _STRUCT))
+        select, call, listed, struct = (inner(node, number) for number in (_SELECT, _CALL, _LIST, _STRUCT))
         if select is not None:
             yield from _inners(select, 1)
         if call is not None:
@@ -132,16 +132,16 @@ class Named:
 
 def _named(node: Node) -> str | None:
     """The variable that a node is, if it is one."""
-    ident = _inner(node, _IDENT)
+    ident = inner(node, _IDENT)
     return None if ident is None else _text(ident, 1).removeprefix(".")
 
 
 def _selection(node: Node) -> tuple[Node, str] | None:
     """Of ``x.name``, ``has(x.name)``, ``x["name"]`` and ``x.?name``: x and the name."""
-    select = _inner(node, _SELECT)
+    select = inner(node, _SELECT)
     if select is not None:
-        return _inner(select, 1) or {}, _text(select, 2)
-    call = _inner(node, _CALL)
+        return inner(select, 1) or {}, _text(select, 2)
+    call = inner(node, _CALL)
     if call is None or _text(call, 2) not in _INDEXING:
         return None
     arguments = list(_inners(call, 3))
@@ -153,15 +153,15 @@ def _selection(node: Node) -> tuple[Node, str] | None:
 
 def _is_optional(node: Node) -> bool:
     """Whether a selection allows that there is nothing to select: ``has(x.name)``, ``x.?name``, ``x[?"name"]``."""
-    select = _inner(node, _SELECT)
+    select = inner(node, _SELECT)
     if select is not None:
         return bool(select.get(3))
-    return _text(_inner(node, _CALL) or {}, 2) != "_[_]"
+    return _text(inner(node, _CALL) or {}, 2) != "_[_]"
 
 
 def _sought(node: Node) -> tuple[Node, str] | None:
     """Of ``"name" in x``: x and the name."""
-    call = _inner(node, _CALL)
+    call = inner(node, _CALL)
     if call is None or _text(call, 2) != "@in":
         return None
     arguments = list(_inners(call, 3))
@@ -172,8 +172,8 @@ def _sought(node: Node) -> tuple[Node, str] | None:
 def plain_attribute(tree: Node, variables: Sequence[str], *, tested: bool = False) -> tuple[str, str]:
     """Of ``it.name`` and nothing else, the variable and the name; otherwise empty texts. ``tested``: of
     ``has(it.name)`` instead."""
-    select = _inner(tree, _SELECT)
-    variable = None if select is None else _named(_inner(select, 1) or {})
+    select = inner(tree, _SELECT)
+    variable = None if select is None else _named(inner(select, 1) or {})
     if select is None or variable is None or variable not in variables or bool(select.get(3)) is not tested:
         return "", ""
     return variable, _text(select, 2)
@@ -181,14 +181,50 @@ def plain_attribute(tree: Node, variables: Sequence[str], *, tested: bool = Fals
 
 def text_constant(tree: Node) -> str | None:
     """Of ``"text"`` and nothing else, the text."""
-    constant = _inner(tree, _CONSTANT)
+    constant = inner(tree, _CONSTANT)
     if constant is None or _CONSTANT_TEXT not in constant:
         return None
     return _text(constant, _CONSTANT_TEXT)
 
 
+def operands(node: Node) -> tuple[str, Sequence[Node]]:
+    """Of a call, the name of the function and what it is called with, its receiver first; otherwise nothing."""
+    call = inner(node, _CALL)
+    if call is None:
+        return "", ()
+    return _text(call, 2), [*_inners(call, 1), *_inners(call, 3)]
+
+
+def children(node: Node) -> Sequence[Node]:
+    """Of a list or a table, its elements, keys and values; of a selection, of what it selects."""
+    select, listed, struct = (inner(node, number) for number in (_SELECT, _LIST, _STRUCT))
+    if select is not None:
+        return list(_inners(select, 1))
+    if listed is not None:
+        return list(_inners(listed, 1))
+    return [one for entry in _inners(struct or {}, 2) for number in (3, 4) for one in _inners(entry, number)]
+
+
+def path_of(node: Node) -> tuple[str, Sequence[str]] | None:
+    """Of ``x``, ``x.name`` and ``x.name["other"]``, x and the names."""
+    names: list[str] = []
+    while (variable := _named(node)) is None:
+        selection = _selection(node)
+        if selection is None:
+            return None
+        node, name = selection
+        names.insert(0, name)
+    return variable, names
+
+
+def loop_parts(loop: Node) -> tuple[Sequence[str], str, Sequence[Node]]:
+    """Of a loop: its variables, the variable in which it gathers, and its range, start, condition, step and result."""
+    variables = [name for name in (_text(loop, 1), _text(loop, 8)) if name]
+    return variables, _text(loop, 3), [inner(loop, number) or {} for number in (2, 4, 5, 6, 7)]
+
+
 def call_of_one(tree: Node) -> tuple[str, Node] | None:
     """Of ``function(x)``, the name of the function and x."""
-    call = _inner(tree, _CALL) or {}
+    call = inner(tree, _CALL) or {}
     arguments = list(_inners(call, 3))
     return (_text(call, 2), arguments[0]) if len(arguments) == 1 else None
