@@ -235,8 +235,8 @@ def forget(invocation: Invocation, name: str, reason: str | None) -> None:
 def export(invocation: Invocation, file: Path, force: bool) -> None:
     """Write the access model into a file.
 
-    The whole of it as JSON Lines; FILE ends in .jsonl or .ndjson, with .gz behind it if it is to be packed, or is - for
-    standard output.
+    The whole of it as JSON Lines, with an end record; FILE ends in .jsonl or .ndjson, with .gz behind it if it is to be
+    packed, or is - for standard output.
     """
     from app.bootstrap.application import application
     from app.database.engine import reading
@@ -257,6 +257,7 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
             for record in exported(parts.engine):
                 output.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
                 count += 1
+            output.write(orjson.dumps({"end": True, "records": count}, option=orjson.OPT_APPEND_NEWLINE))
     note(counted(count, "record"))
 
 

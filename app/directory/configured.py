@@ -60,7 +60,7 @@ def source_from_settings(settings: SourceSettings, spool: Path | None = None) ->
         return PushedSource(settings.source_name)
     if isinstance(settings, SqlSourceSettings):
         return sql_source(settings)
-    return FileSource(settings.path, name=settings.source_name)
+    return FileSource(settings.path, name=settings.source_name, require_end=settings.require_end)
 
 
 def sql_source(settings: SqlSourceSettings) -> Source:

@@ -11,6 +11,7 @@ import gzip
 import os
 import stat
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import IO, cast
 
@@ -30,8 +31,10 @@ _READERS = {
 class FileSource:
     """A directory in one file."""
 
-    def __init__(self, path: Path, *, name: str = "") -> None:
+    def __init__(self, path: Path, *, name: str = "", require_end: bool = False) -> None:
+        """``require_end``: JSON Lines without an end record are partial."""
         self._path = path
+        self._require_end = require_end
         self._name = name or str(path)
 
     @property
@@ -45,6 +48,8 @@ class FileSource:
         suffixes = [suffix.lower() for suffix in self._path.suffixes]
         zipped = suffixes[-1:] == [".gz"]
         reader = _READERS.get("".join(suffixes[:-1][-1:] if zipped else suffixes[-1:]))
+        if reader is read_lines:
+            reader = partial(read_lines, require_end=self._require_end)
         if reader is None:
             endings = ", ".join(_READERS)
             yield End(Verdict.FAILED, f"{self._path}: the name must end in {endings} (each may be followed by .gz)")

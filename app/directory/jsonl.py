@@ -1,10 +1,13 @@
 """The reader of JSON Lines, whatever the length of the file or of one line.
 
 A line that cannot be understood is a malformed record, and reading goes on. Two things end it as failed: bytes that are
-not UTF-8, and a last line that is no JSON and has no line end, because a file that was cut off looks just so.
+not UTF-8, and a last line that is no JSON and has no line end, because a file that was cut off looks just so. A file
+that was cut off between two lines is noticed by its end record, the number of records in the last line.
 """
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import IO
 
 import orjson
@@ -12,7 +15,7 @@ import orjson
 from app.directory.casting import record_from_object
 from app.directory.fields import MalformedRecordError, object_from_pairs
 from app.directory.source import End, Found, Malformed, Reading, Remark, Verdict
-from app.text import counted
+from app.text import counted, quoted
 
 MAX_LINE_BYTES = 1024 * 1024
 """A longer line is a malformed record; it is skipped without being kept in memory."""
@@ -21,9 +24,51 @@ _CHUNK_BYTES = 64 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def read_lines(stream: IO[bytes], file_name: str) -> Reading:
-    """The records of a JSON Lines stream; empty lines are skipped. Errors of the stream are the caller's to catch."""
-    malformed = 0
+@dataclass
+class _Read:
+    """What is known of a stream so far."""
+
+    records: int = 0
+    """Lines that are records, or should be."""
+    malformed: int = 0
+    wrong_end: str = ""
+    """Why the stream may not be whole; empty: nothing is against it."""
+    ended: bool = False
+    """Whether the end record was there."""
+
+    def take_end(self, fields: Mapping[str, object], place: str) -> None:
+        """Compares the end record, ``{"end": true, "records": 1234}``, with what came before it."""
+        unknown = [name for name in fields if name not in END_FIELDS]
+        if self.ended:
+            self.wrong_end = self.wrong_end or f"{place}: the end record is there a second time"
+        elif unknown:
+            self.wrong_end = f"{place}: {quoted(unknown[0])} is not a field of the end record"
+        elif fields["end"] is not True or type(fields.get("records")) is not int:
+            self.wrong_end = f'{place}: not an end record, which is {{"end": true, "records": {self.records}}}'
+        elif fields["records"] != self.records:
+            self.wrong_end = f"{place}: should have {fields['records']:,} records before it, but has {self.records:,}"
+        self.ended = True
+
+    def end(self, file_name: str, *, require_end: bool) -> End:
+        """The verdict on a stream that was read to its end."""
+        why = [counted(self.malformed, "malformed record")] if self.malformed else []
+        if self.wrong_end:
+            why.append(self.wrong_end)
+        elif require_end and not self.ended:
+            why.append(f'{file_name}: has no end record, {{"end": true, "records": N}}: it may have been cut off')
+        return End(Verdict.PARTIAL, "; ".join(why)) if why else End(Verdict.COMPLETE)
+
+
+END_FIELDS = frozenset({"end", "records", "sequence"})
+"""The fields of an end record; ``sequence`` is of everything that is pushed."""
+
+
+def read_lines(stream: IO[bytes], file_name: str, *, require_end: bool = False) -> Reading:
+    """The records of a JSON Lines stream; empty lines are skipped. Errors of the stream are the caller's to catch.
+
+    ``require_end``: without an end record the read is partial.
+    """
+    read = _Read()
     number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
@@ -33,24 +78,33 @@ def read_lines(stream: IO[bytes], file_name: str) -> Reading:
         if len(line) > MAX_LINE_BYTES and not whole:
             steps = _steps_of_long_line(stream, place)
         else:
-            steps = _steps_of_line(line if number > 1 else line.removeprefix(_BYTE_ORDER_MARK), place, whole=whole)
+            steps = _steps_of_line(
+                line if number > 1 else line.removeprefix(_BYTE_ORDER_MARK), place, read, whole=whole
+            )
         for step in steps:
             yield step
             if type(step) is Malformed:
-                malformed += 1
+                read.malformed += 1
             elif type(step) is End:
                 return
-    if malformed:
-        yield End(Verdict.PARTIAL, counted(malformed, "malformed record"))
-    else:
-        yield End(Verdict.COMPLETE)
+        if steps:
+            read.records += 1
+            if read.ended and not read.wrong_end:
+                read.wrong_end = f"{place}: comes after the end record"
+    yield read.end(file_name, require_end=require_end)
 
 
-def _steps_of_line(line: bytes, place: str, *, whole: bool) -> tuple[Found | Malformed | Remark | End, ...]:
+def _steps_of_line(
+    line: bytes, place: str, read: _Read, *, whole: bool
+) -> tuple[Found | Malformed | Remark | End, ...]:
     if not line.strip():
         return ()
     try:
-        record, remarks = record_from_object(object_from_line(line))
+        value = object_from_line(line)
+        if type(value) is dict and "end" in value and "kind" not in value:
+            read.take_end(value, place)
+            return ()
+        record, remarks = record_from_object(value)
     except UnicodeDecodeError:
         return (End(Verdict.FAILED, f"{place}: the bytes are not UTF-8"),)
     except json.JSONDecodeError as error:

@@ -74,6 +74,10 @@ class SourceBase(BaseModel):
         return self.model_dump(mode="json", exclude=_NOT_OF_THE_RECORDS)
 
 
+LINES = (".jsonl", ".ndjson")
+"""How the names of files of JSON Lines end, before ``.gz``."""
+
+
 class FileSourceSettings(SourceBase):
     """A directory in a file: JSON Lines, JSON or YAML, each also gzipped."""
 
@@ -81,6 +85,16 @@ class FileSourceSettings(SourceBase):
     """Which sort of source this is."""
     path: Annotated[Path, AfterValidator(_usable_path)]
     """The file; a relative path starts in the working directory."""
+    require_end: bool = False
+    """Whether JSON Lines without an end record are taken for cut off: nothing that is not in them is gone."""
+
+    @model_validator(mode="after")
+    def _only_lines_have_an_end(self) -> "FileSourceSettings":
+        if self.require_end and not any(suffix in LINES for suffix in map(str.lower, self.path.suffixes[-2:])):
+            raise ValueError(
+                f"require_end is for JSON Lines ({', '.join(LINES)}); other documents show that they were cut off"
+            )
+        return self
 
     @property
     def source_name(self) -> str:

@@ -16,7 +16,7 @@ from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionD
 from app.database.engine import reading
 from app.directory.casting import record_from_object
 from app.directory.fields import MalformedRecordError
-from app.directory.jsonl import MAX_LINE_BYTES, object_from_line
+from app.directory.jsonl import END_FIELDS, MAX_LINE_BYTES, object_from_line
 from app.directory.pushes import Allowed, ItemProblem
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Remark, Verdict
 from app.ingest.targets import PushTarget, Targets
@@ -35,8 +35,6 @@ _LINE = "line "
 """How the place of a record begins."""
 
 _USED_AS_IT_STANDS = frozenset({ProblemSort.REMARK, ProblemSort.GROUP_CYCLE})
-
-_END_FIELDS = {"end", "records", "sequence"}
 
 
 def apply_everything(
@@ -186,7 +184,7 @@ class SentSource:
 
     def _end(self, value: dict[str, object], number: int) -> None:
         self._ended = True
-        unknown = value.keys() - _END_FIELDS
+        unknown = value.keys() - END_FIELDS
         if unknown:
             self.error = f"line {number}: {named(min(unknown), limit=80)}: is not a field of the last line"
         elif value["end"] is not True:

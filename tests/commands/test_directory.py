@@ -188,8 +188,9 @@ def test_export_is_read_back_as_it_was(usher_read: Usher, folder: Path, name: st
     assert usher_read("directory", "export", name).exit_code == 0
     raw = Path(name).read_bytes()
     lines = (gzip.decompress(raw) if name.endswith(".gz") else raw).splitlines()
-    kinds = [json.loads(line)["kind"] for line in lines]
-    assert len(kinds) == 10
+    *records, end = map(json.loads, lines)
+    assert len([record["kind"] for record in records]) == 10
+    assert end == {"end": True, "records": 10}
     (folder / "usher.yaml").write_text((folder / "usher.yaml").read_text().replace("directory.yaml", name))
     (folder / "usher.db").unlink()
     assert usher_read("directory", "check").exit_code == 0
@@ -416,7 +417,7 @@ def test_export_writes_over_nothing_and_says_what_it_writes(usher_read: Usher, f
     assert (kept.exit_code, kept.stderr) == (1, "error: out.jsonl: already exists; --force replaces it\n")
     assert (folder / "out.jsonl").read_text() == "mine"
     assert usher_read("directory", "export", "out.jsonl", "--force").exit_code == 0
-    assert len((folder / "out.jsonl").read_text().splitlines()) == 10
+    assert len((folder / "out.jsonl").read_text().splitlines()) == 11
 
 
 def test_a_source_that_is_a_folder_is_named_as_that(usher_in: Usher, folder: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from app.access.records import User
+from app.directory.configured import source_from_settings
 from app.directory.file import FileSource
 from app.directory.jsonl import MAX_LINE_BYTES, read_lines
+from app.directory.settings import DirectorySettings
 from app.directory.source import End, Found, Malformed, Verdict
 
 ADA = b'{"kind": "user", "userId": "ada", "name": "Ada", "email": ""}\n'
@@ -134,3 +136,47 @@ def test_lines_are_read_in_bounded_memory(tmp_path: Path) -> None:
 def test_a_source_is_called_like_its_path_unless_it_has_a_name(tmp_path: Path) -> None:
     assert FileSource(tmp_path / "d.jsonl").name == str(tmp_path / "d.jsonl")
     assert FileSource(tmp_path / "d.jsonl", name="people").name == "people"
+
+
+END = b'{"end": true, "records": %d}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (ADA * 2 + END % 2, ""),
+        (END % 0, ""),
+        (ADA + END % 1 + b"\n\n", ""),
+        (ADA * 2, ""),
+        (ADA + END % 2, "file:2: should have 2 records before it, but has 1"),
+        (ADA * 3 + END % 2, "file:4: should have 2 records before it, but has 3"),
+        (ADA + END % 1 + ADA, "file:3: comes after the end record"),
+        (ADA + END % 1 + END % 1, "file:3: the end record is there a second time"),
+        (ADA + b'{"end": true, "records": "1"}', 'file:2: not an end record, which is {"end": true, "records": 1}'),
+        (ADA + b'{"end": false, "records": 1}', "file:2: not an end record"),
+        (ADA + b'{"end": true, "records": 1, "record": 2}', "file:2: 'record' is not a field of the end record"),
+        (b"nonsense\n" + ADA + END % 2, "1 malformed record(s)"),
+        (b"nonsense\n" + ADA + END % 1, "1 malformed record(s); file:3: should have 1 records before it, but has 2"),
+    ],
+)
+def test_an_end_record_says_how_many_records_there_are(content: bytes, reason: str) -> None:
+    end = end_of(list(read_lines(BytesIO(content), "file")))
+    assert end.verdict is (Verdict.PARTIAL if reason else Verdict.COMPLETE)
+    assert end.reason.startswith(reason)
+    assert bool(end.reason) is bool(reason)
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.NDJSON.gz"])
+def test_a_file_without_its_end_record_is_partial_if_it_has_to_have_one(tmp_path: Path, name: str) -> None:
+    def read(content: bytes) -> End:
+        packed = gzip.compress(content) if name.endswith("gz") else content
+        (tmp_path / name).write_bytes(packed)
+        source = {"type": "file", "path": tmp_path / name, "require_end": True}
+        settings = DirectorySettings.model_validate({"sources": [source]})
+        return end_of(list(source_from_settings(settings.sources[0]).read()))
+
+    assert read(ADA * 9 + END % 9) == End(Verdict.COMPLETE)
+    cut = read(ADA * 8)
+    assert cut.verdict is Verdict.PARTIAL
+    assert cut.reason.endswith('has no end record, {"end": true, "records": N}: it may have been cut off')
+    assert read(b"").verdict is Verdict.PARTIAL

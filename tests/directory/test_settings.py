@@ -32,6 +32,7 @@ def test_settings_name_no_source_by_themselves() -> None:
         ({"sources": [{"type": "carrier-pigeon", "path": "a"}]}, "type"),
         ({"sources": []}, "at least 1 item"),
         ({"sources": [{"type": "file", "path": ""}]}, "not the path of a file"),
+        ({"sources": [{"type": "file", "path": "a.yaml", "require_end": True}]}, "require_end is for JSON Lines"),
         ({"sources": [{"type": "file", "path": "a\0.yaml"}]}, "not the path of a file"),
         ({"sources": [{"type": "file", "path": "a", "timeout": -1}]}, "timeout"),
         ({"sources": [{"type": "file", "path": "a", "guard": {"records": 5}}]}, "records"),

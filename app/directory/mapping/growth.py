@@ -43,14 +43,14 @@ class Size(NamedTuple):
     """Characters of the text, or of the longest element of the list."""
     total: int
     """Characters of all elements, and one for each. Within a loop: on average."""
-    count: int = 1
+    elements: int = 1
     """Elements of a list; 1 of anything else."""
     is_list: bool = False
 
     @property
     def largest(self) -> int:
         """Characters of the whole value, within a loop, too."""
-        return (self.text + 1) * self.count if self.is_list else self.text
+        return (self.text + 1) * self.elements if self.is_list else self.text
 
 
 _SMALL = Size(_NUMBER, _NUMBER)
@@ -110,7 +110,7 @@ def _size(node: Node) -> SizeOf:
 def _checked(size: SizeOf) -> SizeOf:
     def checked(values: Sizes) -> Size:
         found = size(values)
-        if found.total > MAX_RESULT or found.count > MAX_RESULT:
+        if found.total > MAX_RESULT or found.elements > MAX_RESULT:
             raise TooLargeError
         return found
 
@@ -122,7 +122,7 @@ def _attribute(variable: str, names: Sequence[str]) -> SizeOf:
         value: object = values.get(variable)
         if isinstance(value, Size):
             # Of an element of a list: no part of it is larger than all of it.
-            return value._replace(count=max(1, value.largest), is_list=True) if names else value
+            return value._replace(elements=max(1, value.largest), is_list=True) if names else value
         for name in names:
             value = value.get(name) if isinstance(value, Mapping) else None
         return size_of(dict(value) if isinstance(value, Mapping) else value)
@@ -148,15 +148,15 @@ def _loop(loop: Node) -> SizeOf:
 
     def size(values: Sizes) -> Size:
         over, before = in_range(values), at_start(values)
-        count = min(over.count, _MOST_ITERATIONS)
-        one = Size(over.text, over.total // max(1, over.count) + 1)
+        count = min(over.elements, _MOST_ITERATIONS)
+        one = Size(over.text, over.total // max(1, over.elements) + 1)
         inside = {**values, **dict.fromkeys(variables, one), gathered: _NOTHING}
         in_condition(inside)
         added = in_step(inside)
         all_ = Size(
             max(before.text, added.text),
             before.total + count * added.total,
-            before.count + count * added.count,
+            before.elements + count * added.elements,
             added.is_list,
         )
         return in_result({**values, gathered: all_})
@@ -169,7 +169,7 @@ def _added(parts: Sequence[SizeOf], _: Sequence[Node]) -> SizeOf:
         left, right = (part(values) for part in parts)
         if left.is_list or right.is_list:
             text = max(left.text, right.text)
-            return Size(text, left.total + right.total, left.count + right.count, is_list=True)
+            return Size(text, left.total + right.total, left.elements + right.elements, is_list=True)
         return Size(left.text + right.text, left.total + right.total)
 
     return added
@@ -201,7 +201,7 @@ def _joined(parts: Sequence[SizeOf], _: Sequence[Node]) -> SizeOf:
     def joined(values: Sizes) -> Size:
         texts = parts[0](values)
         between = parts[1](values).text if len(parts) > 1 else 0
-        return Size(texts.largest + texts.count * between, texts.total + texts.count * between)
+        return Size(texts.largest + texts.elements * between, texts.total + texts.elements * between)
 
     return joined
 
@@ -209,7 +209,7 @@ def _joined(parts: Sequence[SizeOf], _: Sequence[Node]) -> SizeOf:
 def _formatted(parts: Sequence[SizeOf], _: Sequence[Node]) -> SizeOf:
     def formatted(values: Sizes) -> Size:
         text, given = (part(values) for part in parts)
-        more = 2 * given.largest + _FORMATTED * given.count
+        more = 2 * given.largest + _FORMATTED * given.elements
         return Size(text.text + more, text.total + more)
 
     return formatted
@@ -246,7 +246,7 @@ def _small(parts: Sequence[SizeOf]) -> SizeOf:
 def _chosen(parts: Sequence[SizeOf]) -> SizeOf:
     def chosen(values: Sizes) -> Size:
         _, one, other = (part(values) for part in parts)
-        count, is_list = max(one.count, other.count), one.is_list or other.is_list
+        count, is_list = max(one.elements, other.elements), one.is_list or other.is_list
         return Size(max(one.text, other.text), max(one.total, other.total), count, is_list)
 
     return chosen
@@ -259,7 +259,7 @@ def _any_other(parts: Sequence[SizeOf]) -> SizeOf:
         return Size(
             3 * sum(one.text for one in sizes) + _NUMBER,
             3 * sum(one.total for one in sizes) + _NUMBER,
-            max((one.count for one in sizes), default=1),
+            max((one.elements for one in sizes), default=1),
             any(one.is_list for one in sizes),
         )
 
