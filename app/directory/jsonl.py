@@ -25,7 +25,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass
-class _Read:
+class _LinesRead:
     """What is known of a stream so far."""
 
     records: int = 0
@@ -68,7 +68,7 @@ def read_lines(stream: IO[bytes], file_name: str, *, require_end: bool = False) 
 
     ``require_end``: without an end record the read is partial.
     """
-    read = _Read()
+    read = _LinesRead()
     number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
@@ -95,7 +95,7 @@ def read_lines(stream: IO[bytes], file_name: str, *, require_end: bool = False) 
 
 
 def _steps_of_line(
-    line: bytes, place: str, read: _Read, *, whole: bool
+    line: bytes, place: str, read: _LinesRead, *, whole: bool
 ) -> tuple[Found | Malformed | Remark | End, ...]:
     if not line.strip():
         return ()

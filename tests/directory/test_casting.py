@@ -427,7 +427,6 @@ def test_respelt_aliases_are_the_same_only_by_case_and_encoded_accents(alias: st
             "userAlias: is longer than 512 bytes",
         ),
         ("user", {**LEAST["user"], "aliases": "a@b.example"}, "aliases: must be a list of texts, but is text"),
-        ("user", {**LEAST["user"], "aliases": ["a", ""]}, "aliases[1]: is empty"),
         ("user", {**LEAST["user"], "aliases": ["a", None]}, "aliases[1]: must be text, but is null"),
         ("user", {**LEAST["user"], "aliases": list(map(str, range(101)))}, "aliases: are 101; 100 are the most"),
         ("fill", {"userId": "u", "disabled": "yes"}, "disabled: must be true or false, but is text"),
@@ -470,3 +469,16 @@ def test_null_is_malformed_in_a_field_that_decides_about_access(kind: str, field
     record_from_object(fields, kind)
     with pytest.raises(MalformedRecordError, match=f"^{field}: is null"):
         record_from_object(fields | {field: None}, kind)
+
+
+@pytest.mark.parametrize("alias", ["", "x" * 600, "a\0b", "\ud800"])
+def test_an_alias_that_cannot_be_used_is_left_out_with_a_remark(alias: str) -> None:
+    fields = {**LEAST["user"], "aliases": ["a", alias], "department": "R"}
+    for value, kind in ((fields, "user"), ({**fields, "kind": "user"}, None)):
+        record, remarks = record_from_object(value, kind)
+        assert isinstance(record, User)
+        assert (record.aliases, dict(record.further)) == (("a",), {"department": "R"})
+        assert [remark.startswith("aliases[1]: ") for remark in remarks] == [True]
+        # Who pushes is told at once.
+        with pytest.raises(MalformedRecordError, match=r"^aliases\[1\]: "):
+            record_from_object(value, kind, every_alias=True)
