@@ -155,8 +155,8 @@ END = b'{"end": true, "records": %d}\n'
         (ADA + b'{"end": true, "records": "1"}', 'file:2: not an end record, which is {"end": true, "records": 1}'),
         (ADA + b'{"end": false, "records": 1}', "file:2: not an end record"),
         (ADA + b'{"end": true, "records": 1, "record": 2}', "file:2: 'record' is not a field of the end record"),
-        (b"nonsense\n" + ADA + END % 2, "1 malformed record(s)"),
-        (b"nonsense\n" + ADA + END % 1, "1 malformed record(s); file:3: should have 1 records before it, but has 2"),
+        (b"nonsense\n" + ADA + END % 2, "1 malformed record"),
+        (b"nonsense\n" + ADA + END % 1, "1 malformed record; file:3: should have 1 records before it, but has 2"),
     ],
 )
 def test_an_end_record_says_how_many_records_there_are(content: bytes, reason: str) -> None:
