@@ -1,9 +1,10 @@
-"""The numbering of pushes: which push is next, repeated, too late, or another one under a number that was used.
+"""The numbering of pushes: whether a push is the next one, a repetition, or neither.
 
 The rules: ``app/ingest/README.md``, "Sequences".
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -72,12 +73,7 @@ def former_answer(connection: Connection, source_id: int, push: Numbered) -> dic
     """The answer to a push that was applied before; None: it is the next one. Raises ``SequenceConflictError``."""
     last = connection.execute(select(PUSH).where(PUSH.c.source_id == source_id)).first()
     if last is not None and push.sequence <= last.sequence:
-        if dict(json.loads(last.digests)).get(push.sequence, push.digest) != push.digest:
-            raise SequenceConflictError(
-                f"sequence: {push.sequence} was used for a push with other content; the last push that was applied is"
-                f" {last.sequence}; number this one after it and send it again",
-                last.sequence,
-            )
+        _check_repetition(push, last.sequence, dict(json.loads(last.digests)))
         if last.answer or push.sequence < last.sequence:
             answer: dict[str, Any] = json.loads(last.answer or "{}")
             return answer or {"sequence": last.sequence}
@@ -96,6 +92,22 @@ def former_answer(connection: Connection, source_id: int, push: Numbered) -> dic
             sequence,
         )
     return None
+
+
+def _check_repetition(push: Numbered, last: int, digests: Mapping[int, str]) -> None:
+    """Raises ``SequenceConflictError`` unless the push is one of those with these digests.
+
+    The last push may have none: an older version stored none, and so does a push of everything.
+    """
+    known = digests.get(push.sequence, push.digest if push.sequence == last else None)
+    if known == push.digest:
+        return
+    why = "is too late: no such push is among the latest ones" if known is None else "was used for other content"
+    raise SequenceConflictError(
+        f"sequence: {push.sequence} {why}; the last push that was applied is {last}; number this one after it and send"
+        " it again, if its content is still right",
+        last,
+    )
 
 
 def note_push(connection: Connection, source_id: int, push: Numbered, *, by: str, now_ms: int) -> int:
