@@ -188,11 +188,12 @@ def count_requests(app: Flask, metrics: Metrics) -> None:
 
 
 def refuse_if_incompatible(app: Flask, check_schema: Callable[[], None]) -> None:
-    """Answers 503 if a newer version made the database unusable for this one; health and metrics go on."""
+    """Answers 503 if a newer version made the database unusable for this one. Health, metrics and the assets of error
+    pages do not need it."""
 
     @app.before_request
     def _check() -> None:
-        if request.blueprint in _ALWAYS_ANSWER:
+        if request.blueprint in _ALWAYS_ANSWER or request.endpoint == "console.asset":
             return
         try:
             check_schema()

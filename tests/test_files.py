@@ -144,8 +144,8 @@ def test_the_doctor_warns_of_a_database_that_others_can_read(open_file: str, tmp
 
     for name in ("usher.db", "usher.db-wal"):
         (tmp_path / name).touch(0o600)
-    assert look_at_permissions(tmp_path / "usher.db") is None
+    url = f"sqlite:///{tmp_path}/usher.db"
+    assert list(look_at_permissions(url, "database")) == []
     (tmp_path / open_file).chmod(0o666)
-    found = look_at_permissions(tmp_path / "usher.db")
-    assert found is not None
+    [found] = look_at_permissions(url, "database")
     assert found.advice == f"chmod 600 {tmp_path / open_file}"

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from random import Random, SystemRandom
 from types import MappingProxyType
 
@@ -16,7 +15,7 @@ from app.bootstrap.outside import configured_sources, notification_channels
 from app.bootstrap.requirements import NO_SOURCES
 from app.clock import Clock
 from app.configuration.loading import Configuration
-from app.database.engine import DatabaseUrlError, parse_url, reading
+from app.database.engine import DatabaseUrlError, reading
 from app.doctor.backend import look_at_backend
 from app.doctor.channels import try_channels
 from app.doctor.database import (
@@ -29,7 +28,7 @@ from app.doctor.database import (
     open_database,
     unusable,
 )
-from app.doctor.finding import Finding, Findings, State, problem
+from app.doctor.finding import Findings, State, problem
 from app.doctor.issuer import look_at_issuer
 from app.doctor.settings_check import look_at_settings
 from app.doctor.sources import look_at_sources
@@ -53,6 +52,7 @@ def run_checks(
     yield from look_at_settings(found, environment)
     engine, finding = open_database(settings.database_url)
     yield finding
+    yield from look_at_permissions(settings.database_url, "database")
     kept: dict[str, SourceState] = {}
     if engine is not None:
         try:
@@ -65,8 +65,7 @@ def run_checks(
             yield unusable(error)
         finally:
             engine.dispose()
-    if (exposed := _exposed_backend(settings)) is not None:
-        yield exposed
+    yield from look_at_permissions(settings.self_hosted_backend.database_url, "self-hosted backend")
     if settings.directory.sources:
         yield from look_at_sources(configured_sources(settings, spool=False), kept, settings.directory.guard, clock)
     else:
@@ -80,15 +79,6 @@ def run_checks(
         numbers = random or SystemRandom()
         channels = notification_channels(settings, clock=clock)
         yield from try_channels(channels, clock=clock, new_id=lambda: f"msg_{numbers.getrandbits(96):024x}")
-
-
-def _exposed_backend(settings: Settings) -> Finding | None:
-    """The finding if others can read the self-hosted backend's SQLite database, in which URLs are not encrypted."""
-    with suppress(DatabaseUrlError):
-        parsed = parse_url(settings.self_hosted_backend.database_url)
-        if parsed.get_backend_name() == "sqlite":
-            return look_at_permissions(Path(str(parsed.database)), "self-hosted backend")
-    return None
 
 
 def _instance(settings: Settings) -> str | None:

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -64,18 +65,21 @@ def unusable(error: SQLAlchemyError | OSError) -> Finding:
     return problem("database", without_password(printable(says, limit=300)), advice or otherwise)
 
 
-def look_at_permissions(path: Path, check: str = "database") -> Finding | None:
-    """Warns if other users of the machine can read or change a SQLite database; None if not, or if there is none."""
-    open_files = [one for one in (path, *_beside(path)) if _others_may(one)]
-    if not open_files:
-        return None
-    names = " ".join(str(one) for one in open_files)
-    return warning(check, f"every user of this machine can read or change {names}", f"chmod 600 {names}")
+def look_at_permissions(url: str, check: str) -> Findings:
+    """Warns if other users of the machine can read or change a SQLite database. It holds URLs in clear."""
+    with suppress(DatabaseUrlError):
+        parsed = parse_url(url)
+        if parsed.get_backend_name() != "sqlite":
+            return
+        path = Path(str(parsed.database))
+        if open_files := [one for one in (path, *_beside(path)) if _others_may(one)]:
+            names = " ".join(map(str, open_files))
+            yield warning(check, f"every user of this machine can read or change {names}", f"chmod 600 {names}")
 
 
 def _beside(path: Path) -> list[Path]:
     """The files that SQLite keeps beside the database."""
-    return [path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal")]
+    return [Path(f"{path}{ending}") for ending in ("-wal", "-shm", "-journal")]
 
 
 def _others_may(path: Path) -> bool:
@@ -110,8 +114,6 @@ def look_at_file(file: str) -> Finding | None:
     free = trouble.room_left(path)
     if free < _ROOM_FOR_ANYTHING:
         return problem("database", f"the disk is full where {file} is", "make room there")
-    if found := look_at_permissions(path):
-        return found
     if free < _FREE_BYTES:
         return warning("database", f"{free // 1024**2:,} MB are left where {file} is", "make room there")
     return None
