@@ -49,7 +49,7 @@ _LEASE = timedelta(minutes=10)
 """Longer than any try takes: a message whose try nobody ended is due again after it."""
 _KEPT = timedelta(days=30)
 _BY_THE_CLOCK = frozenset({Cause.WORKER, Cause.MISSED})
-_LASTS = 60.0
+_LASTS = 20.0
 """What the clock alone says is reported when it was found for so many seconds: a clock that jumps forward makes every
 sign of life old until the next one."""
 
