@@ -4,9 +4,10 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
-USERS = ("ann", "bob", "cyd")
+USERS = ("ann", "bob")
 DOCUMENTS = ("d1", "d2")
-ORGANIZATIONS = {"ann": "acme", "bob": "acme", "cyd": "acme", "d1": "acme", "d2": "acme"}
+LOGINS = ("ann@acme.example", "bob@acme.example")
+ROLES = ("viewer", "editor")
 
 _TABLES = {
     "person": "name VARCHAR(64), login VARCHAR(64), off INTEGER",
@@ -14,10 +15,11 @@ _TABLES = {
     "doc": "title VARCHAR(64), access VARCHAR(64), owner VARCHAR(64)",
     "share": "doc VARCHAR(64), person VARCHAR(64), role VARCHAR(64)",
     "invite": "doc VARCHAR(64), login VARCHAR(64), role VARCHAR(64)",
+    "leaver": "person VARCHAR(64), has_left INTEGER",
 }
 _EVERY = "id VARCHAR(64) PRIMARY KEY, changed INTEGER NOT NULL, gone INTEGER NOT NULL"
 
-_AS_RECORDS = {
+_RECORDS = {
     "organizations": "SELECT 'acme' AS \"organizationId\", 'Acme' AS \"organizationName\", 0 AS changed, 0 AS gone",
     "users": (
         'SELECT id AS "userId", name, \'\' AS email, login AS "aliases", off AS "disabled", changed, gone FROM person'
@@ -30,10 +32,10 @@ _AS_RECORDS = {
         ' access AS "accessType", changed, gone FROM doc'
     ),
     "grants": (
-        'SELECT \'s-\' || id AS id, \'acme\' AS "organizationId", doc AS "documentId", person AS "userId",'
-        ' NULL AS "userAlias", role AS "accessRole", changed, gone FROM share'
-        " UNION ALL SELECT 'i-' || id, 'acme', doc, NULL, login, role, changed, gone FROM invite"
-        " UNION ALL SELECT 'o-' || id, 'acme', id, owner, NULL, 'editor', changed,"
+        'SELECT id, \'acme\' AS "organizationId", doc AS "documentId", person AS "userId", NULL AS "userAlias",'
+        ' role AS "accessRole", changed, gone FROM share'
+        " UNION ALL SELECT id, 'acme', doc, NULL, login, role, changed, gone FROM invite"
+        " UNION ALL SELECT id, 'acme', id, owner, NULL, 'editor', changed,"
         " CASE WHEN gone = 1 OR owner IS NULL THEN 1 ELSE 0 END FROM doc"
     ),
 }
@@ -88,6 +90,8 @@ _RULES: list[dict[str, Any]] = [
     },
 ]
 
+_LEAVER = {"from": "leaver", "fill": {"userId": "it.person", "disabled": "it.has_left != 0"}}
+
 
 class Application:
     """The database. Each change raises the counter ``changed``; a row that is deleted stays, with ``gone``."""
@@ -122,6 +126,28 @@ class Application:
                 values,
             )
 
+    def change(self, table: str, row_id: str, columns: dict[str, Any] | None) -> list[tuple[str, ...]]:
+        """Puts a row, or drops it; returns what the application pushes for that: kinds with ids."""
+        before = self._about(table, row_id)
+        if columns is None:
+            self.drop(table, row_id)
+        else:
+            self.put(table, row_id, **columns)
+        return list(dict.fromkeys([*before, *self._about(table, row_id)]))
+
+    def _about(self, table: str, row_id: str) -> list[tuple[str, ...]]:
+        row = next((one for one in self.rows(table) if one["id"] == row_id), None)
+        if row is None or table == "leaver":
+            return []
+        if table == "person":
+            return [("user", row_id)]
+        if table == "member":
+            return [("membership", row["person"])]
+        if table == "doc":
+            owned = [("grant", row_id, row["owner"])] if row["owner"] else []
+            return [("document", row_id), *owned]
+        return [("grant", row["doc"], row["person"] if table == "share" else row["login"])]
+
     def drop(self, table: str, row_id: str) -> None:
         """Marks a row as deleted."""
         self._changed += 1
@@ -140,9 +166,10 @@ class Application:
     def allowed(self) -> dict[tuple[str, str], str]:
         """(user, document) → ``viewer`` or ``editor``, for those who may open it: straight from the tables."""
         people = {row["id"]: row for row in self.rows("person")}
-        members = {row["person"]: [] for row in self.rows("member")}  # type: dict[str, list[str]]
+        left = {row["person"] for row in self.rows("leaver") if row["has_left"]}
+        members: dict[str, list[str]] = {}
         for row in self.rows("member"):
-            members[row["person"]].append(row["role"])
+            members.setdefault(row["person"], []).append(row["role"])
         logins: dict[str, list[str]] = {}
         for row in people.values():
             logins.setdefault(row["login"].lower(), []).append(row["id"])
@@ -161,7 +188,7 @@ class Application:
                     roles.append("editor")
                 if not roles and document["access"] == "organizationPrivate":
                     roles = members.get(user, [])
-                if roles and not person["off"]:
+                if roles and not person["off"] and user not in left:
                     found[user, document["id"]] = "editor" if "editor" in roles else "viewer"
         return found
 
@@ -198,14 +225,23 @@ def _role(roles: list[str]) -> dict[str, Any] | None:
     return {"accessRole": "editor" if "editor" in roles else "viewer"} if roles else None
 
 
-def source_settings(url: str, *, by_rules: bool, token: str) -> dict[str, Any]:
-    """The settings of a source that reads the database: as records, or as objects of which rules make records."""
+def source_settings(url: str, *, by_rules: bool, token: str) -> list[dict[str, Any]]:
+    """The settings of two sources that read the database: ``app`` as records, or as objects of which rules make
+    records, and ``hr``, whose fills disable people."""
     further = {"cursor": "changed", "deleted": "gone", "overlap": 0}
+    records = {name: query.replace('"', "`") if url.startswith("mysql") else query for name, query in _RECORDS.items()}
+    hr = _table("leaver", further)
     if by_rules:
-        queries = {name: {"query": f"SELECT * FROM {name}", "key": "id", **further} for name in _TABLES}
-        queries["organizations"] = {"query": _AS_RECORDS["organizations"], **further}
+        names = [name for name in _TABLES if name != "leaver"]
+        app = {"organizations": {"query": records["organizations"], **further}}
+        app |= {name: _table(name, further) for name in names}
     else:
-        queries = {name: {"query": query, **further} for name, query in _AS_RECORDS.items()}
-        queries["memberships"]["key"] = queries["grants"]["key"] = "id"
-    settings: dict[str, Any] = {"type": "sql", "name": "app", "url": url, "queries": queries}
-    return settings | {"changes": {"tokens": [token]}, **({"map": _RULES} if by_rules else {})}
+        app = {name: {"query": query, **further} for name, query in records.items()}
+        app["memberships"]["key"] = app["grants"]["key"] = "id"
+    of_app: dict[str, Any] = {"type": "sql", "name": "app", "url": url, "queries": app}
+    of_hr: dict[str, Any] = {"type": "sql", "name": "hr", "url": url, "queries": {"leaver": hr}, "map": [_LEAVER]}
+    return [of_app | {"changes": {"tokens": [token]}, **({"map": _RULES} if by_rules else {})}, of_hr]
+
+
+def _table(name: str, further: dict[str, Any]) -> dict[str, Any]:
+    return {"query": f"SELECT * FROM {name}", "key": "id", **further}

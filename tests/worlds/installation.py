@@ -1,0 +1,148 @@
+"""An Usher that reads the database of an application and is pushed to, with reads that break."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from sqlalchemy import Engine
+
+from app.access.decide import Check, DecisionPolicy, decide
+from app.directory.casting import record_from_object
+from app.directory.configured import source_from_settings, sources_from_settings
+from app.directory.guarded import GuardedSource
+from app.directory.pushes import record_of_key
+from app.directory.settings import DirectorySettings
+from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
+from app.model.refresh.pushes import Pushed, apply_push
+from app.model.view.loader import AccessViewLoader
+from app.plan.selection import Selection
+from app.runs.gathering import policy_of
+from app.runs.reading import RefreshReport, refresh
+from tests.worlds.application import DOCUMENTS, USERS, Application, source_settings
+from tests.worlds.meddler import Meddler
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+LEVELS = {None: 0, "viewer": 1, "editor": 2}
+
+Said = tuple[dict[str, Any], bool]
+"""A record or a key, and whether it is there."""
+
+
+class Fault(Enum):
+    """What happens to a read in its middle."""
+
+    NONE = "none"
+    CUT = "it ends as failed"
+    RAISES = "it raises"
+    PARTIAL = "the rest is missing"
+    MEANWHILE = "no fault: something else happens"
+
+
+@dataclass
+class Breaking:
+    """A source whose reads break; its snapshot is read to its end before."""
+
+    source: Source
+    fault: Fault = Fault.NONE
+    share: float = 0.5
+    meanwhile: Callable[[], object] = field(default=lambda: None)
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+        fault, self.fault = self.fault, Fault.NONE
+        *steps, end = self.source.read(request)
+        assert isinstance(end, End)
+        until = round(len(steps) * self.share)
+        if fault is Fault.NONE:
+            until = len(steps)
+        yield from steps[:until]
+        if fault is Fault.RAISES:
+            raise RuntimeError(fault.value)
+        if fault is Fault.CUT:
+            yield End(Verdict.FAILED, fault.value, answered=end.answered)
+            return
+        if fault is Fault.PARTIAL:
+            yield End(Verdict.PARTIAL, fault.value, answered=end.answered)
+            return
+        if fault is Fault.MEANWHILE:
+            self.meanwhile()
+        yield from steps[until:]
+        yield end
+
+
+class Installation:
+    """The application, and an Usher that reads its database and is pushed to."""
+
+    def __init__(
+        self, engine: Engine, application: Application, url: str, *, by_rules: bool, between: Meddler | None
+    ) -> None:
+        """``between``: the proxy through which the database is read."""
+        self.engine = engine
+        self.between = between
+        self.application = application
+        sources = source_settings(url, by_rules=by_rules, token="p" * 30)
+        self._settings = DirectorySettings.model_validate({"sources": sources, "guard": {"percent": 100}})
+        self.breaking = [Breaking(source_from_settings(one)) for one in self._settings.sources]
+        guarded = sources_from_settings(self._settings)
+        self._sources: list[Source] = [
+            GuardedSource(one, timeout=60, policy=policy_of(other))
+            for one, other in zip(self.breaking, guarded, strict=True)
+        ]
+        self._others = guarded
+        self.now = NOW
+        self._sequence = 0
+        self._view = AccessViewLoader(engine, DecisionPolicy())
+
+    def read(self, *, full: bool = False, asked: Selection | None = None, elsewhere: bool = False) -> RefreshReport:
+        """A read; ``elsewhere``: by another node, beside one that is under way."""
+        self.now += timedelta(seconds=1)
+        sources = self._others if elsewhere else self._sources
+        anew = [one.name for one in sources] if full else []
+        return refresh(self.engine, sources, clock=lambda: self.now, anew=anew, asked=asked, guard=self._settings.guard)
+
+    def meanwhile(self, happens: Callable[[], object]) -> None:
+        """Lets something happen in the middle of the next read, after its snapshot."""
+        breaking = self.breaking[0]
+        breaking.fault, breaking.meanwhile = Fault.MEANWHILE, happens
+
+    def push(self, *said: Said) -> dict[str, Any]:
+        """The answer to a push of what the application said of itself."""
+        self._sequence += 1
+        pushed = Pushed(
+            source="app",
+            sequence=self._sequence,
+            previous_sequence=None,
+            upserts=[record_from_object(one)[0] for one, is_there in said if is_there],
+            removals=[record_of_key(one) for one, is_there in said if not is_there],
+            by="test",
+        )
+        return apply_push(self.engine, pushed, configured=["app", "hr"], only_pushed=False, clock=lambda: self.now)
+
+    def allowed(self) -> dict[tuple[str, str], str]:
+        """(user, document) → the role, as Usher decides."""
+        asked = [
+            Check(user_id=user, type="document", resource_id=document, organization_id="acme")
+            for user in USERS
+            for document in DOCUMENTS
+        ]
+        view = self._view(asked)
+        decisions = [(one, decide(view, one, self.now, DecisionPolicy())) for one in asked]
+        return {
+            (one.user_id, one.resource_id): decision.access_role.value
+            for one, decision in decisions
+            if decision.access_role is not None
+        }
+
+    def too_much(self) -> list[tuple[str, str, str]]:
+        """Who is let in, or with a higher role, than the application's tables allow."""
+        real = self.application.allowed()
+        return [
+            (user, document, role)
+            for (user, document), role in self.allowed().items()
+            if LEVELS[role] > LEVELS[real.get((user, document))]
+        ]
