@@ -610,7 +610,10 @@ def test_copy_of_the_database_can_be_used(usher_with_backend: Usher, folder: Pat
     assert copied.stdout.startswith("copy.db: ")
     assert (folder / "copy.db").stat().st_mode & 0o777 == 0o600
     again = usher_with_backend("db", "backup", "copy.db")
-    assert (again.exit_code, again.stderr) == (1, "error: copy.db: File exists\n")
+    assert (again.exit_code, again.stderr) == (
+        1,
+        "error: copy.db: File exists; name a new file in a folder that can be written to\n",
+    )
     before = usher_with_backend("runs").stdout
     for suffix in ("", "-wal", "-shm"):
         (folder / f"usher.db{suffix}").unlink(missing_ok=True)
