@@ -3,6 +3,7 @@
 from pathlib import Path
 from threading import Event
 
+from app.clock import Clock, utc_now
 from app.directory.connector import ALL_ATTRIBUTES
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
@@ -21,7 +22,7 @@ from app.directory.source import Source
 
 
 def sources_from_settings(
-    settings: DirectorySettings, *, stop: Event | None = None, spool: Path | None = None
+    settings: DirectorySettings, *, stop: Event | None = None, spool: Path | None = None, clock: Clock = utc_now
 ) -> list[Source]:
     """One source per entry, in the order of the configuration; nothing is opened yet.
 
@@ -30,7 +31,7 @@ def sources_from_settings(
     """
     return [
         GuardedSource(
-            source_from_settings(source, spool),
+            source_from_settings(source, spool, clock),
             timeout=settings.read_timeout if source.timeout is None else source.timeout,
             stop=stop,
             policy=Policy(
@@ -45,7 +46,7 @@ def sources_from_settings(
     ]
 
 
-def source_from_settings(settings: SourceSettings, spool: Path | None = None) -> Source:
+def source_from_settings(settings: SourceSettings, spool: Path | None = None, clock: Clock = utc_now) -> Source:
     """The source of one entry, without a guard before it."""
     if isinstance(settings, LdapSourceSettings):
         from app.directory.connectors.ldap.connector import LdapConnector  # noqa: PLC0415 - as above
@@ -55,7 +56,7 @@ def source_from_settings(settings: SourceSettings, spool: Path | None = None) ->
 
         spooled = SpoolFile.of(spool, settings.source_name)
         rules = Rules(settings.rules_in_force(), settings.preset_in_force().always)
-        return MappedSource(settings.source_name, LdapConnector(settings), rules, spooled)
+        return MappedSource(settings.source_name, LdapConnector(settings, clock), rules, spooled)
     if isinstance(settings, PushSourceSettings):
         return PushedSource(settings.source_name)
     if isinstance(settings, SqlSourceSettings):

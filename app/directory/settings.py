@@ -9,9 +9,12 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from app.access.kinds import KINDS
+from app.access.records import Fill, User
+from app.directory.connectors.ldap.presets import ACCOUNT_EXPIRED
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.connectors.sql.settings import SqlSettings
-from app.directory.mapping.settings import RULE_KINDS, RuleList, RuleSettings
+from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
+from app.directory.mapping.settings import RULE_KINDS, Constant, RuleList, RuleSettings
 from app.directory.push_settings import AcceptedChanges, ChangesSettings
 
 
@@ -118,10 +121,16 @@ class LdapSourceSettings(LdapConnectionSettings, SourceBase):
                 raise ValueError(
                     f"map: rule {number} reads from {rule.from_}, and there are {', '.join(known)}; sets may add others"
                 )
+        for number, (rule, given) in enumerate(zip(self.rules_in_force(), self.map, strict=True), start=1):
+            for key, text in rule.expressions() if rule != given else ():
+                try:
+                    language(IT, MEMBER).compile(text)
+                except ExpressionError as error:
+                    raise ValueError(f"map: rule {number}: {key}, with account_expiry, {error}") from None
         return self
 
     def rules_in_force(self) -> RuleList:
-        """The rules, of which those that name an account give it an end, unless they say otherwise."""
+        """The rules. Those that name an account end its access when it expires, unless ``account_expiry`` is false."""
         ends = self.preset_in_force().ends
         return tuple(_ended(rule, ends) for rule in self.map)
 
@@ -132,14 +141,28 @@ class LdapSourceSettings(LdapConnectionSettings, SourceBase):
 
 
 def _ended(rule: RuleSettings, ends: Mapping[str, str]) -> RuleSettings:
-    """The rule; records of it that name a user end with the user's account. ``ends``: set → the attribute."""
+    """The rule. Users that it makes or disables are disabled if their account has expired. Its other records that name
+    a user end with the account. ``ends``: set → the attribute."""
     attribute = next(iter(ends.values()), "") if rule.each else ends.get(rule.from_, "")
-    fields = rule.fields
-    can_end = rule.kind in RULE_KINDS and "expiresAt" in KINDS[rule.kind].field_names and "expiresAt" not in fields
-    if not attribute or not can_end or not fields.keys() & {"userId", "userAlias"}:
+    if not attribute:
         return rule
-    variable = "member" if rule.each else "it"
+    fields, variable = rule.fields, MEMBER if rule.each else IT
+    if rule.kind == User.kind or (rule.kind == Fill.kind and "disabled" in fields):
+        key = rule.kind if rule.user is None else User.kind
+        disabled = _disabled_or(f"has({variable}.{ACCOUNT_EXPIRED})", fields.get("disabled", False))
+        return rule.model_copy(update={key: {**getattr(rule, key), "disabled": disabled}})
+    can_end = rule.kind in RULE_KINDS and "expiresAt" in KINDS[rule.kind].field_names and "expiresAt" not in fields
+    if not can_end or not fields.keys() & {"userId", "userAlias"}:
+        return rule
     return rule.model_copy(update={rule.kind: {**fields, "expiresAt": f"{variable}.{attribute}"}})
+
+
+def _disabled_or(expired: str, disabled: str | Constant) -> str | Constant:
+    """An expression that is true if the account has expired, and ``disabled`` otherwise."""
+    if isinstance(disabled, bool):
+        return disabled or expired
+    # The line break ends a comment.
+    return f"{expired} ? dyn(true) : ({disabled}\n)"
 
 
 class PushSourceSettings(SourceBase):

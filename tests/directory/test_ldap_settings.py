@@ -7,10 +7,14 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
+from app.access.records import Fill, User
 from app.directory.configured import sources_from_settings
 from app.directory.connectors.ldap.presets import Conversion, PresetName, preset
 from app.directory.connectors.ldap.settings import LdapConnectionSettings, is_loopback
 from app.directory.connectors.ldap.values import CONVERSIONS
+from app.directory.mapping.cel import Asked
+from app.directory.mapping.rule import Made, OfMembers
+from app.directory.mapping.rules import Rules
 from app.directory.settings import DirectorySettings, LdapSourceSettings
 from app.settings import load_settings
 
@@ -163,3 +167,82 @@ def test_the_example_is_one(tmp_path: Path) -> None:
     assert isinstance(ad, LdapSourceSettings)
     assert ad.bind_password.get_secret_value() == "sesame"
     assert [one.name for one in sources_from_settings(directory)] == ["ad"]
+
+
+IDS = {"userId": "it.cn", "name": "it.cn", "email": "it.cn"}
+UAC = "math.bitAnd(it.userAccountControl, 2) != 0"
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "disabled"),
+    [
+        ({"user": IDS}, {"userAccountControl": 512}, (False, True)),
+        ({"user": IDS | {"disabled": UAC}}, {"userAccountControl": 512}, (False, True)),
+        ({"user": IDS | {"disabled": UAC}}, {"userAccountControl": 514}, (True, True)),
+        ({"user": IDS | {"disabled": UAC}}, {"userAccountControl": "?"}, (None, True)),
+        ({"user": IDS | {"disabled": f"{UAC} // as in the manual"}}, {"userAccountControl": 512}, (False, True)),
+        ({"user": IDS | {"disabled": "has(it.a) || has(it.b)"}}, {"b": 1}, (True, True)),
+        ({"user": IDS | {"disabled": "string(it.a)"}}, {"a": "left"}, (None, True)),
+        ({"user": IDS | {"disabled": "it.a"}}, {}, (False, True)),
+        ({"user": IDS | {"disabled": False}}, {}, (False, True)),
+        ({"user": IDS | {"disabled": True}}, {}, (True, True)),
+        ({"fill": "it.cn", "user": {"disabled": UAC}}, {"userAccountControl": 512}, (False, True)),
+        ({"fill": {"userId": "it.cn", "disabled": UAC}}, {"userAccountControl": 512}, (False, True)),
+    ],
+)
+def test_an_account_that_has_expired_is_disabled_besides_what_the_rule_says(
+    rule: dict[str, object], value: dict[str, object], disabled: tuple[bool | None, bool | None]
+) -> None:
+    """None: malformed."""
+    for account_expiry in (True, False):
+        settings = LdapSourceSettings.model_validate(
+            PLAIN | {"type": "ldap", "map": [{"from": "users"} | rule], "account_expiry": account_expiry}
+        )
+        rules = Rules(settings.rules_in_force())
+        given = {"cn": "ann"} | value
+        for expired in (False, True):
+            asked = Asked(rules.of_object, {"it": given | ({"account_expired": True} if expired else {})})
+            made = rules.all[0].of(asked)
+            found = made.record.disabled if isinstance(made, Made) and isinstance(made.record, User | Fill) else None
+            assert bool(found) == bool(disabled[expired and account_expiry])
+            assert isinstance(made, Made) == (disabled[expired and account_expiry] is not None)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"from": "users", "fill": "it.cn", "user": {"department": "it.department"}},
+        {"from": "people", "user": IDS},
+        {
+            "from": "groups",
+            "group": {"organizationId": "it.cn", "organizationUserGroupId": "it.cn", "groupName": "it.cn"},
+        },
+    ],
+)
+def test_rules_that_disable_nobody_or_know_of_no_end_stay_as_they_are(rule: dict[str, object]) -> None:
+    people = {"people": {"filter": "(objectClass=contact)", "id": "objectGUID"}}
+    settings = LdapSourceSettings.model_validate(PLAIN | {"type": "ldap", "sets": people, "map": [rule]})
+    assert settings.rules_in_force() == settings.map
+
+
+def test_users_that_are_made_of_members_are_disabled_when_they_have_expired() -> None:
+    rule = {"from": "groups", "each": "members", "user": {"userId": "member.cn", "name": "member.cn", "email": "it.cn"}}
+    settings = LdapSourceSettings.model_validate(PLAIN | {"type": "ldap", "map": [rule]})
+    rules = Rules(settings.rules_in_force())
+    assert "account_expired" in rules.wanted.attributes["users"]
+    members: list[dict[str, object]] = [{"cn": "ann"}, {"cn": "bob", "account_expired": True}]
+    begun = rules.all[0].begin(Asked(rules.of_member, {"it": {"cn": "g"}, "member": {}}))
+    assert isinstance(begun, OfMembers)
+    asked = Asked(rules.of_member, {"it": {"cn": "g"}, "member": {}})
+    records = rules.all[0].records_of_members(begun.values, asked, members)
+    assert [one.disabled for one in records if isinstance(one, User)] == [False, True]
+
+
+def test_an_expression_that_leaves_no_room_for_the_expiry_of_accounts_is_refused() -> None:
+    text = '"' + "x" * 3_980 + '" == it.a'
+    rules = {"type": "ldap", "map": [{"from": "users", "user": IDS | {"disabled": text}}]}
+    assert LdapSourceSettings.model_validate(PLAIN | rules | {"account_expiry": False})
+    with pytest.raises(
+        ValidationError, match=r"map: rule 1: user\.disabled, with account_expiry, is longer than 4,000"
+    ):
+        LdapSourceSettings.model_validate(PLAIN | rules)

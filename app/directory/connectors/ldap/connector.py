@@ -5,6 +5,7 @@ The library is loaded only when something is read: who has no directory in LDAP 
 
 from typing import TYPE_CHECKING
 
+from app.clock import Clock, utc_now
 from app.directory.connector import Objects, ObjectsEnd, Wanted
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.source import EVERYTHING, ReadRequest, Verdict
@@ -21,8 +22,9 @@ MISSING = (
 class LdapConnector:
     """A directory in LDAP; rules of ``app.directory.connector``."""
 
-    def __init__(self, settings: LdapConnectionSettings) -> None:
+    def __init__(self, settings: LdapConnectionSettings, clock: Clock = utc_now) -> None:
         self._settings = settings
+        self._clock = clock
         self._conversations: Conversations | None = None
 
     def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
@@ -34,5 +36,5 @@ class LdapConnector:
             yield ObjectsEnd(Verdict.FAILED, MISSING)
             return
         if self._conversations is None:
-            self._conversations = Conversations(self._settings)
+            self._conversations = Conversations(self._settings, self._clock)
         yield from self._conversations.read(wanted, request)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from app.clock import Clock
 from app.directory.connector import DirectoryObject, ObjectGone, Objects, ObjectsEnd, Wanted
 from app.directory.connectors.ldap import syncrepl, usn
 from app.directory.connectors.ldap.objects import asks_for_silent
@@ -19,8 +20,9 @@ _NOT_UNDERSTOOD = "{} object(s) were not understood"
 class Conversations:
     """The reads of a directory. Each is with one server, from its beginning to its end."""
 
-    def __init__(self, settings: LdapConnectionSettings) -> None:
+    def __init__(self, settings: LdapConnectionSettings, clock: Clock) -> None:
         self._settings = settings
+        self._clock = clock
         self._failed = ""
         """The server that failed in the middle of the last read. The next read tries it last."""
 
@@ -31,7 +33,7 @@ class Conversations:
         session: LdapSession | None = None
         try:
             with opened(self._settings, urls) as session:
-                yield from _conversation(session, wanted, request)
+                yield from _conversation(Reader(session, wanted, self._clock()), wanted, request)
         except LdapTroubleError as error:
             if session is not None and isinstance(error, ServerAwayError):
                 self._failed = session.settings.server
@@ -40,11 +42,10 @@ class Conversations:
             yield ObjectsEnd(Verdict.FAILED, str(error), answered=Answered.CURSOR_REFUSED)
 
 
-def _conversation(session: LdapSession, wanted: Wanted, request: ReadRequest) -> Objects:
-    answered, server = None, session.settings.server
-    for reason in session.away:
+def _conversation(reader: Reader, wanted: Wanted, request: ReadRequest) -> Objects:
+    answered, server = None, reader.settings.server
+    for reason in reader.session.away:
         yield Remark(server, f"{SERVER_AWAY}{reason}; {server} was read instead")
-    reader = Reader(session, wanted)
     cursor, no_cursor = ("", "") if request.part is not None else _cursor_now(reader, wanted, request.since)
     if request.part is not None:
         told, answered = _part(reader, wanted, request.part), Answered.PART
@@ -82,8 +83,9 @@ def _cursor_now(reader: Reader, wanted: Wanted, since: str) -> tuple[str, str]:
     for one in reader.sets:
         if reader.session.naming_context(one.base) != context:
             return "", f"{one.where}.base is in another naming context than base; make it a source of its own"
-    cursor_now = usn.cursor_now if reader.preset.changes == "usn" else syncrepl.cursor_now
-    return cursor_now(reader.session, reader.settings.base, since)
+    if reader.preset.changes == "usn":
+        return usn.cursor_now(reader.session, reader.settings.base, reader.now)
+    return syncrepl.cursor_now(reader.session, reader.settings.base, since)
 
 
 def _everything(reader: Reader) -> Told:

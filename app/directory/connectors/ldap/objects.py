@@ -4,14 +4,23 @@ import re
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import NamedTuple
 
 from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject
 from app.directory.connectors.ldap.names import all_normalized, normalized
-from app.directory.connectors.ldap.presets import Preset, SetSettings
+from app.directory.connectors.ldap.presets import ACCOUNT_EXPIRED, Preset, SetSettings
 from app.directory.connectors.ldap.session import LdapEntry
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
-from app.directory.connectors.ldap.values import CONVERSIONS, Converted, UnreadableValueError, as_text, as_texts
+from app.directory.connectors.ldap.values import (
+    CONVERSIONS,
+    Converted,
+    UnreadableValueError,
+    as_integer,
+    as_text,
+    as_texts,
+    to_filetime,
+)
 from app.directory.source import Malformed, ObjectId, Remark
 
 DN = "dn"
@@ -63,18 +72,25 @@ class _Plan(NamedTuple):
     small: str
     takes: Sequence[_Take]
     is_own: bool
-    """Whether it identifies or names the object."""
+    """Whether it identifies or names the object, or is its end."""
     is_member: bool
 
 
 class SetReader:
     """What is asked for of a set, and how objects are made of what comes.
 
-    ``wanted`` are the attributes that rules name, ``with_members`` says whether members are.
+    ``wanted`` are the attributes that rules name, ``with_members`` says whether members are. ``now`` is the time of the
+    read.
     """
 
     def __init__(
-        self, name: str, settings: LdapConnectionSettings, wanted: Collection[str], *, with_members: bool
+        self,
+        name: str,
+        settings: LdapConnectionSettings,
+        wanted: Collection[str],
+        *,
+        with_members: bool,
+        now: datetime,
     ) -> None:
         one: SetSettings = settings.sets_in_force()[name]
         known: Preset = settings.preset_in_force()
@@ -89,7 +105,9 @@ class SetReader:
         self.member_attributes = tuple(one.members) if with_members else ()
         self._extended = known.extended_dn
         end = known.ends.get(name, "")
-        self._end = end if any(attribute.lower() == end.lower() for attribute in wanted) else ""
+        self._with_expiry = bool(end) and ACCOUNT_EXPIRED in wanted
+        self._end = end if self._with_expiry or any(one.lower() == end.lower() for one in wanted) else ""
+        self._now = to_filetime(now)
         self._convert = {attribute.lower(): CONVERSIONS[how] for attribute, how in known.convert.items()}
         self._lists = frozenset(attribute.lower() for attribute in known.lists)
         self._everything = ALL_ATTRIBUTES in wanted
@@ -113,8 +131,10 @@ class SetReader:
         if self._everything:
             needed[ALL_ATTRIBUTES] = ALL_ATTRIBUTES
         for small, spellings in self._spellings.items():
-            if small not in (DN, ALL_ATTRIBUTES):
+            if small not in (DN, ALL_ATTRIBUTES, ACCOUNT_EXPIRED):
                 needed.setdefault(small, spellings[0])
+        if self._end:
+            needed.setdefault(self._end.lower(), self._end)
         for attribute in self.member_attributes:
             needed[attribute.lower()] = attribute + (FIRST_RANGE if ranges else "")
         if primary:
@@ -160,6 +180,8 @@ class SetReader:
                 if self._names is None
                 else [str(self._converted(self._names, one)) for one in own.get(self._names, ())]
             )
+            attribute = self._end
+            self._take_expiry(value, own.get(attribute.lower(), ()))
         except UnreadableValueError as error:
             return Malformed(dn, f"{attribute} {error}", self._object_of(entry))
         if lacking := self._lacking(entry, id_):
@@ -168,6 +190,10 @@ class SetReader:
             value[name] = dn
         thing = DirectoryObject(ObjectId(self.name, str(id_)), value, dn, tuple(names), tuple(members))
         return Read(thing, entry, ranges)
+
+    def _take_expiry(self, into: dict[str, object], ends: Sequence[bytes]) -> None:
+        if self._with_expiry and ends and 0 < as_integer(ends[0]) <= self._now:
+            into[ACCOUNT_EXPIRED] = True
 
     def _lacking(self, entry: LdapEntry, id_: Converted) -> str:
         """Which attribute is missing that every object has, and what to do; empty: none."""
@@ -224,6 +250,12 @@ class SetReader:
         """The filter for objects with one of these ids."""
         return f"(&{self.filter}(|{''.join(f'({self.id}={self._assertion(self._id, one)})' for one in ids)}))"
 
+    def expired_since(self, then: int) -> str:
+        """The filter for accounts that have expired since an earlier read (a FILETIME), or no longer count as expired
+        because the clock was set back. Empty: there are none."""
+        first, last = sorted((then, self._now))
+        return f"(&({self._end}>={first + 1})({self._end}<={last}))" if self._with_expiry and first < last else ""
+
     def value_filter(self, attribute: str, texts: Sequence[str]) -> str:
         """The filter for objects of which an attribute has one of these values."""
         return (
@@ -244,7 +276,7 @@ class SetReader:
     def _planned(self, attribute: str) -> _Plan:
         small = attribute.lower()
         is_member = small.partition(";")[0] in self._members
-        is_own = small in (self._id, self._names)
+        is_own = small in (self._id, self._names, self._end.lower())
         takes = self._taken(attribute)
         is_text = len(takes) == 1 and takes[0][1] is as_text and not takes[0][2] and not is_own and not is_member
         return _Plan(takes[0][0] if is_text else "", small, takes, is_own, is_member)

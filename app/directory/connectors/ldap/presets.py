@@ -40,6 +40,10 @@ Conversion = Literal["text", "integer", "boolean", "guid", "sid", "filetime", "t
 """The keys of ``values.CONVERSIONS``."""
 
 
+ACCOUNT_EXPIRED = "account_expired"
+"""The name in rules for whether an account has expired: true, or missing. Names of LDAP attributes have no ``_``."""
+
+
 class SetSettings(BaseModel):
     """A set of objects: where they are, and what identifies them. What is not given is as the preset has it."""
 
@@ -77,8 +81,8 @@ class Preset(BaseModel):
     silent: frozenset[str] = frozenset()
     """Attributes whose changes the server tells nobody of."""
     ends: Mapping[str, str] = Field(default_factory=dict)
-    """Set → the attribute with the time at which an account ends. Every object of the set has it, or the server hides
-    it from the reader."""
+    """Set → the attribute with the time at which an account ends, as FILETIME. Every object of the set has it, or the
+    server hides it from the reader."""
     lists: frozenset[str] = frozenset()
     """Attributes that have any number of values: they become lists."""
     convert: Mapping[str, Conversion] = Field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import TypeVar
 from uuid import UUID
@@ -36,9 +37,12 @@ _MOST_RANGES = 100_000
 
 
 class Reader:
-    """Reads the objects of the sets that rules want to know of, over one connection."""
+    """Reads the objects of the sets that rules want to know of, over one connection.
 
-    def __init__(self, session: LdapSession, wanted: Wanted) -> None:
+    ``now``: the time of the read. An account has expired if its end is not later.
+    """
+
+    def __init__(self, session: LdapSession, wanted: Wanted, now: datetime) -> None:
         settings = session.settings
         known = settings.sets_in_force()
         for name in wanted.attributes:
@@ -47,10 +51,11 @@ class Reader:
                     f"sets.{printable(name, limit=80)}: is not there, but rules read it; there are {', '.join(known)}"
                 )
         self.session = session
+        self.now = now
         self.settings: LdapConnectionSettings = settings
         self.preset = settings.preset_in_force()
         self.sets = [
-            SetReader(name, settings, wanted.attributes[name], with_members=name in wanted.members)
+            SetReader(name, settings, wanted.attributes[name], with_members=name in wanted.members, now=now)
             for name in known
             if name in wanted.attributes
         ]

@@ -94,7 +94,7 @@ class LdapConnectionSettings(BaseModel):
     sets: Mapping[str, SetSettings] = Field(default_factory=dict)
     """What is otherwise than in the preset, and further sets."""
     account_expiry: bool = True
-    """Whether the memberships and grants of an account end when it expires, if the preset knows the attribute."""
+    """Whether an account loses its access when it expires, if the preset knows the attribute."""
     lists: tuple[Attribute, ...] = ()
     """Further attributes that become lists of all their values."""
     convert: Mapping[Attribute, Conversion] = Field(default_factory=dict)

@@ -3,9 +3,13 @@
 USNs belong to one domain controller, so a cursor names its database (``invocationId``). A change may take an object out
 of a set, because it was moved or no longer matches the filter. So the search covers the whole naming context; a changed
 object that the set's own search does not find is gone from the set.
+
+An account that expires does not change. So a cursor contains the time of its read, and the search also finds the
+accounts that have expired since then.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
 import orjson
@@ -17,6 +21,7 @@ from app.directory.connectors.ldap.objects import escaped
 from app.directory.connectors.ldap.reading import REMEMBERED, Reader, guid_of
 from app.directory.connectors.ldap.session import EXTENDED_DN, SHOW_DELETED, LdapEntry, LdapSession, Search
 from app.directory.connectors.ldap.trouble import CursorRefusedError
+from app.directory.connectors.ldap.values import to_filetime
 from app.directory.source import Malformed, ObjectId
 from app.text import printable
 
@@ -36,8 +41,11 @@ _CONTAINERS = frozenset(
 change. New and deleted ones do no harm: objects enter and leave them one by one."""
 
 
-def cursor_now(session: LdapSession, base: str, _since: str) -> tuple[str, str]:
-    """A cursor from which changes can be asked for later, or the reason why there is none. Take it before a read."""
+def cursor_now(session: LdapSession, base: str, now: datetime) -> tuple[str, str]:
+    """A cursor from which changes can be asked for later, or the reason why there is none. Take it before a read.
+
+    ``now``: the time of the read.
+    """
     session.forget_root()
     root = session.root()
     usn, service = (next(iter(root.get(name, ())), b"").decode() for name in ("highestCommittedUSN", "dsServiceName"))
@@ -57,7 +65,8 @@ def cursor_now(session: LdapSession, base: str, _since: str) -> tuple[str, str]:
     newest = _newest(session, base, int(usn))
     if not newest:
         return "", "the reader may not see uSNChanged, by which changes and a restored server are noticed"
-    return orjson.dumps({"usn": int(usn), "of": invocation.hex(), "newest": newest}).decode(), ""
+    cursor = {"usn": int(usn), "of": invocation.hex(), "newest": newest, "at": now.isoformat()}
+    return orjson.dumps(cursor).decode(), ""
 
 
 def _newest(session: LdapSession, base: str, usn: int) -> dict[str, int]:
@@ -87,6 +96,7 @@ class UsnChanges:
             self._usn, of = int(before["usn"]), str(before["of"])
             newest = {str(UUID(guid)): int(number) for guid, number in before["newest"].items()}
             lowest = min(newest.values())
+            self._then = to_filetime(datetime.fromisoformat(before["at"]))
         except (ValueError, TypeError, KeyError, AttributeError):
             raise CursorRefusedError("the cursor is not one of this source's") from None
         if of != current["of"]:
@@ -94,15 +104,39 @@ class UsnChanges:
         if not 0 <= self._usn <= current["usn"]:
             raise CursorRefusedError("the domain controller is behind where it was: it was restored")
         self._reader = reader
-        self._is_empty = since == now
-        if not self._is_empty:
+        self._is_same = before | {"at": ""} == current | {"at": ""}
+        """Whether nothing has changed. Accounts may have expired all the same."""
+        if not self._is_same:
             self._see_that_nothing_was_undone(newest, lowest)
 
     def __iter__(self) -> Iterator[DirectoryObject | ObjectGone | Malformed]:
-        if self._is_empty:
-            return
         reader = self._reader
-        newer = f"(uSNChanged>={self._usn + 1})"
+        newer = "" if self._is_same else f"(uSNChanged>={self._usn + 1})"
+        changed, groups = self._changed(newer) if newer else ({}, [])
+        for one in reader.sets:
+            sought = newer + one.expired_since(self._then)
+            if not sought:
+                continue
+            left = dict(changed)
+            all_understood = True
+            for thing in reader.objects(one, f"(&{one.filter}(|{sought}))"):
+                if isinstance(thing, DirectoryObject):
+                    left.pop(thing.id.id, None)
+                elif thing.object is not None:
+                    left.pop(thing.object.id, None)
+                else:
+                    all_understood = False
+                yield thing
+            # One that was not understood may be any of them, but for the deleted ones.
+            yield from (
+                ObjectGone(ObjectId(one.name, guid)) for guid, deleted in left.items() if deleted or all_understood
+            )
+            if one.member_attributes:
+                yield from reader.by_ids(one, [guid for guid in groups if guid not in changed])
+
+    def _changed(self, newer: str) -> tuple[Mapping[str, bool], Sequence[str]]:
+        """The objects that have changed (GUID → whether it was deleted), and groups with new members that have not."""
+        reader = self._reader
         changed: dict[str, bool] = {}
         primary: set[str] = set()
         base = reader.session.naming_context(reader.settings.base)
@@ -118,24 +152,7 @@ class UsnChanges:
                         f"{printable(entry.dn, limit=100)} was changed, and objects in it may have been moved with it"
                     )
         changed.pop("", None)  # of whom the reader may see nothing
-        groups = self._primary_groups(base, primary - {""})
-        for one in reader.sets:
-            left = dict(changed)
-            all_understood = True
-            for thing in reader.objects(one, f"(&{one.filter}{newer})"):
-                if isinstance(thing, DirectoryObject):
-                    left.pop(thing.id.id, None)
-                elif thing.object is not None:
-                    left.pop(thing.object.id, None)
-                else:
-                    all_understood = False
-                yield thing
-            # One that was not understood may be any of them, but for the deleted ones.
-            yield from (
-                ObjectGone(ObjectId(one.name, guid)) for guid, deleted in left.items() if deleted or all_understood
-            )
-            if one.member_attributes:
-                yield from reader.by_ids(one, [guid for guid in groups if guid not in changed])
+        return changed, self._primary_groups(base, primary - {""})
 
     def _see_that_nothing_was_undone(self, newest: Mapping[str, int], lowest: int) -> None:
         """Refuses if the past has changed: the database was restored, and USNs have grown again since then.

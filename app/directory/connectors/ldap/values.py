@@ -78,6 +78,11 @@ def as_filetime(value: bytes) -> str | None:
     return _iso(moment)
 
 
+def to_filetime(moment: datetime) -> int:
+    """The moment as a FILETIME."""
+    return (moment - _FILETIME_ZERO) // timedelta(microseconds=1) * 10
+
+
 _TIME = re.compile(rb"(\d{10})(\d{2})?(\d{2})?(?:[.,](\d+))?(Z|[+-]\d{2}(?:\d{2})?)")
 
 
