@@ -1,6 +1,6 @@
 """Digests of pushes, and a full read of every source to which something was pushed
 
-Revision: 0014, after 0018.
+Revision: 0015, after 0014.
 
 A read of changes removes what was pushed before it by the marks of pushed keys. Pushes of earlier versions left no
 marks, so the next read of their sources is one of everything.
@@ -9,11 +9,11 @@ marks, so the next read of their sources is one of everything.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0014"
-down_revision = "0018"
+revision = "0015"
+down_revision = "0014"
 branch_labels = None
 depends_on = None
-oldest_compatible = "0014"
+oldest_compatible = "0015"
 """Older software does not mark every pushed key."""
 
 

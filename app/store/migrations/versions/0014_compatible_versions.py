@@ -1,16 +1,16 @@
 """The database states which versions can use it
 
-Revision: 0018, after 0013.
+Revision: 0014, after 0013.
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0018"
+revision = "0014"
 down_revision = "0013"
 branch_labels = None
 depends_on = None
-oldest_compatible = "0018"
+oldest_compatible = "0014"
 """Older software does not read the table."""
 
 

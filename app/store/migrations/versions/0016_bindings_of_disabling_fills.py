@@ -1,6 +1,6 @@
 """Bindings of disabling fills, and a full read of every source
 
-Revision: 0015, after 0014.
+Revision: 0016, after 0015.
 
 Every user whom a fill disables by an alias now is bound to it, so nobody is enabled before the next refresh.
 
@@ -11,11 +11,11 @@ folded again.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0015"
-down_revision = "0014"
+revision = "0016"
+down_revision = "0015"
 branch_labels = None
 depends_on = None
-oldest_compatible = "0015"
+oldest_compatible = "0016"
 """Older software enables users without regard to the bindings, and folds aliases in another way."""
 
 
