@@ -95,7 +95,7 @@ def test_what_each_rule_came_to_is_counted(directory: ObjectDirectory) -> None:
     assert counted == [(3, 1, 1, 1, 1, 0), (3, 1, 2, 0, 1, 1), (3, 1, 2, 0, 1, 0), (3, 2, 0, 1, 2, 0)]
     assert source.kinds == {"user": 1, "membership": 2, "organization": 2}
     assert source.malformed == 2
-    assert source.end == End(Verdict.PARTIAL, "2 malformed records", "state 6")
+    assert source.end == End(Verdict.PARTIAL, "2 malformed records", "state 6", except_malformed=True)
 
 
 def test_of_a_group_with_many_members_some_are_shown(directory: ObjectDirectory) -> None:
