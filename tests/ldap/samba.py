@@ -127,9 +127,10 @@ def _provisioned(cache: Path) -> Path:
     return made
 
 
-def _run(*command: str) -> None:
+def _run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
 
 
 def _moved(folder: Path, was: Path) -> None:
@@ -182,6 +183,20 @@ class Samba:
                 self._process.kill()
                 self._process.wait(timeout=10)
             self._process = None
+
+    def add_ace(self, dn: str, ace: str) -> None:
+        """Adds to the access control list of an object; what is below inherits it if the ACE says so."""
+        self._tool("dsacl", "set", f"--objectdn={dn}", f"--sddl={ace}")
+
+    def sid(self, account: str) -> str:
+        """The security identifier of an account."""
+        found = self._tool("user", "show", account, "--attributes=objectSid")
+        return found.split("objectSid: ")[1].split()[0]
+
+    def _tool(self, *command: str) -> str:
+        credentials = (f"--simple-bind-dn={ADMIN}", f"--password={PASSWORD}")
+        configuration = f"--configfile={self.folder}/etc/smb.conf"
+        return _run("samba-tool", *command, f"--URL={self.url}", *credentials, configuration)
 
     def save(self, folder: Path) -> None:
         """Copies the database of the stopped server."""

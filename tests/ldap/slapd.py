@@ -100,6 +100,14 @@ class Slapd:
         command = [str(_program("slapadd")), "-q", "-w", "-f", str(self.folder / "slapd.conf")]
         subprocess.run([*command, "-l", str(self.folder / "content.ldif")], capture_output=True, check=True)
 
+    def hide(self, attribute: str, of: str = "(objectClass=*)") -> None:
+        """Hides an attribute of these entries from ``READER``; the server restarts."""
+        self.stop()
+        file = self.folder / "slapd.conf"
+        rule = f'access to filter={of} attrs={attribute} by dn.exact="{READER}" none by * read'
+        file.write_text(file.read_text().replace("access to * by", f"{rule}\naccess to * by"))
+        self.start()
+
     @property
     def url(self) -> str:
         return f"ldap://127.0.0.1:{self.port}"
