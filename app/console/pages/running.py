@@ -11,7 +11,7 @@ from app.console.pages.runs import find_run
 from app.console.settings import Role
 from app.ledger.chosen import ItemKey
 from app.model.browse.things import may_be_stored
-from app.runs.run import QueueFullError, RunConflictError, RunRequest, RunStatus
+from app.runs.run import RunConflictError, RunRequest, RunStatus
 from app.store.sync_tables import ITEM_KINDS
 
 MAX_REASON = 1000
@@ -125,10 +125,7 @@ def _ids(text: str, field: str, wrong: dict[str, str]) -> tuple[str, ...]:
 def enqueue(console: Console, operator: Operator, wanted: RunRequest, action: str) -> Response:
     """Puts a run into the queue, with a line in the audit log, and shows it."""
     witness = console.gate.witness(operator.actor, action, wanted.asked_reason)
-    try:
-        run, _ = console.parts.runs.enqueue(wanted, witness=witness)
-    except (RunConflictError, QueueFullError) as error:
-        return _moved_on(console, str(error), "")
+    run, _ = console.parts.runs.enqueue(wanted, witness=witness)
     return go_to(address("run", id=run.run_id))
 
 
