@@ -1,7 +1,7 @@
 """Every template in every state of its subject: a name or attribute that is missing is an error there."""
 
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import pytest
 from sqlalchemy import insert, update
@@ -14,13 +14,12 @@ from app.ledger.chosen import ItemKey
 from app.runs.run import Run, RunRequest, RunStatus
 from app.store.plan_tables import PlanImpactRow
 from app.store.sync_tables import PlanItemRow, PlanRow
-from tests.console import states
+from tests.commands.conftest import DIRECTORY
+from tests.console import states, tour_of_access, tour_of_sync, tour_of_system
 from tests.console.conftest import Office
 from tests.console.states import STATES
+from tests.console.tour import Visitors, office_of
 from tests.console.tracing import TracingLoader, traced
-
-OF_RUNS = ("run.html", "run_live.html", "runs.html", "runs_table.html")
-"""The templates of which every branch is rendered here."""
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.ADMIN])
@@ -37,28 +36,54 @@ def test_a_run_is_shown_in_every_state(office: Office, state: str, role: Role) -
         assert browser.status == 200, path
 
 
-def test_every_branch_of_the_templates_of_runs_is_rendered(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def loaders(monkeypatch: pytest.MonkeyPatch) -> list[TracingLoader]:
+    """Filled with the loader of each console that a test makes."""
+    found: list[TracingLoader] = []
+    monkeypatch.setattr("app.console.console.make_environment", traced(make_environment, found))
+    return found
+
+
+def test_every_branch_of_every_template_is_rendered(
+    tmp_path: Path, loaders: list[TracingLoader], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A branch that no test renders may use what does not exist: the search for unused code finds no template."""
-    loaders: list[TracingLoader] = []
-    monkeypatch.setattr("app.console.console.make_environment", traced(make_environment, loaders))
-    browsers = [office.browser(role) for role in Role]
-
-    def show(name: str, **query: Any) -> None:
-        for browser in browsers:
-            browser.get(address(name, **query))
-            assert browser.status == 200, (name, query)
-
-    show("runs")
-    show("runs", status="held")
-    for run in _runs(office):
-        for query in ({}, {"status": "failed"}, {"kind": "document", "status": "held"}, {"item": "nothing"}):
-            show("run", id=run.run_id, **query)
-        browsers[0].get(address("run", id=run.run_id), **{"x-fragment": "1"})
-        show("runs")
+    with office_of(tmp_path, "unread") as unread:
+        tour_of_access.tour_of_unread(Visitors(unread))
+    with office_of(tmp_path, "runs", DIRECTORY) as office:
+        _tour_of_runs(office)
+    with office_of(tmp_path, "all", tour_of_access.directory(), tour_of_access.other_directory()) as office:
+        visitors = Visitors(office)
+        tour_of_access.tour_of_browse(visitors, monkeypatch)
+        tour_of_access.tour_of_search(visitors)
+        tour_of_access.tour_of_comparisons(office, monkeypatch)
+        tour_of_sync.tour_of_overview(visitors)
+        visitors = Visitors(office)
+        tour_of_sync.tour_of_items(visitors)
+        tour_of_sync.tour_of_told(visitors)
+        tour_of_sync.tour_of_parked(visitors)
+        tour_of_sync.tour_of_held(visitors)
+        tour_of_sync.tour_of_sources(visitors)
+        tour_of_access.tour_of_explain(visitors)
+        tour_of_system.tour_of_doctor(visitors)
+        tour_of_system.tour_of_system(visitors)
+        tour_of_system.tour_of_problems(visitors, monkeypatch)
+        tour_of_system.tour_of_sign_in(office)
     branches: set[str] = set().union(*(loader.branches for loader in loaders))
     rendered: set[str] = set().union(*(loader.rendered for loader in loaders))
-    assert {one.partition(":")[0] for one in branches} >= set(OF_RUNS)
-    assert sorted(one for one in branches - rendered if one.startswith(OF_RUNS)) == []
+    assert {one.partition(":")[0] for one in branches} == set(loaders[0].list_templates())
+    assert sorted(branches - rendered) == []
+
+
+def _tour_of_runs(office: Office) -> None:
+    visitors = Visitors(office)
+    visitors.show("runs")
+    visitors.show("runs", status="held")
+    for run in _runs(office):
+        for query in ({}, {"status": "failed"}, {"kind": "document", "status": "held"}, {"item": "nothing"}):
+            visitors.show("run", id=run.run_id, **query)
+        visitors.browsers[Role.VIEWER].get(address("run", id=run.run_id), **{"x-fragment": "1"})
+        visitors.show("runs")
 
 
 def _runs(office: Office) -> Iterator[Run]:

@@ -1,7 +1,7 @@
 """A loader that records which branches of templates were rendered."""
 
 from collections.abc import Callable, MutableMapping
-from pathlib import PurePath
+from types import CodeType
 from typing import Any
 
 from jinja2 import BaseLoader, Environment, Template, nodes
@@ -10,12 +10,14 @@ from jinja2 import BaseLoader, Environment, Template, nodes
 class TracingLoader(BaseLoader):
     """Loads what ``loader`` loads, and records each branch of a template when it is rendered.
 
-    Branches are both sides of every condition, the bodies of loops, and macros. They are named by template, line and
-    the number of the branch within the template.
+    Branches are the sides of every condition that render something, the bodies of loops, and macros. They are named by
+    template, line and the number of the branch within the template.
     """
 
-    def __init__(self, loader: BaseLoader) -> None:
+    def __init__(self, loader: BaseLoader, compiled: dict[str, CodeType]) -> None:
+        """``compiled``: template → what it was compiled to, for all environments of one sort."""
         self.loader = loader
+        self.compiled = compiled
         self.branches: set[str] = set()
         self.rendered: set[str] = set()
 
@@ -28,6 +30,12 @@ class TracingLoader(BaseLoader):
         name: str,
         globals: MutableMapping[str, Any] | None = None,  # noqa: A002
     ) -> Template:
+        environment.extend(note_branch=self._note)
+        if name not in self.compiled:
+            self.compiled[name] = self._compile(environment, name)
+        return environment.template_class.from_code(environment, self.compiled[name], environment.make_globals(globals))
+
+    def _compile(self, environment: Environment, name: str) -> CodeType:
         source, _, _ = self.loader.get_source(environment, name)
         tree = environment.parse(source, name)
         number = 0
@@ -60,9 +68,7 @@ class TracingLoader(BaseLoader):
             choice.expr1 = seen(choice, "then", choice.expr1)
             if choice.expr2 is not None:
                 choice.expr2 = seen(choice, "otherwise", choice.expr2)
-        environment.extend(note_branch=self._note)
-        code = environment.compile(tree, name, str(PurePath(name)))
-        return environment.template_class.from_code(environment, code, environment.make_globals(globals))
+        return environment.compile(tree, name, name)
 
     def _note(self, branch: str, value: object = None) -> object:
         self.rendered.add(branch)
@@ -71,11 +77,12 @@ class TracingLoader(BaseLoader):
 
 def traced(make: Callable[..., Environment], loaders: list[TracingLoader]) -> Callable[..., Environment]:
     """Makes environments as ``make`` does, with a tracing loader that is added to ``loaders``."""
+    compiled: dict[str, CodeType] = {}
 
     def made(*arguments: Any, **further: Any) -> Environment:
         environment = make(*arguments, **further)
         assert environment.loader is not None
-        environment.loader = TracingLoader(environment.loader)
+        environment.loader = TracingLoader(environment.loader, compiled)
         loaders.append(environment.loader)
         return environment
 
