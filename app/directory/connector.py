@@ -76,6 +76,9 @@ class Wanted:
     user_aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """set → the attribute by which records of its objects name a user, where rules say so plainly (``fill: it.mail``).
     """
+    disabling: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+    """set → the attributes by which rules disable its objects. If no object has one of them, the reader may not see it,
+    so an incremental read refuses its cursor."""
 
 
 class Connector(Protocol):

@@ -13,7 +13,7 @@ from app.clock import utc_now
 from app.database.engine import open_engine
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
-from app.directory.source import Verdict
+from app.directory.source import Answered, Verdict
 from app.model.view.loader import AccessViewLoader
 from app.runs.reading import RefreshReport, SourceReport, refresh
 from app.store.schema import METADATA
@@ -122,6 +122,28 @@ def test_a_read_fails_if_nobody_has_the_attribute(staff: Slapd, model: Model, is
         "rule 1 disables by employeeType, which none of the 60 objects of users has: give the reader the right to read"
         " it, or ask has(it.employeeType) first if it may be missing"
     )
+
+
+def test_a_read_of_changes_enables_nobody_either(staff: Slapd, model: Model) -> None:
+    import ldap
+
+    def rename(number: int) -> None:
+        connection = ldap.initialize(staff.url)
+        connection.simple_bind_s(slapd.ADMIN, slapd.PASSWORD)
+        connection.modify_s(person_dn(number), [(ldap.MOD_REPLACE, "description", [b"changed"])])
+        connection.unbind_s()
+
+    settings = openldap(staff, full_every=3600)
+    assert model.read(settings).verdict is Verdict.COMPLETE
+    rename(4)
+    changed = model.read(settings)
+    assert (changed.verdict, changed.answered) == (Verdict.COMPLETE, Answered.CHANGES)
+    staff.hide("employeeType")
+    rename(4)
+    report = model.read(settings)
+    assert let_in(model) == PRESENT
+    assert report.verdict is Verdict.FAILED
+    assert "rule 1 disables by employeeType, which none of the 60 objects of users has" in report.reason
 
 
 def test_a_rule_may_allow_that_nobody_has_the_attribute(staff: Slapd, model: Model) -> None:

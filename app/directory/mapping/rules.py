@@ -43,9 +43,9 @@ class Rules:
         """The fields of a member's user that expressions name."""
         self.members_own = self._named_of_members - made
         """The attributes of a member's object that expressions name."""
-        self.wanted = self._wanted()
         self.disabling = self._disabling()
         """Set → the attributes by which rules disable its objects, each with the number of one of these rules."""
+        self.wanted = self._wanted()
         self._loops = {
             name: any(one.loops for rule in self.all if rule.set == name for one in rule.expressions())
             for name in self.wanted.attributes
@@ -144,6 +144,7 @@ class Rules:
             members=frozenset(self.each),
             user_ids=self._user_ids(),
             user_aliases=self._user_aliases(),
+            disabling={name: frozenset(found) for name, found in self.disabling.items()},
         )
 
 

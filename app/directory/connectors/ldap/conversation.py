@@ -50,7 +50,7 @@ def _conversation(reader: Reader, wanted: Wanted, request: ReadRequest) -> Objec
     if request.part is not None:
         told, answered = _part(reader, wanted, request.part), Answered.PART
     elif request.since:
-        told, answered = _changes(reader, request.since, cursor, no_cursor), Answered.CHANGES
+        told, answered = _changes(reader, wanted, request.since, cursor, no_cursor), Answered.CHANGES
     else:
         told = _everything(reader)
     malformed = unnamed = 0
@@ -93,9 +93,11 @@ def _everything(reader: Reader) -> Told:
         yield from reader.objects(one)
 
 
-def _changes(reader: Reader, since: str, now: str, why_not: str) -> Told:
+def _changes(reader: Reader, wanted: Wanted, since: str, now: str, why_not: str) -> Told:
     if not now:
         raise CursorRefusedError(why_not or "this directory cannot tell of changes")
+    if since != now:
+        reader.refuse_if_hidden(wanted.disabling)
     yield from (
         usn.UsnChanges(reader, since, now)
         if reader.preset.changes == "usn"
@@ -105,6 +107,7 @@ def _changes(reader: Reader, since: str, now: str, why_not: str) -> Told:
 
 def _part(reader: Reader, wanted: Wanted, part: Part) -> Told:
     """The objects that were asked for, those that are gone, and users whom the request names by an attribute."""
+    reader.refuse_if_hidden(wanted.disabling)
     for one in reader.sets:
         sought = [thing.id for thing in part.objects if thing.set == one.name]
         left = dict.fromkeys(sought)

@@ -1,7 +1,7 @@
 """The search for objects: by page, large groups read to their end, and the members that groups do not name."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import TypeVar
@@ -11,10 +11,10 @@ from ldap.controls import LDAPControl
 
 from app.directory.connector import DirectoryObject, Wanted
 from app.directory.connectors.ldap.names import is_below, normalized
-from app.directory.connectors.ldap.objects import Range, Read, SetReader
+from app.directory.connectors.ldap.objects import DN, Range, Read, SetReader
 from app.directory.connectors.ldap.session import EXTENDED_DN, LdapEntry, LdapSession, Search, named_in
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
-from app.directory.connectors.ldap.trouble import LdapTroubleError
+from app.directory.connectors.ldap.trouble import CursorRefusedError, LdapTroubleError
 from app.directory.connectors.ldap.values import UnreadableValueError, as_guid, as_integer, as_sid
 from app.directory.source import Malformed, ObjectId
 from app.text import printable
@@ -72,6 +72,24 @@ class Reader:
         for page in self.session.pages(search, one_by_one=large, ahead=not asks_more):
             self._look_at(page.referrals)
             yield from self._of_page(one, page.entries)
+
+    def refuse_if_hidden(self, disabling: Mapping[str, Collection[str]]) -> None:
+        """Raises ``CursorRefusedError`` if no object of a set has an attribute by which rules disable its objects: the
+        reader may not see it any more, and an object that changed would be enabled. A full read then fails.
+
+        ``disabling``: set → attributes. Of those that every object has, a missing one is malformed.
+        """
+        for one in self.sets:
+            known = {name.lower() for name in (DN, *self.preset.always.get(one.name, ()))}
+            for attribute in sorted(disabling.get(one.name, ())):
+                if attribute.lower() not in known and not self._has(one, attribute):
+                    raise CursorRefusedError(f"no object of {one.name} has {attribute}, by which a rule disables")
+
+    def _has(self, one: SetReader, attribute: str) -> bool:
+        """Whether the reader can see the attribute of any object of the set."""
+        search = Search(one.base, f"(&{one.filter}({attribute}=*))", [attribute], one.scope, one.where)
+        found = (entry for page in self.session.pages(search, ahead=False) for entry in page.entries)
+        return any(name.lower() == attribute.lower() for entry in found for name in entry.attributes)
 
     def by_ids(self, one: SetReader, ids: Sequence[str]) -> Iterator[DirectoryObject | Malformed]:
         """The objects of a set with these ids."""
