@@ -86,10 +86,10 @@ def test_what_the_guard_refuses_and_what_is_meant_to_shrink(service: Service) ->
     service.pushed(1, upsert=[organization(), *(document(f"d{number}") for number in range(100))])
     assert put(service, lines([organization()])).status_code == 409
     refused = rows(service)[-1]
-    assert (refused.action, refused.subject) == ("pushed everything", "app: 1 records")
+    assert (refused.action, refused.subject) == ("pushed everything", "app: 1 record")
     assert refused.outcome.startswith("was not applied: would take away 100 of 100 document")
     assert put(service, lines([organization()]), query="?acceptShrink=true").status_code == 200
-    assert rows(service)[-1].subject.startswith("app: 1 records, acceptShrink, revision ")
+    assert rows(service)[-1].subject.startswith("app: 1 record, acceptShrink, revision ")
     assert rows(service)[-1].outcome == DONE
 
 

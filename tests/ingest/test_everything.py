@@ -47,7 +47,7 @@ def test_what_is_not_in_it_is_gone(service: Service) -> None:
     assert told["changes"] == {"document": {"added": 1, "updated": 0, "removed": 1}}
     assert there(service) == ["d2", "d3"]
     # Pushes go on from where they were.
-    assert service.pushed(2, upsert=[document("d9")])["sequence"] == 3
+    assert service.push({"sequence": 2, "upsert": [document("d9")]}).get_json()["error"]["details"] == {"sequence": 3}
     assert there(service) == ["d2", "d3"]
 
 

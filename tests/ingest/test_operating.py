@@ -43,7 +43,7 @@ def test_the_doctor_tells_of_sources_that_hold_pushes(service: Service) -> None:
         kept = {state.name: state for state in source_states(connection)}
     found = list(look_at_sources(sources_from_settings(settings), kept, GuardSettings(), service.clock))
     assert [(one.state, one.says) for one in found[:2]] == [
-        (State.OK, "app: 1 records, pushed to it"),
+        (State.OK, "app: 1 record, pushed to it"),
         (State.WARNING, "small app: nothing was ever pushed to it"),
     ]
 
