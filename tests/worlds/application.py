@@ -243,5 +243,19 @@ def source_settings(url: str, *, by_rules: bool, token: str) -> list[dict[str, A
     return [of_app | {"changes": {"tokens": [token]}, **({"map": _RULES} if by_rules else {})}, of_hr]
 
 
+def office_settings(url: str) -> dict[str, Any]:
+    """The settings of a source of the organization, its documents, and leavers, of which ``person`` is an alias."""
+    further = {"cursor": "changed", "deleted": "gone", "overlap": 0}
+    queries = {name: {"query": _RECORDS[name], **further} for name in ("organizations", "documents")}
+    leaver = {"from": "leaver", "fill": "it.person", "user": {"disabled": "it.has_left != 0"}}
+    return {
+        "type": "sql",
+        "name": "office",
+        "url": url,
+        "queries": {**queries, "leaver": _table("leaver", further)},
+        "map": [leaver],
+    }
+
+
 def _table(name: str, further: dict[str, Any]) -> dict[str, Any]:
     return {"query": f"SELECT * FROM {name}", "key": "id", **further}

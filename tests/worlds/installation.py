@@ -1,10 +1,11 @@
-"""An Usher that reads the database of an application and is pushed to, with reads that break."""
+"""An Usher that reads sources, with reads that break; and one that reads an application and is pushed to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from sqlalchemy import Engine
 
@@ -25,6 +26,8 @@ from tests.worlds.meddler import Meddler
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 LEVELS = {None: 0, "viewer": 1, "editor": 2}
+
+_Key = TypeVar("_Key")
 
 Said = tuple[dict[str, Any], bool]
 """A record or a key, and whether it is there."""
@@ -75,19 +78,13 @@ class Breaking:
         yield end
 
 
-class Installation:
-    """The application, and an Usher that reads its database and is pushed to."""
+class Reader:
+    """An Usher that reads sources, whose reads break."""
 
-    def __init__(
-        self, engine: Engine, application: Application, url: str, *, by_rules: bool, between: Meddler | None
-    ) -> None:
-        """``between``: the proxy through which the database is read."""
+    def __init__(self, engine: Engine, sources: Sequence[Mapping[str, Any]], spool: Path | None = None) -> None:
         self.engine = engine
-        self.between = between
-        self.application = application
-        sources = source_settings(url, by_rules=by_rules, token="p" * 30)
         self._settings = DirectorySettings.model_validate({"sources": sources, "guard": {"percent": 100}})
-        self.breaking = [Breaking(source_from_settings(one)) for one in self._settings.sources]
+        self.breaking = [Breaking(source_from_settings(one, spool)) for one in self._settings.sources]
         guarded = sources_from_settings(self._settings)
         self._sources: list[Source] = [
             GuardedSource(one, timeout=60, policy=policy_of(other))
@@ -95,7 +92,6 @@ class Installation:
         ]
         self._others = guarded
         self.now = NOW
-        self._sequence = 0
         self._view = AccessViewLoader(engine, DecisionPolicy())
 
     def read(self, *, full: bool = False, asked: Selection | None = None, elsewhere: bool = False) -> RefreshReport:
@@ -104,6 +100,39 @@ class Installation:
         sources = self._others if elsewhere else self._sources
         anew = [one.name for one in sources] if full else []
         return refresh(self.engine, sources, clock=lambda: self.now, anew=anew, asked=asked, guard=self._settings.guard)
+
+    def decided(self, users: Sequence[str], documents: Sequence[str]) -> dict[tuple[str, str], str]:
+        """(user, document) → the role, as Usher decides."""
+        asked = [
+            Check(user_id=user, type="document", resource_id=document, organization_id="acme")
+            for user in users
+            for document in documents
+        ]
+        view = self._view(asked)
+        decisions = [(one, decide(view, one, self.now, DecisionPolicy())) for one in asked]
+        return {
+            (one.user_id, one.resource_id): decision.access_role.value
+            for one, decision in decisions
+            if decision.access_role is not None
+        }
+
+
+def beyond(allowed: Mapping[_Key, str], real: Mapping[_Key, str]) -> list[tuple[_Key, str]]:
+    """Who is let in, or with a higher role, than is right."""
+    return [(who, role) for who, role in allowed.items() if LEVELS[role] > LEVELS[real.get(who)]]
+
+
+class Installation(Reader):
+    """The application, and an Usher that reads its database and is pushed to."""
+
+    def __init__(
+        self, engine: Engine, application: Application, url: str, *, by_rules: bool, between: Meddler | None
+    ) -> None:
+        """``between``: the proxy through which the database is read."""
+        super().__init__(engine, source_settings(url, by_rules=by_rules, token="p" * 30))
+        self.between = between
+        self.application = application
+        self._sequence = 0
 
     def meanwhile(self, happens: Callable[[], object]) -> None:
         """Lets something happen in the middle of the next read, after its snapshot."""
@@ -125,24 +154,8 @@ class Installation:
 
     def allowed(self) -> dict[tuple[str, str], str]:
         """(user, document) → the role, as Usher decides."""
-        asked = [
-            Check(user_id=user, type="document", resource_id=document, organization_id="acme")
-            for user in USERS
-            for document in DOCUMENTS
-        ]
-        view = self._view(asked)
-        decisions = [(one, decide(view, one, self.now, DecisionPolicy())) for one in asked]
-        return {
-            (one.user_id, one.resource_id): decision.access_role.value
-            for one, decision in decisions
-            if decision.access_role is not None
-        }
+        return self.decided(USERS, DOCUMENTS)
 
-    def too_much(self) -> list[tuple[str, str, str]]:
+    def too_much(self) -> list[tuple[tuple[str, str], str]]:
         """Who is let in, or with a higher role, than the application's tables allow."""
-        real = self.application.allowed()
-        return [
-            (user, document, role)
-            for (user, document), role in self.allowed().items()
-            if LEVELS[role] > LEVELS[real.get((user, document))]
-        ]
+        return beyond(self.allowed(), self.application.allowed())

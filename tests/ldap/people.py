@@ -1,0 +1,248 @@
+"""People, groups and containers in a directory, and an evaluation of who is in which group. It imports nothing of
+Usher's."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from tests.ldap import samba, slapd
+
+GROUPS = ("org-acme", "edit-acme", "inner", "innermost", "org-more", "plain")
+"""The names that a group may have. Members of org-… may view, those of edit-… may edit."""
+
+
+class Person(NamedTuple):
+    """A person who is in the set that Usher reads."""
+
+    id: str
+    is_off: bool
+    aliases: frozenset[str]
+
+
+class Directory:
+    """A directory as its administrator changes and searches it.
+
+    Usher reads what is below ``inside``: people below ``people``, and groups below ``groups``.
+    """
+
+    rdn = group_rdn = unit_rdn = ""
+    """The attributes that name a person, a group and a container."""
+    person_filter = group_filter = id_attribute = number_attribute = off_attribute = ""
+    off: tuple[str, str]
+    """The values of ``off_attribute`` of somebody who is not disabled, and of somebody who is."""
+    unit_filter = "(objectClass=organizationalUnit)"
+
+    def __init__(self, url: str, admin: str, password: str, root: str) -> None:
+        self._login = (url, admin, password)
+        self.root = root
+        self.inside, self.outside = self.unit("inside", root), self.unit("outside", root)
+        self.people, self.groups = self.unit("people", self.inside), self.unit("groups", self.inside)
+        self.connect()
+
+    def connect(self) -> None:
+        """Logs in, again after the server was restarted."""
+        import ldap
+
+        url, admin, password = self._login
+        self._ldap = ldap
+        self._connection = ldap.initialize(url)
+        self._connection.set_option(ldap.OPT_REFERRALS, 0)
+        self._connection.simple_bind_s(admin, password)
+
+    def unit(self, name: str, parent: str) -> str:
+        return f"{self.unit_rdn}={name},{parent}"
+
+    def person_dn(self, name: str, parent: str) -> str:
+        return f"{self.rdn}={name},{parent}"
+
+    def group_dn(self, name: str, parent: str) -> str:
+        return f"{self.group_rdn}={name},{parent}"
+
+    def add_unit(self, dn: str) -> None:
+        self.add(dn, objectClass="organizationalUnit")
+
+    def add_person(self, dn: str, number: str, mail: str) -> None:
+        raise NotImplementedError
+
+    def add_group(self, dn: str, members: Sequence[str]) -> None:
+        raise NotImplementedError
+
+    def add(self, dn: str, **attributes: str | Sequence[str]) -> None:
+        values = {name: [given] if isinstance(given, str) else given for name, given in attributes.items()}
+        self._connection.add_s(dn, [(name, [one.encode() for one in given]) for name, given in values.items() if given])
+
+    def set(self, dn: str, attribute: str, *values: str) -> None:
+        """Replaces the values of an attribute; without any, deletes it."""
+        self._connection.modify_s(dn, [(self._ldap.MOD_REPLACE, attribute, [one.encode() for one in values] or None)])
+
+    def put_into(self, group: str, member: str) -> None:
+        self._connection.modify_s(group, [(self._ldap.MOD_ADD, "member", [member.encode()])])
+
+    def take_from(self, group: str, member: str) -> None:
+        self._connection.modify_s(group, [(self._ldap.MOD_DELETE, "member", [member.encode()])])
+
+    def move(self, dn: str, rdn: str, parent: str) -> None:
+        self._connection.rename_s(dn, rdn, parent)
+
+    def delete(self, dn: str) -> None:
+        self._connection.delete_s(dn)
+
+    def clear(self) -> None:
+        """Deletes ``root`` and everything below it."""
+        for dn in sorted(self.found("(objectClass=*)", self.root), key=lambda one: -one.count(",")):
+            self.delete(dn)
+
+    def found(self, filter_: str, base: str) -> dict[str, Mapping[str, Sequence[bytes]]]:
+        """DN → attributes of the entries below ``base``, in an order that does not depend on the server."""
+        wanted = ["*", self.id_attribute]
+        entries = self._connection.search_s(base, self._ldap.SCOPE_SUBTREE, filter_, wanted)
+        return dict(sorted((dn, attributes) for dn, attributes in entries if dn is not None))
+
+    def id_of(self, attributes: Mapping[str, Sequence[bytes]]) -> str:
+        raise NotImplementedError
+
+    def is_off(self, attributes: Mapping[str, Sequence[bytes]]) -> bool:
+        raise NotImplementedError
+
+    def ids(self) -> dict[str, frozenset[str]]:
+        """The id → the aliases of everybody, wherever they are."""
+        found = self.found(self.person_filter, self.root).values()
+        return {self.id_of(one): frozenset(self._aliases(one)) for one in found}
+
+    def _aliases(self, attributes: Mapping[str, Sequence[bytes]]) -> Iterator[str]:
+        for name in (self.number_attribute, "mail"):
+            for value in attributes.get(name, ()):
+                yield value.decode().lower()
+
+    def there(self) -> list[Person]:
+        """The people in the set."""
+        return list(self._there().values())
+
+    def _there(self) -> dict[str, Person]:
+        return {
+            dn.lower(): Person(self.id_of(one), self.is_off(one), frozenset(self._aliases(one)))
+            for dn, one in self.found(self.person_filter, self.people).items()
+        }
+
+    def members(self) -> dict[str, str]:
+        """Person's id → the role that groups give to them, if they are not disabled."""
+        people = self._there()
+        groups = {
+            dn.lower(): (one["cn"][0].decode(), [value.decode().lower() for value in one.get("member", ())])
+            for dn, one in self.found(self.group_filter, self.groups).items()
+        }
+        found: dict[str, str] = {}
+        for start, (name, _) in groups.items():
+            role = {"org": "viewer", "edit": "editor"}.get(name.partition("-")[0])
+            if role is None or "-" not in name:
+                continue
+            seen, left = set[str](), [start]
+            while left:
+                dn = left.pop()
+                if dn in seen:
+                    continue
+                seen.add(dn)
+                if dn in groups:
+                    left += groups[dn][1]
+                elif dn in people and not people[dn].is_off:
+                    who = people[dn].id
+                    found[who] = "editor" if "editor" in (role, found.get(who)) else "viewer"
+        return found
+
+
+class OpenLdap(Directory):
+    """OpenLDAP: members are DNs as they were written. No rename of the person changes them."""
+
+    rdn, group_rdn, unit_rdn = "uid", "cn", "ou"
+    person_filter, group_filter = "(objectClass=inetOrgPerson)", "(objectClass=groupOfNames)"
+    id_attribute, number_attribute = "entryUUID", "employeeNumber"
+    off_attribute, off = "employeeType", ("staff", "left")
+
+    def __init__(self, server: slapd.Slapd) -> None:
+        super().__init__(server.url, slapd.ADMIN, slapd.PASSWORD, f"ou=trial,{slapd.SUFFIX}")
+
+    def add_person(self, dn: str, number: str, mail: str) -> None:
+        self.add(
+            dn, objectClass="inetOrgPerson", cn="P", sn="P", employeeNumber=number, mail=mail, employeeType=self.off[0]
+        )
+
+    def add_group(self, dn: str, members: Sequence[str]) -> None:
+        # No group may be empty.
+        self.add(dn, objectClass="groupOfNames", member=["cn=nobody", *members])
+
+    def id_of(self, attributes: Mapping[str, Sequence[bytes]]) -> str:
+        return attributes["entryUUID"][0].decode()
+
+    def is_off(self, attributes: Mapping[str, Sequence[bytes]]) -> bool:
+        return attributes.get("employeeType") == [b"left"]
+
+
+class ActiveDirectory(Directory):
+    """Samba: it changes members when a person is moved, renamed or deleted."""
+
+    rdn, group_rdn, unit_rdn = "CN", "CN", "OU"
+    person_filter, group_filter = "(&(objectClass=user)(objectCategory=person))", "(objectClass=group)"
+    id_attribute, number_attribute = "objectGUID", "employeeID"
+    off_attribute, off = "userAccountControl", ("544", "546")
+
+    def __init__(self, server: samba.Samba, root: str) -> None:
+        super().__init__(server.url, samba.ADMIN, samba.PASSWORD, root)
+        self._accounts = 0
+
+    def _account(self) -> str:
+        self._accounts += 1
+        return f"trial{self._accounts}"
+
+    def add_person(self, dn: str, number: str, mail: str) -> None:
+        given = {"employeeID": number, "mail": mail, "userAccountControl": self.off[0]}
+        self.add(dn, objectClass="user", sAMAccountName=self._account(), **given)
+
+    def add_group(self, dn: str, members: Sequence[str]) -> None:
+        self.add(dn, objectClass="group", sAMAccountName=self._account(), member=members)
+
+    def id_of(self, attributes: Mapping[str, Sequence[bytes]]) -> str:
+        return str(UUID(bytes_le=attributes["objectGUID"][0]))
+
+    def is_off(self, attributes: Mapping[str, Sequence[bytes]]) -> bool:
+        return bool(int(attributes["userAccountControl"][0]) & 2)
+
+
+def source_settings(directory: Directory, url: str, **login: Any) -> dict[str, Any]:
+    """The settings of a source of ``inside``."""
+    is_off = {
+        "employeeType": 'it.employeeType == "left"',
+        "userAccountControl": "math.bitAnd(it.userAccountControl, 2) != 0",
+    }
+    membership = {"organizationId": '"acme"', "userId": "member.userId"}
+    return {
+        "type": "ldap",
+        "name": "directory",
+        "url": url,
+        "base": directory.inside,
+        "sets": {"users": {"base": directory.people}, "groups": {"base": directory.groups}},
+        "connect_timeout": 5,
+        "answer_timeout": 20,
+        "page_size": 3,
+        "map": [
+            {
+                "from": "users",
+                "aliases": [f"it.{directory.number_attribute}", "it.mail"],
+                "user": {
+                    "userId": f"it.{directory.id_attribute}",
+                    "name": f"it.{directory.number_attribute}",
+                    "email": '""',
+                    "disabled": is_off[directory.off_attribute],
+                },
+            },
+            *(
+                {
+                    "from": "groups",
+                    "when": f'it.cn.startsWith("{name}-")',
+                    "each": "members",
+                    "membership": membership | {"accessRole": f'"{role}"'},
+                }
+                for name, role in (("org", "viewer"), ("edit", "editor"))
+            ),
+        ],
+        **login,
+    }
