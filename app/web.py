@@ -41,11 +41,10 @@ from app.model.refresh.sequences import push_states
 from app.numbers import DatabaseNumbers
 from app.provider.answer import ProviderObserver, ViewLoader
 from app.provider.blueprint import provider_blueprint
-from app.provider.settings import EXPLAIN_PATH
+from app.provider.settings import EXPLAIN_PATH, ProviderSettings
 from app.provider.signing import Sign
 from app.refusals import Refusals
 from app.runs.lifecycle import Runs
-from app.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +75,15 @@ class ServiceParts:
     """None: it is switched off."""
 
 
-def create_app(settings: Settings, parts: ServiceParts) -> Flask:
-    """The service of these parts."""
+def create_app(
+    parts: ServiceParts,
+    *,
+    provider: ProviderSettings,
+    max_age: float = 0,
+    metrics_need_token: bool = True,
+    trusted_proxies: int = 0,
+) -> Flask:
+    """The service. ``max_age``: of the directory's last good read, in seconds, for readiness; 0: any age."""
     app = Flask("usher", static_folder=None)
     app.json.sort_keys = False  # type: ignore[attr-defined] # of Flask's default provider, which this is
     # A path with two slashes is another path, which does not exist, and not one to redirect a POST from.
@@ -86,7 +92,7 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
     door = Door(parts.admin_tokens, Audit(parts.clock), parts.refusals)
 
     # How many permission calls there are, and how fast, is what metrics are for.
-    install_request_ids(app, parts.new_id, frequent={settings.provider.path})
+    install_request_ids(app, parts.new_id, frequent={provider.path})
     install_path_rules(app)
     install_security_headers(app)
     install_error_handlers(app)
@@ -94,7 +100,7 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
     refuse_if_incompatible(app, parts.check_schema)
     app.register_blueprint(
         provider_blueprint(
-            settings.provider,
+            provider,
             load_view=parts.load_view,
             load_view_with_names=parts.load_view_with_names,
             load_origins=partial(load_origins, parts.engine),
@@ -108,26 +114,26 @@ def create_app(settings: Settings, parts: ServiceParts) -> Flask:
     )
     app.register_blueprint(resync_blueprint(parts.runs, door))
     install_ingest(app, parts.ingest)
-    app.register_blueprint(health_blueprint(readiness_checks(parts, max_age=settings.directory.max_age)))
+    app.register_blueprint(health_blueprint(readiness_checks(parts, max_age=max_age)))
     app.register_blueprint(
         metrics_blueprint(
             lambda accept: metrics.render(parts.numbers, shared=counters_are_shared(), accept=accept),
-            door.require if settings.metrics.require_token else None,
+            door.require if metrics_need_token else None,
         )
     )
     app.register_blueprint(
         openapi_blueprint(
             version=__version__,
-            provider_path=settings.provider.path,
+            provider_path=provider.path,
             explain_path=EXPLAIN_PATH,
-            max_requests=settings.provider.max_requests,
+            max_requests=provider.max_requests,
         )
     )
     if parts.console is not None:
         app.register_blueprint(console_blueprint(parts.console))
-    app.register_blueprint(landing_blueprint(settings))
-    if settings.server.trusted_proxies:
-        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.server.trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
+    app.register_blueprint(landing_blueprint(provider.path, has_console=parts.console is not None))
+    if trusted_proxies:
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
     return app
 
 
@@ -259,14 +265,14 @@ def readiness_checks(parts: ServiceParts, *, max_age: float = 0) -> Mapping[str,
     return {"database": database, "migrations": migrations, "accessModel": access_model, "directory": directory}
 
 
-def landing_blueprint(settings: Settings) -> Blueprint:
-    """``/`` tells whoever comes by what this is and where to go on."""
+def landing_blueprint(provider_path: str, *, has_console: bool) -> Blueprint:
+    """``/`` names the product, its version and its endpoints."""
     blueprint = Blueprint("landing", __name__)
     links = {
-        "permissions": settings.provider.path,
+        "permissions": provider_path,
         "explain": EXPLAIN_PATH,
         "resync": "/resync",
-        **({"console": "/console/"} if settings.console.enabled else {}),
+        **({"console": "/console/"} if has_console else {}),
         "health": "/healthz",
         "readiness": "/readyz",
         "metrics": "/metrics",

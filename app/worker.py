@@ -17,11 +17,8 @@ from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.activity import forget_activity
 from app.apply.progress import Progress
-from app.audit import Audit
-from app.clock import Clock, epoch_ms
-from app.database.engine import writing
+from app.clock import Clock
 from app.database.programs import SchemaNewerError
 from app.database.trouble import database_problem, log_fields
 from app.runs.lifecycle import Runs
@@ -156,22 +153,21 @@ class LoggedProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timetable:
-    """What is due when: runs, whole verifies, and forgetting what is old."""
+    """When runs and full verifies are due."""
 
     schedule: str
     verify_schedule: str
     timezone: str
     jitter: float
-    keep_runs: timedelta
-    keep_audit: timedelta
 
 
 def scheduler_for(
-    timetable: Timetable, runs: Runs, *, clock: Clock, random: Random, stop: Event
+    timetable: Timetable, runs: Runs, *, prune: Callable[[], object], clock: Clock, random: Random, stop: Event
 ) -> BackgroundScheduler:
-    """A scheduler, not yet started, that puts runs into the queue. An empty schedule is never due.
+    """A scheduler, not yet started, that puts runs into the queue and calls ``prune`` once a day.
 
-    Moments that went by while the machine slept bring about one run, not one each. Raises ``ScheduleError``.
+    An empty schedule is never due. If the machine slept through several due times, they cause one run.
+    Raises ``ScheduleError``.
     """
     scheduler = BackgroundScheduler(
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}, timezone="UTC"
@@ -198,12 +194,7 @@ def scheduler_for(
                 "delay": lambda jitter=jitter: stop.wait(random.uniform(0, jitter)) if jitter else False,
             },
         )
-    scheduler.add_job(
-        forget_what_is_old,
-        IntervalTrigger(days=1),
-        id="prune",
-        kwargs={"runs": runs, "older_than": timetable.keep_runs, "keep_audit": timetable.keep_audit},
-    )
+    scheduler.add_job(prune, IntervalTrigger(days=1), id="prune")
     return scheduler
 
 
@@ -224,20 +215,3 @@ def scheduled_run(
     if created:
         log.info("run_scheduled", run_id=run.run_id, due=key)
     return run
-
-
-def forget_what_is_old(*, runs: Runs, older_than: timedelta, keep_audit: timedelta) -> None:
-    """Drops what nobody will ask for any more."""
-    log = structlog.stdlib.get_logger(__name__)
-    try:
-        forgotten = runs.prune(older_than)
-        with writing(runs.engine) as connection:
-            rows = Audit(runs.clock).prune(connection, keep_audit)
-            forget_activity(connection, epoch_ms(runs.clock()))
-    except Exception as error:  # noqa: BLE001 - log_fields tells all of it
-        log.warning("prune_failed", **log_fields(error))
-        return
-    if forgotten:
-        log.info("runs_forgotten", runs=forgotten)
-    if rows:
-        log.info("audit_forgotten", rows=rows)

@@ -81,7 +81,6 @@ def service_app(
     expected = expectations_of(settings)
     refusals = Refusals(parts.audit, engine)
     return create_app(
-        settings,
         ServiceParts(
             engine=engine,
             clock=clock,
@@ -109,6 +108,10 @@ def service_app(
             ),
             console=_console(parts, failures, refusals, origins, examine) if settings.console.enabled else None,
         ),
+        provider=settings.provider,
+        max_age=settings.directory.max_age,
+        metrics_need_token=settings.metrics.require_token,
+        trusted_proxies=settings.server.trusted_proxies,
     )
 
 

@@ -4,14 +4,23 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
+import structlog
+
+from app.activity import forget_activity
+from app.audit import Audit
 from app.bootstrap.application import Application, expectations_of, watch_over
 from app.bootstrap.databases import store_guard
+from app.clock import epoch_ms
+from app.database.engine import writing
+from app.database.trouble import log_fields
 from app.metrics import Metrics
 from app.notify.watch import Watch
 from app.runs.heartbeat import Heartbeat
+from app.runs.lifecycle import Runs
 from app.runs.polling import Poll, polls_of
 from app.runs.workers import process_name
 from app.worker import Timetable, Worker, scheduler_for
@@ -42,11 +51,15 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
         verify_schedule=settings.sync.verify_schedule,
         timezone=settings.sync.timezone,
         jitter=settings.sync.jitter,
+    )
+    prune = partial(
+        delete_old_rows,
+        parts.runs,
         keep_runs=timedelta(days=settings.worker.keep_runs),
         keep_audit=timedelta(days=settings.console.keep_audit_days),
     )
     lock = parts.sync_lock()
-    scheduler = scheduler_for(timetable, parts.runs, clock=clock, random=random, stop=stop)
+    scheduler = scheduler_for(timetable, parts.runs, prune=prune, clock=clock, random=random, stop=stop)
     return WorkerParts(
         worker=Worker(
             runs=parts.runs,
@@ -74,3 +87,20 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
         polls=polls_of(parts.engine, parts.sources(stop=stop), guard=settings.directory.guard, clock=clock, stop=stop),
         next_run=expectations_of(settings).due_after(clock()),
     )
+
+
+def delete_old_rows(runs: Runs, *, keep_runs: timedelta, keep_audit: timedelta) -> None:
+    """Deletes runs, audit rows and activity that are older than they are kept. Logs what it deleted, and errors."""
+    log = structlog.stdlib.get_logger(__name__)
+    try:
+        run_count = runs.prune(keep_runs)
+        with writing(runs.engine) as connection:
+            audit_count = Audit(runs.clock).prune(connection, keep_audit)
+            forget_activity(connection, epoch_ms(runs.clock()))
+    except Exception as error:  # noqa: BLE001 - log_fields contains all of it
+        log.warning("prune_failed", **log_fields(error))
+        return
+    if run_count:
+        log.info("runs_forgotten", runs=run_count)
+    if audit_count:
+        log.info("audit_forgotten", rows=audit_count)

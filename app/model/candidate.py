@@ -14,7 +14,7 @@ snapshot. Where the access model has changed in the last minutes it may do so ag
 is copied in that snapshot, and what comes later makes no difference.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,6 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from app.database.engine import WRITE, is_sqlite, open_engine
 from app.model.refresh.replace import REVISION, STATE, revision_in_force
 from app.model.refresh.staging import SOURCE
-from app.store.record_tables import core_table
 
 World = tuple[int, int]
 """The generation of the sources' records, and the revision of the access model."""
@@ -80,18 +79,11 @@ def transaction(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def shadow_ledger(engine: Engine) -> None:
-    """What a verify finds out is for the candidate alone as well: nothing becomes ours because of a plan."""
-    from app.store.sync_tables import (  # noqa: PLC0415 - a refresh lives without them, and starts sooner
-        DeletedItemRow,
-        LedgerItemRow,
-        LedgerRow,
-        ObservedItemRow,
-    )
-
+def shadow_tables(engine: Engine, tables: Iterable[Table]) -> None:
+    """Puts temporary copies of further tables in front of them, such as those that a verify would change."""
     with transaction(engine) as connection:
-        for row in (LedgerRow, LedgerItemRow, DeletedItemRow, ObservedItemRow):
-            shadow(connection, core_table(row))
+        for table in tables:
+            shadow(connection, table)
 
 
 def shadow(connection: Connection, table: Table) -> None:

@@ -42,7 +42,7 @@ from app.ledger.journal import recover
 from app.ledger.ledger import Ledger, note_findings, open_ledger
 from app.ledger.outcomes import add_counts, counted_as_planned, read_counts
 from app.ledger.unsupported import tell_again, unsupported_operations
-from app.model.candidate import CandidateLostError, candidate_of, shadow_ledger, world
+from app.model.candidate import CandidateLostError, candidate_of, shadow_tables, world
 from app.model.refresh.replace import revision_in_force
 from app.plan.making import PlanningError, is_still_due, make_plan
 from app.plan.selection import Selection
@@ -59,6 +59,7 @@ from app.runs.settings import SyncSettings
 from app.runs.suspicion import retained_sentence
 from app.runs.what_if import WhatIf
 from app.runs.workers import process_name
+from app.store.sync_tables import LEDGER_TABLES
 
 _VOID = "the directory has changed while the plan was made; make it again"
 _LEVELS = {
@@ -254,7 +255,7 @@ class SyncEngine:
         course.progress.phase("verifying", None)
         runs.move(run.run_id, RunStatus.PLANNING, RunStatus.VERIFYING)
         if run.dry_run:
-            shadow_ledger(course.engine)
+            shadow_tables(course.engine, LEDGER_TABLES)
         verify = Verify(
             course.engine,
             self.client,

@@ -29,6 +29,7 @@ from app.model.touched import Followed
 from app.plan.selection import Selection
 from app.runs.gathering import GatheredRead, Gathering, ReadingProgress, policy_of
 from app.runs.oddities import Examined, odd_pairs
+from app.store.base import METADATA
 from app.text import quoted
 
 
@@ -293,8 +294,6 @@ def forget(
 def check(sources: Sequence[Source], *, clock: Clock, progress: ReadingProgress | None = None) -> CheckReport:
     """Reads every source and says what is wrong, from these sources alone; changes nothing. What was pushed is not
     looked at: it is in force, and no source can be asked for it."""
-    from app.store.schema import METADATA  # noqa: PLC0415 - tables that nothing else here needs, most of them
-
     sources = [source for source in sources if not policy_of(source).only_pushed]
     with tempfile.TemporaryDirectory(prefix="usher-check-") as folder:
         engine = open_engine(f"sqlite:///{Path(folder) / 'check.db'}")

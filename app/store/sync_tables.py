@@ -370,3 +370,7 @@ class ObservedItemRow(StoreTable, table=True):
     """The descriptive fields as the backend shows them, as JSON."""
     known: str = ""
     """Which of parent, access type, role and disabled the backend showed: some reads leave them out."""
+
+
+LEDGER_TABLES = tuple(row.__table__ for row in (LedgerRow, LedgerItemRow, DeletedItemRow, ObservedItemRow))
+"""The tables that a verify changes."""

@@ -15,12 +15,13 @@ from app.directory.guarded import GuardedSource
 from app.directory.policy import Policy
 from app.directory.pushed import PushedSource
 from app.directory.source import EVERYTHING, ReadRequest
-from app.model.candidate import candidate_of, shadow_ledger
+from app.model.candidate import candidate_of, shadow_tables
 from app.model.refresh.pushes import Pushed, apply_push
 from app.model.view.loader import AccessViewLoader
 from app.plan.making import make_plan
 from app.runs.reading import refresh
 from app.store.schema import METADATA
+from app.store.sync_tables import LEDGER_TABLES
 from tests.worlds.directory import Directory
 from tests.worlds.syncing import SyncedWorld
 
@@ -251,8 +252,8 @@ def test_only_what_changes_is_copied(company: SyncedWorld) -> None:
 
 def test_every_table_can_be_shadowed_and_counts_on(company: SyncedWorld) -> None:
     with candidate_of(company.engine) as candidate:
-        shadow_ledger(candidate)
-        shadow_ledger(candidate)
+        shadow_tables(candidate, LEDGER_TABLES)
+        shadow_tables(candidate, LEDGER_TABLES)
         with reading(candidate) as one, reading(company.engine) as another:
             for name in ("ledger", "ledger_item", "directory_source"):
                 table = METADATA.tables[name]

@@ -12,12 +12,13 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from app.apply.progress import Progress
+from app.bootstrap.work import delete_old_rows
 from app.database.engine import open_engine
 from app.runs.lifecycle import MAX_CONTINUATIONS, Runs
 from app.runs.lock import SyncLock, sync_lock
 from app.runs.run import Run, RunRequest, RunStatus
 from app.runs.schedule import trigger_of
-from app.worker import Timetable, Worker, forget_what_is_old, scheduled_run, scheduler_for
+from app.worker import Timetable, Worker, scheduled_run, scheduler_for
 from tests.worlds.clock import SimulatedTime
 
 Execute = Callable[[str, SyncLock, Progress, Event], Run]
@@ -267,10 +268,8 @@ def test_scheduler_puts_due_runs_into_the_queue(runs: Runs, time: SimulatedTime)
         verify_schedule="",
         timezone="UTC",
         jitter=0,
-        keep_runs=timedelta(days=30),
-        keep_audit=timedelta(days=400),
     )
-    scheduler = scheduler_for(timetable, runs, clock=time, random=Random(1), stop=Event())
+    scheduler = scheduler_for(timetable, runs, prune=lambda: None, clock=time, random=Random(1), stop=Event())
     assert {job.id for job in scheduler.get_jobs()} == {"schedule", "prune"}
     scheduler.start()
     try:
@@ -283,14 +282,14 @@ def test_scheduler_puts_due_runs_into_the_queue(runs: Runs, time: SimulatedTime)
     assert [run.trigger for run in runs.recent()] == ["schedule"]
 
 
-def test_forget_what_is_old_keeps_the_young_ones(runs: Runs, worker: Worker, time: SimulatedTime) -> None:
+def test_only_old_runs_are_deleted(runs: Runs, worker: Worker, time: SimulatedTime) -> None:
     runs.enqueue(RunRequest(trigger="resync"))
     worker.tick()
     time.move_on(days=20)
     runs.enqueue(RunRequest(trigger="resync", verify=True))
     worker.tick()
     time.move_on(days=15)
-    forget_what_is_old(keep_audit=timedelta(days=400), runs=runs, older_than=timedelta(days=30))
+    delete_old_rows(runs, keep_runs=timedelta(days=30), keep_audit=timedelta(days=400))
     assert [run.verify for run in runs.recent()] == [True]
 
 
