@@ -67,7 +67,7 @@ class Operation(Generic[RequestT, ResultT]):
     """One operation of the API. Compared by identity: there is one object per operation."""
 
     name: str
-    """The method's name on a client and a handler's name on a server, snake_case and unique."""
+    """Unique, in snake_case; also the name of the backend's handler."""
     title: str
     """As the reference calls it."""
     path: str

@@ -1,7 +1,7 @@
 # ruff: noqa: S106 - `page_token_field` is the name of a field, no secret.
 """The table of the operations of the API.
 
-The table. The client makes a method of every row, the backend a route. The reference's 26 come first, in its
+The client calls a row, and the backend serves a route for each. The reference's 26 come first, in its
 order, then the extended ones. One constant per operation, named like its ``name``; ``OPERATIONS`` holds them all.
 
 Which paths exist under both versions: everything about organizations' data does, with the same shapes, except
