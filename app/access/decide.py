@@ -1,18 +1,19 @@
-"""The decision: whether a user has access to a resource at a moment, with which role and until when.
+"""The decision: whether this user may reach this resource at this moment, in which role and until when.
 
 The rules: ``app/access/README.md``, "The decision".
 
-The pure function ``decide(view, question, now, policy)`` makes all decisions. It denies unless a rule allows:
+One pure function answers, ``decide(view, question, now, policy)``; nothing else decides. It denies unless a rule
+allows:
 
-1. *organization*: the user is an active member, and gets the membership's role.
-2. *folder, document*: the nearest level of the ancestry with an active grant to the user decides: the user's own
-   grant, otherwise the most permissive grant of their groups. Without a grant, the effective access type decides:
-   ``restricted`` denies, otherwise members get their membership's role, and ``public`` allows everyone else with the
-   role of the policy.
-3. *context*: rule 2 allows the document, and an active context grant covers every field.
+1. *organization*: an active member, with the membership's role.
+2. *folder, document*: the nearest level of the ancestry that has an active grant to the user decides: their own
+   grant, otherwise the most permissive of their groups' grants. Without any grant the access type in force does:
+   ``restricted`` denies, otherwise a member has the membership's role, and ``public`` lets anyone else in with the role
+   that the policy names.
+3. *context*: rule 2 allows the document and every field is covered by an active context grant.
 
-The organization and the user must exist and be enabled. The resource and all folders above it must exist; everything
-below a missing folder or a cycle is unknown.
+The organization and the user must be known and enabled, and the resource and every folder above it known. A missing
+folder or a cycle makes everything below it unknown: denied as ``folder_unknown`` or ``folder_cycle``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,10 +43,11 @@ ANY_VALUE = "*"
 
 
 class PermissionRequest(Protocol):
-    """A question. For ``context``, ``resource_id`` is the document of the context.
+    """Who asks for what, in whatever form it came. For ``context``, ``resource_id`` is the document that the context
+    belongs to.
 
-    ``parent_folder_id`` is a browser's hint. It is used only for unknown documents, if the policy allows it.
-    ``context`` maps each requested field to one value, as text.
+    ``parent_folder_id`` is a browser's hint, heeded for unknown documents alone and only where the policy says so.
+    ``context`` maps each field to the one value asked for, as text.
     """
 
     @property
@@ -64,7 +66,7 @@ class PermissionRequest(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A plain implementation of ``PermissionRequest``."""
+    """What ``PermissionRequest`` asks, for those who have no form of their own."""
 
     user_id: str
     type: ResourceType
@@ -76,18 +78,18 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionPolicy:
-    """The settings of the rules."""
+    """What the configuration leaves open in the rules."""
 
     decision_ttl: int = 600
-    """Seconds after which an allow expires at the latest; 0: no limit."""
+    """Seconds after which an allow has to be asked for again at the latest; 0: no cap."""
     public_role: AccessRole = AccessRole.VIEWER
-    """The role of non-members on public resources."""
+    """What someone may do who is let in because a resource is public."""
     unknown_document: Literal["deny", "inherit_folder"] = "deny"
-    """``inherit_folder``: an unknown document is decided as if it were in the folder of the hint."""
+    """Whether a document that is not in the directory is judged as if it lay in the folder that is hinted at."""
 
 
 class Rule(StrEnum):
-    """The rule that determined a decision."""
+    """What settled a decision."""
 
     ORGANIZATION_UNKNOWN = "organization_unknown"
     ORGANIZATION_DISABLED = "organization_disabled"
@@ -95,32 +97,32 @@ class Rule(StrEnum):
     USER_DISABLED = "user_disabled"
     RESOURCE_UNKNOWN = "resource_unknown"
     FOLDER_UNKNOWN = "folder_unknown"
-    """Denied: a folder above the resource does not exist."""
+    """A folder above the resource is not in the directory."""
     FOLDER_CYCLE = "folder_cycle"
-    """Denied: the folders above the resource form a cycle."""
+    """The folders above the resource lead back into themselves."""
     MEMBER = "member"
-    """Allowed: the user is an active member of the organization."""
+    """Allowed: an active member asks for their organization."""
     NOT_A_MEMBER = "not_a_member"
     OWN_GRANT = "own_grant"
     """Allowed: the user's own grant at the nearest level that has any."""
     GROUP_GRANT = "group_grant"
     """Allowed: grants of the user's groups at the nearest level that has any."""
     MEMBER_ACCESS = "member_access"
-    """Allowed: members have access, and the user is one."""
+    """Allowed: the resource is open to members and the user is one."""
     PUBLIC_ACCESS = "public_access"
-    """Allowed: the resource is public, and the user is not a member."""
+    """Allowed: the resource is public and the user no member."""
     RESTRICTED = "restricted"
-    """Denied: the resource is restricted, and the user has no grant in the ancestry."""
+    """Denied: no grant in the ancestry, and the resource is restricted."""
     CONTEXT_EMPTY = "context_empty"
-    """Denied: the question contains no context field."""
+    """Denied: the question names no field of the context."""
     CONTEXT_NOT_COVERED = "context_not_covered"
-    """Denied: the document is allowed, but no context grant covers one of the fields."""
+    """Denied: the document is allowed, but a field of the context is not."""
     CONTEXT_GRANTS = "context_grants"
-    """Allowed: the document is allowed, and context grants cover every field."""
+    """Allowed: the document is, and context grants cover every field."""
 
     @property
     def denies(self) -> bool:
-        """Whether the rule denies."""
+        """Whether a decision that this settled is a denial."""
         return self not in _LET_IN
 
 
@@ -137,15 +139,15 @@ _LET_IN = frozenset(
 
 
 class Decision(NamedTuple):
-    """An answer, the rule that determined it, and the records behind it, in the order in which they were read."""
+    """An answer, what settled it, and the records that led to it, in the order in which they were looked at."""
 
     has_access: bool
     rule: Rule
     trail: tuple[Record, ...] = ()
     access_role: AccessRole | None = None
-    """Set if and only if access is allowed."""
+    """Given with every allow, and only then."""
     expires_at: datetime | None = None
-    """The end of an allow; None: it does not end. A deny has none."""
+    """When an allow has to be asked for again; None: never. A deny has none."""
     uncovered: tuple[str, ...] = ()
     """The context fields that no context grant covers, with ``CONTEXT_NOT_COVERED``."""
 
@@ -156,10 +158,10 @@ def decide(view: AccessView, question: PermissionRequest, now: datetime, policy:
 
 
 def judge(view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy) -> Decision:
-    """``decide`` without the policy's limit on the lifetime.
+    """The same without the cap on its lifetime.
 
-    Within one revision, an allow stays valid until its ``expires_at``. A deny stays valid, because an expiring record
-    never adds access.
+    Within one revision it stays what it is from ``now`` until its own ``expires_at``: that is what this moment means,
+    and a deny stays a deny, because nothing is let in by what expires.
     """
     organization = view.organization(question.organization_id)
     if organization is None:
@@ -180,7 +182,7 @@ def judge(view: AccessView, question: PermissionRequest, now: datetime, policy: 
 
 
 def capped(decision: Decision, now: datetime, policy: DecisionPolicy) -> Decision:
-    """The decision with the policy's limit on the lifetime of an allow."""
+    """The decision with the end that the policy sets to every allow."""
     if not decision.has_access or not policy.decision_ttl:
         return decision
     cap = now + timedelta(seconds=policy.decision_ttl)
@@ -199,24 +201,15 @@ def _decide_organization(view: AccessView, question: PermissionRequest, now: dat
 
 
 _TOP = Ancestry()
+_UNKNOWN = Ancestry((), Obstacle.UNKNOWN)
 
 
 def _decide_resource(
     view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy, organization: Organization
 ) -> Decision:
-    organization_id, folder_id = question.organization_id, question.resource_id
-    document: Document | None = None
-    above: str | None = folder_id
-    if question.type != "folder":
-        document = view.document(organization_id, folder_id)
-        if document is not None:
-            above = document.folder_id
-        elif policy.unknown_document == "inherit_folder" and question.parent_folder_id is not None:
-            above = question.parent_folder_id
-        else:
-            return Decision(False, Rule.RESOURCE_UNKNOWN)
-    # Check the whole ancestry first: a grant below a missing folder must not be effective.
-    ancestry = _TOP if above is None else view.ancestry_of(organization_id, above)
+    organization_id = question.organization_id
+    document, above, ancestry = _find_resource(view, question, policy)
+    # The whole ancestry is known before anything is decided: a grant below a gap must not count.
     if ancestry.obstacle is not None:
         return _decide_unknown(document, ancestry)
     if view.any_grants(organization_id, question.user_id, None if document is None else document.document_id, above):
@@ -228,6 +221,28 @@ def _decide_resource(
     access_type, trail = _type_in_force(document, ancestry, organization)
     membership = view.membership(organization_id, question.user_id)
     return _decide_by_access_type(access_type, trail, membership, now, policy)
+
+
+def _find_resource(
+    view: AccessView, question: PermissionRequest, policy: DecisionPolicy
+) -> tuple[Document | None, str | None, Ancestry]:
+    """The document, the folder in which the resource is, and the ancestry.
+
+    A document whose ancestry is broken is unknown: the hint then replaces it, if the policy accepts hints.
+    """
+    organization_id, resource_id = question.organization_id, question.resource_id
+    if question.type == "folder":
+        return None, resource_id, view.ancestry_of(organization_id, resource_id)
+    document = view.document(organization_id, resource_id)
+    hint = question.parent_folder_id if policy.unknown_document == "inherit_folder" else None
+    if document is not None:
+        above = document.folder_id
+        ancestry = _TOP if above is None else view.ancestry_of(organization_id, above)
+        if ancestry.obstacle is None or hint is None:
+            return document, above, ancestry
+    if hint is None:
+        return None, None, _UNKNOWN
+    return None, hint, view.ancestry_of(organization_id, hint)
 
 
 def _decide_unknown(document: Document | None, ancestry: Ancestry) -> Decision:
@@ -256,7 +271,7 @@ def _decide_by_grants(active: list[Grant], user_id: str, levels: tuple[Folder | 
 def _type_in_force(
     document: Document | None, ancestry: Ancestry, organization: Organization
 ) -> tuple[AccessType, tuple[Folder | Document | Organization, ...]]:
-    """The nearest access type, and the levels up to the one that has it. The organization always has one."""
+    """The nearest access type, and the levels up to the one that has it: at last the organization, which always has."""
     if document is not None and document.access_type is not None:
         return document.access_type, (document,)
     folders = ancestry.folders[: ancestry.typed] if ancestry.typed else ancestry.folders
@@ -273,7 +288,7 @@ def _decide_by_access_type(
     now: datetime,
     policy: DecisionPolicy,
 ) -> Decision:
-    """The decision if there is no grant in the ancestry."""
+    """The decision where no grant is in the ancestry."""
     if access_type is AccessType.RESTRICTED:
         return Decision(False, Rule.RESTRICTED, trail)
     if membership is not None:
@@ -294,12 +309,15 @@ def _decide_context(
     document = _decide_resource(view, question, now, policy, organization)
     if not document.has_access:
         return document
+    # The trail of an allow begins with the document. An unknown one has no context grants of its own.
+    is_known = isinstance(document.trail[0], Document)
+    documents = (None, question.resource_id) if is_known else (None,)
     covering: dict[str, list[ContextGrant]] = {name: [] for name in asked}
     for grant in view.context_grants(question.organization_id, question.user_id):
         if (
             grant.field in covering
             and grant.value in (asked[grant.field], ANY_VALUE)
-            and grant.document_id in (None, question.resource_id)
+            and grant.document_id in documents
             and _is_active(grant, now)
         ):
             covering[grant.field].append(grant)
@@ -318,7 +336,7 @@ def _is_active(record: Membership | Grant | ContextGrant, now: datetime) -> bool
 
 
 def _latest(grants: Sequence[Grant | ContextGrant]) -> datetime | None:
-    """The latest end; None if one of the grants does not end."""
+    """When the last of them ends; None when one of them never does."""
     latest: datetime | None = None
     for grant in grants:
         if grant.expires_at is None:

@@ -1,14 +1,15 @@
-"""The ten kinds of record of a directory.
+"""What a directory says: the ten kinds of record.
 
-Ids of folders, documents and groups are unique within their organization, ids of users in the whole directory. A
-record's ``key`` identifies it. Times are aware and in UTC. ``further`` contains fields that Usher does not use;
-it sends them to the backend unchanged.
+Folders, documents and groups are identified within their organization, users across all. A record's ``key`` identifies
+it (one record per key). Times are aware UTC. ``further`` holds the fields that Usher does not know itself: they travel
+to the backend as they are.
 
-A record can name a user by an alias (``user_alias``) instead of the id. The merge of the sources replaces aliases by
-ids, so decisions use only ids. Aliases are case-insensitive and stored case-folded.
+Wherever a record names a user it may name one of their aliases instead (``user_alias``): which user that is, is looked
+up when the sources are merged. Aliases are compared without regard to case; records have them case-folded. The access
+model, and so whatever decides, has users' ids alone.
 
-These classes are the only definition of the kinds. ``app.access.kinds`` derives casting, rows, exports and references
-from their fields.
+These classes are the one description of the kinds: casting, rows, exports and references follow from their fields, by
+way of ``app.access.kinds``.
 """
 
 from collections.abc import Mapping
@@ -19,22 +20,22 @@ from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
 Key = tuple[str, ...]
-"""The kind, then the ids in a fixed order. An id that does not apply is the empty string."""
+"""The kind, then the ids in a fixed order; an id that does not apply is the empty string."""
 
 
 class Sort(StrEnum):
-    """The type of a field's value."""
+    """What stands in a field."""
 
     ID = "id"
     """Text of 1 to 512 bytes."""
     TEXT = "text"
-    """Any text. Not used for decisions; stored in the payload."""
+    """Any text; it decides about nothing, and stands in the payload."""
     ALIAS = "alias"
-    """Another id of a user, case-folded."""
+    """An id in its own right by which a user may be named; case-folded."""
     ALIASES = "aliases"
-    """A list of aliases."""
+    """A list of them."""
     CONTEXT_VALUE = "contextValue"
-    """An id; numbers are converted to text."""
+    """An id that may be given as a number."""
     FLAG = "flag"
     ACCESS_TYPE = "accessType"
     ACCESS_ROLE = "accessRole"
@@ -43,11 +44,11 @@ class Sort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The sort of a text field."""
+    """What a text is."""
 
     sort: Sort
     of: str = ""
-    """Of an id: the kind of record whose key contains it."""
+    """Of an id: the kind of record that it identifies, or helps to."""
 
 
 OrganizationId = Annotated[str, Form(Sort.ID, "organization")]
@@ -70,30 +71,30 @@ def _no_further_fields() -> Mapping[str, object]:
 
 
 class AccessType(StrEnum):
-    """Who has access to a folder or document without a grant."""
+    """To whom a folder or document is open before any grant is looked at."""
 
     PUBLIC = "public"
     """Any user of the directory."""
     ORGANIZATION_PRIVATE = "organizationPrivate"
     """Members of the organization."""
     RESTRICTED = "restricted"
-    """Only users with a grant."""
+    """Only those who were let in by name."""
 
 
 class AccessRole(StrEnum):
-    """The role of a user with access."""
+    """What someone who was let in may do."""
 
     VIEWER = "viewer"
     EDITOR = "editor"
 
     @property
     def rank(self) -> int:
-        """A larger rank is more permissive."""
+        """How permissive the role is; the larger, the more."""
         return 1 if self is AccessRole.EDITOR else 0
 
 
 Level = Literal["folder", "document"]
-"""The kinds of resource that can have grants."""
+"""Where a grant can stand."""
 
 
 class _Keyed:
@@ -101,13 +102,13 @@ class _Keyed:
 
     kind: ClassVar[str]
     key_fields: ClassVar[tuple[str, ...]]
-    """The fields of the key, without an alias. An id of the record's own kind is the record's id."""
+    """What identifies a record, beside an alias; an id of its own kind among them is the record's own."""
     exactly_one_of: ClassVar[tuple[tuple[str, ...], ...]] = ()
-    """Groups of fields; exactly one field of each group is given."""
+    """Fields of which exactly one is given."""
 
     @property
     def key(self) -> Key:
-        """Identifies the record. If it names a user by an alias, the alias is the last part."""
+        """What there is one record of; the alias by which it names a user stands last, and only then."""
         ids = (self.kind, *[getattr(self, name) or "" for name in self.key_fields])
         alias = getattr(self, "user_alias", None)
         return ids if alias is None else (*ids, alias)
@@ -115,7 +116,7 @@ class _Keyed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Organization(_Keyed):
-    """An organization. Folders and documents at the top of the tree inherit its ``access_type``."""
+    """An organization; ``access_type`` is what its folders and documents inherit at the top of the tree."""
 
     kind: ClassVar[str] = "organization"
     key_fields = ("organization_id",)
@@ -129,7 +130,7 @@ class Organization(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User(_Keyed):
-    """A user of any number of organizations. ``aliases`` are other ids; they are not sent to the backend."""
+    """A person, known across all organizations; ``aliases`` are other names for them, which nobody is sent."""
 
     kind: ClassVar[str] = "user"
     key_fields = ("user_id",)
@@ -145,7 +146,7 @@ class User(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership(_Keyed):
-    """A user's membership of an organization, with a role and an optional end."""
+    """A user belongs to an organization, with a role, until it expires."""
 
     kind: ClassVar[str] = "membership"
     key_fields = ("organization_id", "user_id")
@@ -173,7 +174,7 @@ class Group(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember(_Keyed):
-    """The membership of a user, or of another group, in a group."""
+    """A user, or a whole other group, is in a group."""
 
     kind: ClassVar[str] = "groupMember"
     key_fields = ("organization_id", "organization_user_group_id", "user_id", "member_group_id")
@@ -188,7 +189,7 @@ class GroupMember(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder(_Keyed):
-    """A folder. Without an access type it inherits that of the nearest folder above, or the organization's."""
+    """A folder; without a type of its own it takes that of the nearest folder above, at last the organization's."""
 
     kind: ClassVar[str] = "folder"
     key_fields = ("organization_id", "folder_id")
@@ -218,7 +219,7 @@ class Document(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant(_Keyed):
-    """Access of a user or a group to a folder and everything below it, or to a document."""
+    """A user or a group was let in by name: on a folder and all below it, or on a document."""
 
     kind: ClassVar[str] = "grant"
     key_fields = ("organization_id", "folder_id", "document_id", "user_id", "organization_user_group_id")
@@ -236,9 +237,9 @@ class Grant(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextGrant(_Keyed):
-    """Access of a user or a group to the parts of documents whose context has ``field`` = ``value`` (``*``: any value).
+    """A user or a group may see the parts of documents whose context has ``field`` = ``value`` (``*``: any value).
 
-    With ``document_id`` it applies only to that document.
+    With ``document_id`` it counts on that document alone.
     """
 
     kind: ClassVar[str] = "contextGrant"
@@ -264,10 +265,10 @@ class ContextGrant(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill(_Keyed):
-    """Additional fields of a user whose record is elsewhere, for example in another source.
+    """Further fields of a user whom another record, perhaps another source, gives.
 
-    The user's own record takes precedence, then the fills in the order of the sources, field by field. The user is
-    disabled if any of them is ``disabled``.
+    What the user's own record says stands; of several fills the source further up in the configuration wins, field by
+    field. ``disabled`` counts wherever it is true.
     """
 
     kind: ClassVar[str] = "fill"
@@ -286,4 +287,4 @@ class Fill(_Keyed):
 Record = Organization | User | Membership | Group | GroupMember | Folder | Document | Grant | ContextGrant | Fill
 
 Carrier = Organization | User | Group | Folder | Document | Fill
-"""The kinds with ``further`` fields."""
+"""Those that may have further fields."""

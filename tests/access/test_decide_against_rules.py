@@ -3,7 +3,6 @@
 The rules are ``app/access/README.md``, "The decision".
 """
 
-import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.access.decide import Check, DecisionPolicy, ResourceType, Rule, decide, judge
+from app.access.decide import Check, DecisionPolicy, Rule, decide, judge
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -28,153 +27,7 @@ from app.access.records import (
     Record,
     User,
 )
-
-NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
-ORGANIZATIONS = ["acme", "zeta"]
-USERS = ["ada", "bob", 'o"\\k', "g1"]
-GROUPS = ["g1", "g2", "g3", "g4"]
-FOLDERS = ["f1", "f2", "f3", "f4", "f5", "f6"]
-DOCUMENTS = ["d1", "d2", "d3", "f1"]
-FIELDS = ["page", "team"]
-VALUES = ["1", "2", "*"]
-
-
-class Company:
-    """A directory drawn by lot, with a bias to what is interesting, and questions about it.
-
-    Drawn from one number instead of from hypothesis' own strategies: those mostly draw directories so empty that every
-    answer is a deny.
-    """
-
-    def __init__(self, number: int) -> None:
-        self.lot = random.Random(number)
-        self.folders_tangled = self.chance(0.2)
-
-    def chance(self, probability: float) -> bool:
-        return self.lot.random() < probability
-
-    def maybe(self, ids: list[str], probability: float) -> str | None:
-        return self.lot.choice(ids) if self.chance(probability) else None
-
-    def organization(self) -> str:
-        return "acme" if self.chance(0.9) else "zeta"
-
-    def end(self) -> datetime | None:
-        return NOW + timedelta(minutes=self.lot.randint(-2, 6)) if self.chance(0.5) else None
-
-    def role(self) -> AccessRole:
-        return self.lot.choice(list(AccessRole))
-
-    def access_type(self) -> AccessType:
-        return self.lot.choice(list(AccessType))
-
-    def own_type(self) -> AccessType | None:
-        return self.access_type() if self.chance(0.2) else None
-
-    def holder(self) -> dict[str, str]:
-        if self.chance(0.5):
-            return {"user_id": self.lot.choice(USERS)}
-        return {"organization_user_group_id": self.lot.choice(GROUPS)}
-
-    def records(self) -> list[Record]:
-        lot = self.lot
-        records: list[Record] = [
-            Organization(
-                organization_id=name,
-                organization_name="",
-                access_type=self.access_type(),
-                disabled=self.chance(0.04),
-            )
-            for name in ORGANIZATIONS
-        ]
-        records += [User(user_id=name, name="", email="", disabled=self.chance(0.04)) for name in USERS]
-        records += [
-            Membership(
-                organization_id=self.organization(),
-                user_id=lot.choice(USERS),
-                access_role=self.role(),
-                expires_at=self.end(),
-            )
-            for _ in range(lot.randint(0, 3))
-        ]
-        records += [Group(organization_id="acme", organization_user_group_id=name, group_name="") for name in GROUPS]
-        records += [self.member() for _ in range(lot.randint(0, 8))]
-        records += [self.folder(number) for number in range(len(FOLDERS)) if self.chance(0.97)]
-        records += [
-            Document(
-                organization_id=self.organization(),
-                document_id=lot.choice(DOCUMENTS),
-                document_name="",
-                folder_id=self.maybe(FOLDERS, 0.8),
-                access_type=self.own_type(),
-            )
-            for _ in range(lot.randint(2, 8))
-        ]
-        records += [self.grant() for _ in range(lot.randint(0, 14))]
-        records += [self.context_grant() for _ in range(lot.randint(0, 14))]
-        return records
-
-    def member(self) -> GroupMember:
-        group, of_group = self.lot.choice(GROUPS), self.chance(0.5)
-        return GroupMember(
-            organization_id=self.organization(),
-            organization_user_group_id=group,
-            user_id=None if of_group else self.lot.choice(USERS),
-            member_group_id=self.lot.choice(GROUPS) if of_group else None,
-        )
-
-    def folder(self, number: int) -> Folder:
-        above = FOLDERS if self.folders_tangled else FOLDERS[:number]
-        return Folder(
-            organization_id="acme",
-            folder_id=FOLDERS[number],
-            folder_name="",
-            parent_folder_id=self.maybe(above, 0.8) if above else None,
-            access_type=self.own_type(),
-        )
-
-    def grant(self) -> Grant:
-        place = (
-            {"folder_id": self.lot.choice(FOLDERS)} if self.chance(0.6) else {"document_id": self.lot.choice(DOCUMENTS)}
-        )
-        return Grant(
-            organization_id=self.organization(),
-            **place,
-            **self.holder(),
-            access_role=self.role(),
-            expires_at=self.end(),
-        )
-
-    def context_grant(self) -> ContextGrant:
-        return ContextGrant(
-            organization_id=self.organization(),
-            **self.holder(),
-            field=self.lot.choice(FIELDS),
-            value=self.lot.choice(VALUES),
-            document_id=self.maybe(DOCUMENTS, 0.3),
-            expires_at=self.end(),
-        )
-
-    def question(self) -> Check:
-        lot = self.lot
-        types: list[ResourceType] = ["organization", "folder", "document", "context", "context"]
-        resource_type = lot.choice(types)
-        ids = {"organization": ["acme", "acme", "zeta"], "folder": FOLDERS}.get(resource_type, DOCUMENTS)
-        return Check(
-            user_id=lot.choice(USERS) if self.chance(0.97) else "nobody",
-            type=resource_type,
-            resource_id=lot.choice(ids) if self.chance(0.95) else "nothing",
-            organization_id=self.organization() if self.chance(0.98) else "nowhere",
-            parent_folder_id=self.maybe(FOLDERS, 0.5),
-            context={name: lot.choice(["1", "2", "2", "3", "*"]) for name in FIELDS[: lot.choice([0, 1, 1, 1, 2])]},
-        )
-
-    def policy(self) -> DecisionPolicy:
-        return DecisionPolicy(
-            decision_ttl=self.lot.choice([0, 0, 90, 600]),
-            public_role=self.role(),
-            unknown_document=self.lot.choice(["deny", "inherit_folder"]),
-        )
+from tests.worlds.drawn import NOW, Company
 
 
 @dataclass(frozen=True)
@@ -234,28 +87,38 @@ class Rulebook:
             for record in self.records
             if isinstance(record, GroupMember) and record.organization_id == question.organization_id
         ]
+        known = {
+            record.organization_user_group_id
+            for record in self.records
+            if isinstance(record, Group) and record.organization_id == question.organization_id
+        }
         groups: set[str] = set()
         for _ in range(len(members) + 1):
             for member in members:
                 if member.user_id == question.user_id or member.member_group_id in groups:
-                    groups.add(member.organization_user_group_id)
+                    groups |= {member.organization_user_group_id} & known
         return groups
 
     def ancestry(self, question: Check) -> list[Any] | None:
         """The resource and all folders above; None when anything about it is unknown."""
-        organization_id = question.organization_id
-        levels: list[Any] = []
         if question.type == "folder":
-            above: str | None = question.resource_id
-        else:
-            document = self.one(Document, organization_id=organization_id, document_id=question.resource_id)
-            if document:
-                levels.append(document)
-                above = document.folder_id
-            elif self.policy.unknown_document == "inherit_folder" and question.parent_folder_id:
-                above = question.parent_folder_id
-            else:
-                return None
+            return self.folders(question.organization_id, question.resource_id)
+        document = self.document(question)
+        if document:
+            return [document, *(self.folders(question.organization_id, document.folder_id) or [])]
+        if self.policy.unknown_document == "inherit_folder" and question.parent_folder_id:
+            return self.folders(question.organization_id, question.parent_folder_id)
+        return None
+
+    def document(self, question: Check) -> Any:
+        """The document that is asked for; None when it or a folder above it is unknown."""
+        organization_id = question.organization_id
+        document = self.one(Document, organization_id=organization_id, document_id=question.resource_id)
+        return document if document and self.folders(organization_id, document.folder_id) is not None else None
+
+    def folders(self, organization_id: str, above: str | None) -> list[Any] | None:
+        """The folder and all above it; None when one of them is missing or comes twice."""
+        levels: list[Any] = []
         while above is not None:
             folder = self.one(Folder, organization_id=organization_id, folder_id=above)
             if folder is None or folder in levels:
@@ -304,6 +167,7 @@ class Rulebook:
         if not question.context or not document.allowed:
             return DENY
         groups = self.groups(question)
+        documents = {None, question.resource_id if self.document(question) else None}
         ends = [document.end or FOREVER]
         for field, value in question.context.items():
             covering = [
@@ -314,7 +178,7 @@ class Rulebook:
                 and (grant.user_id == question.user_id or grant.organization_user_group_id in groups)
                 and grant.field == field
                 and grant.value in {"*", value}
-                and (grant.document_id is None or grant.document_id == question.resource_id)
+                and grant.document_id in documents
                 and self.active(grant)
             ]
             if not covering:

@@ -9,8 +9,8 @@ import pytest
 
 import app.access
 from app.access.decide import Check, DecisionPolicy, Rule, decide
-from tests.access.conftest import MemoryView, records_from_wire
 from tests.access.test_decide import TABLE
+from tests.worlds.access_model import MemoryView, records_from_wire
 
 TEXT = (Path(app.access.__file__).parent / "README.md").read_text(encoding="utf-8")
 MORNING = datetime(2026, 11, 20, 10, tzinfo=UTC)

@@ -25,8 +25,9 @@ from app.provider.answer import PermissionAnswer, answer_entries
 from app.runs.lifecycle import Runs
 from app.runs.run import RunRequest
 from app.store.schema import METADATA
-from tests.access.test_decide_against_rules import NOW, Company, Rulebook
+from tests.access.test_decide_against_rules import Rulebook
 from tests.tables import make_tables
+from tests.worlds.drawn import NOW, Company
 
 SECONDS = 5.0
 REVISIONS = 3

@@ -65,6 +65,10 @@ def _fill(connection: Connection) -> None:
         tables.AccessMembershipRow,
         [{**acme, "user_id": f"user-{n}", "access_role": "editor", "expires_at": None} for n in range(USERS)],
     )
+    put(
+        tables.AccessGroupRow,
+        [{**acme, "organization_user_group_id": f"group-{n}", **described} for n in range(GROUPS)],
+    )
     members = [(f"group-{n % GROUPS}", f"user-{n}", "") for n in range(1, USERS)]
     members += [(f"group-{n}", "user-0", "") for n in range(50)]
     members += [(f"group-{n}", "", f"group-{n // 2 + 100}") for n in range(150, GROUPS)]

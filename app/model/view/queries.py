@@ -207,14 +207,17 @@ def _memberships(db: _Sqlite | _PostgreSql, pairs: str) -> str:
 
 def _group_edges(db: _Sqlite | _PostgreSql, pairs: str) -> str:
     above = "access_group_member.member_group_id = edge.organization_user_group_id"
+    # A group that does not exist has no members. As a subquery, both databases look it up by its key.
+    exists = """(SELECT TRUE FROM access_group WHERE access_group.organization_id = access_group_member.organization_id
+                AND access_group.organization_user_group_id = access_group_member.organization_user_group_id)"""
     return f"""WITH RECURSIVE {pairs},
         edge(organization_id, organization_user_group_id, user_id, member_group_id) AS (
             SELECT access_group_member.organization_id, organization_user_group_id, user_id, CAST('' AS VARCHAR)
-            FROM asked {_in_organization(db, "access_group_member", "asked", "user_id = asked.id")}
+            FROM asked {_in_organization(db, "access_group_member", "asked", f"user_id = asked.id AND {exists}")}
             UNION
             SELECT access_group_member.organization_id, access_group_member.organization_user_group_id,
                 CAST('' AS VARCHAR), access_group_member.member_group_id
-            FROM edge {_in_organization(db, "access_group_member", "edge", above)})
+            FROM edge {_in_organization(db, "access_group_member", "edge", f"{above} AND {exists}")})
         SELECT organization_id, organization_user_group_id, user_id, member_group_id FROM edge"""
 
 

@@ -82,7 +82,9 @@ class SqlAccessView:
         if question.type == "folder":
             return None, self._folder_ids(organization_id, document_id)
         document = self.documents.get((organization_id, document_id))
-        above = question.parent_folder_id if document is None else document.folder_id
+        above = None if document is None else document.folder_id
+        if document is None or (above and self.ancestry_of(organization_id, above).obstacle is not None):
+            above = question.parent_folder_id
         return (
             None if document is None else document_id,
             () if above is None else self._folder_ids(organization_id, above),

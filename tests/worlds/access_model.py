@@ -1,0 +1,245 @@
+"""Access models as data: records from their wire form, a view over them in memory, and the same records in a database.
+
+Records are written into the tables of the access model as they are, without a merge.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_args
+
+import pytest
+from pydantic.alias_generators import to_camel
+from sqlalchemy import Engine, insert
+from sqlmodel import SQLModel
+
+from app.access.ancestry import Ancestry, ancestry_of
+from app.access.decide import Check, DecisionPolicy
+from app.access.records import (
+    AccessRole,
+    AccessType,
+    ContextGrant,
+    Document,
+    Folder,
+    Grant,
+    Group,
+    GroupMember,
+    Key,
+    Level,
+    Membership,
+    Organization,
+    Record,
+    User,
+)
+from app.access.view import AccessView
+from app.database.engine import open_engine, reading, writing
+from app.model.view.loader import load_view
+from app.store import access_tables as tables
+from app.store.base import METADATA
+from tests.tables import make_tables
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+OF_KIND: Mapping[str, Any] = {record_type.kind: record_type for record_type in get_args(Record)}
+CASTS: Mapping[str, Callable[[Any], object]] = {
+    "access_role": AccessRole,
+    "access_type": AccessType,
+    "value": str,
+}
+
+
+def record_from_wire(kind: str, wire: Mapping[str, object]) -> Record:
+    """A record of a small directory file; names and emails may be left out."""
+    record_type = OF_KIND[kind]
+    values: dict[str, Any] = {}
+    for field in fields(record_type):
+        given = wire.get(to_camel(field.name))
+        if given is not None:
+            cast = CASTS.get(field.name)
+            values[field.name] = given if cast is None else cast(given)
+        elif field.name.endswith("_name") or field.name in {"name", "email"}:
+            values[field.name] = ""
+    unknown = set(wire) - {to_camel(field.name) for field in fields(record_type)}
+    assert not unknown, f"{kind} has no {unknown}"
+    record: Record = record_type(**values)
+    return record
+
+
+def records_from_wire(directory: Mapping[str, Sequence[Mapping[str, object]]]) -> list[Record]:
+    """The records of a directory in the form of its file: a list per kind, in the plural."""
+    return [record_from_wire(plural.removesuffix("s"), wire) for plural, listed in directory.items() for wire in listed]
+
+
+class MemoryView:
+    """An ``AccessView`` over records in memory; a later record replaces an earlier one with the same key."""
+
+    def __init__(self, records: Iterable[Record], revision: int = 1) -> None:
+        self.revision = revision
+        self._records: dict[Key, Record] = {record.key: record for record in records}
+
+    def organization(self, organization_id: str) -> Organization | None:
+        return self._records.get((Organization.kind, organization_id))  # type: ignore[return-value] # by its key
+
+    def user(self, user_id: str) -> User | None:
+        return self._records.get((User.kind, user_id))  # type: ignore[return-value] # by its key
+
+    def membership(self, organization_id: str, user_id: str) -> Membership | None:
+        return self._records.get((Membership.kind, organization_id, user_id))  # type: ignore[return-value] # by its key
+
+    def folder(self, organization_id: str, folder_id: str) -> Folder | None:
+        return self._records.get((Folder.kind, organization_id, folder_id))  # type: ignore[return-value] # by its key
+
+    def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
+        return ancestry_of(lambda above: self.folder(organization_id, above), folder_id)
+
+    def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
+        return True
+
+    def document(self, organization_id: str, document_id: str) -> Document | None:
+        return self._records.get((Document.kind, organization_id, document_id))  # type: ignore[return-value] # by its key
+
+    def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
+        groups = self._paths(organization_id, user_id)
+        return [
+            record
+            for record in self._records.values()
+            if isinstance(record, Grant)
+            and record.organization_id == organization_id
+            and resource_id == (record.folder_id if level == "folder" else record.document_id)
+            and (record.user_id == user_id or record.organization_user_group_id in groups)
+        ]
+
+    def context_grants(self, organization_id: str, user_id: str) -> Sequence[ContextGrant]:
+        groups = self._paths(organization_id, user_id)
+        return [
+            record
+            for record in self._records.values()
+            if isinstance(record, ContextGrant)
+            and record.organization_id == organization_id
+            and (record.user_id == user_id or record.organization_user_group_id in groups)
+        ]
+
+    def group_path(self, organization_id: str, user_id: str, group_id: str) -> Sequence[GroupMember]:
+        return self._paths(organization_id, user_id).get(group_id, [])
+
+    def _paths(self, organization_id: str, user_id: str) -> dict[str, list[GroupMember]]:
+        members = [
+            record
+            for record in self._records.values()
+            if isinstance(record, GroupMember)
+            and record.organization_id == organization_id
+            and (Group.kind, organization_id, record.organization_user_group_id) in self._records
+        ]
+        paths = {member.organization_user_group_id: [member] for member in members if member.user_id == user_id}
+        last = list(paths)
+        while last:
+            found = {}
+            for member in members:
+                if member.member_group_id in last and member.organization_user_group_id not in paths:
+                    found[member.organization_user_group_id] = [*paths[member.member_group_id], member]
+            paths.update(found)
+            last = list(found)
+        return paths
+
+
+def _milliseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
+    row: dict[str, object] = {}
+    match record:
+        case Organization():
+            row = {
+                "organization_id": record.organization_id,
+                "access_type": record.access_type.value,
+                "disabled": record.disabled,
+                "payload": f'{{"organizationId":"x","organizationName":"{record.organization_name}"}}',
+                "digest": "",
+            }
+            return tables.AccessOrganizationRow, row
+        case User():
+            payload = f'{{"email":"{record.email}","name":"{record.name}","plan":"pro","userId":"x"}}'
+            row = {"user_id": record.user_id, "disabled": record.disabled, "payload": payload, "digest": ""}
+            return tables.AccessUserRow, row
+        case Group():
+            row = {
+                "organization_id": record.organization_id,
+                "organization_user_group_id": record.organization_user_group_id,
+                "payload": "{}",
+                "digest": "",
+            }
+            return tables.AccessGroupRow, row
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if field.name == "expires_at":
+            row[field.name] = _milliseconds(value)
+        elif not field.name.endswith("_name") and field.name != "further":
+            row[field.name] = "" if value is None else str(value)
+    if isinstance(record, Folder | Document):
+        name = record.folder_name if isinstance(record, Folder) else record.document_name
+        row |= {"payload": f'{{"{record.kind}Id":"x","{record.kind}Name":"{name}"}}', "digest": ""}
+    types: dict[type[Record], type[SQLModel]] = {
+        Membership: tables.AccessMembershipRow,
+        GroupMember: tables.AccessGroupMemberRow,
+        Folder: tables.AccessFolderRow,
+        Document: tables.AccessDocumentRow,
+        Grant: tables.AccessGrantRow,
+        ContextGrant: tables.AccessContextGrantRow,
+    }
+    return types[type(record)], row
+
+
+class SqlDirectory:
+    """A database that holds one directory at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._revision = 0
+        make_tables(engine, METADATA)
+
+    def write(self, records: Iterable[Record]) -> None:
+        """Replaces what the database holds."""
+        rows: dict[type[SQLModel], list[dict[str, object]]] = {}
+        for record in {record.key: record for record in records}.values():
+            row_type, row = _row(record)
+            rows.setdefault(row_type, []).append(row)
+        self._revision += 1
+        with writing(self.engine) as connection:
+            for table in METADATA.sorted_tables:
+                if table.name.startswith("access_") and table.name != "access_revision":
+                    connection.execute(table.delete())
+            for row_type, values in rows.items():
+                connection.execute(insert(row_type), values)
+            connection.execute(
+                insert(tables.RevisionRow), [{"revision": self._revision, "created_at": 0, "changes": "{}"}]
+            )
+
+    def view(self, questions: Sequence[Check], policy: DecisionPolicy, *, names: bool = False) -> AccessView:
+        with reading(self.engine) as connection:
+            return load_view(connection, questions, policy=policy, names=names)
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[SqlDirectory]:
+    engine = open_engine(url)
+    try:
+        yield SqlDirectory(engine)
+    finally:
+        engine.dispose()
+
+
+@pytest.fixture
+def sql_directory(database_url: str) -> Iterator[SqlDirectory]:
+    with _opened(database_url) as directory:
+        yield directory
+
+
+@pytest.fixture
+def from_wire() -> Callable[[Mapping[str, Sequence[Mapping[str, object]]]], list[Record]]:
+    return records_from_wire
+
+
+@pytest.fixture
+def memory_view() -> type[MemoryView]:
+    return MemoryView
