@@ -268,6 +268,48 @@ def test_modules_and_functions_are_short() -> None:
     assert long == []
 
 
+READERS_OF_THE_ACCESS_MODEL = {
+    "model/effective.py": "resolves references",
+    "model/view/queries.py": "checks groups itself, because a decision reads few rows",
+    "plan/desired.py": "checks references as it goes from organizations down",
+    "plan/deletes.py": "asks for disabled organizations",
+    "plan/reasons.py": "asks for users, organizations and groups, which need nothing else",
+    "plan/unknown.py": "asks for users and organizations",
+    "plan/detail.py": "reads fields by their digest",
+    "plan/differences.py": "reads fields of what is desired",
+    "plan/listing.py": "reads names",
+    "ledger/observed.py": "compares fields of what the ledger has",
+    "apply/containers.py": "lists groups of organizations that the backend has",
+    "model/browse/lists.py": "marks records without effect",
+    "model/browse/nearest.py": "reads ids",
+    "model/browse/reach.py": "marks grants without effect",
+    "model/browse/sizes.py": "counts all records",
+    "model/browse/things.py": "reads single records",
+    "model/names.py": "searches all records",
+    "model/origins.py": "reads aliases",
+    "model/unclear.py": "reads aliases",
+    "model/outline.py": "lists organizations",
+    "model/contents.py": "counts and exports",
+}
+"""Modules below ``app/`` that name tables of the access model, and why each of them may."""
+
+ACCESS_MODEL_TABLE = re.compile(
+    r"\b(?:access|model)_(?:organization|user|user_alias|membership|group|group_member|folder|document|grant|context_grant)\b"
+    r"|\b(?:Access|Model)(?:Organization|User|Membership|Group|Folder|Document|Grant|Context)\w*Row\b|\b\w*KIND_TABLES\b"
+)
+
+
+def test_modules_that_read_the_access_model_are_known() -> None:
+    """Its rows may refer to records that do not exist: a reader that forgets that lets users in."""
+    found = {
+        str(module.relative_to(APP))
+        for module in APP.rglob("*.py")
+        if ACCESS_MODEL_TABLE.search(module.read_text(encoding="utf-8"))
+    }
+    written = {name for name in found if name.startswith(("store/", "model/refresh/"))}
+    assert found - written == set(READERS_OF_THE_ACCESS_MODEL)
+
+
 TWO_SIDES = {"Document", "Folder", "Organization", "User"}
 """One thing on two sides of a port: what the directory says of it, and what the backend answers."""
 

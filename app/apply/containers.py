@@ -11,7 +11,7 @@ from app.apply.backend_reads import Container
 from app.clock import Clock
 from app.database.engine import reading, writing
 from app.database.statements import run
-from app.plan.desired import compute
+from app.plan.desired import compute, drop
 from app.plan.rules import CONTAINERS, USER_KINDS, Kind
 from app.plan.selection import Selection
 
@@ -44,7 +44,7 @@ class Containers:
                 kinds=", ".join(f"'{kind.value}'" for kind in USER_KINDS),
                 within=within(selection),
             ).all()
-            run(connection, "DROP TABLE IF EXISTS desired")
+            drop(connection)
         return [Container(Kind(str(kind)), str(organization), str(container)) for kind, organization, container in rows]
 
     def organizations(self, selection: Selection) -> list[str]:

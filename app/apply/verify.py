@@ -30,7 +30,6 @@ from app.client.client import BackendClient
 from app.clock import Clock
 from app.contract.limits import IDS_PER_READ
 from app.database.engine import writing
-from app.database.statements import run
 from app.ledger.ledger import mark_verified, move_on
 from app.ledger.observed import (
     Observed,
@@ -47,7 +46,7 @@ from app.ledger.observed import (
     take_in_seen,
     to_compare,
 )
-from app.plan.desired import compute
+from app.plan.desired import compute, drop
 from app.plan.rules import USER_KINDS, Kind
 from app.plan.selection import Selection
 
@@ -196,7 +195,7 @@ class Verify:
             # Of what could not be read nothing is known. Groups never can be, and are never deleted either.
             if kind not in self._reads.unread or kind is Kind.GROUP:
                 forget_deleted(connection, ledger_id, kind.value, condition, ids)
-        run(connection, "DROP TABLE IF EXISTS desired")
+        drop(connection)
         for kind in Kind:
             for page in to_compare(connection, ledger_id, kind.value):
                 found = [

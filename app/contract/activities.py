@@ -1,4 +1,4 @@
-"""Activity records: actions of users."""
+"""Activity records: who did what, when."""
 
 from typing import Annotated, Literal
 
@@ -45,7 +45,7 @@ class Activity(WireModel):
 
 
 class GetActivityLogsRequest(Request):
-    """One page of an organization's activities, newest first unless ``order`` is given."""
+    """One page of an organization's activities, newest first unless ``order`` says otherwise."""
 
     organization_id: Id
     document_id: Id | None = None

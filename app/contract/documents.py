@@ -1,4 +1,4 @@
-"""Documents, each in a folder of its organization or at the top level."""
+"""Documents: what users work on, each in a folder of its organization or at the top of the tree."""
 
 from typing import Annotated, Literal
 

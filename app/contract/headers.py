@@ -1,6 +1,7 @@
-"""The names of the headers that carry credentials.
+"""The names of the headers in which credentials travel.
 
-Vendors of this API differ only in the prefix (``x-service-`` in the reference), so the prefix is a setting.
+Vendors of this API differ in the prefix alone (``x-service-`` in the reference), so the prefix is configuration
+on both ends.
 """
 
 from dataclasses import dataclass

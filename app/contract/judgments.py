@@ -52,7 +52,7 @@ class DateRange(Request):
 
 
 class JudgmentFilters(Request):
-    """Filters a search by fields of judgments."""
+    """Narrows a search by what judgments say about themselves."""
 
     decision: Text | None = None
     judge_type: JudgeType | None = None
@@ -63,7 +63,7 @@ class JudgmentFilters(Request):
 
 
 _NEEDED = {"document": "documentId", "organization": "organizationId"}
-"""The field that a scope requires."""
+"""What a scope needs to be told."""
 
 
 def _needs_an_organization(schema: JsonObject) -> None:
@@ -113,7 +113,7 @@ class _AboutJudgments(Request):
 
 
 class SearchJudgmentsRequest(_AboutJudgments):
-    """``query`` is required even if it is ignored (``filters.annotationId``, ``recencyDays``)."""
+    """``query`` is required even where it is ignored (``filters.annotationId``, ``recencyDays``)."""
 
     query: Annotated[Text, Field(min_length=1)]
     embedding_type: EmbeddingType | None = None

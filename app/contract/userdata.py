@@ -1,4 +1,4 @@
-"""A user's feature data, in pages."""
+"""A user's feature data, all of it, page by page."""
 
 from pydantic import Field
 

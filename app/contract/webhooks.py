@@ -1,4 +1,4 @@
-"""Basic webhooks: two URLs per API key, for raw and processed events."""
+"""Basic webhooks: one pair of addresses per API key, raw and processed."""
 
 from typing import Self
 

@@ -11,13 +11,17 @@ from itertools import groupby
 from sqlalchemy import Connection, func, select
 
 from app.access.records import Record, User
+from app.database.statements import statement
+from app.model.effective import ALL_FOLDERS, cause
 from app.model.refresh.aliases import ACCESS_ALIAS
 from app.model.refresh.replace import REVISION, revision_in_force
 from app.model.refresh.staging import SOURCE, UNCONFIGURED_POSITION
 from app.store.directory_tables import SOURCE_TABLES
-from app.store.record_tables import KIND_TABLES
+from app.store.record_tables import KIND_TABLES, KindTable
 
 _ROWS_AT_A_TIME = 1_000
+
+_EFFECTIVE = "WITH RECURSIVE {folders} SELECT m.* FROM {table} m WHERE {cause} = '' ORDER BY {keys}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,24 +158,33 @@ def oldest_good_read(states: Sequence[SourceState]) -> int | None:
 
 
 def export_records(connection: Connection) -> Iterator[Record]:
-    """Every record of the access model, referred-to kinds first, each kind in the order of its key.
+    """Every effective record of the access model, referred-to kinds first, each kind in the order of its key.
 
     Rows are streamed; keep the transaction open until the end.
     """
-    streaming = {"yield_per": _ROWS_AT_A_TIME}
     for kind_table in KIND_TABLES:
-        table = kind_table.table
-        ordered = select(table).order_by(*(table.c[name] for name in kind_table.keys))
         if kind_table.kind == User.kind:
-            named = table.outerjoin(ACCESS_ALIAS, ACCESS_ALIAS.c.user_id == table.c.user_id)
-            ordered = ordered.add_columns(ACCESS_ALIAS.c.alias).select_from(named).order_by(ACCESS_ALIAS.c.alias)
-            rows = connection.execute(ordered, execution_options=streaming)
-            for _, same_user in groupby(rows, key=lambda row: row.user_id):
-                first, *others = same_user
-                aliases = tuple(row.alias for row in (first, *others) if row.alias is not None)
-                user = kind_table.record_from_row(first)
-                assert isinstance(user, User)  # noqa: S101 - told by its table
-                yield replace(user, aliases=aliases)
+            yield from _users(connection, kind_table)
             continue
-        rows = connection.execute(ordered, execution_options=streaming)
-        yield from map(kind_table.record_from_row, rows)
+        text = statement(
+            connection,
+            _EFFECTIVE,
+            folders=ALL_FOLDERS,
+            table=kind_table.table.name,
+            cause=cause(kind_table.kind, "m"),
+            keys=", ".join(f"m.{name}" for name in kind_table.keys),
+        )
+        streaming = {"stream_results": True, "max_row_buffer": _ROWS_AT_A_TIME}
+        yield from map(kind_table.record_from_row, connection.execute(text, execution_options=streaming))
+
+
+def _users(connection: Connection, users: KindTable) -> Iterator[User]:
+    table = users.table
+    named = table.outerjoin(ACCESS_ALIAS, ACCESS_ALIAS.c.user_id == table.c.user_id)
+    query = select(table, ACCESS_ALIAS.c.alias).select_from(named).order_by(table.c.user_id, ACCESS_ALIAS.c.alias)
+    rows = connection.execute(query, execution_options={"yield_per": _ROWS_AT_A_TIME})
+    for _, same_user in groupby(rows, key=lambda row: row.user_id):
+        first, *others = same_user
+        user = users.record_from_row(first)
+        assert isinstance(user, User)  # noqa: S101 - the table has users
+        yield replace(user, aliases=tuple(row.alias for row in (first, *others) if row.alias is not None))

@@ -8,7 +8,7 @@ of that one call. What a delete covers is judged by where things lie in the ledg
 go, the topmost one alone is sent. A document or folder that is not confirmed may lie elsewhere (a move of which nobody
 knows what became): it is deleted by name. Something that still belongs to the directory and lies below, according to
 the ledger, is moved away by an earlier phase; whether it really was is asked again before the delete is sent
-(``app.plan.dependencies``).
+(``app.plan.stored.still_needed_below``).
 
 What is to be gone keeps ``ledger_item.gone_at``, the moment when a plan first found that out. Within the grace period
 it waits, and a delete that would cover it waits with it.
@@ -17,6 +17,7 @@ it waits, and a delete that would cover it waits with it.
 from sqlalchemy import Connection
 
 from app.database.statements import run
+from app.plan.desired import containers
 from app.plan.reasons import why_gone
 from app.plan.rules import CONTAINERS, USER_KINDS, Aspect, Kind
 from app.plan.selection import Selection
@@ -147,7 +148,7 @@ def find_deletes(
             kind=kind.value,
             container_kind=_container_kind(kind),
             container_column="parent_id" if kind is Kind.DOCUMENT else "container_id",
-            why=why_gone(kind),
+            why=why_gone(kind, containers(selection)),
             ledger=_ledger(selection),
             within=_within(selection),
             approved=_WAS_HELD if approving else "TRUE",

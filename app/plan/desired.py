@@ -31,6 +31,7 @@ from sqlalchemy import Connection
 from app.clock import epoch_ms
 from app.database.engine import is_sqlite
 from app.database.statements import run
+from app.model.effective import ASKED_FOLDERS
 from app.plan.selection import Selection
 
 _TABLE = """
@@ -122,8 +123,9 @@ ORDER BY m.organization_id, m.user_id
 _DIRECT_MEMBERS = """
 INSERT INTO desired
 SELECT 'groupMember', m.organization_id, m.organization_user_group_id, m.user_id, '', '', '', '', FALSE, 0, '', ''
-FROM access_group_member m CROSS JOIN access_organization o CROSS JOIN access_user u
-WHERE o.organization_id = m.organization_id AND NOT o.disabled AND u.user_id = m.user_id AND NOT u.disabled
+FROM access_group_member m CROSS JOIN access_organization o CROSS JOIN access_group g CROSS JOIN access_user u
+WHERE o.organization_id = m.organization_id AND NOT o.disabled AND g.organization_id = m.organization_id
+  AND g.organization_user_group_id = m.organization_user_group_id AND u.user_id = m.user_id AND NOT u.disabled
   AND m.user_id <> '' AND {within}
 ORDER BY m.organization_id, m.organization_user_group_id, m.user_id
 """
@@ -135,8 +137,9 @@ WITH RECURSIVE inside (organization_id, group_id, inner_id) AS (
   SELECT DISTINCT organization_id, container_id, container_id FROM desired WHERE kind = 'groupMember'
   UNION
   SELECT up.organization_id, up.organization_user_group_id, i.inner_id
-  FROM inside i CROSS JOIN access_group_member up
+  FROM inside i CROSS JOIN access_group_member up CROSS JOIN access_group g
   WHERE up.organization_id = i.organization_id AND up.member_group_id = i.group_id
+    AND g.organization_id = up.organization_id AND g.organization_user_group_id = up.organization_user_group_id
 )
 SELECT 'groupMember', i.organization_id, i.group_id, m.item_id, '', '', '', '', FALSE, 0, '', MIN(i.inner_id)
 FROM inside i CROSS JOIN desired m
@@ -146,37 +149,89 @@ GROUP BY i.organization_id, i.group_id, m.item_id
 ON CONFLICT DO NOTHING
 """
 
+# Narrowed to users, `desired` has no folders and documents. This table has those that are effective among all that the
+# users have grants on, themselves or through groups, and that the ledger has them in.
+_CONTAINER_TABLE = """
+CREATE TEMPORARY TABLE container (
+  kind TEXT NOT NULL,
+  organization_id TEXT NOT NULL,
+  container_id TEXT NOT NULL,
+  item_id TEXT NOT NULL,
+  PRIMARY KEY (kind, organization_id, container_id, item_id)
+) @keyed
+"""
+_CONTAINERS_OF_USERS = """
+INSERT INTO container
+WITH RECURSIVE place (organization_id, folder_id, document_id) AS (
+  SELECT m.organization_id, m.folder_id, m.document_id FROM access_grant m WHERE {within}
+  UNION
+  SELECT m.organization_id, m.folder_id, m.document_id
+  FROM (SELECT DISTINCT organization_id, container_id FROM desired WHERE kind = 'groupMember') i
+  CROSS JOIN access_grant m @by(ix_access_grant_to_group)
+  WHERE m.organization_id = i.organization_id AND m.organization_user_group_id = i.container_id AND m.user_id = ''
+  UNION
+  SELECT l.organization_id, CASE l.kind WHEN 'folderUser' THEN l.container_id ELSE '' END,
+    CASE l.kind WHEN 'folderUser' THEN '' ELSE l.container_id END
+  FROM (@list(user_ids)) AS wanted CROSS JOIN ledger_item l @by(ix_ledger_item_ledger_id_kind_item_id)
+  WHERE l.ledger_id = :ledger_id AND l.kind IN ('folderUser', 'documentUser') AND l.item_id = wanted.value
+),
+lies (kind, organization_id, item_id, folder_id) AS (
+  SELECT 'folder', p.organization_id, p.folder_id, p.folder_id FROM place p WHERE p.folder_id <> ''
+  UNION ALL
+  SELECT 'document', p.organization_id, p.document_id, (
+    SELECT d.folder_id FROM access_document d
+    WHERE d.organization_id = p.organization_id AND d.document_id = p.document_id)
+  FROM place p WHERE p.folder_id = ''
+),
+asked_folder (organization_id, folder_id) AS (SELECT organization_id, folder_id FROM lies WHERE folder_id <> ''),
+{asked_folders}
+SELECT p.kind, p.organization_id, '', p.item_id
+FROM lies p CROSS JOIN access_organization o
+WHERE o.organization_id = p.organization_id AND NOT o.disabled AND (p.folder_id = '' OR (p.organization_id, p.folder_id)
+  IN (SELECT e.organization_id, e.folder_id FROM effective_folder e))
+"""
+
 _OWN_GRANTS = """
 INSERT INTO desired
-SELECT CASE m.folder_id WHEN '' THEN 'documentUser' ELSE 'folderUser' END, m.organization_id,
-  m.folder_id || m.document_id, m.user_id, u.digest, '', '', m.access_role, FALSE, 0, '', ''
-FROM access_grant m CROSS JOIN access_organization o CROSS JOIN access_user u
-WHERE o.organization_id = m.organization_id AND NOT o.disabled AND u.user_id = m.user_id AND NOT u.disabled
+SELECT c.kind || 'User', c.organization_id, c.item_id, m.user_id, u.digest, '', '', m.access_role, FALSE, 0, '', ''
+FROM {grants} CROSS JOIN access_user u
+WHERE c.kind = '{kind}' AND c.organization_id = m.organization_id AND c.container_id = ''
+  AND m.folder_id = {folder} AND m.document_id = {document} AND u.user_id = m.user_id AND NOT u.disabled
   AND m.user_id <> '' AND (m.expires_at IS NULL OR m.expires_at > :now) AND {within}
-ORDER BY 1, 2, 3, 4
+ORDER BY c.organization_id, c.item_id, m.user_id
 """
 
 _GROUP_GRANTS = """
 INSERT INTO desired
+WITH granted AS MATERIALIZED (
+  SELECT c.kind || 'User' AS kind, a.organization_id, c.item_id AS container_id,
+    a.organization_user_group_id AS group_id, a.access_role
+  FROM (SELECT DISTINCT organization_id, container_id FROM desired WHERE kind = 'groupMember') i
+  CROSS JOIN access_grant a @by(ix_access_grant_to_group)
+  CROSS JOIN {containers} c
+  WHERE a.organization_id = i.organization_id AND a.organization_user_group_id = i.container_id AND a.user_id = ''
+    AND (a.expires_at IS NULL OR a.expires_at > :now)
+    AND c.kind = CASE a.folder_id WHEN '' THEN 'document' ELSE 'folder' END
+    AND c.organization_id = a.organization_id AND c.container_id = '' AND c.item_id = a.folder_id || a.document_id
+)
 SELECT g.kind, g.organization_id, g.container_id, g.user_id, u.digest, '', '',
   CASE WHEN g.editors IS NULL THEN 'viewer' ELSE 'editor' END, FALSE, 0, '', COALESCE(g.editors, g.viewers)
 FROM (
-  SELECT CASE a.folder_id WHEN '' THEN 'documentUser' ELSE 'folderUser' END AS kind, a.organization_id,
-    a.folder_id || a.document_id AS container_id, m.item_id AS user_id,
-    MIN(CASE a.access_role WHEN 'editor' THEN a.organization_user_group_id END) AS editors,
-    MIN(a.organization_user_group_id) AS viewers
-  FROM desired m
-  CROSS JOIN access_grant a @by(ix_access_grant_to_group)
-  WHERE m.kind = 'groupMember' AND a.organization_id = m.organization_id
-    AND a.organization_user_group_id = m.container_id AND a.user_id = ''
-    AND (a.expires_at IS NULL OR a.expires_at > :now)
-  GROUP BY 1, 2, 3, 4
+  SELECT granted.kind, granted.organization_id, granted.container_id, m.item_id AS user_id,
+    MIN(CASE granted.access_role WHEN 'editor' THEN granted.group_id END) AS editors, MIN(granted.group_id) AS viewers
+  FROM granted CROSS JOIN desired m
+  WHERE m.kind = 'groupMember' AND m.organization_id = granted.organization_id AND m.container_id = granted.group_id
+  GROUP BY granted.kind, granted.organization_id, granted.container_id, m.item_id
 ) g CROSS JOIN access_user u WHERE u.user_id = g.user_id
 ON CONFLICT DO NOTHING
 """
 
 _CONTAINERS = ((_ORGANIZATIONS, "o"), (_FOLDERS, "o"), (_DOCUMENTS, "d"), (_GROUPS, "g"))
-_USERS = (_MEMBERSHIPS, _DIRECT_MEMBERS, _NESTED_MEMBERS, _OWN_GRANTS, _GROUP_GRANTS)
+_MEMBERS = (_MEMBERSHIPS, _DIRECT_MEMBERS, _NESTED_MEMBERS)
+_PLACES = (
+    {"kind": "document", "folder": "''", "document": "c.item_id"},
+    {"kind": "folder", "folder": "c.item_id", "document": "''"},
+)
 
 
 def compute(connection: Connection, *, ledger_id: int, now: datetime, selection: Selection) -> None:
@@ -194,10 +249,32 @@ def compute(connection: Connection, *, ledger_id: int, now: datetime, selection:
     if not selection.user_ids:
         for template, alias in _CONTAINERS:
             run(connection, template, parameters, within=_within(selection, alias))
-    for template in _USERS:
-        run(connection, template, parameters, within=_within(selection, "m", users="m.user_id"))
+    within = _within(selection, "m", users="m.user_id")
+    for template in _MEMBERS:
+        run(connection, template, parameters, within=within)
+    grants = "desired c CROSS JOIN access_grant m"
+    if selection.user_ids:
+        grants = "access_grant m CROSS JOIN container c"
+        run(connection, _CONTAINER_TABLE)
+        run(connection, _CONTAINERS_OF_USERS, parameters, within=within, asked_folders=ASKED_FOLDERS)
+    for place in _PLACES:
+        run(
+            connection, _OWN_GRANTS, parameters, grants=grants, within=within if selection.user_ids else "TRUE", **place
+        )
+    run(connection, _GROUP_GRANTS, parameters, containers=containers(selection))
     if not is_sqlite(connection):
         run(connection, "ANALYZE desired")
+
+
+def containers(selection: Selection) -> str:
+    """The table that has the effective folders and documents, as far as the selection needs them."""
+    return "container" if selection.user_ids else "desired"
+
+
+def drop(connection: Connection) -> None:
+    """Drops what ``compute`` made."""
+    run(connection, "DROP TABLE IF EXISTS desired")
+    run(connection, "DROP TABLE IF EXISTS container")
 
 
 def _within(selection: Selection, alias: str, *, users: str = "") -> str:

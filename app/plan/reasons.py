@@ -14,15 +14,16 @@ _USER = """
     WHEN NOT EXISTS (SELECT 1 FROM access_organization a WHERE a.organization_id = l.organization_id)
       THEN 'the organization is no longer in the directory'"""
 
+_GROUP = """
+    WHEN NOT EXISTS (
+      SELECT 1 FROM access_group g
+      WHERE g.organization_id = l.organization_id AND g.organization_user_group_id = l.container_id)
+      THEN 'the group is no longer in the directory'"""
 _CONTAINER = """
-    WHEN NOT EXISTS (SELECT 1 FROM {table} c WHERE c.organization_id = l.organization_id AND c.{id} = l.container_id)
+    WHEN NOT EXISTS (
+      SELECT 1 FROM {containers} c WHERE c.kind = '{container}' AND c.organization_id = l.organization_id
+        AND c.container_id = '' AND c.item_id = l.container_id)
       THEN 'the {container} is no longer in the directory'"""
-
-_CONTAINER_TABLES = {
-    Kind.FOLDER: ("access_folder", "folder_id"),
-    Kind.DOCUMENT: ("access_document", "document_id"),
-    Kind.GROUP: ("access_group", "organization_user_group_id"),
-}
 
 _EXPIRED_MEMBERSHIP = """(
     SELECT 'the membership expired on ' || @minute(m.expires_at)
@@ -45,21 +46,21 @@ _EXPIRED_GRANT = """(
     ORDER BY g.expires_at DESC, g.organization_user_group_id LIMIT 1)"""
 
 
-def why_gone(kind: Kind) -> str:
-    """The expression for an item ``l`` of the ledger that the directory does not want; it needs ``:now``."""
+def why_gone(kind: Kind, containers: str) -> str:
+    """The expression for an item ``l`` of the ledger that the directory does not want; it needs ``:now``.
+
+    ``containers``: the table with the effective folders and documents (``app.plan.desired.containers``)."""
     if kind not in USER_KINDS:
         return "''"
     cases = _USER
     expired = _EXPIRED_MEMBERSHIP if kind is Kind.ORGANIZATION_USER else "NULL"
     container = CONTAINERS.get(kind)
-    if container is not None:
-        table, identity = _CONTAINER_TABLES[container]
-        cases += _CONTAINER.format(table=table, id=identity, container=container.value)
-        if container is not Kind.GROUP:
-            in_folder = container is Kind.FOLDER
-            expired = _EXPIRED_GRANT.format(
-                container=container.value,
-                folder="l.container_id" if in_folder else "''",
-                document="''" if in_folder else "l.container_id",
-            )
+    if container is Kind.GROUP:
+        cases += _GROUP
+    elif container is not None:
+        cases += _CONTAINER.format(containers=containers, container=container.value)
+        in_folder = container is Kind.FOLDER
+        expired = _EXPIRED_GRANT.format(
+            folder="l.container_id" if in_folder else "''", document="''" if in_folder else "l.container_id"
+        )
     return f"CASE {cases} ELSE COALESCE({expired}, '') END"

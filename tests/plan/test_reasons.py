@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from app.plan.selection import Selection
 
 
@@ -132,3 +134,53 @@ def test_of_an_organization_that_is_gone_a_plan_for_a_user_says_so(world, new_di
     reasons = _reasons(world, world.plan(selection=Selection.of((), ("ada",))))
 
     assert set(reasons.values()) == {"the organization is no longer in the directory"}
+
+
+@pytest.mark.parametrize("users", [[], ["ada"]])
+@pytest.mark.parametrize("parent", ["nowhere", "specs"])
+def test_what_is_below_a_broken_folder_is_gone_from_the_directory(world, new_directory, parent, users):
+    def company(above):
+        return (
+            new_directory()
+            .organization("acme")
+            .user("ada")
+            .member("acme", "ada")
+            .group("acme", "eng", users=["ada"])
+            .folder("acme", "specs", parent=above)
+            .document("acme", "roadmap", folder="specs")
+            .grant("acme", folder="specs", group="eng")
+            .grant("acme", document="roadmap", user="ada")
+        )
+
+    world.says(company(""))
+    world.apply(world.plan())
+    world.says(company(parent))
+
+    reasons = _reasons(world, world.plan(selection=Selection.of([], users)))
+
+    of_users = {key: reason for key, reason in reasons.items() if key[0].endswith("User")}
+    # In a plan for everything they go along with the folder and the document.
+    assert of_users.keys() == {("folderUser", "specs", "ada"), ("documentUser", "roadmap", "ada")}
+    if users:
+        assert of_users["folderUser", "specs", "ada"] == "the folder is no longer in the directory"
+        assert of_users["documentUser", "roadmap", "ada"] == "the document is no longer in the directory"
+
+
+@pytest.mark.parametrize("users", [[], ["ada"]])
+def test_a_group_that_is_gone_lets_nobody_in_though_its_members_and_grants_are_there(world, new_directory, users):
+    def company(groups):
+        directory = new_directory().organization("acme").user("ada").folder("acme", "specs")
+        directory.grant("acme", folder="specs", group="outer")
+        directory.group("acme", "inner", users=["ada"]).group("acme", "outer", groups=["inner"])
+        directory.tables["groups"] = [
+            one for one in directory.tables["groups"] if one["organization_user_group_id"] in groups
+        ]
+        return directory
+
+    world.says(company(["inner", "outer"]))
+    world.apply(world.plan())
+    for groups in (["outer"], ["inner"]):
+        world.says(company(groups))
+        reasons = _reasons(world, world.plan(selection=Selection.of([], users)))
+        assert ("folderUser", "specs", "ada") in reasons
+        assert ("groupMember", "outer", "ada") in reasons
