@@ -9,7 +9,7 @@ JOBS ?= 3
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help hooks install model ldap browser demo test test-browser unit check lint types imports bench soak lock image clean
+.PHONY: help hooks install model ldap browser demo test test-browser unit check lint types imports bench pictures soak lock image clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,6 +69,9 @@ imports: $(STAMP)
 
 bench: $(STAMP)  ## measures speed and memory; prints a table and JSON
 	$(BIN)/python -m tests.bench $(ARGS)
+
+pictures: browser  ## take the README's picture of the console again, from the demo
+	$(BIN)/python -m tests.pictures
 
 soak: $(STAMP)  ## faults, crashes and hostile input for as long as you like; prints seeds and totals
 	set -e; for suite in faults crashes fuzz fuzz-backend; do \

@@ -11,6 +11,8 @@ from pydantic import SecretStr
 
 from app.client.client import BackendClient
 from app.client.errors import InvalidRequest, OperationMissing
+from app.contract import operations
+from app.contract.base import NoParameters
 from app.contract.permissions import (
     PermissionProviderConfig,
     PermissionProviderSettings,
@@ -61,7 +63,7 @@ def register(client: BackendClient, url: str, token: str, accepted: Iterable[Sec
         permission_provider_config=PermissionProviderSettings(permission_provider_url=url, auth_token=token),
     )
     try:
-        after = client.update_permission_provider_config(wanted).data
+        after = client.call(operations.UPDATE_PERMISSION_PROVIDER_CONFIG, wanted).data
     except OperationMissing as error:
         raise RegistrationError(
             "the backend does not have the operation Update Permission Provider Config: register the URL and the token"
@@ -112,7 +114,7 @@ def is_accepted(token: str, accepted: Iterable[SecretStr]) -> bool:
 
 def _config_of(client: BackendClient) -> PermissionProviderConfig | None:
     try:
-        return client.get_permission_provider_config().data
+        return client.call(operations.GET_PERMISSION_PROVIDER_CONFIG, NoParameters()).data
     except OperationMissing:
         return None
 

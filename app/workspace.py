@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pydantic import SecretStr, ValidationError
 
 from app.client.client import BackendClient, WorkspaceCredentials
+from app.contract import operations
 from app.contract.complaint import first_error
 from app.contract.tokens import GetAuthTokensRequest
 from app.contract.workspace import CreateWorkspaceRequest
@@ -35,13 +36,13 @@ def make_workspace(open_client: Callable[[WorkspaceCredentials | None], BackendC
     except ValidationError as error:
         raise WorkspaceError(first_error(error, root="--email")) from error
     with open_client(None) as anyone:
-        workspace = anyone.create_workspace(request).data
+        workspace = anyone.call(operations.CREATE_WORKSPACE, request).data
     api_key = next(iter(workspace.api_key_list), None)
     if api_key is None or not workspace.auth_token:
         raise WorkspaceError("the backend made a workspace without an API key or auth token; make one in its console")
     credentials = WorkspaceCredentials(SecretStr(workspace.id), SecretStr(workspace.auth_token))
     with open_client(credentials) as owner:
-        tokens = owner.get_auth_tokens(GetAuthTokensRequest(api_key=api_key)).data.auth_tokens
+        tokens = owner.call(operations.GET_AUTH_TOKENS, GetAuthTokensRequest(api_key=api_key)).data.auth_tokens
     if not tokens:
         raise WorkspaceError(f"the backend made the API key {api_key}, but no auth token for it")
     return NewWorkspace(workspace.id, credentials.auth_token, api_key, SecretStr(tokens[0].token))

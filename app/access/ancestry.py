@@ -1,4 +1,4 @@
-"""Ancestry: a folder and those above it, nearest first, and whether they lead to the top.
+"""Ancestry: a folder and its parents up to the top, nearest first.
 
 The rules: ``app/access/README.md``, "Ancestry and the access type in force".
 """
@@ -11,27 +11,27 @@ from app.access.records import Folder
 
 
 class Obstacle(Enum):
-    """What keeps an ancestry from reaching the top."""
+    """Why an ancestry does not reach the top."""
 
     UNKNOWN = "unknown"
-    """The next folder is not in the directory."""
+    """The next parent does not exist."""
     CYCLE = "cycle"
-    """The folders lead back into themselves."""
+    """A folder is its own ancestor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ancestry:
-    """A folder and those above it."""
+    """A folder and its parents."""
 
     folders: tuple[Folder, ...] = ()
-    """Nearest first, as far as the ancestry goes."""
+    """Nearest first, up to the obstacle if there is one."""
     obstacle: Obstacle | None = None
     typed: int = 0
-    """How many folders lie on it up to the first that has an access type of its own, that one counted; 0: none has."""
+    """Position of the first folder with an access type, counted from 1; 0 if none has one."""
 
 
 def ancestry_of(folder_of: Callable[[str], Folder | None], folder_id: str) -> Ancestry:
-    """The ancestry of a folder. ``folder_of`` gives a folder of the organization by its id; None: it has no such."""
+    """The ancestry of a folder. ``folder_of`` returns a folder of the organization, or None if it does not exist."""
     folders: list[Folder] = []
     passed: set[str] = set()
     typed = 0

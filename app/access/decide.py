@@ -1,19 +1,18 @@
-"""The decision: whether this user may reach this resource at this moment, in which role and until when.
+"""The decision: whether a user has access to a resource at a moment, with which role and until when.
 
 The rules: ``app/access/README.md``, "The decision".
 
-One pure function answers, ``decide(view, question, now, policy)``; nothing else decides. It denies unless a rule
-allows:
+The pure function ``decide(view, question, now, policy)`` makes all decisions. It denies unless a rule allows:
 
-1. *organization*: an active member, with the membership's role.
-2. *folder, document*: the nearest level of the ancestry that has an active grant to the user decides: their own
-   grant, otherwise the most permissive of their groups' grants. Without any grant the access type in force does:
-   ``restricted`` denies, otherwise a member has the membership's role, and ``public`` lets anyone else in with the role
-   that the policy names.
-3. *context*: rule 2 allows the document and every field is covered by an active context grant.
+1. *organization*: the user is an active member, and gets the membership's role.
+2. *folder, document*: the nearest level of the ancestry with an active grant to the user decides: the user's own
+   grant, otherwise the most permissive grant of their groups. Without a grant, the effective access type decides:
+   ``restricted`` denies, otherwise members get their membership's role, and ``public`` allows everyone else with the
+   role of the policy.
+3. *context*: rule 2 allows the document, and an active context grant covers every field.
 
-The organization and the user must be known and enabled, and the resource and every folder above it known. A missing
-folder or a cycle makes everything below it unknown: denied as ``folder_unknown`` or ``folder_cycle``.
+The organization and the user must exist and be enabled. The resource and all folders above it must exist; everything
+below a missing folder or a cycle is unknown: denied as ``folder_unknown`` or ``folder_cycle``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,11 +42,10 @@ ANY_VALUE = "*"
 
 
 class PermissionRequest(Protocol):
-    """Who asks for what, in whatever form it came. For ``context``, ``resource_id`` is the document that the context
-    belongs to.
+    """A question. For ``context``, ``resource_id`` is the document of the context.
 
-    ``parent_folder_id`` is a browser's hint, heeded for unknown documents alone and only where the policy says so.
-    ``context`` maps each field to the one value asked for, as text.
+    ``parent_folder_id`` is a browser's hint. It is used only for unknown documents, if the policy allows it.
+    ``context`` maps each requested field to one value, as text.
     """
 
     @property
@@ -66,7 +64,7 @@ class PermissionRequest(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What ``PermissionRequest`` asks, for those who have no form of their own."""
+    """A plain implementation of ``PermissionRequest``."""
 
     user_id: str
     type: ResourceType
@@ -78,18 +76,18 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionPolicy:
-    """What the configuration leaves open in the rules."""
+    """The settings of the rules."""
 
     decision_ttl: int = 600
-    """Seconds after which an allow has to be asked for again at the latest; 0: no cap."""
+    """Seconds after which an allow expires at the latest; 0: no limit."""
     public_role: AccessRole = AccessRole.VIEWER
-    """What someone may do who is let in because a resource is public."""
+    """The role of non-members on public resources."""
     unknown_document: Literal["deny", "inherit_folder"] = "deny"
-    """Whether a document that is not in the directory is judged as if it lay in the folder that is hinted at."""
+    """``inherit_folder``: an unknown document is decided as if it were in the folder of the hint."""
 
 
 class Rule(StrEnum):
-    """What settled a decision."""
+    """The rule that determined a decision."""
 
     ORGANIZATION_UNKNOWN = "organization_unknown"
     ORGANIZATION_DISABLED = "organization_disabled"
@@ -97,32 +95,32 @@ class Rule(StrEnum):
     USER_DISABLED = "user_disabled"
     RESOURCE_UNKNOWN = "resource_unknown"
     FOLDER_UNKNOWN = "folder_unknown"
-    """A folder above the resource is not in the directory."""
+    """Denied: a folder above the resource does not exist."""
     FOLDER_CYCLE = "folder_cycle"
-    """The folders above the resource lead back into themselves."""
+    """Denied: the folders above the resource form a cycle."""
     MEMBER = "member"
-    """Allowed: an active member asks for their organization."""
+    """Allowed: the user is an active member of the organization."""
     NOT_A_MEMBER = "not_a_member"
     OWN_GRANT = "own_grant"
     """Allowed: the user's own grant at the nearest level that has any."""
     GROUP_GRANT = "group_grant"
     """Allowed: grants of the user's groups at the nearest level that has any."""
     MEMBER_ACCESS = "member_access"
-    """Allowed: the resource is open to members and the user is one."""
+    """Allowed: members have access, and the user is one."""
     PUBLIC_ACCESS = "public_access"
-    """Allowed: the resource is public and the user no member."""
+    """Allowed: the resource is public, and the user is not a member."""
     RESTRICTED = "restricted"
-    """Denied: no grant in the ancestry, and the resource is restricted."""
+    """Denied: the resource is restricted, and the user has no grant in the ancestry."""
     CONTEXT_EMPTY = "context_empty"
-    """Denied: the question names no field of the context."""
+    """Denied: the question contains no context field."""
     CONTEXT_NOT_COVERED = "context_not_covered"
-    """Denied: the document is allowed, but a field of the context is not."""
+    """Denied: the document is allowed, but no context grant covers one of the fields."""
     CONTEXT_GRANTS = "context_grants"
-    """Allowed: the document is, and context grants cover every field."""
+    """Allowed: the document is allowed, and context grants cover every field."""
 
     @property
     def denies(self) -> bool:
-        """Whether a decision that this settled is a denial."""
+        """Whether the rule denies."""
         return self not in _LET_IN
 
 
@@ -139,15 +137,15 @@ _LET_IN = frozenset(
 
 
 class Decision(NamedTuple):
-    """An answer, what settled it, and the records that led to it, in the order in which they were looked at."""
+    """An answer, the rule that determined it, and the records behind it, in the order in which they were read."""
 
     has_access: bool
     rule: Rule
     trail: tuple[Record, ...] = ()
     access_role: AccessRole | None = None
-    """Given with every allow, and only then."""
+    """Set if and only if access is allowed."""
     expires_at: datetime | None = None
-    """When an allow has to be asked for again; None: never. A deny has none."""
+    """The end of an allow; None: it does not end. A deny has none."""
     uncovered: tuple[str, ...] = ()
     """The context fields that no context grant covers, with ``CONTEXT_NOT_COVERED``."""
 
@@ -158,10 +156,10 @@ def decide(view: AccessView, question: PermissionRequest, now: datetime, policy:
 
 
 def judge(view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy) -> Decision:
-    """The same without the cap on its lifetime.
+    """``decide`` without the policy's limit on the lifetime.
 
-    Within one revision it stays what it is from ``now`` until its own ``expires_at``: that is what this moment means,
-    and a deny stays a deny, because nothing is let in by what expires.
+    Within one revision, an allow stays valid until its ``expires_at``. A deny stays valid, because an expiring record
+    never adds access.
     """
     organization = view.organization(question.organization_id)
     if organization is None:
@@ -182,7 +180,7 @@ def judge(view: AccessView, question: PermissionRequest, now: datetime, policy: 
 
 
 def capped(decision: Decision, now: datetime, policy: DecisionPolicy) -> Decision:
-    """The decision with the end that the policy sets to every allow."""
+    """The decision with the policy's limit on the lifetime of an allow."""
     if not decision.has_access or not policy.decision_ttl:
         return decision
     cap = now + timedelta(seconds=policy.decision_ttl)
@@ -209,7 +207,7 @@ def _decide_resource(
 ) -> Decision:
     organization_id = question.organization_id
     document, above, ancestry = _find_resource(view, question, policy)
-    # The whole ancestry is known before anything is decided: a grant below a gap must not count.
+    # Check the whole ancestry first: a grant below a missing folder must not be effective.
     if ancestry.obstacle is not None:
         return _decide_unknown(document, ancestry)
     if view.any_grants(organization_id, question.user_id, None if document is None else document.document_id, above):
@@ -271,7 +269,7 @@ def _decide_by_grants(active: list[Grant], user_id: str, levels: tuple[Folder | 
 def _type_in_force(
     document: Document | None, ancestry: Ancestry, organization: Organization
 ) -> tuple[AccessType, tuple[Folder | Document | Organization, ...]]:
-    """The nearest access type, and the levels up to the one that has it: at last the organization, which always has."""
+    """The nearest access type, and the levels up to the one that has it. The organization always has one."""
     if document is not None and document.access_type is not None:
         return document.access_type, (document,)
     folders = ancestry.folders[: ancestry.typed] if ancestry.typed else ancestry.folders
@@ -288,7 +286,7 @@ def _decide_by_access_type(
     now: datetime,
     policy: DecisionPolicy,
 ) -> Decision:
-    """The decision where no grant is in the ancestry."""
+    """The decision if there is no grant in the ancestry."""
     if access_type is AccessType.RESTRICTED:
         return Decision(False, Rule.RESTRICTED, trail)
     if membership is not None:
@@ -336,7 +334,7 @@ def _is_active(record: Membership | Grant | ContextGrant, now: datetime) -> bool
 
 
 def _latest(grants: Sequence[Grant | ContextGrant]) -> datetime | None:
-    """When the last of them ends; None when one of them never does."""
+    """The latest end; None if one of the grants does not end."""
     latest: datetime | None = None
     for grant in grants:
         if grant.expires_at is None:

@@ -1,15 +1,14 @@
-"""What a directory says: the ten kinds of record.
+"""The ten kinds of record of a directory.
 
-Folders, documents and groups are identified within their organization, users across all. A record's ``key`` identifies
-it (one record per key). Times are aware UTC. ``further`` holds the fields that Usher does not know itself: they travel
-to the backend as they are.
+Ids of folders, documents and groups are unique within their organization, ids of users in the whole directory. A
+record's ``key`` identifies it. Times are aware and in UTC. ``further`` contains fields that Usher does not use;
+it sends them to the backend unchanged.
 
-Wherever a record names a user it may name one of their aliases instead (``user_alias``): which user that is, is looked
-up when the sources are merged. Aliases are compared without regard to case; records have them case-folded. The access
-model, and so whatever decides, has users' ids alone.
+A record can name a user by an alias (``user_alias``) instead of the id. The merge of the sources replaces aliases by
+ids, so decisions use only ids. Aliases are case-insensitive and stored case-folded.
 
-These classes are the one description of the kinds: casting, rows, exports and references follow from their fields, by
-way of ``app.access.kinds``.
+These classes are the only definition of the kinds. ``app.access.kinds`` derives casting, rows, exports and references
+from their fields.
 """
 
 from collections.abc import Mapping
@@ -20,22 +19,22 @@ from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
 Key = tuple[str, ...]
-"""The kind, then the ids in a fixed order; an id that does not apply is the empty string."""
+"""The kind, then the ids in a fixed order. An id that does not apply is the empty string."""
 
 
 class Sort(StrEnum):
-    """What stands in a field."""
+    """The type of a field's value."""
 
     ID = "id"
     """Text of 1 to 512 bytes."""
     TEXT = "text"
-    """Any text; it decides about nothing, and stands in the payload."""
+    """Any text. Not used for decisions; stored in the payload."""
     ALIAS = "alias"
-    """An id in its own right by which a user may be named; case-folded."""
+    """Another id of a user, case-folded."""
     ALIASES = "aliases"
-    """A list of them."""
+    """A list of aliases."""
     CONTEXT_VALUE = "contextValue"
-    """An id that may be given as a number."""
+    """An id; numbers are converted to text."""
     FLAG = "flag"
     ACCESS_TYPE = "accessType"
     ACCESS_ROLE = "accessRole"
@@ -44,11 +43,11 @@ class Sort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a text is."""
+    """The sort of a text field."""
 
     sort: Sort
     of: str = ""
-    """Of an id: the kind of record that it identifies, or helps to."""
+    """Of an id: the kind of record whose key contains it."""
 
 
 OrganizationId = Annotated[str, Form(Sort.ID, "organization")]
@@ -71,30 +70,30 @@ def _no_further_fields() -> Mapping[str, object]:
 
 
 class AccessType(StrEnum):
-    """To whom a folder or document is open before any grant is looked at."""
+    """Who has access to a folder or document without a grant."""
 
     PUBLIC = "public"
     """Any user of the directory."""
     ORGANIZATION_PRIVATE = "organizationPrivate"
     """Members of the organization."""
     RESTRICTED = "restricted"
-    """Only those who were let in by name."""
+    """Only users with a grant."""
 
 
 class AccessRole(StrEnum):
-    """What someone who was let in may do."""
+    """The role of a user with access."""
 
     VIEWER = "viewer"
     EDITOR = "editor"
 
     @property
     def rank(self) -> int:
-        """How permissive the role is; the larger, the more."""
+        """A larger rank is more permissive."""
         return 1 if self is AccessRole.EDITOR else 0
 
 
 Level = Literal["folder", "document"]
-"""Where a grant can stand."""
+"""The kinds of resource that can have grants."""
 
 
 class _Keyed:
@@ -102,13 +101,13 @@ class _Keyed:
 
     kind: ClassVar[str]
     key_fields: ClassVar[tuple[str, ...]]
-    """What identifies a record, beside an alias; an id of its own kind among them is the record's own."""
+    """The fields of the key, without an alias. An id of the record's own kind is the record's id."""
     exactly_one_of: ClassVar[tuple[tuple[str, ...], ...]] = ()
-    """Fields of which exactly one is given."""
+    """Groups of fields; exactly one field of each group is given."""
 
     @property
     def key(self) -> Key:
-        """What there is one record of; the alias by which it names a user stands last, and only then."""
+        """Identifies the record. If it names a user by an alias, the alias is the last part."""
         ids = (self.kind, *[getattr(self, name) or "" for name in self.key_fields])
         alias = getattr(self, "user_alias", None)
         return ids if alias is None else (*ids, alias)
@@ -116,7 +115,7 @@ class _Keyed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Organization(_Keyed):
-    """An organization; ``access_type`` is what its folders and documents inherit at the top of the tree."""
+    """An organization. Folders and documents at the top of the tree inherit its ``access_type``."""
 
     kind: ClassVar[str] = "organization"
     key_fields = ("organization_id",)
@@ -130,7 +129,7 @@ class Organization(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User(_Keyed):
-    """A person, known across all organizations; ``aliases`` are other names for them, which nobody is sent."""
+    """A user of any number of organizations. ``aliases`` are other ids; they are not sent to the backend."""
 
     kind: ClassVar[str] = "user"
     key_fields = ("user_id",)
@@ -146,7 +145,7 @@ class User(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership(_Keyed):
-    """A user belongs to an organization, with a role, until it expires."""
+    """A user's membership of an organization, with a role and an optional end."""
 
     kind: ClassVar[str] = "membership"
     key_fields = ("organization_id", "user_id")
@@ -174,7 +173,7 @@ class Group(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember(_Keyed):
-    """A user, or a whole other group, is in a group."""
+    """The membership of a user, or of another group, in a group."""
 
     kind: ClassVar[str] = "groupMember"
     key_fields = ("organization_id", "organization_user_group_id", "user_id", "member_group_id")
@@ -189,7 +188,7 @@ class GroupMember(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder(_Keyed):
-    """A folder; without a type of its own it takes that of the nearest folder above, at last the organization's."""
+    """A folder. Without an access type it inherits that of the nearest folder above, or the organization's."""
 
     kind: ClassVar[str] = "folder"
     key_fields = ("organization_id", "folder_id")
@@ -219,7 +218,7 @@ class Document(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant(_Keyed):
-    """A user or a group was let in by name: on a folder and all below it, or on a document."""
+    """Access of a user or a group to a folder and everything below it, or to a document."""
 
     kind: ClassVar[str] = "grant"
     key_fields = ("organization_id", "folder_id", "document_id", "user_id", "organization_user_group_id")
@@ -237,9 +236,9 @@ class Grant(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextGrant(_Keyed):
-    """A user or a group may see the parts of documents whose context has ``field`` = ``value`` (``*``: any value).
+    """Access of a user or a group to the parts of documents whose context has ``field`` = ``value`` (``*``: any value).
 
-    With ``document_id`` it counts on that document alone.
+    With ``document_id`` it applies only to that document.
     """
 
     kind: ClassVar[str] = "contextGrant"
@@ -265,10 +264,10 @@ class ContextGrant(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill(_Keyed):
-    """Further fields of a user whom another record, perhaps another source, gives.
+    """Additional fields of a user whose record is elsewhere, for example in another source.
 
-    What the user's own record says stands; of several fills the source further up in the configuration wins, field by
-    field. ``disabled`` counts wherever it is true.
+    The user's own record takes precedence, then the fills in the order of the sources, field by field. The user is
+    disabled if any of them is ``disabled``.
     """
 
     kind: ClassVar[str] = "fill"
@@ -287,4 +286,4 @@ class Fill(_Keyed):
 Record = Organization | User | Membership | Group | GroupMember | Folder | Document | Grant | ContextGrant | Fill
 
 Carrier = Organization | User | Group | Folder | Document | Fill
-"""Those that may have further fields."""
+"""The kinds with ``further`` fields."""

@@ -1,4 +1,4 @@
-"""What the decision reads: the port through which ``decide`` sees one revision of the access model."""
+"""The port through which ``decide`` reads one revision of the access model."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,15 +8,15 @@ from app.access.records import ContextGrant, Document, Grant, GroupMember, Level
 
 
 class AccessView(Protocol):
-    """One revision of the access model, as far as the questions of one batch need it.
+    """The part of one revision that the questions of a batch need.
 
-    An implementer answers every call from the same revision, returns records whether or not they have expired (the
-    decision judges that, at the question's own moment), and answers None or an empty sequence for what is unknown.
+    All methods read the same revision. They return expired records as well, because the decision checks expiry. They
+    return None or an empty sequence for unknown ids.
     """
 
     @property
     def revision(self) -> int:
-        """The revision of the access model that all answers come from; 0 before the directory was ever read."""
+        """The revision of the access model; 0 before the directory was first read."""
         ...
 
     def organization(self, organization_id: str) -> Organization | None: ...
@@ -28,21 +28,20 @@ class AccessView(Protocol):
     def document(self, organization_id: str, document_id: str) -> Document | None: ...
 
     def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
-        """The folder and those above it, as ``app.access.ancestry.ancestry_of`` walks them."""
+        """The folder and its parents, as ``app.access.ancestry.ancestry_of`` returns them."""
         ...
 
     def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
-        """Whether ``grants`` may have something to say about the document, the folder, or a folder above it.
+        """Whether there may be grants on the document, the folder or a folder above it.
 
-        Most questions meet no grant at all, so this spares them a look at each level. False is certain; True where it
-        is not worth finding out.
+        False is certain; True may be wrong. Most questions involve no grant, so this saves a lookup at each level.
         """
         ...
 
     def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
-        """The grants that stand on exactly this folder or document: the user's own and those of their groups.
+        """The grants on exactly this folder or document: the user's own and those of their groups.
 
-        Groups count transitively: a member of a group inside a group is a member of both.
+        Group membership is transitive.
         """
         ...
 
@@ -51,5 +50,5 @@ class AccessView(Protocol):
         ...
 
     def group_path(self, organization_id: str, user_id: str, group_id: str) -> Sequence[GroupMember]:
-        """The shortest chain of memberships that makes the user a member of the group, their own first; for reasons."""
+        """The shortest chain of memberships from the user to the group, the user's own first. Used in explanations."""
         ...

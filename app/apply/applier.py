@@ -50,7 +50,7 @@ from app.ledger.outcomes import (
     settle,
     store_counts,
 )
-from app.plan.preconditions import any_broken, without_what_they_need, would_take_others
+from app.plan.dependencies import any_missing, find_dependents, find_unsafe_deletes
 from app.plan.rules import SETTLES, Phase
 from app.plan.stored import PlanItem, read_items
 
@@ -144,7 +144,7 @@ class Applier:
         """Sends what is planned, until there is nothing left or the gate closes; the gate then says why."""
         with reading(self._engine) as connection:
             self._state.counts = add_counts(self._state.counts, read_counts(connection, self._target.plan_id))
-            self._state.broken = any_broken(connection, self._target.plan_id)
+            self._state.broken = any_missing(connection, self._target.plan_id)
             self._state.last_call_id = last_call_id(connection)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="apply") as pool:
             try:
@@ -348,15 +348,8 @@ class Applier:
     def _reasons_against(self, connection: Connection, turn: Turn, batch: Batch) -> dict[int, str]:
         """Items of the batch that must not be sent, with the reasons."""
         if batch.items[0].action == "delete":
-            return would_take_others(connection, ledger_id=self._target.ledger_id, items=batch.items)
-        if not turn.broken:
-            return {}
-        return without_what_they_need(
-            connection,
-            ledger_id=self._target.ledger_id,
-            plan_id=self._target.plan_id,
-            ordinals=[item.ordinal for item in batch.items],
-        )
+            return find_unsafe_deletes(connection, self._target.ledger_id, batch.items)
+        return find_dependents(connection, self._target.ledger_id, batch.items) if turn.broken else {}
 
 
 def _phase_name(phase: int) -> str:

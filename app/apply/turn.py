@@ -11,8 +11,7 @@ from app.apply.contents import take_out_contents
 from app.apply.outcome import Fate, ItemOutcome
 from app.database.statements import json_list, run
 from app.ledger.outcomes import Counts, Outcomes
-from app.plan.covered import covered_items
-from app.plan.preconditions import uncover
+from app.plan.covered import covered_items, uncover
 from app.plan.rules import Kind
 from app.plan.stored import PlanItem
 

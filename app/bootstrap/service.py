@@ -4,6 +4,7 @@ It is made in each process after the fork, so that no database connection is sha
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random, SystemRandom
 from threading import Event, Thread
 from time import sleep
@@ -21,6 +22,7 @@ from app.configuration.showing import listed
 from app.console.asking import AskBackend
 from app.console.console import MOST_COUNTED, ConsoleParts
 from app.console.examinations import Examine
+from app.contract import operations
 from app.database.migrations import state_of
 from app.edge.throttle import FailedCredentials
 from app.edge.tokens import TokenSet
@@ -165,14 +167,15 @@ def _signer(settings: Settings) -> Sign | None:
     if not (provider.browser_origins and provider.signature_timeout and settings.backend.api_key.get_secret_value()):
         return None
     client = impatient_client(settings, timeout=provider.signature_timeout)
-    return BackendSigner(client.generate_signature, patience=provider.signature_timeout)
+    return BackendSigner(partial(client.call, operations.GENERATE_SIGNATURE), patience=provider.signature_timeout)
 
 
 def _asker(settings: Settings) -> AskBackend | None:
     """Who asks the backend what it says itself, for a page that compares; None: no credentials are given."""
     if not settings.backend.api_key.get_secret_value():
         return None
-    return impatient_client(settings, timeout=_BACKEND_PATIENCE).get_permissions
+    client = impatient_client(settings, timeout=_BACKEND_PATIENCE)
+    return partial(client.call, operations.GET_PERMISSIONS)
 
 
 def _random_id(random: Random) -> Callable[[], str]:

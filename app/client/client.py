@@ -1,4 +1,4 @@
-"""The typed client of the backend: one method per operation, see ``methods``."""
+"""The typed client of the backend: ``BackendClient.call`` calls any operation of the contract."""
 
 import random as random_module
 import threading
@@ -15,7 +15,6 @@ from requests.adapters import BaseAdapter
 
 from app.client.errors import ClientError, CredentialsRefused, OutcomeUnknown
 from app.client.hearing import Heard, masked, tell
-from app.client.methods import OperationMethods
 from app.client.rate import RateLimiter
 from app.client.retry import Retrying, RetryPolicy, Throttled, Unclear
 from app.client.settings import BackendSettings
@@ -61,7 +60,7 @@ class Observer(Protocol):
     def call_ended(self, record: CallRecord) -> None: ...
 
 
-class BackendClient(OperationMethods):
+class BackendClient:
     """Calls the backend that ``settings`` names. One object serves many threads; at most ``max_in_flight`` calls are
     under way.
 
@@ -139,8 +138,8 @@ class BackendClient(OperationMethods):
     def call(
         self, operation: Operation[RequestT, ResultT], request: RequestT, *, twin: bool = False
     ) -> Answer[ResultT]:
-        """One call, tried as often as the rules allow. ``twin`` uses the path under the other version, where there is
-        one.
+        """Calls ``operation`` and returns its answer; retries as often as the rules allow. ``twin`` uses the path under
+        the other version of the API, if there is one.
 
         A batch that failed in part is an answer: see ``items``. Raises ``ClientError``.
         """

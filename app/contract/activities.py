@@ -1,4 +1,4 @@
-"""Activity records: who did what, when."""
+"""Activity records: actions of users."""
 
 from typing import Annotated, Literal
 
@@ -45,7 +45,7 @@ class Activity(WireModel):
 
 
 class GetActivityLogsRequest(Request):
-    """One page of an organization's activities, newest first unless ``order`` says otherwise."""
+    """One page of an organization's activities, newest first unless ``order`` is given."""
 
     organization_id: Id
     document_id: Id | None = None

@@ -1,4 +1,4 @@
-"""Advanced webhooks: any number of endpoints, each with its own filters, pace and signing secret."""
+"""Advanced webhooks: endpoints with their own filters, rate and signing secret."""
 
 from typing import Annotated, Self
 
@@ -90,7 +90,7 @@ class GetEndpointSecretRequest(Request):
 
 
 class EndpointSecret(WireModel):
-    """Whoever has the secret can forge payloads."""
+    """The signing secret. It allows its holder to forge payloads."""
 
     endpoint_id: str
     secret: str = Field(repr=False)

@@ -1,9 +1,8 @@
-"""The base of all models: JSON from the wire becomes typed values, and back, without losing anything.
+"""The base class of all models.
 
-Every model is a ``WireModel``: snake_case attributes, camelCase on the wire, fields that nobody declared kept
-and passed on as they came. Types are strict (``"5"`` is no number, ``1`` is no string, ``true`` is no number); the
-one leniency is JSON's own: it has a single kind of number, so ``10.0`` is a whole number. ``null`` counts as not
-given.
+Every model is a ``WireModel``: snake_case attributes, camelCase on the wire. Undeclared fields are kept and sent back
+unchanged. Types are strict: ``"5"`` and ``true`` are not numbers, ``1`` is not a string. JSON has one kind of number,
+so ``10.0`` is accepted as an integer. ``null`` means that the field is not given.
 """
 
 import json
@@ -71,7 +70,7 @@ LongText = Annotated[str, StringConstraints(max_length=limits.LONG_TEXT_LENGTH, 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=limits.WORKSPACE_NAME_LENGTH, pattern=NO_NUL)]
 """A workspace's or person's name where the reference bounds it: not empty when given."""
 Email = Annotated[str, StringConstraints(min_length=1, max_length=limits.EMAIL_LENGTH, pattern=NO_NUL)]
-"""Shape only. Whether it is an address is judged where it matters, by a library that knows."""
+"""Checks only length and characters. Modules that need a valid address check it with a library."""
 OwnerEmail = Annotated[Email, Field(json_schema_extra={"format": "email"})]
 """One that is judged: the owner's of a workspace."""
 
@@ -97,7 +96,7 @@ UrlOrEmpty = Annotated[
 """A URL, or the empty string that takes a configured one away."""
 
 AsWhole = BeforeValidator(_whole)
-"""Makes an ``Annotated[int, ...]`` take ``10.0`` for 10. It stands last, after the bounds, or the schema loses them."""
+"""Makes an ``Annotated[int, ...]`` take ``10.0`` for 10. It must be the last item, or the schema loses the bounds."""
 PageSize = Annotated[int, Field(ge=limits.PAGE_SIZE_MIN), AsWhole]
 """Rows of a page, at most. A wish without an upper bound: an answer has ``limits.PAGE_SIZE_MAX`` however many were
 asked for."""
@@ -122,7 +121,7 @@ def wire_name(attribute: str) -> str:
     """What an attribute is called on the wire: ``user_id`` is ``userId``, and ``from_`` (a word of Python's) is
     ``from``.
 
-    A name of its own per field (``Field(alias="from")``) would be the only one that type checkers know.
+    With an alias per field (``Field(alias="from")``), type checkers would accept only the alias.
     """
     return to_camel(attribute.removesuffix("_"))
 
@@ -163,7 +162,7 @@ class WireModel(BaseModel):
         return self.model_dump(by_alias=True, exclude_unset=True)
 
     def unknown_fields(self) -> dict[str, object]:
-        """What came besides the declared fields, untouched."""
+        """The undeclared fields, unchanged."""
         return dict(self.model_extra or {})
 
 
@@ -171,7 +170,7 @@ class Request(WireModel):
     """A request's ``data``, or an object within it: a declared field that is null counts as not given."""
 
     def model_post_init(self, _context: object, /) -> None:
-        """Forgets nulls, so that ``model_fields_set`` and ``to_wire`` tell what was really given."""
+        """Removes nulls, so that ``model_fields_set`` and ``to_wire`` contain only the given fields."""
         values = self.__dict__
         given = self.__pydantic_fields_set__
         for name in [name for name in given if values.get(name, given) is None]:
@@ -225,7 +224,7 @@ class NoParameters(Request):
 
 
 class ItemResult(WireModel):
-    """What became of one item of a batch: the values of ``result.data``, and of ``error.details`` in a failure.
+    """The outcome of one item of a batch: the values of ``result.data``, and of ``error.details`` in a failure.
 
     ``code`` comes in failures only: ``already-exists``, ``not-found`` (final), ``internal`` (may pass).
     """

@@ -36,7 +36,7 @@ Reactions = Annotated[list[ReactionInput], Field(max_length=limits.BATCH_ITEMS)]
 
 
 class CommentInput(Request):
-    """A comment as it is written. ``agent`` tells which AI agent wrote it, if one did."""
+    """A new comment. ``agent``: the AI agent that wrote it, if any."""
 
     comment_id: Id | None = None
     comment_text: LongText
@@ -94,8 +94,8 @@ class CommentAnnotationUpdate(Request):
 
 
 class UpdateCommentAnnotationsRequest(Request):
-    """Changes the named threads alike. ``actionUser`` tells who does it; ``reasoning`` and ``agent`` are kept with the
-    judgment when a suggestion is accepted or rejected.
+    """Applies the same change to all named threads. ``actionUser`` is the acting user; If a suggestion is accepted or
+    rejected, ``reasoning`` and ``agent`` are stored with the judgment.
     """
 
     organization_id: Id

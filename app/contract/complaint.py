@@ -1,4 +1,4 @@
-"""The complaint about a request: what is wrong, in one line, and where."""
+"""Describes a validation error of a request in one line, with the path of the field."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ def first_error(error: ValidationError, data: object = None, *, root: str = "dat
     """
     problems = error.errors(include_url=False, include_context=True)
     path = _path_of_problem(root, problems[0], data)
-    # The branches of a union each say what they would have taken.
+    # Each branch of a union reports its own error.
     complaints = [_complaint(problem) for problem in problems[:10] if _path_of_problem(root, problem, data) == path]
     return f"{path}: {' or '.join(dict.fromkeys(complaints))}"
 

@@ -1,4 +1,4 @@
-"""Documents: what users work on, each in a folder of its organization or at the top of the tree."""
+"""Documents, each in a folder of its organization or at the top level."""
 
 from typing import Annotated, Literal
 

@@ -1,9 +1,9 @@
-"""The envelopes in which answers travel.
+"""The envelopes of responses.
 
 A success is ``{"result": {"status": "success", "message": ..., "data": ...}}``, with the token of the next page
-beside ``data``. The reference has oddities, and each operation of the table says which are its own: a few put
-the token under ``pageToken`` instead of ``nextPageToken``, Search Judgments has its fields in ``result`` itself
-without status and message, and Add CRDT Data has no ``data``. A failure is ``{"error": {"status", "message"}}``,
+beside ``data``. Some operations differ, as their rows of the table state: a few name the token ``pageToken`` instead
+of ``nextPageToken``, Search Judgments has its fields in ``result`` itself without status and message, and Add CRDT
+Data has no ``data``. A failure is ``{"error": {"status", "message"}}``,
 see ``errors``.
 """
 
@@ -23,7 +23,7 @@ ABSENT = object()
 
 
 class ErrorInfo(BaseModel):
-    """``error`` of a failure. ``details`` maps item ids to what became of each item."""
+    """``error`` of a failure. ``details`` maps item ids to their outcome."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -47,10 +47,10 @@ class Answer(Generic[ResultT]):
     message: str = ""
     next_page_token: str | None = None
     items: Mapping[str, ItemResult] | None = None
-    """What the answer says of single items, where the operation promises nothing about them; None: it says nothing."""
+    """Outcomes of single items that the response contains although the operation does not promise them."""
     repeated_blindly: bool = False
-    """Whether it answers a repetition: an earlier try had an unknown outcome. What this answer says was not done may
-    have been done by that one."""
+    """Whether an earlier try had an unknown outcome. Items that this response rejects may have been processed by that
+    try."""
 
 
 def success(
@@ -71,5 +71,5 @@ def success(
 
 
 def bare(result: object) -> dict[str, object]:
-    """The body of a success whose fields stand in ``result`` itself (Search Judgments)."""
+    """The body of a success whose fields are in ``result`` itself (Search Judgments)."""
     return {"result": wire_value(result)}

@@ -1,21 +1,21 @@
 # ruff: noqa: N818 - the classes are called what their statuses are called.
-"""Failures as they travel over the wire, and come back as exceptions.
+"""Errors of the API: statuses, HTTP codes, and their exceptions.
 
     ContractError
-    ├── InvalidArgument      INVALID_ARGUMENT     400   the request is wrong; sending it again is pointless
+    ├── InvalidArgument      INVALID_ARGUMENT     400   the request is invalid; do not retry
     ├── FailedPrecondition   FAILED_PRECONDITION  400   a feature or option has to be switched on first
     ├── Unauthenticated      UNAUTHENTICATED      401   credentials are missing
-    ├── PermissionDenied     PERMISSION_DENIED    403   credentials are wrong, or do not reach this far
-    ├── NotFound             NOT_FOUND            404   the thing, or the path, does not exist
+    ├── PermissionDenied     PERMISSION_DENIED    403   credentials are wrong or insufficient
+    ├── NotFound             NOT_FOUND            404   the item or path does not exist
     ├── AlreadyExists        ALREADY_EXISTS       409
-    ├── ResourceExhausted    RESOURCE_EXHAUSTED   429   too much, too fast, or a quota is used up
-    ├── Internal             INTERNAL             500   the backend's fault; ``details`` may tell item by item
-    ├── Unimplemented        UNIMPLEMENTED        501   known, but not built
-    └── Unavailable          UNAVAILABLE          503   not now; trying again may help
+    ├── ResourceExhausted    RESOURCE_EXHAUSTED   429   rate limit or quota exceeded
+    ├── Internal             INTERNAL             500   the backend's fault; ``details`` may list items
+    ├── Unimplemented        UNIMPLEMENTED        501   not implemented
+    └── Unavailable          UNAVAILABLE          503   temporarily unavailable; retry
 
 One class per wire status. ``error_envelope`` turns an error into a response body, ``error_from_envelope`` turns a
-response back into the error. Where HTTP has a finer code than the status has (405, 413, 415), the status
-stays INVALID_ARGUMENT and ``http_code`` says it.
+response back into the error. If HTTP has a more specific code (405, 413, 415), the status
+is INVALID_ARGUMENT and ``http_code`` has that code.
 """
 
 from collections.abc import Mapping
@@ -78,8 +78,8 @@ class ContractError(Exception):
     """A failure that has a form on the wire.
 
     ``message`` is meant for the caller: it never carries a secret or an inner cause (that is ``__cause__``).
-    ``http_code`` is the status' own code unless a finer one was given. ``details`` maps item ids to what became
-    of each item. ``code`` is the numeric ``error.code`` that some deployments send.
+    ``http_code`` is the status' code unless a more specific one was given. ``details`` maps item ids to their
+    outcome. ``code`` is the numeric ``error.code`` that some deployments send.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ def error_for(
 
 
 def status_for_http_code(http_code: int) -> Status:
-    """The status that an HTTP code stands for when a response says nothing better."""
+    """The status for an HTTP code, if the response contains none."""
     fallback = Status.INTERNAL if http_code >= 500 else Status.INVALID_ARGUMENT
     return _STATUS_OF_CODE.get(http_code, fallback)
 
@@ -229,8 +229,7 @@ def error_envelope(error: ContractError) -> dict[str, object]:
 
 
 def error_from_envelope(http_code: int, body: object) -> ContractError:
-    """The error that a failure response stands for; any body will do, an unreadable one is judged by its HTTP
-    code.
+    """The error of a failure response. If the body is unreadable, the HTTP code decides.
 
     Deployments put the status under ``status``, or a code of their own there, or a numeric ``code`` instead: what
     is not a known status is taken from the HTTP code.

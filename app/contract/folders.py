@@ -1,4 +1,4 @@
-"""Folders: a tree per organization, through which access is inherited."""
+"""Folders: one tree per organization. Access is inherited from parents."""
 
 from typing import Annotated, Self
 
@@ -98,7 +98,7 @@ def _one_of_type_and_inheritance(schema: JsonObject) -> None:
 
 
 class UpdateFolderAccessRequest(Request):
-    """Gives folders their own access type, or takes it away with ``inheritFromParent`` true."""
+    """Sets the access type of folders, or removes it with ``inheritFromParent`` true."""
 
     model_config = ConfigDict(json_schema_extra=_one_of_type_and_inheritance)
 

@@ -1,7 +1,6 @@
-"""The names of the headers in which credentials travel.
+"""The names of the headers that carry credentials.
 
-Vendors of this API differ in the prefix alone (``x-service-`` in the reference), so the prefix is configuration
-on both ends.
+Vendors of this API differ only in the prefix (``x-service-`` in the reference), so the prefix is a setting.
 """
 
 from dataclasses import dataclass

@@ -52,7 +52,7 @@ class DateRange(Request):
 
 
 class JudgmentFilters(Request):
-    """Narrows a search by what judgments say about themselves."""
+    """Filters a search by fields of judgments."""
 
     decision: Text | None = None
     judge_type: JudgeType | None = None
@@ -63,7 +63,7 @@ class JudgmentFilters(Request):
 
 
 _NEEDED = {"document": "documentId", "organization": "organizationId"}
-"""What a scope needs to be told."""
+"""The field that a scope requires."""
 
 
 def _needs_an_organization(schema: JsonObject) -> None:
@@ -113,7 +113,7 @@ class _AboutJudgments(Request):
 
 
 class SearchJudgmentsRequest(_AboutJudgments):
-    """``query`` is required even where it is ignored (``filters.annotationId``, ``recencyDays``)."""
+    """``query`` is required even if it is ignored (``filters.annotationId``, ``recencyDays``)."""
 
     query: Annotated[Text, Field(min_length=1)]
     embedding_type: EmbeddingType | None = None

@@ -1,8 +1,7 @@
-"""The limits: how much is too much.
+"""Limits of requests.
 
-The limits that the reference states, and general bounds of our own where it is silent. A request beyond one
-of them is answered with INVALID_ARGUMENT naming the field. Lengths are in characters unless the name says
-bytes.
+The limits of the reference, and our own for what it leaves open. A request that exceeds one gets INVALID_ARGUMENT
+with the field's name. Lengths are in characters unless the name contains bytes.
 
 An empty list is within every limit: an empty batch changes nothing, and an empty list of ids on a read
 selects nothing. The exceptions (``filterTypes``, ``channels``) are the reference's.
@@ -35,9 +34,9 @@ JUDGMENT_QUERY_LIMIT_DEFAULT = 20
 CONTEXT_ITEMS = 200
 """Values that one context question of the permission-provider call may carry."""
 
-# Ours: the reference says nothing.
+# Our own: the reference has none.
 PAGE_SIZE_MAX = 1000
-"""Rows of one page. No bound of ``pageSize``, for which the reference states none: whoever asks for more gets these."""
+"""Rows of one page. A larger ``pageSize`` is accepted, as in the reference, and returns this many."""
 PERMISSION_QUESTIONS = 3000
 """What one Get Permissions may ask: each user about the organization and every folder and document named."""
 BATCH_ITEMS = 1000
@@ -61,9 +60,9 @@ EPOCH_SECONDS_MAX = 253_402_300_799
 EPOCH_MS_MAX = EPOCH_SECONDS_MAX * 1000 + 999
 FOLDER_DEPTH_MAX = 1000
 API_KEYS_PER_WORKSPACE = 100
-"""API keys of a workspace, of both types: each is a tenant of its own."""
+"""API keys of a workspace, of both types. Each key is a separate tenant."""
 DOMAINS_PER_KEY = 1000
-"""Domains that an API key may have altogether."""
+"""Domains of an API key."""
 ENDPOINT_RATE_MAX = 1_000_000
 METADATA_BYTES = 64 * 1024
 """What one item of a request may bring along in fields that nobody declared, as JSON."""

@@ -1,4 +1,4 @@
-"""Notifications: what a user is told about, and whether they have read it."""
+"""Notifications of a user, and whether they were read."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,7 +88,7 @@ class AddNotificationsRequest(Request):
 
 
 class GetNotificationsRequest(Request):
-    """One page of notifications, newest first unless ``order`` says otherwise."""
+    """One page of notifications, newest first unless ``order`` is given."""
 
     organization_id: Id
     document_id: Id | None = None

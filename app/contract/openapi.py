@@ -1,6 +1,4 @@
-"""The table of operations as an OpenAPI document.
-
-One OpenAPI 3.1 document from the table of operations: every path under both versions, request and response
+"""Generates the OpenAPI 3.1 document from the table of operations: every path under both versions, request and response
 schemas from the models, errors by HTTP code, credentials by auth level.
 """
 
@@ -22,7 +20,7 @@ _FAILURE: _SchemaKey = ("", "error")
 _REF = "#/components/schemas/{model}"
 _FAILURE_REF = "#/components/responses/Failure{code}"
 _EARLY_CODES = (METHOD_NOT_ALLOWED, PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE)
-"""What any request may meet before its operation is looked at."""
+"""Codes that any request may get before its operation is determined."""
 
 
 def document(

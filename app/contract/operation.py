@@ -1,8 +1,4 @@
-"""An operation of the API.
-
-A row of the table in ``operations``: everything that the client and the backend need to know to call or serve
-it.
-"""
+"""An operation of the API: a row of the table in ``operations``, with everything needed to call or serve it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +16,7 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 class AuthLevel(StrEnum):
-    """Where a caller's credentials stand."""
+    """Where a request carries its credentials."""
 
     NONE = "none"
     """Public."""
@@ -55,7 +51,7 @@ _VERBS = {"add": Verb.ADD, "create": Verb.ADD, "delete": Verb.DELETE, "remove": 
 
 
 class UnreadableAnswerError(ValueError):
-    """A response with a success code whose body is not what the contract says: the outcome is unknown."""
+    """A response with a success code and a body that violates the contract. The outcome is unknown."""
 
 
 _OF_EVERY_OPERATION = (Status.INVALID_ARGUMENT, Status.RESOURCE_EXHAUSTED, Status.INTERNAL, Status.UNAVAILABLE)
@@ -67,7 +63,7 @@ class Operation(Generic[RequestT, ResultT]):
     """One operation of the API. Compared by identity: there is one object per operation."""
 
     name: str
-    """The method's name on a client and a handler's name on a server, snake_case and unique."""
+    """Unique, in snake_case; also the name of the backend's handler."""
     title: str
     """As the reference calls it."""
     path: str
@@ -81,11 +77,11 @@ class Operation(Generic[RequestT, ResultT]):
     has_twin: bool = True
     """Whether the same path under the other version means the same thing."""
     errors: tuple[Status, ...] = ()
-    """Statuses of its own, beyond those that any operation may answer."""
+    """Statuses that this operation may return, in addition to those of all operations."""
     is_read: bool = False
     """Changes nothing, so it may be repeated at will."""
     page_token_field: TokenField | None = None
-    """Where the token of the next page stands in ``result``; None where there are no pages."""
+    """The field of ``result`` with the token of the next page; None if there are no pages."""
     items_field: str | None = None
     """The field of ``data`` that holds the items of a batch, by its wire name."""
     max_items: int | None = None
@@ -107,8 +103,8 @@ class Operation(Generic[RequestT, ResultT]):
     """What a request that changes nothing carries beside the organization and no items, to see whether a deployment
     has the operation."""
     probed_by: str | None = None
-    """The operation whose probe tells whether a deployment has this one, by name: a delete without its subject is no
-    question, and whoever lacks it lacks that one, too."""
+    """Name of the operation that is probed instead, to find out whether a deployment has this one: a delete cannot be
+    probed without an effect, and deployments have both or neither."""
 
     @property
     def version(self) -> str:
@@ -120,7 +116,7 @@ class Operation(Generic[RequestT, ResultT]):
 
     @property
     def twin_path(self) -> str | None:
-        """The same operation's path under the other version, where it means the same thing."""
+        """The path of the same operation under the other version, if both are equivalent."""
         if not self.has_twin:
             return None
         other = {"v1": "v2", "v2": "v1"}[self.version]
@@ -160,8 +156,7 @@ class Operation(Generic[RequestT, ResultT]):
         return {"data": request.to_wire()}
 
     def respond(self, message: str, data: object = None, *, next_page_token: str | None = None) -> dict[str, object]:
-        """The body of this operation's success: ``data`` (models or plain JSON) in the envelope that the
-        reference gives it."""
+        """The body of a success: ``data`` (models or plain JSON) in the operation's envelope."""
         if self.bare_result:
             return bare(data)
         return success(
@@ -172,7 +167,7 @@ class Operation(Generic[RequestT, ResultT]):
         )
 
     def read(self, body: object) -> Answer[ResultT]:
-        """What a decoded response with a success code says.
+        """Parses the decoded body of a response with a success code.
 
         Raises ``UnreadableAnswerError`` when it is not what the contract promises.
         """
@@ -192,7 +187,7 @@ class Operation(Generic[RequestT, ResultT]):
         return Answer(data, message if isinstance(message, str) else "", self._page_token(result))
 
     def _page_token(self, result: Mapping[object, object]) -> str | None:
-        # Some deployments use the one name and some the other; both are understood where there are pages at all.
+        # Deployments use different names; both are accepted if the operation has pages.
         if self.page_token_field is None:
             return None
         for field in (self.page_token_field, "nextPageToken", "pageToken"):

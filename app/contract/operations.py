@@ -1,13 +1,12 @@
 # ruff: noqa: S106 - `page_token_field` is the name of a field, no secret.
 """The table of the operations of the API.
 
-The table. The client makes a method of every row, the backend a route. The reference's 26 come first, in its
-order, then the extended ones. One constant per operation, named like its ``name``; ``OPERATIONS`` holds them all.
+The 26 operations of the reference come first, in its order, then the extended ones. Each has a constant, named like
+its ``name``; ``OPERATIONS`` contains all.
 
-Which paths exist under both versions: everything about organizations' data does, with the same shapes, except
-``organizations/get``, whose two versions are two operations (v1 reads all at once, v2 by page). ``auth/...`` does
-not, because v1 and v2 issue tokens by different paths and bodies, and ``workspace/...`` does not, because there
-never was another version than v2.
+Operations on the data of organizations exist under v1 and v2 with the same bodies, except ``organizations/get``, whose
+versions are two operations (v1 returns everything, v2 pages). ``auth/...`` differs between v1 and v2, and
+``workspace/...`` exists only under v2.
 """
 
 from collections.abc import Mapping
@@ -36,14 +35,14 @@ _PRECONDITION = (Status.FAILED_PRECONDITION,)
 _NOT_FOUND = (Status.NOT_FOUND,)
 
 ITEMS: TypeAdapter[dict[str, ItemResult]] = TypeAdapter(dict[str, ItemResult])
-"""What became of each item, by its id."""
+"""The outcome of each item, by its id."""
 USERS: TypeAdapter[list[usr.User] | dict[str, list[usr.User]]] = TypeAdapter(list[usr.User] | dict[str, list[usr.User]])
 """Users, or users by document id."""
-# Whatever a deployment sends where the reference promises nothing is not looked at.
+# Ignores data that the reference does not promise.
 NOTHING: TypeAdapter[None] = TypeAdapter(Annotated[None, BeforeValidator(lambda _: None)])
 
 # fmt: off
-# A table reads best in rows; the formatter would stand every cell on a line of its own.
+# One row per operation; the formatter would put every cell on its own line.
 
 # --- The reference's 26 ---
 
@@ -97,7 +96,7 @@ CREATE_ADVANCED_WEBHOOK_ENDPOINT = Operation(
     "create_advanced_webhook_endpoint", "Create Advanced Webhook Endpoint",
     "/v2/workspace/advancedwebhook/endpoints/create",
     adv.CreateEndpointRequest, TypeAdapter(adv.Endpoint),
-    "Makes a webhook endpoint with a signing secret of its own.",
+    "Creates a webhook endpoint with its own signing secret.",
     has_twin=False, errors=(Status.FAILED_PRECONDITION, Status.ALREADY_EXISTS),
     is_repeatable=False,
 )
@@ -136,7 +135,7 @@ GET_ADVANCED_WEBHOOK_CONFIG = Operation(
 ADD_CRDT_DATA = Operation(
     "add_crdt_data", "Add CRDT Data", "/v2/crdt/add",
     crdt.AddCrdtDataRequest, NOTHING,
-    "Gives an editor its first content.",
+    "Sets the initial content of an editor.",
     has_data=False, errors=(Status.ALREADY_EXISTS, Status.NOT_FOUND),
 )
 DELETE_USERS_FROM_GROUPS = Operation(
@@ -318,7 +317,7 @@ ADD_GROUPS = Operation(
 ADD_PERMISSIONS = Operation(
     "add_permissions", "Add Permissions", "/v2/auth/permissions/add",
     prm.AddPermissionsRequest, NOTHING,
-    "Gives a user access to resources, permanently or for a time.",
+    "Grants a user access to resources, permanently or temporarily.",
     has_data=False, tier=_EXT, has_twin=False, errors=_NOT_FOUND,
 )
 GET_PERMISSIONS = Operation(
@@ -349,7 +348,7 @@ UPDATE_PERMISSION_PROVIDER_CONFIG = Operation(
 GENERATE_TOKEN_V2 = Operation(
     "generate_token_v2", "Generate Token (v2)", "/v2/auth/generate_token",
     tokens.GenerateTokenV2Request, TypeAdapter(tokens.GeneratedToken),
-    "Makes a JWT for a client and gives its user permissions.",
+    "Creates a JWT for a client and grants its user permissions.",
     tier=_EXT, has_twin=False, errors=_NOT_FOUND,
 )
 

@@ -1,7 +1,7 @@
-"""The permission-provider call: what the backend asks, and what it gets back.
+"""The permission-provider call: its request and response.
 
-The call's shapes. A question is read by hand, item by item: a page load waits for the answer, and one item
-that cannot be understood must not cost its neighbours theirs.
+Each question is parsed by hand, because page loads wait for the response, and because one malformed question must not
+affect the others.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, NotRequired, TypeGuard
 
-from typing_extensions import TypedDict  # typing's own tells pydantic too little before Python 3.12
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 from app.contract import limits
 from app.contract.errors import InvalidArgument
@@ -47,7 +47,7 @@ class RequestWire(TypedDict):
 class ResultWire(TypedDict):
     """One entry of the answer's ``data``. ``expiresAt`` is epoch milliseconds; a deny has neither it nor a role.
 
-    ``error`` says why a question could not be understood.
+    ``error``: why a question is malformed.
     """
 
     userId: str
@@ -182,7 +182,7 @@ def _is_text(value: str, max_bytes: int) -> bool:
 
 
 def _context_of(context: object) -> Mapping[str, str] | str:
-    """The fields and values that a context question asks for, or what is wrong with them."""
+    """The requested context fields and values, or an error message."""
     if context is None:
         return _NO_CONTEXT
     if type(context) is not dict:
@@ -231,5 +231,5 @@ def _refuse(user_id: object, kind: object, resource_id: object, organization_id:
 
 
 def _echo(value: object) -> str:
-    """What was asked, as far as it can be said back."""
+    """The value, if it can be returned in the response; otherwise an empty string."""
     return value if type(value) is str and len(value) <= limits.ID_LENGTH and _is_text(value, limits.ID_BYTES) else ""

@@ -1,4 +1,4 @@
-"""Permissions: direct grants, what a user may do, and where the backend is told to ask."""
+"""Permissions: direct grants, users' permissions, and the permission provider's configuration."""
 
 from typing import Annotated, Literal, Self
 
@@ -80,7 +80,7 @@ class RemovePermissionsRequest(Request):
 
 class GetPermissionsRequest(Request):
     """What each user may do on the organization and on the folders and documents named: at most 3,000 questions
-    altogether."""
+    in total."""
 
     organization_id: Id
     user_ids: Ids
@@ -119,7 +119,7 @@ class UserPermissions(WireModel):
 
 
 class GenerateSignatureRequest(Request):
-    """``permissions`` are the results of a permission-provider answer, signed as they stand."""
+    """``permissions`` are the results of a permission-provider answer, signed unchanged."""
 
     permissions: Annotated[list[JsonObject], Field(max_length=limits.BATCH_ITEMS)]
 

@@ -1,4 +1,4 @@
-"""Tokens: JWTs for clients, and the auth tokens of API keys. Secrets stay out of every repr."""
+"""Tokens: JWTs for clients, and auth tokens of API keys. Secrets are excluded from every repr."""
 
 from typing import Annotated
 
@@ -11,8 +11,7 @@ Secret = Annotated[Text, Field(repr=False, min_length=1)]
 
 
 class TokenUserProperties(Request):
-    """What the JWT says about the user. ``email`` is validated against the one that the client identifies
-    with."""
+    """Claims of the JWT about the user. ``email`` must match the one that the client identifies with."""
 
     organization_id: Id
     is_admin: bool | None = None
@@ -37,7 +36,7 @@ class GenerateTokenV2UserProperties(Request):
 
 
 class GenerateTokenV2Request(Request):
-    """Gives the user permissions along with the token."""
+    """Grants the user permissions together with the token."""
 
     user_id: Id
     user_properties: GenerateTokenV2UserProperties | None = None

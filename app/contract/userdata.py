@@ -1,4 +1,4 @@
-"""A user's feature data, all of it, page by page."""
+"""A user's feature data, in pages."""
 
 from pydantic import Field
 

@@ -1,7 +1,7 @@
 """Users, and their entries on organizations, folders and documents.
 
-One call addresses one level: the document when ``documentId`` is given, the folder when ``folderId`` is given,
-otherwise the organization. Both at once address nothing in particular and are refused.
+A call addresses one level: a document with ``documentId``, a folder with ``folderId``, otherwise the organization.
+Both together are an error.
 """
 
 from typing import Annotated, Self
@@ -40,10 +40,9 @@ class User(WireModel):
 class UserInput(Described):
     """A user as it is written, with metadata of the caller's choice.
 
-    Only ``userId`` has to be there: nothing can be said about a user whom nobody can tell. ``initial`` is derived
-    from ``name`` when omitted, an absent ``accessRole`` means ``editor`` and is told from a given one by
-    ``model_fields_set``. ``expiresAt`` (epoch seconds, as Get Users tells it) is when access at this level ends; a user
-    who is added without it has access for good.
+    Only ``userId`` is required. ``initial`` is derived from ``name`` if omitted. An absent ``accessRole`` means
+    ``editor``; ``model_fields_set`` shows whether it was given. ``expiresAt`` (epoch seconds, as in Get Users): the end
+    of access at this level; without it, access does not end.
     """
 
     user_id: Id

@@ -1,4 +1,4 @@
-"""Basic webhooks: one pair of addresses per API key, raw and processed."""
+"""Basic webhooks: two URLs per API key, for raw and processed events."""
 
 from typing import Self
 

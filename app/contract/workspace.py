@@ -56,7 +56,7 @@ class CreatedApiKey(WireModel):
 
 
 Domain = Annotated[Text, Field(min_length=1, max_length=limits.URL_LENGTH)]
-"""Protocol and ``www.`` are stripped by the backend; ``*.`` stands for every subdomain."""
+"""Protocol and ``www.`` are stripped by the backend; ``*.`` matches every subdomain."""
 
 
 class AddDomainsRequest(Request):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from app.client.client import BackendClient
+from app.contract import operations
 from app.contract.permissions import GetPermissionsRequest, Permission
 from app.demo.cases import Case
 from app.sessions import bare_session
@@ -38,13 +39,14 @@ def ask_all(
 
 
 def _ask_backend(case: Case, client: BackendClient) -> Permission:
-    answer = client.get_permissions(
+    answer = client.call(
+        operations.GET_PERMISSIONS,
         GetPermissionsRequest(
             organization_id=case.organization_id,
             user_ids=[case.user_id],
             folder_ids=[case.resource_id] if case.type == "folder" else None,
             document_ids=[case.resource_id] if case.type == "document" else None,
-        )
+        ),
     )
     found = answer.data[case.user_id]
     by_id = {"organization": found.organization, "folder": found.folders, "document": found.documents}[case.type]

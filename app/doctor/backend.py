@@ -15,6 +15,7 @@ from app.bootstrap.requirements import has_credentials
 from app.client.client import BackendClient
 from app.client.errors import BackendRefused, ClientError, CredentialsRefused, OperationMissing
 from app.clock import Clock
+from app.contract import operations
 from app.contract.organizations import AddOrganizationsRequest, GetOrganizationsRequest
 from app.doctor.finding import Finding, Findings, State, ok, problem, warning
 from app.doctor.registration import look_at_registration
@@ -93,7 +94,7 @@ def look_at_backend(
 
 def _look_at_answers(client: BackendClient, keeper: _AnswerKeeper, url: str, bundle: str) -> Finding:
     try:
-        client.get_organizations(GetOrganizationsRequest(page_size=1))
+        client.call(operations.GET_ORGANIZATIONS, GetOrganizationsRequest(page_size=1))
     except OperationMissing:
         return _look_for_core(client, keeper, url)
     except ClientError as error:
@@ -113,7 +114,7 @@ def _ignored_bundle(environment: Mapping[str, str]) -> str:
 def _look_for_core(client: BackendClient, keeper: _AnswerKeeper, url: str) -> Finding:
     """Any web server says that there is nothing at a path. An empty batch is answered by backends alone."""
     try:
-        client.add_organizations(AddOrganizationsRequest(organizations=[]))
+        client.call(operations.ADD_ORGANIZATIONS, AddOrganizationsRequest(organizations=[]))
     except OperationMissing as error:
         says = f"no backend answers at {url}: HTTP {error.http_code} to each of two operations that every backend has"
         return problem("backend", says, _where_else(url))

@@ -10,6 +10,8 @@ from urllib3.exceptions import HTTPError as PoolError
 
 from app.client.client import BackendClient
 from app.client.errors import ClientError, OperationMissing
+from app.contract import operations
+from app.contract.base import NoParameters
 from app.contract.permissions import PermissionProviderConfig
 from app.doctor.finding import Finding, Findings, ok, problem, warning
 from app.outbound.failure import CallFailure, FailureKind
@@ -29,7 +31,7 @@ def look_at_registration(client: BackendClient, settings: Settings, instance: Ca
     access model; None: it cannot be read."""
     provider = settings.provider
     try:
-        config = client.get_permission_provider_config().data
+        config = client.call(operations.GET_PERMISSION_PROVIDER_CONFIG, NoParameters()).data
     except OperationMissing:
         yield warning(
             "registration",

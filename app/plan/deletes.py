@@ -8,7 +8,7 @@ of that one call. What a delete covers is judged by where things lie in the ledg
 go, the topmost one alone is sent. A document or folder that is not confirmed may lie elsewhere (a move of which nobody
 knows what became): it is deleted by name. Something that still belongs to the directory and lies below, according to
 the ledger, is moved away by an earlier phase; whether it really was is asked again before the delete is sent
-(``app.plan.stored.still_needed_below``).
+(``app.plan.dependencies``).
 
 What is to be gone keeps ``ledger_item.gone_at``, the moment when a plan first found that out. Within the grace period
 it waits, and a delete that would cover it waits with it.

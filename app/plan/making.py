@@ -11,19 +11,18 @@ What whoever applies a plan has to keep to:
 1. Items are sent in the order of ``ordinal``, those with ``covered_by`` not at all (``read_items`` leaves them out).
    Neighbours with the same phase, operation, kind and scope share calls. A phase begins when the one before is settled.
    Calls of an operation that is ordered, with the same scope go one after the other.
-2. After adds of containers failed: ``app.plan.stored.skip_dependents``, before the next phase.
-3. Before each delete of an organization, folder, document or group: ``app.plan.stored.still_needed_below``. If it
-   answers, the item is skipped with that text, and ``follow_coverers`` takes along what it covers.
-4. An operation that succeeded writes the columns that ``SETTLES`` names from the plan item to the ledger. A row becomes
+2. Before each call: ``app.plan.dependencies`` returns the items that must not be sent. They are skipped, and so is
+   what they cover.
+3. An operation that succeeded writes the columns that ``SETTLES`` names from the plan item to the ledger. A row becomes
    ``certain`` when all of its thing's items in the plan are done: an unconfirmed thing is sent again with all that it
    has (a document: add, move, access type), because an "already exists" says nothing about the rest. An organization,
    folder or document that the ledger did not know and that "already exists" is told all of it at once: ``in_force``
    marks such adds.
-5. A delete that succeeded removes the item and what it covers from the ledger. When a user was deleted from an
+4. A delete that succeeded removes the item and what it covers from the ledger. When a user was deleted from an
    organization, their rows of folderUser, documentUser and groupMember in that organization that remain become
    unconfirmed in the same transaction: the backend has taken them away. The plan adds them again at its end
    (``RESTORE_...``).
-6. ``parent_id`` is empty at the top of the tree, where the backend says ``root``; an empty ``access_type`` of a folder
+5. ``parent_id`` is empty at the top of the tree, where the backend says ``root``; an empty ``access_type`` of a folder
    is ``inheritFromParent``.
 
 A group has no update operation. A changed name is therefore not a difference: adding the group again would be answered
@@ -50,6 +49,7 @@ from app.database.statements import run, statement
 from app.database.trouble import came_in_between
 from app.ledger.chosen import ItemKey
 from app.ledger.ledger import read_ledger
+from app.plan.dependencies import skip_dependents, skip_without_container
 from app.plan.desired import compute
 from app.plan.differences import fill_steps, write_items
 from app.plan.impact import note_impact
@@ -57,7 +57,7 @@ from app.plan.parts import ALIKE, Counts, Parts
 from app.plan.rules import Kind
 from app.plan.selection import EVERYTHING, Selection
 from app.plan.settings import LimitSettings
-from app.plan.stored import Plan, load_plan, skip_dependents
+from app.plan.stored import Plan, load_plan
 from app.store.sync_tables import PlanRow
 
 _WRITE_DOWN = insert(PlanRow.__table__)
@@ -72,18 +72,6 @@ _ATTEMPTS = 5
 class PlanningError(Exception):
     """A plan cannot be made; the text is for whoever asked for it."""
 
-
-_NOTHING_TO_STAND_ON = """
-UPDATE plan_item SET status = 'skipped',
-  message = 'what it belongs to is not in the backend yet: a run that is not narrowed to users brings it there'
-WHERE plan_id = :plan_id AND status = 'planned' AND action <> 'delete' AND NOT EXISTS (
-  SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind = CASE plan_item.kind
-      WHEN 'folderUser' THEN 'folder' WHEN 'documentUser' THEN 'document' WHEN 'groupMember' THEN 'group'
-      ELSE 'organization' END
-    AND l.organization_id = plan_item.organization_id AND l.container_id = ''
-    AND l.item_id = CASE plan_item.kind WHEN 'organizationUser' THEN plan_item.organization_id
-      ELSE plan_item.container_id END AND l.certain)
-"""
 
 _IN_ORDER = """
 SELECT operation || '|' || kind || '|' || scope || '|' || @json(organization_id) || @json(container_id) ||
@@ -227,7 +215,7 @@ def _plan(
     write_items(connection, parameters)
     skip_dependents(connection, ledger_id, plan_id)
     if selection.user_ids:
-        run(connection, _NOTHING_TO_STAND_ON, parameters)
+        skip_without_container(connection, ledger_id, plan_id)
     note_impact(connection, plan_id)
     for table in _TEMPORARY:
         run(connection, f"DROP TABLE IF EXISTS {table}")

@@ -1,4 +1,4 @@
-"""Stored plans: what they say, and what in them may not be done.
+"""Stored plans: loads a plan and its items.
 
 The rules: ``app/plan/README.md``, "A plan that is stored".
 
@@ -13,7 +13,6 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, func, select
 
 from app.clock import from_epoch_ms
-from app.database.statements import run
 from app.plan.parts import Counts
 from app.store.sync_tables import PlanItemRow, PlanRow, RunRow
 
@@ -205,131 +204,3 @@ def plan_allows_deletes(connection: Connection, plan_id: str) -> bool:
     """Whether the limits were lifted for the run that the plan was made for."""
     made_for = select(_RUN.c.allow_deletes).where(_RUN.c.plan_id == plan_id, _RUN.c.requested_plan_id.is_(None))
     return bool(connection.execute(made_for.order_by(_RUN.c.requested_at).limit(1)).scalar())
-
-
-_BELOW_ORGANIZATION = """
-SELECT l.kind, l.item_id FROM ledger_item l
-WHERE l.ledger_id = :ledger_id AND l.organization_id = :organization_id AND l.kind IN ({kinds}) AND {uncovered}
-LIMIT 1
-"""
-
-_BELOW_FOLDER = """
-WITH RECURSIVE folders (item_id) AS (
-  SELECT CAST(:item_id AS TEXT)
-  UNION
-  SELECT s.item_id FROM folders f CROSS JOIN ledger_item s
-  WHERE s.ledger_id = :ledger_id AND s.organization_id = :organization_id AND s.kind = 'folder'
-    AND s.parent_id = f.item_id
-)
-SELECT l.kind, l.item_id FROM folders f CROSS JOIN ledger_item l
-WHERE l.ledger_id = :ledger_id AND l.organization_id = :organization_id AND l.kind IN ('folder', 'document')
-  AND l.parent_id = f.item_id AND {uncovered}
-LIMIT 1
-"""
-
-_BELOW_CONTAINER = """
-SELECT l.kind, l.item_id FROM ledger_item l
-WHERE l.ledger_id = :ledger_id AND l.kind = :below AND l.organization_id = :organization_id
-  AND l.container_id = :item_id AND {uncovered}
-LIMIT 1
-"""
-
-_UNCOVERED = """
-NOT EXISTS (
-  SELECT 1 FROM plan_item p
-  WHERE p.plan_id = :plan_id AND p.kind = l.kind AND p.organization_id = l.organization_id
-    AND p.container_id = l.container_id AND p.item_id = l.item_id AND p.covered_by = :ordinal
-)"""
-
-_ALL_BELOW_ORGANIZATIONS = (
-    "'folder', 'document', 'group', 'organizationUser', 'folderUser', 'documentUser', 'groupMember'"
-)
-_BELOW_KIND = {"folder": "folderUser", "document": "documentUser", "group": "groupMember"}
-
-
-def still_needed_below(connection: Connection, ledger_id: int, item: PlanItem) -> str | None:
-    """Something that the backend would delete along with ``item``, though the plan does not want it deleted.
-
-    To be asked right before the delete of an organization, folder, document or group is sent, when everything before
-    it is settled: it looks at what the ledger holds below the item *now*. Whatever is there must be covered by this
-    very delete. What is not was to be moved away first (and that failed), came in later, or waits. Then the delete must
-    not be sent: it is ``skipped`` with this text, and so are the items that it covers.
-    """
-    parameters: dict[str, object] = {
-        "ledger_id": ledger_id,
-        "plan_id": item.plan_id,
-        "ordinal": item.ordinal,
-        "organization_id": item.organization_id,
-        "item_id": item.item_id,
-        "below": _BELOW_KIND.get(item.kind, ""),
-    }
-    templates = {
-        "organization": [_BELOW_ORGANIZATION],
-        "folder": [_BELOW_FOLDER, _BELOW_CONTAINER],
-        "document": [_BELOW_CONTAINER],
-        "group": [_BELOW_CONTAINER],
-    }
-    for template in templates.get(item.kind, []):
-        found = run(
-            connection, template, parameters, uncovered=_UNCOVERED, kinds=_ALL_BELOW_ORGANIZATIONS
-        ).one_or_none()
-        if found is not None:
-            return f"{found[0]} {found[1]} is still in {item.kind} {item.item_id} and is not to be deleted with it"
-    return None
-
-
-# What was to be made and will not be, and is not known to be in the backend already. (Of the kinds without a container
-# all but one are containers themselves.)
-_BLOCKED = """
-SELECT b.kind, b.organization_id, b.item_id FROM plan_item b
-WHERE b.plan_id = :plan_id AND b.status IN ('failed', 'parked', 'waiting', 'skipped') AND b.action = 'add'
-  AND b.container_id = '' AND b.kind <> 'organizationUser'
-  AND NOT EXISTS (
-    SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind = b.kind
-      AND l.organization_id = b.organization_id AND l.container_id = '' AND l.item_id = b.item_id AND l.certain)
-"""
-
-_SKIP = """
-UPDATE plan_item SET status = 'skipped', message = {what} || ' is not in the backend'
-WHERE plan_id = :plan_id AND status = 'planned' AND ordinal IN (
-  SELECT p.ordinal FROM ({blocked}) blocked CROSS JOIN plan_item p
-  WHERE p.plan_id = :plan_id AND p.action <> 'delete' AND p.organization_id = blocked.organization_id AND {depends})
-"""
-
-_DEPENDS = {
-    """p.kind IN ('organization', 'folder', 'document', 'group', 'organizationUser', 'folderUser', 'documentUser',
-      'groupMember') AND blocked.kind = 'organization'""": "'organization ' || organization_id",
-    "p.kind = blocked.kind AND p.container_id = '' AND p.item_id = blocked.item_id": "'it'",
-    """p.kind IN ('folder', 'document') AND p.container_id = '' AND p.parent_id = blocked.item_id
-      AND blocked.kind = 'folder'""": "'folder ' || parent_id",
-    "p.kind = 'folderUser' AND p.container_id = blocked.item_id AND blocked.kind = 'folder'": (
-        "'folder ' || container_id"
-    ),
-    "p.kind = 'documentUser' AND p.container_id = blocked.item_id AND blocked.kind = 'document'": (
-        "'document ' || container_id"
-    ),
-    "p.kind = 'groupMember' AND p.container_id = blocked.item_id AND blocked.kind = 'group'": (
-        "'group ' || container_id"
-    ),
-}
-"""Which items ``p`` cannot be without what is blocked, and how they call it."""
-
-
-def skip_dependents(connection: Connection, ledger_id: int, plan_id: str) -> int:
-    """Skips what is planned and cannot be, and gives how much that is.
-
-    An organization, folder, document or group whose add has failed, is parked or waits takes everything with it that
-    would be in it, level by level, unless the ledger has it confirmed. To be called after adds of those
-    kinds have failed, before the next phase.
-    """
-    parameters: dict[str, object] = {"ledger_id": ledger_id, "plan_id": plan_id}
-    skipped = 0
-    while run(connection, _BLOCKED + "LIMIT 1", parameters).one_or_none() is not None:
-        found = sum(
-            run(connection, _SKIP, parameters, blocked=_BLOCKED, depends=depends, what=what).rowcount
-            for depends, what in _DEPENDS.items()
-        )
-        if not found:
-            break
-        skipped += found
-    return skipped

@@ -35,7 +35,7 @@ class BackendSigner:
         patience: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``generate`` is the client's ``generate_signature``; ``patience``: seconds to wait for one's turn."""
+        """``generate`` calls Generate Signature; ``patience``: seconds to wait for one's turn."""
         self._generate = generate
         self._patience = patience
         self._monotonic = monotonic

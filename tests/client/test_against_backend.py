@@ -16,6 +16,7 @@ from app.client.client import BackendClient, WorkspaceCredentials
 from app.client.errors import BackendRefused, CredentialsRefused, InvalidRequest, OperationMissing
 from app.client.items import item_results
 from app.contract import operations
+from app.contract.base import NoParameters
 from app.contract.errors import Status
 from app.contract.folders import DeleteFolderRequest
 from app.contract.organizations import AddOrganizationsRequest
@@ -46,11 +47,13 @@ def wsgi(database_url: str) -> Iterator[WsgiAdapter]:
 def owner(wsgi: WsgiAdapter, connect: Callable[..., BackendClient]) -> BackendClient:
     """A client with the credentials of a new workspace and its API key."""
     anyone = connect(BASE, parts={"transport": wsgi})
-    workspace = anyone.create_workspace(CreateWorkspaceRequest(owner_email="ada@acme-company.com")).data
+    workspace = anyone.call(
+        operations.CREATE_WORKSPACE, CreateWorkspaceRequest(owner_email="ada@acme-company.com")
+    ).data
     credentials = WorkspaceCredentials(SecretStr(workspace.id), SecretStr(str(workspace.auth_token)))
     (api_key,) = workspace.api_key_list
     as_owner = connect(BASE, parts={"transport": wsgi, "workspace": credentials})
-    tokens = as_owner.get_auth_tokens(GetAuthTokensRequest(api_key=api_key)).data.auth_tokens
+    tokens = as_owner.call(operations.GET_AUTH_TOKENS, GetAuthTokensRequest(api_key=api_key)).data.auth_tokens
     parts = {"transport": wsgi, "workspace": credentials}
     return connect(BASE, parts=parts, api_key=api_key, auth_token=tokens[0].token)
 
@@ -58,7 +61,7 @@ def owner(wsgi: WsgiAdapter, connect: Callable[..., BackendClient]) -> BackendCl
 def test_users_are_added_read_by_page_and_deleted(owner: BackendClient) -> None:
     users = [{"userId": f"user/{number} ☃", "name": f"User {number}", "plan": "gold"} for number in range(25)]
     request = AddUsersRequest.from_wire({"organizationId": "acme", "users": users, "createOrganization": True})
-    outcome = item_results(owner.add_users(request).data, [str(user["userId"]) for user in users])
+    outcome = item_results(owner.call(operations.ADD_USERS, request).data, [str(user["userId"]) for user in users])
     assert len(outcome) == 25
     assert all(item.success for item in outcome.values())
     pages = list(owner.pages(operations.GET_USERS, GetUsersRequest(organization_id="acme", page_size=10)))
@@ -66,7 +69,9 @@ def test_users_are_added_read_by_page_and_deleted(owner: BackendClient) -> None:
     people = [user for page in pages for user in page.data if isinstance(user, User)]
     read = {user.user_id: user.unknown_fields()["plan"] for user in people}
     assert read == {user["userId"]: "gold" for user in users}
-    gone = owner.delete_users(DeleteUsersRequest(organization_id="acme", user_ids=["user/1 ☃", "nobody"]))
+    gone = owner.call(
+        operations.DELETE_USERS, DeleteUsersRequest(organization_id="acme", user_ids=["user/1 ☃", "nobody"])
+    )
     deleted = item_results(gone.data, ["user/1 ☃", "nobody"])
     assert deleted["user/1 ☃"].success
     assert deleted["nobody"].does_not_exist
@@ -76,20 +81,23 @@ def test_refusals_arrive_as_what_they_are(
     owner: BackendClient, wsgi: WsgiAdapter, connect: Callable[..., BackendClient]
 ) -> None:
     with pytest.raises(CredentialsRefused):
-        connect(BASE, parts={"transport": wsgi}, auth_token="wrong-token").get_permission_provider_config()
+        connect(BASE, parts={"transport": wsgi}, auth_token="wrong-token").call(
+            operations.GET_PERMISSION_PROVIDER_CONFIG, NoParameters()
+        )
     with pytest.raises(InvalidRequest, match=r"data\.users\[0\]\.userId"):
-        owner.add_users(
-            AddUsersRequest.model_construct(organization_id="acme", users=[UserInput.model_construct(user_id="")])
+        owner.call(
+            operations.ADD_USERS,
+            AddUsersRequest.model_construct(organization_id="acme", users=[UserInput.model_construct(user_id="")]),
         )
     with pytest.raises(BackendRefused) as caught:
-        owner.reset_auth_token(ResetAuthTokenRequest(api_key="unknown"))
+        owner.call(operations.RESET_AUTH_TOKEN, ResetAuthTokenRequest(api_key="unknown"))
     assert caught.value.status is Status.NOT_FOUND
     with pytest.raises(OperationMissing) as missing:
-        owner.delete_folder(DeleteFolderRequest(organization_id="nowhere", folder_id="x"))
+        owner.call(operations.DELETE_FOLDER, DeleteFolderRequest(organization_id="nowhere", folder_id="x"))
     assert missing.value.own_error
 
 
 def test_items_that_exist_are_told_apart(owner: BackendClient) -> None:
     request = AddOrganizationsRequest.from_wire({"organizations": [{"organizationId": "o", "organizationName": "O"}]})
-    assert item_results(owner.add_organizations(request).data, ["o"])["o"].success
-    assert item_results(owner.add_organizations(request).data, ["o"])["o"].already_exists
+    assert item_results(owner.call(operations.ADD_ORGANIZATIONS, request).data, ["o"])["o"].success
+    assert item_results(owner.call(operations.ADD_ORGANIZATIONS, request).data, ["o"])["o"].already_exists

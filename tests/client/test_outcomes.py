@@ -25,6 +25,7 @@ from app.client.errors import (
 from app.client.items import item_results
 from app.client.retry import RetryPolicy
 from app.contract import operations
+from app.contract.base import NoParameters
 from app.contract.documents import DeleteDocumentsRequest
 from app.contract.errors import Status
 from app.contract.folders import DeleteFolderRequest
@@ -48,7 +49,7 @@ SERVER = Any
 
 def test_call_sends_what_the_contract_says(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.succeeds(DONE, message="2 users"))
-    answer = client.add_users(ADD)
+    answer = client.call(operations.ADD_USERS, ADD)
     assert answer.message == "2 users"
     assert answer.data["ada"].success
     assert not answer.data["bob"].success
@@ -63,13 +64,13 @@ def test_call_sends_what_the_contract_says(server: SERVER, client: BackendClient
 
 def test_call_uses_the_twin_path_where_there_is_one(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.succeeds({}))
-    client.add_users(ADD, twin=True)
+    client.call(operations.ADD_USERS, ADD, twin=True)
     assert server.received[0].path == "/v2/users/add"
 
 
 def test_call_uses_the_header_prefix_and_the_base_path(server: SERVER, connect: Any, script: Any) -> None:
     server.will(script.succeeds({}))
-    connect(f"{server.url}/api/", header_prefix="X-Velvet-").add_users(ADD)
+    connect(f"{server.url}/api/", header_prefix="X-Velvet-").call(operations.ADD_USERS, ADD)
     assert server.received[0].path == "/api/v1/users/add"
     assert server.received[0].headers["x-velvet-api-key"] == "key-of-acme-4711"
 
@@ -77,17 +78,22 @@ def test_call_uses_the_header_prefix_and_the_base_path(server: SERVER, connect: 
 def test_call_with_workspace_credentials(server: SERVER, connect: Any, script: Any) -> None:
     workspace = WorkspaceCredentials(SecretStr("w-1"), SecretStr("w-token"))
     server.will(script.succeeds({"id": "w-1", "name": "W", "owner": {}, "authToken": "t", "apiKeyList": {}}))
-    connect(server.url, parts={"workspace": workspace}).get_workspace()
+    connect(server.url, parts={"workspace": workspace}).call(operations.GET_WORKSPACE, NoParameters())
     headers = server.received[0].headers
     assert (headers["x-service-workspace-id"], headers["x-service-workspace-auth-token"]) == ("w-1", "w-token")
     assert "x-service-api-key" not in headers
 
 
-@pytest.mark.parametrize(("settings", "operation"), [({"api_key": ""}, "add_users"), ({}, "get_workspace")])
-def test_call_without_credentials_is_not_sent(server: SERVER, connect: Any, settings: Any, operation: str) -> None:
+@pytest.mark.parametrize(
+    ("settings", "operation", "body"),
+    [({"api_key": ""}, operations.ADD_USERS, ADD), ({}, operations.GET_WORKSPACE, NoParameters())],
+)
+def test_call_without_credentials_is_not_sent(
+    server: SERVER, connect: Any, settings: Any, operation: Any, body: Any
+) -> None:
     client = connect(server.url, **settings)
     with pytest.raises(CredentialsRefused, match="not sent"):
-        client.get_workspace() if operation == "get_workspace" else client.add_users(ADD)
+        client.call(operation, body)
     assert server.received == []
 
 
@@ -102,7 +108,7 @@ def test_call_keeps_its_connection(server: SERVER, client: BackendClient, script
 
     server.process_request = remember
     for _ in range(5):
-        client.add_users(ADD)
+        client.call(operations.ADD_USERS, ADD)
     assert len(ports) == 1
 
 
@@ -125,7 +131,7 @@ def test_pages_that_go_round_in_circles_are_noticed(server: SERVER, client: Back
 
 
 def results(client: BackendClient, request: AddUsersRequest = ADD) -> dict[str, tuple[bool, str | None, bool]]:
-    answer = client.add_users(request)
+    answer = client.call(operations.ADD_USERS, request)
     outcome = item_results(answer.data, [user.user_id for user in request.users])
     return {name: (item.success, item.code, item.answered) for name, item in outcome.items()}
 
@@ -151,7 +157,7 @@ def test_batch_in_the_shape_of_a_failure(server: SERVER, client: BackendClient, 
 
 def test_failure_without_readable_details_is_unknown(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.fails(500, "INTERNAL", "all failed", {"ada": "?"}), script.succeeds({}))
-    assert client.add_users(ADD).data == {}
+    assert client.call(operations.ADD_USERS, ADD).data == {}
     assert len(server.received) == 2
 
 
@@ -160,7 +166,7 @@ def test_details_on_an_operation_that_is_no_batch_are_a_failure(
 ) -> None:
     server.will(script.fails(500, "INTERNAL", "no", {"x": {"success": True}}))
     with pytest.raises(OutcomeUnknown):
-        client.delete_folder(MISSING_FOLDER)
+        client.call(operations.DELETE_FOLDER, MISSING_FOLDER)
 
 
 # --- Refusals: one try ---
@@ -185,7 +191,7 @@ def test_refusal_is_raised_at_once(
 ) -> None:
     server.will(script.fails(code, status, "because"))
     with pytest.raises(BackendRefused, match=f"add_users: {status}: because") as caught:
-        client.add_users(ADD)
+        client.call(operations.ADD_USERS, ADD)
     assert type(caught.value) is kind
     assert (caught.value.status, caught.value.http_code) == (status, code)
     assert len(server.received) == 1
@@ -199,13 +205,13 @@ def test_refusal_without_envelope_goes_by_its_code(
 ) -> None:
     server.will(script.says(code, raw=b"<html>no</html>", Content_Type="text/html"))
     with pytest.raises(kind):
-        client.add_users(ADD)
+        client.call(operations.ADD_USERS, ADD)
 
 
 def test_a_public_operation_has_no_credentials_to_refuse(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.fails(403, "PERMISSION_DENIED", "not on a paid plan"))
     with pytest.raises(BackendRefused) as caught:
-        client.create_workspace(CreateWorkspaceRequest(owner_email="a@acme.example"))
+        client.call(operations.CREATE_WORKSPACE, CreateWorkspaceRequest(owner_email="a@acme.example"))
     assert type(caught.value) is BackendRefused
 
 
@@ -217,7 +223,7 @@ def test_missing_operation_of_the_extended_kind(
 ) -> None:
     server.will(script.fails(404, "NOT_FOUND", "nothing") if envelope else script.says(code, raw=b"Not here"))
     with pytest.raises(OperationMissing) as caught:
-        client.delete_folder(MISSING_FOLDER)
+        client.call(operations.DELETE_FOLDER, MISSING_FOLDER)
     assert (caught.value.http_code, caught.value.has_envelope, caught.value.own_error) == (code, envelope, own)
     assert len(server.received) == 1
 
@@ -225,14 +231,14 @@ def test_missing_operation_of_the_extended_kind(
 def test_missing_operation_that_knows_no_such_error(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.fails(404, "NOT_FOUND", "no such path"))
     with pytest.raises(OperationMissing) as caught:
-        client.add_organizations(ADD_ACME)
+        client.call(operations.ADD_ORGANIZATIONS, ADD_ACME)
     assert (caught.value.has_envelope, caught.value.own_error) == (True, False)
 
 
 def test_unimplemented_means_missing(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.fails(501, "UNIMPLEMENTED", "later"))
     with pytest.raises(OperationMissing):
-        client.add_users(ADD)
+        client.call(operations.ADD_USERS, ADD)
     assert len(server.received) == 1
 
 
@@ -240,7 +246,7 @@ def test_unimplemented_means_missing(server: SERVER, client: BackendClient, scri
 def test_redirect_is_not_followed(server: SERVER, client: BackendClient, script: Any, code: int) -> None:
     server.will(script.says(code, raw=b"", Location="http://elsewhere.example/v1"))
     with pytest.raises(BackendRefused, match=r"redirects to http://elsewhere.example/v1; set backend.base_url"):
-        client.add_users(ADD)
+        client.call(operations.ADD_USERS, ADD)
     assert len(server.received) == 1
 
 
@@ -309,7 +315,7 @@ def test_unknown_outcome_is_tried_six_times(
     client = connect(server.url, timeout=0.2 if name in WAITED_FOR else 10)
     server.will(UNKNOWN[name](script))
     with pytest.raises(OutcomeUnknown) as caught:
-        client.add_users(ADD)
+        client.call(operations.ADD_USERS, ADD)
     assert caught.value.tries == 6
     assert len(server.received) == 6
     assert [
@@ -324,7 +330,7 @@ def test_unknown_outcome_is_known_after_a_good_answer(
 ) -> None:
     client = connect(server.url, timeout=1 if name in WAITED_FOR else 10)
     server.will(UNKNOWN[name](script), script.succeeds(DONE))
-    assert client.add_users(ADD).data["ada"].success
+    assert client.call(operations.ADD_USERS, ADD).data["ada"].success
     (record,) = watching.records
     assert (record.operation, record.http_status, record.tries, record.succeeded) == ("add_users", 200, 2, True)
 
@@ -338,7 +344,7 @@ def test_answer_beyond_the_limit_is_not_read(server: SERVER, connect: Any, scrip
     server.will(script.says(200, raw=gzip.compress(body, 1) if compressed else body, **encoding))
     tracemalloc.start()
     with pytest.raises(OutcomeUnknown, match="larger than"):
-        client.add_users(ADD)
+        client.call(operations.ADD_USERS, ADD)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 20 * 1024 * 1024
@@ -349,27 +355,27 @@ def test_compressed_answer_is_read_though_nobody_asked_for_it(
 ) -> None:
     answer = b'{"result": {"status": "success", "message": "small", "data": {}}}'
     server.will(script.says(200, raw=gzip.compress(answer), Content_Encoding="gzip"))
-    assert client.add_users(ADD).message == "small"
+    assert client.call(operations.ADD_USERS, ADD).message == "small"
     assert server.received[0].headers["accept-encoding"] == "identity"
 
 
 def test_large_answer_within_the_limit_is_read(server: SERVER, client: BackendClient, script: Any) -> None:
     users = [{"userId": f"user-{n}", "name": "x" * 200} for n in range(20_000)]
     server.will(script.succeeds(users))
-    answer = client.get_users(GetUsersRequest(organization_id="acme"))
+    answer = client.call(operations.GET_USERS, GetUsersRequest(organization_id="acme"))
     assert len(answer.data) == 20_000
 
 
 def test_reset_before_reading_is_tried_again(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.succeeds(DONE))
     server.resets_before_reading = 2
-    assert client.add_users(ADD).data["ada"].success
+    assert client.call(operations.ADD_USERS, ADD).data["ada"].success
 
 
 def test_operation_that_makes_something_new_is_not_repeated(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.says(502, raw=b""))
     with pytest.raises(OutcomeUnknown) as caught:
-        client.create_workspace(CreateWorkspaceRequest(owner_email="a@acme.example"))
+        client.call(operations.CREATE_WORKSPACE, CreateWorkspaceRequest(owner_email="a@acme.example"))
     assert caught.value.tries == 1
 
 
@@ -378,7 +384,7 @@ def test_operation_that_makes_something_new_is_not_repeated(server: SERVER, clie
 
 def test_refused_connection_is_tried_six_times(connect: Any, free_port: int, fake_time: Any, watching: Any) -> None:
     with pytest.raises(NotReached, match=f"nobody listens at 127.0.0.1:{free_port} ") as caught:
-        connect(f"http://127.0.0.1:{free_port}").add_users(ADD)
+        connect(f"http://127.0.0.1:{free_port}").call(operations.ADD_USERS, ADD)
     assert caught.value.tries == 6
     assert caught.value.__cause__ is not None
     assert len(fake_time.slept) == 5
@@ -388,13 +394,13 @@ def test_refused_connection_is_tried_six_times(connect: Any, free_port: int, fak
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "x" * 70 + ".example", "a..example", "[::1%25nowhere]"])
 def test_unknown_host_is_not_reached(connect: Any, host: str) -> None:
     with pytest.raises(NotReached):
-        connect(f"http://{host}").add_users(ADD)
+        connect(f"http://{host}").call(operations.ADD_USERS, ADD)
 
 
 def test_plain_http_where_tls_is_expected_is_no_success(server: SERVER, connect: Any, script: Any) -> None:
     server.will(script.succeeds(DONE))
     with pytest.raises(ClientError):
-        connect(server.url.replace("http://", "https://")).add_users(ADD)
+        connect(server.url.replace("http://", "https://")).call(operations.ADD_USERS, ADD)
 
 
 def test_one_unknown_outcome_makes_the_whole_call_unknown(
@@ -402,7 +408,7 @@ def test_one_unknown_outcome_makes_the_whole_call_unknown(
 ) -> None:
     server.will(script.says(502, raw=b""), script.says(429, raw=b"", Retry_After="119"))
     with pytest.raises(OutcomeUnknown, match="outcome unknown: HTTP 429"):
-        client.add_users(ADD)
+        client.call(operations.ADD_USERS, ADD)
 
 
 # --- Throttling ---
@@ -425,7 +431,7 @@ def test_throttled_call_waits_as_it_is_told(
     server: SERVER, *, client: BackendClient, script: Any, fake_time: Any, header: str, wait: float, code: int
 ) -> None:
     server.will(script.says(code, raw=b"", Retry_After=header), script.succeeds(DONE))
-    assert client.add_users(ADD).data["ada"].success
+    assert client.call(operations.ADD_USERS, ADD).data["ada"].success
     assert fake_time.slept == [pytest.approx(wait)]
 
 
@@ -436,7 +442,7 @@ def test_throttled_call_backs_off_when_the_header_is_absurd(
     server: SERVER, client: BackendClient, script: Any, fake_time: Any, header: str
 ) -> None:
     server.will(script.says(429, raw=b"", Retry_After=header), script.succeeds(DONE))
-    client.add_users(ADD)
+    client.call(operations.ADD_USERS, ADD)
     (wait,) = fake_time.slept
     assert 0.25 <= wait <= 0.5
 
@@ -446,7 +452,7 @@ def test_throttled_call_without_header_backs_off_further_each_time(
 ) -> None:
     throttled = script.fails(400, "RESOURCE_EXHAUSTED", "slowly")
     server.will(*[throttled] * 8, script.succeeds(DONE))
-    client.add_users(ADD)
+    client.call(operations.ADD_USERS, ADD)
     assert len(fake_time.slept) == 8
     assert fake_time.slept[5] > fake_time.slept[1] * 4
     assert max(fake_time.slept) <= 30
@@ -457,7 +463,7 @@ def test_throttled_call_is_given_up_when_the_waiting_adds_up(
 ) -> None:
     server.will(script.says(429, raw=b"", Retry_After="70"))
     with pytest.raises(RateLimited, match="throttled: HTTP 429") as caught:
-        client.add_users(ADD)
+        client.call(operations.ADD_USERS, ADD)
     assert caught.value.tries == 5
     assert sum(fake_time.slept) == pytest.approx(280)
 
@@ -465,10 +471,10 @@ def test_throttled_call_is_given_up_when_the_waiting_adds_up(
 def test_throttling_means_fewer_calls_side_by_side(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.says(429, raw=b"", Retry_After="1"), script.succeeds(DONE))
     assert int(client._limiter._allowed) == 4
-    client.add_users(ADD)
+    client.call(operations.ADD_USERS, ADD)
     assert int(client._limiter._allowed) == 2
     for _ in range(30):
-        client.add_users(ADD)
+        client.call(operations.ADD_USERS, ADD)
     assert int(client._limiter._allowed) == 4
 
 
@@ -478,7 +484,7 @@ def test_quota_of_an_operation_that_makes_something_new_is_a_refusal(
 ) -> None:
     server.will(script.fails(429, "RESOURCE_EXHAUSTED", "five workspaces", **headers))
     with pytest.raises(BackendRefused) as caught:
-        client.create_workspace(CreateWorkspaceRequest(owner_email="a@acme.example"))
+        client.call(operations.CREATE_WORKSPACE, CreateWorkspaceRequest(owner_email="a@acme.example"))
     assert caught.value.status is Status.RESOURCE_EXHAUSTED
     assert fake_time.slept == []
 
@@ -488,7 +494,9 @@ def test_operation_that_makes_something_new_waits_where_it_is_told_to(
 ) -> None:
     workspace = {"id": "w-1", "name": "W", "owner": {}, "authToken": "t", "apiKeyList": {}}
     server.will(script.fails(429, "RESOURCE_EXHAUSTED", "busy", Retry_After="3"), script.succeeds(workspace))
-    assert client.create_workspace(CreateWorkspaceRequest(owner_email="a@acme.example")).data.id == "w-1"
+    assert (
+        client.call(operations.CREATE_WORKSPACE, CreateWorkspaceRequest(owner_email="a@acme.example")).data.id == "w-1"
+    )
     assert fake_time.slept == [3]
 
 
@@ -514,7 +522,7 @@ def test_stop_ends_a_wait_at_once(
     threading.Timer(0.2, stop.set).start()
     began = time.monotonic()
     with pytest.raises(kind) as caught:
-        client.add_users(ADD)
+        client.call(operations.ADD_USERS, ADD)
     assert time.monotonic() - began < 3
     assert caught.value.stopped  # type: ignore[attr-defined] # of all that may be raised here
     assert len(server.received) == 1
@@ -524,7 +532,7 @@ def test_stop_before_the_first_try_sends_nothing(server: SERVER, connect: Any) -
     stop = threading.Event()
     stop.set()
     with pytest.raises(NotReached, match="not sent") as caught:
-        connect(server.url, parts={"stop": stop}).add_users(ADD)
+        connect(server.url, parts={"stop": stop}).call(operations.ADD_USERS, ADD)
     assert caught.value.stopped
     assert server.received == []
 
@@ -547,7 +555,7 @@ def test_threads_share_the_limit_of_calls_in_flight(server: SERVER, connect: Any
 
     client = connect(server.url, max_in_flight=3, parts={"monotonic": time.monotonic, "sleep": time.sleep}, timeout=10)
     server.will(counts)
-    threads = [threading.Thread(target=client.add_users, args=(ADD,)) for _ in range(15)]
+    threads = [threading.Thread(target=client.call, args=(operations.ADD_USERS, ADD)) for _ in range(15)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -581,9 +589,11 @@ def test_credentials_never_show(
     ):
         server.will(behaviour)
         for call in (
-            lambda: client.add_users(ADD),
-            lambda: client.delete_documents(DeleteDocumentsRequest(organization_id="acme", document_ids=["x"])),
-            lambda: client.get_users(GetUsersRequest(organization_id="acme")),
+            lambda: client.call(operations.ADD_USERS, ADD),
+            lambda: client.call(
+                operations.DELETE_DOCUMENTS, DeleteDocumentsRequest(organization_id="acme", document_ids=["x"])
+            ),
+            lambda: client.call(operations.GET_USERS, GetUsersRequest(organization_id="acme")),
         ):
             try:
                 call()
@@ -609,7 +619,7 @@ def test_environment_does_not_change_where_calls_go(
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port}")
     server.will(script.says(200, {"result": {"status": "success", "data": {}, "message": ""}}, Set_Cookie="a=b"))
     client = connect(server.url)
-    client.delete_users(DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))
-    client.delete_users(DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))
+    client.call(operations.DELETE_USERS, DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))
+    client.call(operations.DELETE_USERS, DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))
     assert "authorization" not in server.received[0].headers
     assert "cookie" not in server.received[1].headers

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.process
 SAMPLE = """
 from typing import assert_type
 
+from app.contract import operations
 from app.client.client import BackendClient
 from app.contract.advanced_webhooks import CreateEndpointRequest
 from app.contract.base import ItemResult, UserReference
@@ -38,9 +39,9 @@ CreateEndpointRequest(url="https://acme.example/hook", rate_limit=5)
 
 def use(client: BackendClient) -> None:
     request = AddUsersRequest(organization_id="acme", users=[UserInput(user_id="ada", name="Ada")])
-    assert_type(client.add_users(request).data, dict[str, ItemResult])
-    client.get_users(GetUsersRequest(organization_id="acme", page_size=5000, page_token=""))
-    client.get_users(request)  # type: ignore[arg-type]
+    assert_type(client.call(operations.ADD_USERS, request).data, dict[str, ItemResult])
+    client.call(operations.GET_USERS, GetUsersRequest(organization_id="acme", page_size=5000, page_token=""))
+    client.call(operations.GET_USERS, request)  # type: ignore[misc]
 
 
 UserInput(user_id="ada", acess_role="viewer")  # type: ignore[call-arg]

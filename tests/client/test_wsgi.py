@@ -39,7 +39,7 @@ def client(backend: Flask, connect: Callable[..., BackendClient]) -> BackendClie
 
 
 def test_wsgi_carries_body_and_headers(backend: Flask, client: BackendClient) -> None:
-    answer = client.add_users(ADD)
+    answer = client.call(operations.ADD_USERS, ADD)
     assert answer.data["ada"].success
     ((address, headers, body),) = backend.config["SEEN"]
     assert address == "127.0.0.1"
@@ -50,6 +50,6 @@ def test_wsgi_carries_body_and_headers(backend: Flask, client: BackendClient) ->
 
 def test_wsgi_answers_are_judged_like_any_other(client: BackendClient) -> None:
     with pytest.raises(OutcomeUnknown):
-        client.get_users(GetUsersRequest(organization_id="acme"))
+        client.call(operations.GET_USERS, GetUsersRequest(organization_id="acme"))
     with pytest.raises(OperationMissing):
-        client.add_users(ADD, twin=True)
+        client.call(operations.ADD_USERS, ADD, twin=True)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from app.client.client import BackendClient
+from app.contract import operations
+from app.contract.base import NoParameters
 from app.contract.permissions import PermissionProviderConfig
 from app.settings import load_settings
 
@@ -27,7 +29,7 @@ def usher(usher_with_backend: Usher, folder: Path) -> Usher:
 
 def stored(folder: Path) -> PermissionProviderConfig:
     with BackendClient(load_settings(folder / "usher.yaml", environment={}).settings.backend) as client:
-        return client.get_permission_provider_config().data
+        return client.call(operations.GET_PERMISSION_PROVIDER_CONFIG, NoParameters()).data
 
 
 @pytest.mark.process

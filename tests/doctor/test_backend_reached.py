@@ -12,6 +12,7 @@ from app.client.client import BackendClient
 from app.client.errors import ClientError
 from app.client.retry import RetryPolicy
 from app.clock import utc_now
+from app.contract import operations
 from app.contract.organizations import GetOrganizationsRequest
 from app.doctor.backend import look_at_backend
 from app.doctor.finding import Finding, State
@@ -53,7 +54,7 @@ def synced(url: str) -> str:
     settings = load_settings(Path("/dev/null"), environment={}, command_line=given(url)).settings
     policy = RetryPolicy(repeats=0, max_waiting=0)
     with BackendClient(settings.backend, policy=policy) as client, pytest.raises(ClientError) as caught:
-        client.get_organizations(GetOrganizationsRequest(page_size=1))
+        client.call(operations.GET_ORGANIZATIONS, GetOrganizationsRequest(page_size=1))
     return str(caught.value)
 
 

@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from app.client.client import BackendClient
+from app.contract import operations
 from app.contract.permissions import GetPermissionsRequest
 from app.contract.users import GetUsersRequest, User
 from app.settings import load_settings
@@ -77,10 +78,10 @@ def test_demo_follows_an_edited_directory_while_everything_serves(start: Start, 
 
     def may_open(client: BackendClient, user: str) -> bool:
         request = GetPermissionsRequest(organization_id="northwind", user_ids=[user], document_ids=["salaries"])
-        return client.get_permissions(request).data[user].documents["salaries"].error_code is None
+        return client.call(operations.GET_PERMISSIONS, request).data[user].documents["salaries"].error_code is None
 
     def members(client: BackendClient) -> set[str]:
-        answer = client.get_users(GetUsersRequest(organization_id="northwind"))
+        answer = client.call(operations.GET_USERS, GetUsersRequest(organization_id="northwind"))
         return {user.user_id for user in answer.data if isinstance(user, User)}
 
     with BackendClient(settings.backend) as client:

@@ -19,6 +19,7 @@ from app.bootstrap.outside import new_workspace
 from app.cli import usher
 from app.client.client import BackendClient
 from app.client.settings import BackendSettings
+from app.contract import operations
 from app.contract.documents import Document, GetDocumentsRequest
 from app.contract.users import GetUsersRequest, User
 from app.settings import Settings, load_settings
@@ -156,16 +157,18 @@ class Company:
 
     def members(self) -> dict[str, User]:
         """Name → the user, of those whom the backend holds in the organization."""
-        answer = self.backend.get_users(GetUsersRequest(organization_id="northwind"))
+        answer = self.backend.call(operations.GET_USERS, GetUsersRequest(organization_id="northwind"))
         return {str(one.name): one for one in answer.data if isinstance(one, User)}
 
     def documents(self) -> set[str]:
-        answer = self.backend.get_documents(GetDocumentsRequest(organization_id="northwind"))
+        answer = self.backend.call(operations.GET_DOCUMENTS, GetDocumentsRequest(organization_id="northwind"))
         return {one.id for one in answer.data if isinstance(one, Document)}
 
     def readers_of(self, document: str) -> set[str]:
         """The names of those whom the backend holds as users of the document."""
-        answer = self.backend.get_users(GetUsersRequest(organization_id="northwind", document_id=document))
+        answer = self.backend.call(
+            operations.GET_USERS, GetUsersRequest(organization_id="northwind", document_id=document)
+        )
         return {str(one.name) for one in answer.data if isinstance(one, User)}
 
     def attention(self) -> dict[str, int]:

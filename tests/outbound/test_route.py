@@ -15,6 +15,7 @@ from app.client.retry import RetryPolicy
 from app.client.settings import BackendSettings
 from app.configuration.problems import ConfigurationError
 from app.configuration.showing import listed
+from app.contract import operations
 from app.contract.users import DeleteUsersRequest
 from app.logs import LogSettings, configure_logs
 from app.notify.channel import NotDeliveredError
@@ -32,7 +33,7 @@ def call(url: str, **settings: object) -> None:
     """One call to the backend at ``url``, tried once."""
     given = BackendSettings.model_validate({"base_url": url, "api_key": "K", "auth_token": "T", **settings})
     with BackendClient(given, policy=RetryPolicy(repeats=0)) as client:
-        client.delete_users(DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))
+        client.call(operations.DELETE_USERS, DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))
 
 
 def send(url: str, **settings: object) -> None:
@@ -185,7 +186,7 @@ def test_file_that_goes_away_later_is_named(tls_server: Answering, authority: Au
     with BackendClient(given, policy=RetryPolicy(repeats=0)) as client:
         file.unlink()
         with pytest.raises(NotReached, match=r"certificates to trust is gone: let backend\.ca_file name a PEM file"):
-            client.delete_users(DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))
+            client.call(operations.DELETE_USERS, DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,8 @@ from sqlalchemy import Engine, insert
 
 from app.database.engine import open_engine, reading, writing
 from app.ledger.ledger import open_ledger
-from app.plan.stored import (
-    Hold,
-    load_plan,
-    read_items,
-    skip_dependents,
-    still_needed_below,
-)
+from app.plan.dependencies import find_dependents, find_unsafe_deletes, skip_dependents
+from app.plan.stored import Hold, load_plan, read_items
 from app.store.access_tables import RevisionRow
 from app.store.base import METADATA
 from app.store.sync_tables import LedgerItemRow, PlanItemRow, PlanRow
@@ -90,8 +85,13 @@ class Stored:
 
     def below(self, ordinal):
         with reading(self.engine) as connection:
-            (item,) = read_items(connection, "plan-1", after_ordinal=ordinal - 1, limit=1)
-            return still_needed_below(connection, self.ledger_id, item)
+            items = read_items(connection, "plan-1", after_ordinal=ordinal - 1, limit=1)
+            return find_unsafe_deletes(connection, self.ledger_id, items).get(ordinal)
+
+    def dependents(self, *ordinals):
+        with reading(self.engine) as connection:
+            items = [item for item in read_items(connection, "plan-1") if item.ordinal in ordinals]
+            return find_dependents(connection, self.ledger_id, items)
 
 
 @pytest.fixture
@@ -126,6 +126,33 @@ def test_items_are_read_page_by_page_without_what_is_covered(stored):
     assert [item.item_id for item in stored.read(limit=2)] == ["d1", "f"]
     assert [item.item_id for item in stored.read(after_ordinal=2)] == ["d4"]
     assert [item.item_id for item in stored.read("planned", "done", covered=True)] == ["d1", "f", "d2", "d3", "d4"]
+
+
+@pytest.mark.parametrize("status", ["failed", "skipped", "waiting", "parked", "cancelled"])
+def test_items_that_need_an_unsettled_add_are_skipped_when_planned_and_before_each_call(stored, status):
+    stored.item("folder", "f", status=status)
+    blocked = stored.item("folderUser", "ada", container_id="f")
+    free = stored.item("folderUser", "ada", container_id="g")
+
+    assert stored.dependents(blocked, free) == {blocked: "folder f is not in the backend"}
+    assert stored.skip().get(("folderUser", "ada")) == "folder f is not in the backend"
+    assert [item.ordinal for item in stored.read()] == [free]
+
+
+def test_update_needs_the_add_of_the_same_item(stored):
+    stored.item("organization", "acme", organization_id="acme", status="done")
+    stored.item("document", "d", status="failed")
+    update = stored.item("document", "d", action="update", operation="move_documents", parent_id="f")
+
+    assert stored.dependents(update) == {update: "document d is not in the backend"}
+
+
+def test_missing_organization_is_reported_before_a_missing_folder(stored):
+    stored.item("organization", "acme", status="failed")
+    stored.item("folder", "f", status="skipped")
+    document = stored.item("document", "d", parent_id="f")
+
+    assert stored.dependents(document) == {document: "organization acme is not in the backend"}
 
 
 def test_dependents_of_what_failed_are_skipped_level_by_level(stored):

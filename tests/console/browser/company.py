@@ -20,6 +20,7 @@ from sqlalchemy import Engine
 from app.bootstrap.outside import backend_client
 from app.cli import usher
 from app.console.settings import Role
+from app.contract import operations
 from app.contract.documents import GetDocumentsRequest
 from app.database.engine import open_engine, reading
 from app.database.private import write_file
@@ -136,7 +137,9 @@ class Company:
     def _documents(self, **which: Any) -> dict[str, str | None]:
         request = GetDocumentsRequest(organization_id="northwind", page_size=100, **which)
         with backend_client(self.settings) as client:
-            return {document.id: document.document_name for document in client.get_documents(request).data}
+            return {
+                document.id: document.document_name for document in client.call(operations.GET_DOCUMENTS, request).data
+            }
 
     @contextmanager
     def standing_still(self, name: str) -> Iterator[Callable[[float], None]]:
