@@ -11,7 +11,7 @@ from app.text import named
 def first_error(error: ValidationError, data: object = None, *, root: str = "data") -> str:
     """One line about the first problem, naming its path: ``data.users[3].userId: field required``.
 
-    ``data`` is what was validated. With it, the names that pydantic gives to the branches of a union are left
+    ``data`` is what was validated. With it, pydantic's names for the branches of a union are left
     out of the path.
     """
     problems = error.errors(include_url=False, include_context=True)

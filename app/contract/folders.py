@@ -49,8 +49,7 @@ class Folder(WireModel):
 
 
 class FolderInput(Described):
-    """A folder as it is written. Without ``accessType`` a new one inherits its parent's; Update Folder does not
-    look at it."""
+    """A folder to add or update. Without ``accessType``, a new folder inherits. Update Folder ignores it."""
 
     folder_id: FolderId
     folder_name: Text | None = None

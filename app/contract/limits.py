@@ -67,7 +67,7 @@ ENDPOINT_RATE_MAX = 1_000_000
 METADATA_BYTES = 64 * 1024
 """What one item of a request may bring along in fields that nobody declared, as JSON."""
 METADATA_BYTES_ALTOGETHER = 256 * 1024
-"""What may become of that by updates, names included."""
+"""Limit after updates, with names."""
 EDITOR_DATA_BYTES = 4 * 1024 * 1024
 """``data`` of an editor, as JSON."""
 EDITOR_VALUES = 50_000

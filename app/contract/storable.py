@@ -1,7 +1,6 @@
-"""The check that a request can be stored: each of its texts, and no nesting beyond reason.
+"""Checks that a request can be stored: valid text, limited nesting.
 
-The models look at the fields that they declare; this looks at everything, because unknown fields travel on as
-they came.
+It checks all fields, because models check only declared fields, and unknown fields are stored as well.
 """
 
 from collections.abc import Iterator
