@@ -33,7 +33,7 @@ LIVES_FOR = timedelta(seconds=60)
 """How old the last sign of life of a process that lives may be: two may be late or lost."""
 
 EVERY = timedelta(seconds=20)
-"""How often a process gives one. The last of a minute is given when it is over."""
+"""Interval of heartbeats. The last heartbeat of a minute is written when the minute is over."""
 
 _MINUTE_MS = 60_000
 _EVERY_MS = int(EVERY.total_seconds() * 1000)
@@ -79,7 +79,7 @@ class NodeActivity:
         self._counts = [0] * len(_COUNTS)
 
     def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
-        """Counts a permission-provider call; the provider tells of each that was answered."""
+        """Counts a permission call that was answered."""
         bucket = 3
         for bound in BUCKETS:
             if seconds <= bound:
@@ -148,7 +148,7 @@ class Stretch:
 
     @property
     def p99(self) -> float | None:
-        """Seconds that 99 of 100 calls took at most, as far as the buckets tell; None: there were none."""
+        """The 99th percentile of the calls' duration in seconds, estimated from the buckets; None without calls."""
         rank = 0.99 * sum(self.calls)
         if not rank:
             return None
@@ -199,7 +199,7 @@ def stretches(connection: Connection, *, since: int, now: int, most: int = 120) 
 
 
 def nodes(connection: Connection, *, now: int) -> list[NodeState]:
-    """Those that gave a sign of life lately."""
+    """Nodes with a recent heartbeat."""
     alive = now - int(LIVES_FOR.total_seconds() * 1000)
     rows = run(connection, _NODES, {"since": alive - 2 * _MINUTE_MS})
     return [NodeState(**row._asdict()) for row in rows if row.seen_at >= alive]

@@ -1,7 +1,7 @@
-"""The audit log: who did what, when, by which way, why, and what came of it.
+"""The audit log: actor, action, time, origin, reason and outcome.
 
-A row is written in the transaction of what it tells of, so that there is never one without the other; nothing updates a
-row. Every row is a line in the log, too, for whoever collects those, as soon as it is committed.
+A row is written in the transaction of the action, so neither exists without the other. Rows are never updated. Each row
+is also logged after the commit.
 """
 
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ Way = Literal["console", "oidc", "api", "command"]
 """By which way somebody came; ``oidc``: to the console, through an issuer of OpenID Connect."""
 
 DONE = "done"
-"""The outcome of what was done; any other but ``BEGUN`` is a sentence that says why it was not."""
+"""The outcome of a completed action. Any other outcome but ``BEGUN`` is a sentence with the reason of the failure."""
 
 BEGUN = "begun"
-"""The outcome of what takes more than a transaction of ours: a row that follows says what came of it. Where none does,
-whoever did it was interrupted."""
+"""The outcome of an action that takes several transactions. A later row has its result; without one, the action was
+interrupted."""
 
 _AUDIT = AuditRow.__table__
 _LARGEST = 2**31 - 1
@@ -35,7 +35,7 @@ _LONGEST = {"actor": 200, "subject": 1000, "reason": 1000, "outcome": 500, "addr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """Whoever does something."""
+    """The actor of an action."""
 
     name: str
     role: str = ""

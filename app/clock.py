@@ -1,14 +1,14 @@
-"""The clock: who tells the time and waits, and a moment as epoch milliseconds and as text.
+"""The clock, and moments as epoch milliseconds and as text.
 
-There is one rounding, down: what is stored or sent of a moment never lies after it, a moment read back is never in the
-future, and both forms show the same millisecond.
+Moments are always rounded down, so that a stored moment is never in the future, and both forms have the same
+millisecond.
 """
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 Clock = Callable[[], datetime]
-"""Tells the time, in UTC."""
+"""The current time, in UTC."""
 Sleep = Callable[[float], None]
 """Waits so many seconds."""
 
@@ -34,5 +34,5 @@ def from_epoch_ms(milliseconds: int) -> datetime:
 
 
 def utc_text(moment: datetime) -> str:
-    """``2026-11-20T12:00:00.000Z``, in UTC with milliseconds, wherever the contract says no other form."""
+    """``2026-11-20T12:00:00.000Z``: UTC with milliseconds, if the contract has no other form."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

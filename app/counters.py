@@ -1,7 +1,7 @@
-"""The folder in which the processes of one machine put their counters together.
+"""The folder in which the processes of one machine share their counters.
 
-In files of a directory that ``PROMETHEUS_MULTIPROC_DIR`` names. prometheus-client looks at that variable when it is
-imported, so this module must not import it, and ``share_counters`` comes first in a process that serves.
+``PROMETHEUS_MULTIPROC_DIR`` names it. prometheus-client reads that variable when it is imported, so this module must
+not import it, and a process that serves calls ``share_counters`` first.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""The log: everything that this process has to say reaches standard error, in one shape.
+"""The log: one format for all lines on standard error.
 
-Our own lines (structlog) and those of the libraries (standard logging: gunicorn, APScheduler, Alembic, SQLAlchemy) go
-through one pipe: calm text on a terminal, one JSON object a line elsewhere. Values under keys that name a secret, and
-passwords and tokens inside texts, are masked on the way.
+Our own lines (structlog) and those of libraries (logging: gunicorn, APScheduler, Alembic, SQLAlchemy) are formatted as
+text on a terminal, otherwise as one JSON object per line. Secrets are masked: values of keys that name one, and
+passwords and tokens inside texts.
 """
 
 import logging

@@ -79,7 +79,7 @@ class Metrics:
         return encode(registry), content_type
 
     def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
-        """Counts a permission-provider call; the provider tells of each that was answered."""
+        """Counts a permission call that was answered."""
         for outcome, number in (("allowed", allowed), ("denied", sum(denied.values())), ("error", errors)):
             if number:
                 self._decided[outcome].inc(number)
@@ -88,7 +88,7 @@ class Metrics:
         self.decision_call_seconds.observe(seconds)
 
     def call_ended(self, record: CallRecord) -> None:
-        """Counts a call to the backend; the client tells of each."""
+        """Counts a call to the backend."""
         outcome = "done" if record.succeeded else "failed"
         self.backend_calls.labels(record.operation, outcome).inc()
         self.backend_call_seconds.labels(record.operation).observe(record.seconds)
@@ -110,7 +110,7 @@ class _OfRegistry(Collector):
         self._registry = registry
 
     def describe(self) -> list[Metric]:
-        """Nothing: names are looked at where they were made."""
+        """Does nothing: names were checked when the metrics were created."""
         return []
 
     def collect(self) -> Iterator[Metric]:

@@ -1,8 +1,7 @@
-"""Processes that live and end together.
+"""A group of processes that start and stop together.
 
-A parent starts the others, watches them, and ends them all when one of them ends or when it is told to stop: first with
-SIGTERM, then, for those that do not go, with SIGKILL. Those that it keeps it starts again instead when they end, after
-pauses that grow.
+A parent starts the others and watches them. If one ends, or on SIGTERM, it ends all of them: first with SIGTERM, then
+with SIGKILL. Processes that it keeps alive are restarted instead, after growing pauses.
 """
 
 import gc
@@ -27,7 +26,7 @@ _LAST_BYTES = 64 * 1024
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a process that is kept is started again; twice as long each time."""
 _STEADY_AFTER = 300.0
-"""Seconds after which a process that is kept counts as well: the pauses begin anew."""
+"""Seconds after which a restarted process is considered stable, which resets the pauses."""
 _AT_THE_START = 60.0
 """Seconds within which an exit code of the very first start is taken for a mistake of the operator's."""
 
@@ -43,7 +42,7 @@ def settle_garbage_collector() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One process; ``log`` is the file with what it said, if it does not share our own standard error."""
+    """One process. ``log``: the file with its output; None: it shares our standard error."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -52,7 +51,7 @@ class Child:
     """Where in the file it began: before that stand the words of an earlier process."""
 
     def last_lines(self) -> list[str]:
-        """The end of what it said."""
+        """The end of its output."""
         if self.log is None or not self.log.is_file():
             return []
         with self.log.open("rb") as said:
@@ -220,7 +219,7 @@ def stop_signals(*, interrupt_cancels: bool = False) -> Iterator[StopFlag]:
 
 
 def end_with(parent: int) -> None:
-    """Makes this process end, as if told by SIGTERM, when its parent is gone without having said so."""
+    """Sends this process SIGTERM when its parent dies."""
 
     def _watch() -> None:
         while os.getppid() == parent:

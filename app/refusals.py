@@ -1,8 +1,8 @@
 """Rate-limited audit rows for refused HTTP requests.
 
 A caller who sends wrong tokens, or who repeats a refused request, must not fill the audit log. Each process writes at
-most ``AN_HOUR`` rows of one sort (the wrong tokens of an address, the refusals of a person). The last of them says that
-more may follow.
+most ``AN_HOUR`` rows of one sort (the wrong tokens of an address, the refusals of a person). The last of them is
+marked, because more may follow.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The registration of this service: where the backend asks for permissions, and how it is told to ask here."""
+"""Registers this service as the backend's permission provider."""
 
 import hmac
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ class RegistrationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What the backend is set up to do. `url` is empty for none; the token itself is nobody's to see."""
+    """The backend's permission provider settings. `url` is empty if there is none. The token is never shown."""
 
     in_use: bool
     url: str
@@ -42,7 +42,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What was there, and what is there now. `before` is None where the backend does not tell."""
+    """The registration before and after. `before` is None if the backend does not report it."""
 
     before: Registration | None
     after: Registration
@@ -51,10 +51,10 @@ class Registered:
 
 
 def register(client: BackendClient, url: str, token: str, accepted: Iterable[SecretStr]) -> Registered:
-    """Lets the backend ask at `url` with `token` (empty: none) from now on. `accepted` are the tokens that the service
-    takes, to tell whether the one before was among them.
+    """Registers `url` with `token` (empty: none). `accepted` are the tokens that the service accepts, to find out
+    whether the previous one was among them.
 
-    Raises `RegistrationError` where the backend cannot be told so, and `ClientError`.
+    Raises `RegistrationError` if the backend lacks the operation, and `ClientError`.
     """
     tokens = tuple(accepted)
     before = _config_of(client)
@@ -78,10 +78,10 @@ def register(client: BackendClient, url: str, token: str, accepted: Iterable[Sec
 
 
 def check_url(url: str, path: str, *, any_path: bool = False, plain_http: bool = False) -> None:
-    """Raises `RegistrationError` for a URL at which the backend would not reach a service that answers at `path`, or
-    would tell everybody on the way its token.
+    """Raises `RegistrationError` if a service that answers at `path` cannot be reached at the URL, or if the token
+    would be sent unencrypted.
 
-    `any_path`: a proxy in between makes `path` of it. `plain_http`: the way is safe without TLS.
+    `any_path`: a proxy maps the URL to `path`. `plain_http`: the connection is safe without TLS.
     """
     try:
         parts = urlsplit(url)

@@ -38,7 +38,7 @@ STYLES: Mapping[str, str] = {
 
 
 def without_colours() -> bool:
-    """Whether whoever looks wants no colours, by what the environment says."""
+    """Whether the environment disables colours."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
@@ -104,7 +104,7 @@ class LineProgress:
         note(f"{name} ({total})" if total is not None else name)
 
     def advance(self, n: int) -> None:
-        """Says nothing: lines cannot be taken back."""
+        """Prints nothing, because printed lines cannot be removed."""
 
     def note(self, text: str) -> None:
         """A line."""

@@ -1,4 +1,4 @@
-"""The settings: each package's own, put together; ``config/usher.yaml`` shows all of them."""
+"""All settings, composed of each package's own. ``config/usher.yaml`` lists them."""
 
 import os
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class ServerSettings(BaseModel):
     read_timeout: float = Field(default=15.0, gt=0, le=600)
     """Seconds that a request may take to arrive, from its first byte to its last."""
     graceful_timeout: int = Field(default=20, ge=0, le=3600)
-    """Seconds that requests have to end in when the service is told to stop."""
+    """Seconds for running requests to finish after a stop signal."""
     trusted_proxies: int = Field(default=0, ge=0, le=10)
     """How many reverse proxies in front of the service add to ``X-Forwarded-For``; 0: the header is not believed."""
 
@@ -52,9 +52,9 @@ class WorkerSettings(BaseModel):
     poll: float = Field(default=1.0, gt=0, le=60)
     """Seconds between two looks for queued runs."""
     stop_timeout: float = Field(default=30.0, ge=0, le=3600)
-    """Seconds that a run has to end in when the worker is told to stop."""
+    """Seconds for a run to stop after a stop signal."""
     nice: int = Field(default=10, ge=0, le=19)
-    """How much the worker gives way to other processes of its machine, the service first of all; 0: not at all."""
+    """Niceness of the worker, so that other processes of the machine come first; 0: none."""
     keep_runs: int = Field(default=30, ge=1, le=3650)
     """Days after which ended runs and their plans are forgotten."""
 

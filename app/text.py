@@ -1,4 +1,4 @@
-"""Printable text: what comes from elsewhere stands on a terminal or within a sentence without acting there."""
+"""Makes untrusted text safe to print on a terminal or within a sentence."""
 
 import unicodedata
 from collections.abc import Sequence

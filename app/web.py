@@ -144,19 +144,19 @@ def _instance_of(engine: Engine) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Observers:
-    """Several who are told of every call of the provider."""
+    """Forwards each call to several observers."""
 
     told: Sequence[ProviderObserver]
 
     def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
-        """Tells each of them."""
+        """Forwards the call."""
         for one in self.told:
             one.answered(allowed, denied, errors, seconds)
 
 
 def create_metrics_app(metrics: Metrics, *, new_id: Callable[[], str], tokens: TokenSet | None) -> Flask:
-    """What a worker shows at ``metrics.worker_port``: its own counters, to whoever sees the service's. ``tokens``:
-    those that are asked for; None: anyone may look."""
+    """The server of a worker's own metrics at ``metrics.worker_port``. ``tokens``: accepted tokens; None: no
+    authentication."""
     app = Flask("usher-worker", static_folder=None)
     install_request_ids(app, new_id, frequent={"/metrics"})
     install_path_rules(app)

@@ -1,8 +1,7 @@
-"""The worker: its schedule, and the loop that executes what is queued.
+"""The worker: its schedule, and the loop that executes queued runs.
 
-Its schedule puts runs into the queue; its loop takes what is queued, from the schedule or from anyone else, and
-executes it under the lock that all workers share. Any number of workers may live: a scheduled moment names the run that
-it brings about, so all of them together make one, and one at a time executes.
+The schedule adds runs to the queue. The loop executes queued runs under the lock that all workers share. Any number of
+workers may run: each due time has one run, and one worker executes it.
 """
 
 from collections.abc import Callable
@@ -53,8 +52,8 @@ class Worker:
     """Runs of this process whose end could not be written down, because the database was away, and how they ended."""
 
     def run(self) -> None:
-        """Works until told to stop, or until a newer version makes the database unusable for this one. A database that
-        is away is waited for."""
+        """Executes runs until ``stop`` is set, or until a newer version makes the database unusable for this one. Waits
+        while the database is unavailable."""
         log = structlog.stdlib.get_logger(__name__)
         pause = self.poll
         while not self.stop.wait(pause):
@@ -135,7 +134,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class LoggedProgress:
-    """Tells the log how far a run is, a line for each stretch of work."""
+    """Logs the progress of a run, one line per phase."""
 
     run_id: str
 
@@ -144,7 +143,7 @@ class LoggedProgress:
         structlog.stdlib.get_logger(__name__).info("run_phase", run_id=self.run_id, phase=name, items=total)
 
     def advance(self, n: int) -> None:
-        """Says nothing: the counts stand in the run itself."""
+        """Logs nothing: the run contains the counts."""
 
     def note(self, text: str) -> None:
         """A line."""
@@ -201,7 +200,8 @@ def scheduler_for(
 def scheduled_run(
     *, runs: Runs, request: RunRequest, due: BaseTrigger, clock: Clock, delay: Callable[[], bool]
 ) -> Run | None:
-    """Puts the run of the latest due moment into the queue, unless someone did; None when told to stop meanwhile."""
+    """Queues the run of the latest due time, unless another worker did. Returns None if the worker is stopped
+    meanwhile."""
     log = structlog.stdlib.get_logger(__name__)
     moment = latest_moment(due, clock())
     if delay():

@@ -27,9 +27,10 @@ class NewWorkspace:
 
 
 def make_workspace(open_client: Callable[[WorkspaceCredentials | None], BackendClient], email: str) -> NewWorkspace:
-    """A workspace with its first API key; ``open_client`` gives clients of its backend, for anyone or for its owner.
+    """Creates a workspace with its first API key. ``open_client`` opens clients of the backend, with or without the
+    owner's credentials.
 
-    Raises ``WorkspaceError``, and ``ClientError`` when the backend refuses or cannot be reached.
+    Raises ``WorkspaceError``, and ``ClientError`` if the backend refuses or is unreachable.
     """
     try:
         request = CreateWorkspaceRequest(owner_email=email)

@@ -31,13 +31,13 @@ ALLOWED: dict[str, str] = {}
 """A phrase → why it may stay."""
 
 NOT_YET = (
-    "app/access/README.md", "app/access/explain.py", "app/access/kinds.py", "app/activity.py", "app/admin/",
-    "app/apply/", "app/audit.py", "app/backend/", "app/bootstrap/", "app/client/", "app/clock.py", "app/commands/",
-    "app/configuration/", "app/console/", "app/counters.py", "app/database/", "app/demo/", "app/directory/",
-    "app/doctor/", "app/edge/", "app/ingest/", "app/ledger/", "app/logs.py", "app/metrics.py", "app/model/",
-    "app/notify/", "app/numbers.py", "app/outbound/", "app/plan/", "app/processes.py", "app/provider/",
-    "app/README.md", "app/refusals.py", "app/registration.py", "app/runs/", "app/screen.py", "app/settings.py",
-    "app/store/", "app/text.py", "app/web.py", "app/worker.py", "app/workspace.py", "CONTRIBUTING.md",
+    "app/access/README.md", "app/access/explain.py", "app/access/kinds.py", "app/admin/",
+    "app/apply/", "app/backend/", "app/bootstrap/", "app/client/", "app/commands/",
+    "app/console/", "app/database/", "app/directory/",
+    "app/doctor/", "app/edge/", "app/ingest/", "app/ledger/", "app/model/",
+    "app/notify/", "app/numbers.py", "app/outbound/", "app/plan/",
+    "app/README.md", "app/runs/",
+    "app/store/",  "CONTRIBUTING.md",
     "config/examples/", "tests/",
 )  # fmt: skip
 """Places that are still to be rewritten."""

@@ -38,7 +38,7 @@ def asking() -> str:
 
 
 def actor(role: str = "admin") -> Actor:
-    """They as the audit log knows them; without a role: whoever showed a wrong token, of whom it says nothing."""
+    """The actor for the audit log. Without a role: a caller with a wrong token."""
     return Actor(
         name=asking() if role else "",
         role=role,

@@ -1,8 +1,7 @@
-"""The endpoints of health: whether this process lives, can answer, and how it is doing.
+"""The endpoints of health, readiness and metrics.
 
-``/healthz`` says that the process lives and touches nothing else: who restarts processes by it must not restart them
-because a database is away. ``/readyz`` runs every check and is 503 as soon as one fails: who sends requests by it sends
-them elsewhere meanwhile.
+``/healthz`` reports that the process runs, and uses nothing else: a process must not be restarted because a database is
+unavailable. ``/readyz`` runs all checks and returns 503 if one fails, so that load balancers use other nodes.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,11 +13,11 @@ from app.database.trouble import log_fields, outage_in_words
 from app.edge.json import json_response
 
 Check = Callable[[], str]
-"""Gives one phrase about what it found; raises when what it looks at is not as it must be."""
+"""Returns a phrase with its finding; raises ``NotReadyError`` if the check fails."""
 
 
 class NotReadyError(Exception):
-    """A check failed; the text is for whoever asks."""
+    """A check failed. The text is returned to the caller."""
 
 
 def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
@@ -48,8 +47,8 @@ def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
 
 
 def metrics_blueprint(render: Callable[[str], tuple[bytes, str]], require: Callable[[], None] | None) -> Blueprint:
-    """``/metrics``; ``render`` gives the text that an ``Accept`` header asks for and its content type, ``require``
-    raises for whoever may not see it, None: everyone may."""
+    """``/metrics``. ``render`` returns the text for an ``Accept`` header and its content type. ``require`` raises for
+    callers without access; None: no authentication."""
     blueprint = Blueprint("metrics", __name__)
 
     @blueprint.get("/metrics")

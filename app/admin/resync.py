@@ -41,7 +41,7 @@ ItemKind = Literal[
     "organization", "folder", "document", "group", "organizationUser", "folderUser", "documentUser", "groupMember"
 ]
 ITEM_STATUSES: tuple[str, ...] = get_args(ItemStatus)
-"""What can become of an item."""
+"""The possible results of an item."""
 
 _Body = TypeVar("_Body", bound=Request)
 _KEY = re.compile(r"[!-~]{1,200}")
@@ -122,7 +122,7 @@ class ResyncRequest(Request):
     def _kinds_of_a_retry(self) -> Self:
         for name in ("kinds", "items"):
             if getattr(self, name) is not None and not self.retry:
-                raise ValueError(f"{name} says what is tried again: give it together with retry true")
+                raise ValueError(f"{name} selects what is retried: it needs retry true")
         return self
 
 

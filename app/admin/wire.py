@@ -65,7 +65,7 @@ def _decision_to_wire(run: Run) -> dict[str, object] | None:
 
 
 def change_to_wire(change: PlannedChange) -> dict[str, object]:
-    """One item of a run's plan, with what it changes, why it is there and what became of it."""
+    """An item of a run's plan, with its changes, reason and outcome."""
     wire: dict[str, object] = {
         "ordinal": change.ordinal,
         "phase": change.phase,

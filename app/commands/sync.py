@@ -229,7 +229,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
         raise click.UsageError("--plan applies a plan as it is: leave --organization, --user, --verify and --retry out")
     for given, name in ((kinds, "--kind"), (items, "--item")):
         if given and not retry:
-            raise click.UsageError(f"{name} says what is tried again: give it together with --retry")
+            raise click.UsageError(f"{name} selects what is retried: it needs --retry")
     with application(invocation.settings(), needs_backend=True) as parts:
         if plan_id is not None:
             asked, plan_id = plan_id, _plan_named(parts, plan_id)

@@ -1,1 +1,1 @@
-"""Settings in layers: loading them, explaining what is wrong with them, showing them."""
+"""Loads and merges settings, explains errors in them, and shows them."""

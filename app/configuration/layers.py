@@ -1,4 +1,4 @@
-"""The layers that settings can come from: what each says, and in which words it is named."""
+"""The layers of settings: command line, environment and files."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,14 +35,14 @@ _FOREIGN_VARIABLES = re.compile(r"USHER_(TEST_\w+|SERVICE_HOST|SERVICE_PORT\w*|P
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer that settings come from; ``origins`` names it for every dotted key that it gives."""
+    """One layer of settings. ``origins`` contains the origin of each dotted key."""
 
     values: Nested
     origins: Mapping[str, str]
 
 
 def layer_from_file(model: type[BaseModel], path: Path) -> Layer:
-    """What a YAML file says; every key's origin is ``FILE:LINE``."""
+    """Reads a YAML file. The origin of each key is ``FILE:LINE``."""
     try:
         text = read_small_file(path).decode("utf-8")
     except OSError as error:
@@ -132,7 +132,7 @@ class _Environment(EnvSettingsSource):
 
 
 def layer_from_environment(model: type[BaseSettings], environment: Mapping[str, str]) -> Layer:
-    """What variables such as ``USHER_PROVIDER__PATH`` say; a name that means no setting is a problem."""
+    """Reads variables such as ``USHER_PROVIDER__PATH``. An unknown name is a problem."""
     given = {name: value for name, value in environment.items() if name.upper().startswith(PREFIX)}
     given = {
         name: value

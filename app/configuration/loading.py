@@ -1,11 +1,11 @@
-"""The settings in force, where each comes from, and what is wrong with them.
+"""Loads the effective settings and their origins, and explains errors.
 
-Layers, strongest first: the command line, the environment (``USHER_<SECTION>__<KEY>``), the file, the defaults. Each is
-a nested mapping; they are laid over each other key by key (a list counts as one value) and validated as a whole. In
-every layer a secret may stand in a file of its own: ``<key>_file: PATH`` (one value a line where the key takes a list).
+Layers, strongest first: command line, environment (``USHER_<SECTION>__<KEY>``), file, defaults. They are merged key by
+key (a list is one value) and then validated. In every layer, a secret can come from a file: ``<key>_file: PATH`` (for
+lists, one value per line).
 
-Whatever is wrong becomes ``ConfigurationError``: one line for each problem, with the key, what is wrong with its value,
-where it was given and what to do. The value of a secret is in none of them.
+Errors raise ``ConfigurationError``, with one line for each problem: the key, the error, the origin and advice. It never
+contains the value of a secret.
 """
 
 from collections.abc import Mapping

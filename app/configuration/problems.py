@@ -21,7 +21,7 @@ class ConfigurationError(Exception):
 
 
 _TAG = "type"
-"""The key by which a list's item says what it is."""
+"""The key that identifies a list's item."""
 
 
 def problems_of(

@@ -10,7 +10,7 @@ PREFIX = "USHER_"
 """What the names of our environment variables begin with."""
 
 FILE_SUFFIX = "_file"
-"""``api_key_file: PATH`` stands for ``api_key:`` and what is in that file."""
+"""``api_key_file: PATH`` sets ``api_key`` to the content of the file."""
 
 Nested = dict[str, Any]
 """Settings as a file writes them: sections in sections."""
@@ -31,7 +31,7 @@ def models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def of_type(models: Sequence[type[BaseModel]], item: Nested) -> list[type[BaseModel]]:
-    """The models that a list's item can be, by its ``type`` where it gives one."""
+    """The possible models of a list's items, by ``type`` if they have one."""
     tagged = [
         model
         for model in models

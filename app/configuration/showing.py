@@ -25,7 +25,7 @@ _PATH = re.compile(r"(://[^/?#]*)[/?#].+", re.DOTALL)
 
 
 def without_password(text: str) -> str:
-    """The text with the password masked in every URL that it holds, and what a query gives as a secret."""
+    """Masks passwords in URLs, and secrets in their queries."""
     return _SECRET_IN_QUERY.sub(rf"\1{MASK}", _PASSWORD_IN_URL.sub(rf"\1{MASK}@", text))
 
 

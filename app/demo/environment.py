@@ -64,7 +64,7 @@ class DemoEnvironment:
         return self.folder / "admin-token"
 
     def settings(self) -> Settings:
-        """What the file says; the environment has no say here."""
+        """The settings of the file; the environment is ignored."""
         return load_settings(self.settings_file, environment={}).settings
 
     def log(self, name: str) -> Path:
@@ -223,7 +223,7 @@ def move_in(demo: DemoEnvironment) -> str:
 
 
 def introduce(demo: DemoEnvironment) -> str:
-    """Tells the backend where to ask who may see what; the address."""
+    """Registers the service in the backend; returns its address."""
     from app.bootstrap.outside import backend_client  # noqa: PLC0415 - as above
     from app.registration import register  # noqa: PLC0415 - as above
 

@@ -1,7 +1,7 @@
-"""The questions that show what answers depend on, and what the backend says to them.
+"""The demo's questions and the backend's answers.
 
-Each question goes to the backend (Get Permissions), which asks the service over HTTP; the reason comes from the
-service's own explanation of the same question.
+Each question is sent to the backend (Get Permissions), which asks the service over HTTP. The reason comes from the
+service's explanation of the same question.
 """
 
 from collections.abc import Iterator, Mapping

@@ -19,15 +19,15 @@ from app.contract.permission_call import EntryError, RequestEntry, parse_entry, 
 from app.model.origins import Origins, path_with_origins
 
 ViewLoader = Callable[[Sequence[PermissionRequest]], AccessView]
-"""Loads what the revision in force says about these questions."""
+"""Loads the part of the current revision that these questions need."""
 
 
 OriginsLoader = Callable[[Sequence[Record]], Origins]
-"""Looks up which rows of which sources say records of the access model."""
+"""Finds the rows of the sources behind records of the access model."""
 
 
 class ProviderObserver(Protocol):
-    """Is told of every call that was answered."""
+    """Observes every call that was answered."""
 
     def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
         """One call: how many of its questions were allowed, denied by which rule, and could not be understood, and how
@@ -48,7 +48,7 @@ class PermissionAnswer:
     """Over the results, for an answer that goes to a browser."""
 
     def add(self, question: RequestEntry, decision: Decision) -> dict[str, object]:
-        """Puts the decision at its position, and gives the result for what else is to be said."""
+        """Appends the decision's result at its position, and returns it."""
         result = _echo(question)
         result["hasAccess"] = decision.has_access
         if decision.has_access:
@@ -94,10 +94,10 @@ def read_entries(body: object, max_requests: int) -> list[RequestEntry | EntryEr
 def answer_entries(
     asked: Sequence[RequestEntry | EntryError], load: ViewLoader, now: datetime, policy: DecisionPolicy
 ) -> PermissionAnswer:
-    """Decides what was asked at the moment ``now``.
+    """Decides all questions of a call at the moment ``now``.
 
-    Raises ``Unavailable`` while the directory was never read: an empty model would deny everybody, and the caller would
-    keep that for an answer. So it is told to try again, and shuts everybody out by itself until then.
+    Raises ``Unavailable`` until the directory has been read for the first time. An empty model would deny everybody,
+    and the backend would cache these answers; after an error it retries and denies only meanwhile.
     """
     view = _load(asked, load)
     answer = PermissionAnswer([])

@@ -1,11 +1,11 @@
-"""The routes of the permission provider: where the backend asks, who may ask, and what comes when nothing can be said.
+"""The routes of the permission provider.
 
-``POST`` on the configured path is the permission-provider call; ``POST /permissions/explain`` takes the same body from
-operators and gives reasons too. What is no answer is an error envelope with a code that is not 2xx, which the caller
-takes for "try again, and let nobody in until then": 401 for a wrong token, 400 for a body that cannot be read, 503
-while the database is away or the directory was never read.
+``POST`` on the configured path is the permission-provider call. ``POST /permissions/explain`` takes the same body from
+operators and adds reasons. Errors are envelopes with a code other than 2xx, after which the caller retries and denies
+meanwhile: 401 for a wrong token, 400 for an invalid body, 503 if the database is unavailable or the directory was never
+read.
 
-Errors are raised; the app that carries the blueprint turns them into envelopes (``app.edge.errors``).
+Handlers raise errors; the app turns them into envelopes (``app.edge.errors``).
 """
 
 from collections.abc import Callable
@@ -51,9 +51,9 @@ def provider_blueprint(
 ) -> Blueprint:
     """The two routes.
 
-    ``load_view`` loads what decisions need, ``load_view_with_names`` what their reasons show besides, ``load_origins``
-    where that stands in the sources. ``require_admin`` lets an operator's request pass, or raises. ``failures`` counts
-    wrong tokens. ``instance`` identifies the state of the access model. ``sign`` signs what goes to a browser.
+    ``load_view`` loads what decisions need, ``load_view_with_names`` also the names for reasons, ``load_origins`` the
+    location of records in the sources. ``require_admin`` authenticates operators, or raises. ``failures`` counts wrong
+    tokens. ``instance`` identifies the state of the access model. ``sign`` signs answers to browsers.
     """
     blueprint = Blueprint("provider", __name__)
     policy = settings.policy

@@ -1,8 +1,7 @@
-"""The signature of an answer that travels through a browser.
+"""Signs answers that pass through a browser.
 
-Whoever gets an answer from a browser cannot know that the page did not change it, unless it is signed with a key that
-they know and the page does not: the backend's own. So the backend's Generate Signature operation signs, in bounded
-time, and for answers to browsers alone: those that go from server to server need no signature and wait for nobody.
+The page could change such an answer, so the backend accepts it only with a signature by its own key. Its operation
+Generate Signature signs, within a timeout. Answers to the backend itself need no signature.
 """
 
 import time
@@ -17,7 +16,7 @@ from app.contract.envelope import Answer
 from app.contract.permissions import GenerateSignatureRequest, Signature
 
 Sign = Callable[[Sequence[Mapping[str, object]]], str | None]
-"""Gives the signature over the results of an answer; None where there is none to be had."""
+"""Returns the signature of an answer's results, or None if there is none in time."""
 
 AT_ONCE = 2
 """Answers that are being signed at a time, at most: a backend that hangs must not take every thread of the service."""
