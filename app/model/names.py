@@ -11,14 +11,15 @@ The migration that made the table has the same rules; whoever changes them makes
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import orjson
 from sqlalchemy import Connection
 
 from app.access.records import Document, Folder, Group, Organization, User
 from app.database.statements import run
+from app.model.effective import find_causes
 
 LEAST = 2
 """Characters that somebody has to type: less finds nothing."""
@@ -53,6 +54,8 @@ class SearchHit:
     """What it is called; its id where it has no name."""
     detail: str
     """The e-mail address of a user; empty otherwise."""
+    without_effect: str = ""
+    """Why the record has no effect; empty: it has."""
 
 
 def folded(text: str) -> str:
@@ -175,7 +178,16 @@ def search(connection: Connection, text: str, kind: str, limit: int = SHOWN) -> 
             )
             if len(found) == limit:
                 break
-    return list(found.values())
+    return mark(connection, list(found.values()))
+
+
+def mark(connection: Connection, hits: Sequence[SearchHit]) -> list[SearchHit]:
+    """The hits, all of one kind, those without effect with the reason."""
+    broken = find_causes(connection, hits[0].kind, [(one.organization_id, one.item_id) for one in hits]) if hits else {}
+    return [
+        replace(one, without_effect=why.sentence) if (why := broken.get((one.organization_id, one.item_id))) else one
+        for one in hits
+    ]
 
 
 def called(connection: Connection, text: str, kind: str, organization_id: str = "") -> list[SearchHit]:

@@ -7,14 +7,27 @@ from typing import Any
 
 import pytest
 import yaml
+from sqlalchemy import delete
 
-from app.access.records import Document, Folder, Group, Organization, Record, User
+from app.access.records import (
+    Document,
+    Folder,
+    Grant,
+    Group,
+    GroupMember,
+    Membership,
+    Organization,
+    Record,
+    User,
+)
 from app.console.console import address
 from app.console.settings import Role
+from app.database.engine import writing
 from app.model.refresh.problems import ProblemList
 from app.model.refresh.refresh import Refresh
 from tests.conftest import DATABASES
 from tests.console.conftest import Browser, Office, standing_office
+from tests.console.tour_of_access import FOLDER, GROUP, USER
 
 HOSTILE = "<script>alert(1)</script>\"'\u202e&amp;"
 PAST, LATER = "2020-01-01T00:00:00Z", "2040-01-01T00:00:00Z"
@@ -300,3 +313,57 @@ def test_an_id_is_found_by_itself_however_short_or_long(office: Office) -> None:
             assert len(exact) == found, (one[:10], kind)
     assert "These have exactly this id" in browser.get(address("search", q="q"))
     assert "Type a little more" in browser.get(address("search", q="y"))
+
+
+def test_records_without_effect_are_listed_with_the_reason(office: Office) -> None:
+    acme: dict[str, Any] = {"organization_id": "acme"}
+    rows: list[Record] = [
+        Organization(**acme, organization_name="Acme"),
+        *(User(user_id=one, name=one, email="") for one in ("ada", "bob")),
+        *(Membership(**acme, user_id=one) for one in ("ada", "bob")),
+        *(Group(**acme, organization_user_group_id=one, group_name=one) for one in ("eng", "ops", "all")),
+        *(GroupMember(**acme, organization_user_group_id=one, user_id="ada") for one in ("eng", "ops")),
+        GroupMember(**acme, organization_user_group_id="eng", user_id="bob"),
+        *(GroupMember(**acme, organization_user_group_id="all", member_group_id=one) for one in ("eng", "ops")),
+        Folder(**acme, folder_id="top", folder_name="Top"),
+        Folder(**acme, folder_id="low", folder_name="Low", parent_folder_id="top"),
+        Document(**acme, document_id="memo", document_name="Memo", folder_id="low"),
+        Document(**acme, document_id="note", document_name="Note"),
+        *(Grant(**acme, folder_id="low", user_id=one) for one in ("ada", "bob")),
+        *(Grant(**acme, document_id="note", user_id=one) for one in ("ada", "bob")),
+        *(Grant(**acme, document_id="note", organization_user_group_id=one) for one in ("eng", "ops")),
+    ]
+    with Refresh(office.engine, clock=office.time, problems=ProblemList()) as refreshing:
+        refreshing.begin(["people"])
+        for row in rows:
+            refreshing.add(row, "here")
+        refreshing.end(records=len(rows), verdict="complete", reason="")
+        refreshing.finish(accept_shrink=["people"])
+    gone = ((USER, "user_id", "bob"), (GROUP, "organization_user_group_id", "ops"), (FOLDER, "folder_id", "top"))
+    with writing(office.engine) as connection:
+        for table, column, one in gone:
+            connection.execute(delete(table).where(table.c[column] == one))
+    browser = office.browser(Role.VIEWER)
+
+    def marked(html: str, list_id: str, why: str) -> set[str]:
+        return {row.split(" ")[0] for row in _rows(html, list_id) if f"no effect: its {why} is unknown" in row}
+
+    page = browser.get(address("organization", id="acme"))
+    assert marked(page, "members", "user") == {"bob"}
+    page = browser.get(address("group", organization="acme", id="eng"))
+    assert marked(page, "users", "user") == {"bob"}
+    page = browser.get(address("group", organization="acme", id="all"))
+    assert marked(page, "inside", "group") == {"ops"}
+    rows_of_note = _rows(browser.get(address("document", organization="acme", id="note")), "reaching")
+    assert [("ops" in row or "bob" in row) for row in rows_of_note] == ["no effect" in row for row in rows_of_note]
+    assert len(rows_of_note) == 4
+    page = browser.get(address("folder", organization="acme", id="low"))
+    assert "A folder above it is not in the directory" in _words(page)
+    assert "no effect: its folder, or one above it, is unknown" in _rows(page, "contents")[0]
+    assert all("its folder, or one above it, is unknown" in row for row in _rows(page, "reaching"))
+    page = browser.get(address("user", id="ada", organization="acme"))
+    grants = _rows(page, "grants")
+    assert ["no effect" in row for row in grants] == ["Low" in row for row in grants]
+    # Nobody is in a group that is unknown.
+    assert not any("ops" in row for row in [*_rows(page, "groups"), *_rows(page, "through")])
+    assert "its folder, or one above it, is unknown" in _rows(browser.get(address("search", q="memo")), "document")[0]

@@ -68,6 +68,7 @@ def test_every_branch_of_every_template_is_rendered(
         tour_of_system.tour_of_doctor(visitors)
         tour_of_system.tour_of_system(visitors)
         tour_of_system.tour_of_problems(visitors, monkeypatch)
+        tour_of_access.tour_of_records_without_effect(visitors)
         tour_of_system.tour_of_sign_in(office)
     branches: set[str] = set().union(*(loader.branches for loader in loaders))
     rendered: set[str] = set().union(*(loader.rendered for loader in loaders))

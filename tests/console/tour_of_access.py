@@ -16,12 +16,15 @@ from app.console.settings import Role
 from app.contract.envelope import Answer
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 from app.database.engine import writing
+from app.store.access_tables import AccessFolderRow, AccessGroupRow, AccessUserRow
 from app.store.directory_tables import SOURCE_TABLES
+from app.store.record_tables import core_table
 from tests.console.conftest import Office
 from tests.console.tour import Visitors
 
 PAST, LATER = "2020-01-01T00:00:00Z", "2040-01-01T00:00:00Z"
 ACME = {"organizationId": "acme"}
+FOLDER, GROUP, USER = core_table(AccessFolderRow), core_table(AccessGroupRow), core_table(AccessUserRow)
 MANY = 60
 """More than a page has."""
 
@@ -141,6 +144,19 @@ def _through(visitors: Visitors, name: str, **query: str) -> None:
     for href in findall(r'href="([^"]*)">Next 50', visitors.show(name, **query)):
         after = parse_qs(urlsplit(unescape(href)).query)["after"][0]
         visitors.show(name, **query, after=after)
+
+
+def tour_of_records_without_effect(visitors: Visitors) -> None:
+    """Lists and a search with records that refer to something unknown."""
+    with writing(visitors.office.engine) as connection:
+        for table, rows in ((USER, USER.c.user_id == "user-02"), (FOLDER, FOLDER.c.folder_id == "top")):
+            connection.execute(delete(table).where(rows))
+        connection.execute(delete(GROUP).where(GROUP.c.organization_user_group_id.in_(("inner", "group-11"))))
+    for name, query in (("organization", {"id": "acme"}), ("user", {"id": "ada"}), ("user", {"id": "user-01"})):
+        _through(visitors, name, **query)
+    for name, shown in (("folder", "below"), ("document", "plan"), ("document", "d-02"), ("group", "outer")):
+        _through(visitors, name, organization="acme", id=shown)
+    visitors.show("search", q="below")
 
 
 def tour_of_search(visitors: Visitors) -> None:

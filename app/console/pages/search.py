@@ -9,7 +9,7 @@ from app.access.records import Document, Folder, Group, Organization, Record, Us
 from app.console.console import Console, query, route_of
 from app.console.settings import Role
 from app.model.browse.things import find_by_id, may_be_stored, name_of
-from app.model.names import LEAST, SHOWN, SearchHit, beginnings, search
+from app.model.names import LEAST, SHOWN, SearchHit, beginnings, mark, search
 
 _KINDS: tuple[tuple[type[Record], str], ...] = (
     (User, "Users"),
@@ -71,7 +71,10 @@ def _those(of: type[Record], heading: str, found: list[SearchHit]) -> _Hits:
 
 def _exact(connection: Connection, text: str, of: type[Record]) -> list[SearchHit]:
     """Those of exactly this id, by their keys: of any length, in whatever organization."""
-    return [
-        SearchHit(of.kind, organization_id, text, name_of(record) or text, str(getattr(record, "email", "") or ""))
-        for (organization_id, _), record in find_by_id(connection, of, text, limit=SHOWN + 1).items()
-    ]
+    return mark(
+        connection,
+        [
+            SearchHit(of.kind, organization_id, text, name_of(record) or text, str(getattr(record, "email", "") or ""))
+            for (organization_id, _), record in find_by_id(connection, of, text, limit=SHOWN + 1).items()
+        ],
+    )

@@ -1,16 +1,17 @@
 """Lists of the access model, page by page: each is one range of an index, in its order, begun after a key."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row
 
-from app.access.records import Document, Folder, Group, Membership, Organization, User
+from app.access.records import Document, Folder, Group, GroupMember, Membership, Organization, User
 from app.clock import from_epoch_ms
 from app.database.statements import run
 from app.model.browse.things import find_all, name_of, names_of
+from app.model.effective import BrokenReference, find_causes
 
 # In every text: the range, then the order of the same index. What PostgreSQL finds by its statistics SQLite is told.
 _FOLDERS = """
@@ -86,6 +87,8 @@ class ListEntry:
     """Of a membership."""
     expires_at: datetime | None = None
     """When it ends; None: never."""
+    without_effect: str = ""
+    """Why the listed record has no effect; empty: it has."""
 
 
 def contents(
@@ -97,12 +100,12 @@ def contents(
     asked = {"organization_id": organization_id, "within": folder_id, "limit": limit}
     if kind == "folder":
         ids = [row[0] for row in run(connection, _FOLDERS, {**asked, "after": last})]
-        found += _named(connection, Folder, organization_id, ids)
+        found += _named(connection, Folder, _Listed(Folder.kind, organization_id), ids)
         last = ""
     if len(found) < limit:
         left = {**asked, "after": last, "limit": limit - len(found)}
         ids = [row[0] for row in run(connection, _DOCUMENTS, left)]
-        found += _named(connection, Document, organization_id, ids)
+        found += _named(connection, Document, _Listed(Document.kind, organization_id), ids)
     return found
 
 
@@ -116,13 +119,15 @@ def members(connection: Connection, organization_id: str, *, after: str, limit: 
 def groups(connection: Connection, organization_id: str, *, after: str, limit: int) -> list[ListEntry]:
     """The groups of an organization."""
     asked = {"organization_id": organization_id, "after": after, "limit": limit}
-    return _named(connection, Group, organization_id, [row[0] for row in run(connection, _GROUPS, asked)])
+    ids = [row[0] for row in run(connection, _GROUPS, asked)]
+    return _named(connection, Group, _Listed(Group.kind, organization_id), ids)
 
 
 def users_in(connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int) -> list[ListEntry]:
     """The users who are in a group themselves."""
     asked = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
-    return _named(connection, User, organization_id, [row[0] for row in run(connection, _USERS_IN, asked)])
+    ids = [row[0] for row in run(connection, _USERS_IN, asked)]
+    return _named(connection, User, _Listed(GroupMember.kind, organization_id, (group_id,), ("",)), ids)
 
 
 def groups_in(
@@ -130,7 +135,8 @@ def groups_in(
 ) -> list[ListEntry]:
     """The groups that are in a group themselves."""
     asked = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
-    return _named(connection, Group, organization_id, [row[0] for row in run(connection, _GROUPS_IN, asked)])
+    ids = [row[0] for row in run(connection, _GROUPS_IN, asked)]
+    return _named(connection, Group, _Listed(GroupMember.kind, organization_id, (group_id, "")), ids)
 
 
 def groups_around(
@@ -138,7 +144,8 @@ def groups_around(
 ) -> list[ListEntry]:
     """The groups in which a group is itself."""
     asked = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
-    return _named(connection, Group, organization_id, [row[0] for row in run(connection, _GROUPS_AROUND, asked)])
+    ids = [row[0] for row in run(connection, _GROUPS_AROUND, asked)]
+    return _named(connection, Group, _Listed(GroupMember.kind, organization_id, (), ("", group_id)), ids)
 
 
 def organizations_of(connection: Connection, user_id: str, *, after: str, limit: int) -> list[ListEntry]:
@@ -158,6 +165,7 @@ def organizations_of(connection: Connection, user_id: str, *, after: str, limit:
                 name=names.get(("", organization_id), ""),
                 access_role="" if membership is None else membership.access_role,
                 expires_at=None if membership is None else membership.expires_at,
+                without_effect="" if ("", organization_id) in names else BrokenReference.ORGANIZATION.sentence,
             )
         )
     return found
@@ -168,42 +176,50 @@ def moment(value: int | None) -> datetime | None:
     return None if value is None else from_epoch_ms(value)
 
 
+class _Listed(NamedTuple):
+    """The records that a list consists of, which are not always those that it names: members of a group, say."""
+
+    kind: str
+    organization_id: str
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    """What the key has before and after the id of an entry."""
+
+    def key(self, item_id: str) -> tuple[str, ...]:
+        return (self.organization_id, *self.before, item_id, *self.after)
+
+
 def _named(
     connection: Connection,
     of: type[Folder] | type[Document] | type[Group] | type[User],
-    organization_id: str,
+    listed: _Listed,
     ids: Sequence[str],
 ) -> list[ListEntry]:
-    """The rows of a page: their names are looked up by primary key, for these alone."""
-    within = "" if of is User else organization_id
+    """The rows of a page: their names and whether they are effective are looked up by primary key, for these alone."""
+    within = "" if of is User else listed.organization_id
     found = find_all(connection, of, [(within, one) for one in ids])
+    broken = find_causes(connection, listed.kind, map(listed.key, ids))
     entries = []
     for item_id in ids:
         record = found.get((within, item_id))
+        why = broken.get(listed.key(item_id))
         entries.append(
             ListEntry(
                 kind=of.kind,
-                organization_id=organization_id,
+                organization_id=listed.organization_id,
                 item_id=item_id,
                 name="" if record is None else name_of(record),
                 access_type=str(getattr(record, "access_type", None) or ""),
                 disabled=bool(getattr(record, "disabled", False)),
+                without_effect="" if why is None else why.sentence,
             )
         )
     return entries
 
 
 def _with_roles(connection: Connection, organization_id: str, rows: Sequence[Row[Any]]) -> list[ListEntry]:
-    roles = {row.user_id: row for row in rows}
+    listed = _Listed(Membership.kind, organization_id)
     return [
-        ListEntry(
-            kind=one.kind,
-            organization_id=one.organization_id,
-            item_id=one.item_id,
-            name=one.name,
-            disabled=one.disabled,
-            access_role=roles[one.item_id].access_role,
-            expires_at=moment(roles[one.item_id].expires_at),
-        )
-        for one in _named(connection, User, organization_id, [row.user_id for row in rows])
+        replace(one, access_role=row.access_role, expires_at=moment(row.expires_at))
+        for one, row in zip(_named(connection, User, listed, [row.user_id for row in rows]), rows, strict=True)
     ]

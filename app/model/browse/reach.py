@@ -16,6 +16,7 @@ from app.access.records import Document, Folder, Grant, Group, GroupMember, User
 from app.database.statements import json_list, run
 from app.model.browse.lists import moment
 from app.model.browse.things import Key, find_all, names_of
+from app.model.effective import find_causes
 from app.store.record_tables import KIND_TABLES
 
 MOST_GROUPS = 1_000
@@ -63,15 +64,18 @@ WHERE g.organization_id = :organization_id AND g.folder_id = @part(asked.value, 
 """
 _DIRECT = """
 SELECT organization_user_group_id
-FROM access_group_member @by(ix_access_group_member_organization_id_user_id_organization_user_group_id)
-WHERE organization_id = :organization_id AND user_id = :user_id
+FROM access_group_member m @by(ix_access_group_member_organization_id_user_id_organization_user_group_id)
+WHERE organization_id = :organization_id AND user_id = :user_id AND {exists}
 ORDER BY organization_user_group_id LIMIT :limit
 """
 _AROUND = """
 SELECT m.member_group_id, m.organization_user_group_id FROM (@list(groups)) AS asked
 CROSS JOIN access_group_member m @by(ix_access_group_member_organization_id_member_group_id_organization_user_group_id)
-WHERE m.organization_id = :organization_id AND m.member_group_id = asked.value LIMIT :limit
+WHERE m.organization_id = :organization_id AND m.member_group_id = asked.value AND {exists} LIMIT :limit
 """
+# A group that does not exist has no members. As a subquery, both databases look it up by its key.
+_EXISTS = """(SELECT TRUE FROM access_group g
+  WHERE g.organization_id = m.organization_id AND g.organization_user_group_id = m.organization_user_group_id)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ class Reaching:
     nearer: Grant | None = None
     """The grant of the same holder that decides instead, because it stands nearer to what was asked about; of a
     group's grant that reaches a user also their own on the same resource."""
+    without_effect: str = ""
+    """Why the grant has no effect; empty: it has."""
 
     def is_active(self, now: datetime) -> bool:
         """Whether it has not ended."""
@@ -193,10 +199,12 @@ def groups_of_user(connection: Connection, organization_id: str, user_id: str) -
     """The groups that a user is in, their own first, each with the group through which it is reached (None: they are in
     it themselves). ``MOST_GROUPS`` and one more at most."""
     asked: dict[str, object] = {"organization_id": organization_id, "user_id": user_id, "limit": MOST_GROUPS + 1}
-    found: dict[str, str | None] = dict.fromkeys((row[0] for row in run(connection, _DIRECT, asked)), None)
+    found: dict[str, str | None] = dict.fromkeys(
+        (row[0] for row in run(connection, _DIRECT, asked, exists=_EXISTS)), None
+    )
     frontier = list(found)
     while frontier and len(found) <= MOST_GROUPS:
-        rows = run(connection, _AROUND, {**asked, "groups": json_list(frontier)}).all()
+        rows = run(connection, _AROUND, {**asked, "groups": json_list(frontier)}, exists=_EXISTS).all()
         frontier = []
         for member, group in sorted(tuple(row) for row in rows):
             if group not in found and len(found) <= MOST_GROUPS:
@@ -288,8 +296,13 @@ def _reaching(
             for user in find_all(connection, User, {("", user_id) for _, user_id in keys("user_id")}).values()
         },
     }
+    grant_keys = [
+        (organization_id, row.folder_id, row.document_id, row.user_id, row.organization_user_group_id) for row in rows
+    ]
+    broken = find_causes(connection, Grant.kind, grant_keys)
     found = []
     for number, row in enumerate(rows):
+        why = broken.get(grant_keys[number])
         resource = "folder" if row.folder_id else "document"
         holder = "user" if row.user_id else "group"
         resource_id = row.folder_id or row.document_id
@@ -306,6 +319,7 @@ def _reaching(
                 row.access_role,
                 moment(row.expires_at),
                 nearer.get(number),
+                "" if why is None else why.sentence,
             )
         )
     return found
