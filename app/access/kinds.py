@@ -1,11 +1,9 @@
 """The kinds of record and their fields, as the classes of ``app.access.records`` declare them.
 
-Whatever treats all kinds alike follows from here: casting, row codecs, exports, references, explanations. What every
-record passes through is compiled once into a function that is as fast as one written by hand (``compiled``).
+Whatever treats all kinds alike follows from here: casting, row codecs, exports, references, explanations.
 """
 
-import linecache
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
 from functools import cached_property
@@ -96,22 +94,6 @@ class RecordKind:
         return tuple(tuple(self.by_attribute[attribute] for attribute in group) for group in self.record.exactly_one_of)
 
     @cached_property
-    def draft(self) -> type:
-        """A class of the records' layout whose instances can be filled in before they are made records."""
-        return type(f"{self.record.__name__}Draft", self.record.__bases__, {"__slots__": self.record.__slots__})
-
-    def making(self, values: Mapping[str, str]) -> tuple[list[str], Mapping[str, object]]:
-        """The lines of a ``compiled`` function that return a record, and the names that they need.
-
-        ``values``: attribute → the expression of its value. A frozen dataclass takes several times as long to fill
-        itself in, which was most of the time of a record.
-        """
-        attributes = [field.attribute for field in self.fields] + (["further"] if self.carries else [])
-        filled = [f"made.{attribute} = {values[attribute]}" for attribute in attributes]
-        lines = ["made = new(draft)", *filled, "made.__class__ = record", "return made"]
-        return lines, {"new": object.__new__, "draft": self.draft, "record": self.record}
-
-    @cached_property
     def references(self) -> Sequence[RecordField]:
         """The fields that name other records."""
         return tuple(field for field in self.fields if field.refers_to)
@@ -121,16 +103,6 @@ def name_of_attribute(attribute: str) -> str:
     """``expires_at`` as the directory calls it: ``expiresAt``."""
     first, *others = attribute.split("_")
     return first + "".join(word.capitalize() for word in others)
-
-
-def compiled(name: str, lines: Iterable[str], names: Mapping[str, object], *, of: str) -> Any:
-    """The function ``name`` of the kind ``of`` that the lines define; they see ``names``, and stand in tracebacks."""
-    text = "\n".join(lines) + "\n"
-    file = f"<{name} {of}, made by {__name__}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    scope = dict(names)
-    exec(compile(text, file, "exec"), scope)  # noqa: S102 - made of names in our own classes, of nothing from outside
-    return scope[name]
 
 
 def _kind_of(record: type[Record]) -> RecordKind:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from app.access.kinds import KINDS, RecordKind, compiled
+from app.access.kinds import KINDS, RecordKind, name_of_attribute
 from app.access.records import Carrier, Fill, Record, Sort, User
 from app.clock import utc_text
 from app.directory.fields import (
@@ -23,19 +23,17 @@ from app.directory.fields import (
     Fields,
     MalformedRecordError,
     RepeatedKeys,
+    checked_access_role,
+    checked_access_type,
+    checked_alias,
+    checked_aliases,
+    checked_context_value,
+    checked_flag,
+    checked_further,
+    checked_id,
+    checked_text,
+    checked_time,
     name_of_type,
-    take_access_role,
-    take_access_type,
-    take_aliases,
-    take_context_value,
-    take_flag,
-    take_further,
-    take_id,
-    take_one_of,
-    take_optional_id,
-    take_optional_text,
-    take_text,
-    take_time,
     usable_aliases,
 )
 from app.directory.spelling import bare, meant, resembling
@@ -57,26 +55,21 @@ def record_from_object(
         raise MalformedRecordError(f"not an object, but {name_of_type(value)}")
     if isinstance(value, RepeatedKeys):
         raise MalformedRecordError(f"{value.repeated}: this key stands twice in one object")
-    fields: Fields = dict(value)
-    given = fields.pop("kind", kind)
+    given = value.get("kind", kind)
     if not isinstance(given, str) or given not in _READERS:
-        raise MalformedRecordError(f"kind: {_no_kind(given, fields)}")
+        raise MalformedRecordError(f"kind: {_no_kind(given, value)}")
     if kind is not None and given != kind:
         raise MalformedRecordError(f"kind: {quoted(given)} stands in a list of {plural(kind)}")
-    unknown = fields.keys() - _KNOWN[given]
-    if unknown:
-        _refuse_misspelt(given, [name for name in fields if name in unknown], fields)
+    reader = _READERS[given]
     left_out: tuple[str, ...] = ()
     try:
-        record = _READERS[given](fields)
+        record, unknown = reader.read(value)
     except MalformedRecordError:
         usable, left_out = usable_aliases(value.get(_ALIASES)) if given == User.kind and not every_alias else ([], ())
         if not left_out:
             raise
-        record = _READERS[given]({name: one for name, one in value.items() if name != "kind"} | {_ALIASES: usable})
-    if not unknown:
-        return record, left_out
-    return record, (*left_out, *_remarks(given, [name for name in value if name in unknown]))
+        record, unknown = reader.read(value | {_ALIASES: usable})
+    return record, (*left_out, *_remarks(given, unknown)) if unknown else left_out
 
 
 def disabling_record(value: Mapping[str, object], kind: str) -> Record | None:
@@ -85,7 +78,7 @@ def disabling_record(value: Mapping[str, object], kind: str) -> Record | None:
         return None
     names = [field.name for group in KINDS[kind].alternatives for field in group]
     try:
-        return _READERS[kind]({"disabled": True} | {name: value[name] for name in names if name in value})
+        return _READERS[kind].read({"disabled": True} | {name: value[name] for name in names if name in value})[0]
     except MalformedRecordError:
         return None
 
@@ -95,46 +88,71 @@ def plural(kind: str) -> str:
     return f"{kind}s"
 
 
-def _reader(kind: RecordKind) -> Callable[[Fields], Record]:
-    """What takes a record of the kind out of an object, field by field; an error tells of the first wrong one."""
-    names: dict[str, object] = {"take_further": take_further, "take_one_of": take_one_of}
-    lines = ["def read(fields):"]
-    for field in kind.fields:
-        group = next((group for group in kind.alternatives if field in group), (field,))
-        if group[0] is not field:
-            continue
-        taken = ", ".join(one.attribute for one in group)
-        asked = ", ".join(repr(one.name) for one in group)
-        take = take_one_of if len(group) > 1 else _TAKERS[field.sort, field.is_needed]
-        names[take.__name__] = take
-        lines.append(f"    {taken} = {take.__name__}(fields, {asked})")
-        if field.default:
-            names[f"default_{taken}"] = field.default
-            lines.append(f"    if {taken} is None: {taken} = default_{taken}")
-    values = {field.attribute: field.attribute for field in kind.fields}
-    making, needed = kind.making(values | {"further": "take_further(fields)"})
-    lines += [f"    {line}" for line in making]
-    reader: Callable[[Fields], Record] = compiled("read", lines, {**names, **needed}, of=kind.name)
-    return reader
-
-
-_TAKERS: Mapping[tuple[Sort, bool], Callable[[Fields, str], object]] = {
-    (Sort.ID, True): take_id,
-    (Sort.ID, False): take_optional_id,
-    (Sort.ALIASES, False): take_aliases,
-    (Sort.TEXT, True): take_text,
-    (Sort.TEXT, False): take_optional_text,
-    (Sort.CONTEXT_VALUE, True): take_context_value,
-    (Sort.FLAG, False): take_flag,
-    (Sort.ACCESS_TYPE, False): take_access_type,
-    (Sort.ACCESS_ROLE, False): take_access_role,
-    (Sort.TIME, False): take_time,
+_CHECKS: Mapping[Sort, Callable[[object, str], object]] = {
+    Sort.ID: checked_id,
+    Sort.TEXT: checked_text,
+    Sort.ALIAS: checked_alias,
+    Sort.ALIASES: checked_aliases,
+    Sort.CONTEXT_VALUE: checked_context_value,
+    Sort.FLAG: checked_flag,
+    Sort.ACCESS_TYPE: checked_access_type,
+    Sort.ACCESS_ROLE: checked_access_role,
+    Sort.TIME: checked_time,
 }
-"""Sort of value, and whether it is needed → what takes it out of an object."""
+"""Sort of value → the check of what stands in a field."""
+
+
+class _Reader:
+    """Makes records of one kind."""
+
+    def __init__(self, kind: RecordKind) -> None:
+        self._kind = kind
+        self._record: Callable[..., Record] = kind.record
+        self._fields = {field.name: (field.attribute, _CHECKS[field.sort]) for field in kind.fields}
+        self._groups = kind.record.exactly_one_of
+        self._needed = [field.attribute for field in kind.fields if field.is_needed]
+
+    def read(self, fields: Fields) -> tuple[Record, list[str]]:
+        """The record, and the names of its fields that are not the kind's own. Raises ``MalformedRecordError``."""
+        known = self._fields
+        values: dict[str, object] = {}
+        unknown: list[str] = []
+        for name, value in fields.items():
+            if name in known:
+                if value is not None:
+                    attribute, check = known[name]
+                    values[attribute] = check(value, name)
+                elif name in DECIDING:
+                    raise MalformedRecordError(
+                        f"{name}: is null, and decides about access; give a value, or leave the field out"
+                    )
+            elif name != "kind":
+                unknown.append(name)
+        if unknown:
+            _refuse_misspelt(self._kind.name, unknown, fields)
+            if self._kind.carries:
+                values["further"] = checked_further({name: fields[name] for name in unknown})
+        for attribute in self._needed:
+            if attribute not in values:
+                raise MalformedRecordError(f"{name_of_attribute(attribute)}: is missing")
+        for group in self._groups:
+            given = [attribute for attribute in group if attribute in values]
+            if len(given) != 1:
+                raise MalformedRecordError(_not_one_of([name_of_attribute(one) for one in group], given))
+        return self._record(**values), unknown
+
+
+def _not_one_of(names: Sequence[str], given: Sequence[str]) -> str:
+    if len(names) == 2:
+        wrong = "both are given" if given else "neither is given"
+    else:
+        wrong = "several are given" if given else "none is given"
+    return f"{', '.join(names)}: {wrong}; exactly one is needed"
+
 
 _ALIASES = "aliases"
 
-_READERS = {name: _reader(kind) for name, kind in KINDS.items()}
+_READERS = {name: _Reader(kind) for name, kind in KINDS.items()}
 
 _KNOWN = {name: frozenset(kind.field_names) for name, kind in KINDS.items()}
 

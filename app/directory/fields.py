@@ -1,8 +1,7 @@
-"""The fields of a record as they are read from its JSON object, and what may stand in them.
+"""The values that the fields of a record may have.
 
-Each ``take_`` function takes its field out of the object, so that what remains is what Usher does not know. A field
-that is null counts as missing, except in the fields that decide about access (``DECIDING``). All raise
-``MalformedRecordError``, whose text begins with the name of the field.
+Each check returns the value that the record gets, and raises ``MalformedRecordError`` for one that the field cannot
+have. The text of the error begins with the name of the field.
 """
 
 import math
@@ -10,7 +9,7 @@ import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from app.access.records import NO_FURTHER_FIELDS, AccessRole, AccessType
+from app.access.records import AccessRole, AccessType
 from app.clock import EPOCH, from_epoch_ms
 from app.text import quoted
 
@@ -19,8 +18,6 @@ MAX_ID_BYTES = 512
 
 MAX_ALIASES = 100
 """The most aliases of one user."""
-
-USER_ALIAS = "userAlias"
 
 MAX_NESTING = 32
 """How deep lists and objects may be nested in a field that Usher does not know."""
@@ -35,9 +32,6 @@ Fields = dict[str, object]
 
 DECIDING = ("accessType", "accessRole", "expiresAt", "disabled")
 """Fields that decide about access. Null in one of them is malformed: an absent one would mean the most permissive."""
-
-_ABSENT = object()
-"""Stands for a field that is not in the object."""
 
 
 class MalformedRecordError(ValueError):
@@ -65,69 +59,30 @@ def object_from_pairs(pairs: list[tuple[str, object]]) -> Fields:
     return marked
 
 
-def take_id(fields: Fields, name: str) -> str:
-    value = fields.pop(name, None)
-    if value is None:
-        raise MalformedRecordError(f"{name}: is missing")
-    return checked_id(value, name)
-
-
-def take_optional_id(fields: Fields, name: str) -> str | None:
-    value = fields.pop(name, None)
-    return None if value is None else checked_id(value, name)
-
-
 def checked_id(value: object, name: str) -> str:
+    if type(value) is str and 0 < len(value) <= MAX_ID_BYTES and value.isascii() and "\0" not in value:
+        return value
     text = checked_text(value, name)
     if not text:
         raise MalformedRecordError(f"{name}: is empty")
-    if len(text) * 4 > MAX_ID_BYTES and len(text.encode()) > MAX_ID_BYTES:
+    if len(text.encode()) > MAX_ID_BYTES:
         raise MalformedRecordError(f"{name}: is longer than {MAX_ID_BYTES} bytes")
     return text
 
 
-def take_one_of(fields: Fields, *names: str) -> list[str | None]:
-    """The values of ids, aliases among them, of which exactly one is given."""
-    found: list[str | None] = []
-    given = 0
-    for name in names:
-        value = fields.pop(name, None)
-        if value is None:
-            found.append(None)
-        else:
-            given += 1
-            found.append(checked_alias(value, name) if name == USER_ALIAS else checked_id(value, name))
-    if given != 1:
-        if len(names) == 2:
-            wrong = "both are given" if given else "neither is given"
-        else:
-            wrong = "several are given" if given else "none is given"
-        raise MalformedRecordError(f"{', '.join(names)}: {wrong}; exactly one is needed")
-    return found
-
-
-def take_aliases(fields: Fields, name: str) -> tuple[str, ...]:
-    value = fields.pop(name, None)
-    if value is None:
-        return ()
+def checked_aliases(value: object, name: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise MalformedRecordError(f"{name}: must be a list of texts, but is {name_of_type(value)}")
     if len(value) > MAX_ALIASES:
         raise MalformedRecordError(f"{name}: are {len(value):,}; {MAX_ALIASES} are the most")
-    aliases = [
-        # Of nearly all of them it is that simple.
-        alias.lower()
-        if alias.__class__ is str and 0 < len(alias) * 4 <= MAX_ID_BYTES and alias.isascii() and "\0" not in alias
-        else checked_alias(alias, f"{name}[{number}]")
-        for number, alias in enumerate(value)
-    ]
-    return tuple(dict.fromkeys(aliases))
+    return tuple(dict.fromkeys(checked_alias(alias, f"{name}[{number}]") for number, alias in enumerate(value)))
 
 
 def usable_aliases(value: object) -> tuple[list[object], tuple[str, ...]]:
-    """Those of a list of aliases that can be used, and why others cannot. What is no text is left to ``take_aliases``.
+    """The usable aliases of a list, and why the others are not usable. ``checked_aliases`` refuses what is no text.
 
-    Their owners can often write them: one that nobody could use must not make the user malformed."""
+    Owners can often write their aliases: an unusable one must not make the user malformed.
+    """
     usable: list[object] = []
     left_out: list[str] = []
     for number, alias in enumerate(value if isinstance(value, list) else ()):
@@ -178,18 +133,6 @@ def _is_replaced(letter: str) -> bool:
     return meaning != "" and meaning[0] != "<" and " " not in meaning
 
 
-def take_text(fields: Fields, name: str) -> str:
-    value = fields.pop(name, None)
-    if value is None:
-        raise MalformedRecordError(f"{name}: is missing")
-    return checked_text(value, name)
-
-
-def take_optional_text(fields: Fields, name: str) -> str | None:
-    value = fields.pop(name, None)
-    return None if value is None else checked_text(value, name)
-
-
 def checked_text(value: object, name: str) -> str:
     if not isinstance(value, str):
         hint = "; put it in quotes" if isinstance(value, bool | int | float) else ""
@@ -204,61 +147,38 @@ def checked_text(value: object, name: str) -> str:
     return value
 
 
-def _refuse_null(value: object, name: str) -> None:
-    if value is None:
-        raise MalformedRecordError(f"{name}: is null, and decides about access; give a value, or leave the field out")
-
-
-def take_flag(fields: Fields, name: str) -> bool:
-    value = fields.pop(name, _ABSENT)
-    if value is _ABSENT:
-        return False
-    _refuse_null(value, name)
+def checked_flag(value: object, name: str) -> bool:
     if not isinstance(value, bool):
         raise MalformedRecordError(f"{name}: must be true or false, but is {name_of_type(value)}")
     return value
 
 
-ACCESS_TYPES = {str(access_type): access_type for access_type in AccessType}
-ACCESS_ROLES = {str(role): role for role in AccessRole}
+_ACCESS_TYPES = {str(access_type): access_type for access_type in AccessType}
+_ACCESS_ROLES = {str(role): role for role in AccessRole}
 
 
-def take_access_type(fields: Fields, name: str) -> AccessType | None:
-    value = fields.pop(name, _ABSENT)
-    if value is _ABSENT:
-        return None
-    _refuse_null(value, name)
-    if not isinstance(value, str) or value not in ACCESS_TYPES:
-        raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(ACCESS_TYPES)}")
-    return ACCESS_TYPES[value]
+def checked_access_type(value: object, name: str) -> AccessType:
+    if not isinstance(value, str) or value not in _ACCESS_TYPES:
+        raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(_ACCESS_TYPES)}")
+    return _ACCESS_TYPES[value]
 
 
-def take_access_role(fields: Fields, name: str) -> AccessRole | None:
-    value = fields.pop(name, _ABSENT)
-    if value is _ABSENT:
-        return None
-    _refuse_null(value, name)
-    if not isinstance(value, str) or value not in ACCESS_ROLES:
-        raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(ACCESS_ROLES)}")
-    return ACCESS_ROLES[value]
+def checked_access_role(value: object, name: str) -> AccessRole:
+    if not isinstance(value, str) or value not in _ACCESS_ROLES:
+        raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(_ACCESS_ROLES)}")
+    return _ACCESS_ROLES[value]
 
 
-def take_context_value(fields: Fields, name: str) -> str:
-    """Values are compared as text, so a number is taken as the text that it is written as."""
-    value = fields.pop(name, None)
+def checked_context_value(value: object, name: str) -> str:
+    """Values are compared as text, so a number becomes the text that it is written as."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         whole = isinstance(value, int) or value.is_integer()
         return str(int(value)) if whole and abs(value) <= MAX_INTEGER else repr(value)
-    if value is None:
-        raise MalformedRecordError(f"{name}: is missing")
     return checked_id(value, name)
 
 
-def take_time(fields: Fields, name: str) -> datetime | None:
-    value = fields.pop(name, _ABSENT)
-    if value is _ABSENT:
-        return None
-    _refuse_null(value, name)
+def checked_time(value: object, name: str) -> datetime:
+    """In UTC and to the millisecond."""
     if isinstance(value, str):
         return _time_from_text(value, name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
@@ -276,32 +196,22 @@ def _time_from_text(text: str, name: str) -> datetime:
     if time.utcoffset() is None:
         raise MalformedRecordError(f"{name}: {quoted(text)} has no time zone; write 2030-12-31T18:00:00Z or +01:00")
     try:
-        return moment_of(time)
+        time = time.astimezone(UTC)
     except OverflowError:
         raise MalformedRecordError(f"{name}: {quoted(text)} is out of range") from None
-    except ValueError:
-        raise MalformedRecordError(f"{name}: {quoted(text)} lies before 1970") from None
-
-
-def moment_of(time: datetime) -> datetime:
-    """A time with a zone as records have it, in UTC and to the millisecond. Raises ``OverflowError`` where it cannot be
-    counted, ``ValueError`` before 1970."""
-    time = time.astimezone(UTC)
     if time < EPOCH:
-        raise ValueError("before 1970")
+        raise MalformedRecordError(f"{name}: {quoted(text)} lies before 1970")
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
-def take_further(fields: Fields) -> Mapping[str, object]:
-    if not fields:
-        return NO_FURTHER_FIELDS
+def checked_further(fields: Fields) -> Mapping[str, object]:
     for name, value in fields.items():
         checked_text(name, "field name")
-        check_json(value, name, MAX_NESTING)
-    return dict(fields)
+        check_json(value, name)
+    return fields
 
 
-def check_json(value: object, name: str, depth: int) -> None:
+def check_json(value: object, name: str, depth: int = MAX_NESTING) -> None:
     """Only what every JSON writer can write travels on; documents in YAML can hold more than that."""
     if value is None or isinstance(value, bool):
         return

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Table
 
-from app.access.kinds import KINDS, KINDS_BY_REFERENCE, RecordField, RecordKind, compiled
+from app.access.kinds import KINDS, KINDS_BY_REFERENCE, RecordField, RecordKind
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -88,38 +88,6 @@ def core_table(row_type: type[StoreTable]) -> Table:
     return row_type.__table__
 
 
-_TO_COLUMN = {
-    Sort.ID: "record.{0}",
-    Sort.ALIAS: "record.{0} or ''",
-    Sort.ALIASES: "aliases(record.{0})",
-    Sort.CONTEXT_VALUE: "record.{0}",
-    Sort.FLAG: "record.{0}",
-    Sort.ACCESS_TYPE: "record.{0}.value",
-    Sort.ACCESS_ROLE: "record.{0}.value",
-    Sort.TIME: "None if record.{0} is None else epoch_ms(record.{0})",
-}
-"""Sort of value → how it is stored. Texts stand in the payload."""
-
-_TO_OPTIONAL_COLUMN = _TO_COLUMN | {
-    Sort.ID: "record.{0} or ''",
-    Sort.ACCESS_TYPE: "record.{0}.value if record.{0} else ''",
-}
-
-_FROM_COLUMN = {
-    Sort.ID: "row.{0}",
-    Sort.CONTEXT_VALUE: "row.{0}",
-    Sort.FLAG: "bool(row.{0})",
-    Sort.ACCESS_TYPE: "AccessType(row.{0})",
-    Sort.ACCESS_ROLE: "AccessRole(row.{0})",
-    Sort.TIME: "None if row.{0} is None else from_epoch_ms(row.{0})",
-}
-
-_FROM_OPTIONAL_COLUMN = _FROM_COLUMN | {
-    Sort.ID: "row.{0} or None",
-    Sort.ACCESS_TYPE: "AccessType(row.{0}) if row.{0} else None",
-}
-
-
 def kept_fields(kind: RecordKind) -> Sequence[RecordField]:
     """The fields that have a column of their own among the sources' records; the others stand in the payload."""
     return tuple(field for field in kind.fields if field.sort is not Sort.TEXT)
@@ -133,54 +101,71 @@ NO_ALIASES = "[]"
 """The column ``aliases`` of a user without any; it holds a sorted JSON list."""
 
 
+_TO_COLUMN: Mapping[Sort, Callable[[Any], object]] = {
+    Sort.ALIASES: _aliases,
+    Sort.ACCESS_TYPE: lambda access_type: access_type.value,
+    Sort.ACCESS_ROLE: lambda role: role.value,
+    Sort.TIME: epoch_ms,
+}
+"""Sort of value → how it is stored; values of other sorts are stored as they are."""
+
+_FROM_COLUMN: Mapping[Sort, Callable[[Any], object]] = {
+    Sort.FLAG: bool,
+    Sort.ACCESS_TYPE: AccessType,
+    Sort.ACCESS_ROLE: AccessRole,
+    Sort.TIME: from_epoch_ms,
+}
+"""The inverse for the access model, which has no aliases."""
+
+
 def _values_from_record(kind: RecordKind) -> Callable[[Any], Values]:
-    lines = ["def values_from_record(record):"]
-    values = []
-    for field in kept_fields(kind):
-        forms = _TO_COLUMN if field.is_given else _TO_OPTIONAL_COLUMN
-        values.append(forms[field.sort].format(field.attribute))
-    if kind.carries:
-        described = [f"{field.name!r}: record.{field.attribute}" for field in _described(kind) if field.is_needed]
-        lines.append(f"    described = {{{', '.join(['**record.further', *described])}}}")
-        for field in _described(kind):
-            if not field.is_needed:
-                lines.append(f"    if record.{field.attribute} is not None:")
-                lines.append(f"        described[{field.name!r}] = record.{field.attribute}")
-        values.append("*payload_and_digest(described)")
-    lines.append(f"    return ({', '.join(values)},)")
-    names = {"aliases": _aliases, "epoch_ms": epoch_ms, "payload_and_digest": payload_and_digest}
-    codec: Callable[[Any], Values] = compiled("values_from_record", lines, names, of=kind.name)
-    return codec
+    columns = [
+        (field.attribute, _TO_COLUMN.get(field.sort), None if field.sort is Sort.TIME else "")
+        for field in kept_fields(kind)
+    ]
+    described = [(field.attribute, field.name) for field in _described(kind)]
+
+    def values_from_record(record: Any) -> Values:
+        values = []
+        for attribute, convert, absent in columns:
+            value = getattr(record, attribute)
+            values.append(absent if value is None else value if convert is None else convert(value))
+        if not kind.carries:
+            return tuple(values)
+        payload = dict(record.further)
+        for attribute, name in described:
+            if (value := getattr(record, attribute)) is not None:
+                payload[name] = value
+        return (*values, *payload_and_digest(payload))
+
+    return values_from_record
 
 
 def _record_from_row(kind: RecordKind) -> Callable[[Any], Record]:
-    lines = ["def record_from_row(row):"]
-    values = []
-    if kind.carries:
-        lines.append("    payload = loads(row.payload)")
-    for field in kind.fields:
-        if field.sort in {Sort.ALIAS, Sort.ALIASES}:
-            continue
-        if field.sort is Sort.TEXT:
-            value = f"payload.pop({field.name!r}{'' if field.is_needed else ', None'})"
-        else:
-            forms = _FROM_COLUMN if field.is_given else _FROM_OPTIONAL_COLUMN
-            value = forms[field.sort].format(field.attribute)
-        values.append(f"{field.attribute}={value}")
-    if kind.own_id:
-        lines.append(f"    del payload[{kind.own_id.name!r}]")
-        # After the known fields were taken out: arguments are evaluated in their order.
-        values.append("further=payload")
-    lines.append(f"    return record({', '.join(values)})")
-    names = {
-        "record": kind.record,
-        "loads": orjson.loads,
-        "from_epoch_ms": from_epoch_ms,
-        "AccessType": AccessType,
-        "AccessRole": AccessRole,
-    }
-    codec: Callable[[Any], Record] = compiled("record_from_row", lines, names, of=kind.name)
-    return codec
+    columns = [
+        (field.attribute, _FROM_COLUMN.get(field.sort))
+        for field in kept_fields(kind)
+        if field.sort not in {Sort.ALIAS, Sort.ALIASES}
+    ]
+    texts = [(field.attribute, field.name) for field in kind.fields if field.sort is Sort.TEXT]
+    make: Callable[..., Record] = kind.record
+
+    def record_from_row(row: Any) -> Record:
+        values: dict[str, object] = {}
+        for attribute, convert in columns:
+            value = getattr(row, attribute)
+            if value is None or value == "":
+                values[attribute] = None
+            else:
+                values[attribute] = value if convert is None else convert(value)
+        if kind.own_id:
+            payload = orjson.loads(row.payload)
+            del payload[kind.own_id.name]
+            values |= {attribute: payload.pop(name, None) for attribute, name in texts}
+            values["further"] = payload
+        return make(**values)
+
+    return record_from_row
 
 
 def _described(kind: RecordKind) -> list[RecordField]:

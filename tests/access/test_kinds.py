@@ -1,10 +1,6 @@
 """The kinds: what follows from the classes of records, beside what was meant by them."""
 
-import traceback
-
-import pytest
-
-from app.access.kinds import KINDS, KINDS_BY_REFERENCE, compiled, name_of_attribute
+from app.access.kinds import KINDS, KINDS_BY_REFERENCE, name_of_attribute
 from app.access.records import AccessRole, AccessType, Grant, Membership, Sort
 from app.store.directory_tables import SOURCE_TABLES, access_keys, object_of_origin, origin_text, source_keys
 from app.store.record_tables import KIND_TABLES
@@ -112,13 +108,6 @@ def test_a_key_is_the_kind_and_its_ids() -> None:
 def test_names_are_those_of_the_wire() -> None:
     assert name_of_attribute("organization_user_group_id") == "organizationUserGroupId"
     assert name_of_attribute("field") == "field"
-
-
-def test_a_traceback_shows_what_was_compiled() -> None:
-    broken = compiled("broken", ["def broken(value):", "    return value.nowhere"], {}, of="user")
-    with pytest.raises(AttributeError) as raised:
-        broken(None)
-    assert "return value.nowhere" in "".join(traceback.format_exception(raised.value))
 
 
 def test_an_origin_is_told_apart_however_long_it_is() -> None:

@@ -233,8 +233,8 @@ def test_users_that_are_made_of_members_are_disabled_when_they_have_expired() ->
     members: list[dict[str, object]] = [{"cn": "ann"}, {"cn": "bob", "account_expired": True}]
     begun = rules.all[0].begin(Asked(rules.of_member, {"it": {"cn": "g"}, "member": {}}))
     assert isinstance(begun, OfMembers)
-    asked = Asked(rules.of_member, {"it": {"cn": "g"}, "member": {}})
-    records = rules.all[0].records_of_members(begun.values, asked, members)
+    outcomes = [begun.of(Asked(rules.of_member, {"it": {"cn": "g"}, "member": member})) for member in members]
+    records = [one.record for one in outcomes if isinstance(one, Made)]
     assert [one.disabled for one in records if isinstance(one, User)] == [False, True]
 
 

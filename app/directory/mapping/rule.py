@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from app.access.records import Fill, Record
-from app.directory.casters import Cast, caster
 from app.directory.casting import record_from_object
 from app.directory.connector import ALL_ATTRIBUTES, NO_NAMES
 from app.directory.fields import DECIDING, MalformedRecordError, name_of_type
 from app.directory.mapping.cel import IT, MEMBER, Asked, EvaluationError, Expression, language
-from app.directory.mapping.fitness import Value
 from app.directory.mapping.settings import RuleSettings
 
 _NEVER_ABSENT = frozenset({"accessRole", "accessType"})
@@ -74,22 +72,10 @@ class MappingRule:
         self._of_object = [(name, one.evaluate) for name, one in self._fields if MEMBER not in one.names]
         self._of_member = [(name, one.evaluate) for name, one in self._fields if MEMBER in one.names]
         self._alias_of_object = [one.evaluate for one in self._aliases]
-        self._names_of_object = [*self._constants, *(name for name, _ in self._of_object)]
-        self._attributes_of_member = [one.member_attribute for _, one in self._fields if one.member_attribute]
-        self._constant_values = list(self._constants.values())
-        self._evaluations_of_object = [evaluate for _, evaluate in self._of_object]
-        self._ids_of_member = [index for index, (name, _) in enumerate(self._of_member) if name in _IDS]
-        names = [*self._names_of_object, *(name for name, _ in self._of_member)]
-        self._cast = caster(
-            self.kind, names + (["aliases"] if self._aliases else []), null_travels=False, null_is_absent=DECIDING
-        )
         self.makes = frozenset(self._constants) | {name for name, _ in self._fields}
         """The names of the fields that its records may have."""
         self._when_of_member = self._when is not None and MEMBER in self._when.names
         self._required = self._required_attributes(always)
-        required = frozenset(self._required)
-        self._required_of_object = [i for i, (name, _) in enumerate(self._of_object) if name in required]
-        self._required_of_member = [i for i, (name, _) in enumerate(self._of_member) if name in required]
         self.user_id = next((one.attribute for name, one in self._fields if name == "userId"), "")
         """The attribute that is the ``userId``; empty: it is none by itself."""
         self.user_alias = next((one.attribute for name, one in self._fields if name == "userAlias"), "")
@@ -135,9 +121,6 @@ class MappingRule:
             outcome = self._judge(asked)
             if outcome is not None:
                 return outcome
-        record = None if self._cast is None else self._record(self._cast, asked)
-        if record is not None:
-            return Made(record)
         try:
             fields = self._evaluated(self._of_object, asked, dict(self._constants))
             if self._alias_of_object:
@@ -163,18 +146,6 @@ class MappingRule:
         """Whether the record would be disabled that it cannot make of an object."""
         return self._disables and not self.each and self.fields_that_can_be_told(asked).get("disabled") is True
 
-    def _record(self, cast: Cast, asked: Asked) -> Record | None:
-        """The record of an object about which nothing is odd."""
-        try:
-            values = [evaluate(asked) for evaluate in self._evaluations_of_object]
-            if self._alias_of_object:
-                values.append(self._aliases_of(asked))
-        except (EvaluationError, MalformedRecordError):
-            return None
-        if any(values[index] is None for index in self._required_of_object):
-            return None
-        return cast(*self._constant_values, *values)
-
     def begin(self, asked: Asked) -> "OfMembers | Skipped | Spoilt":
         """What it makes of an object's members; only for a rule with ``each``."""
         if self._when is not None and not self._when_of_member:
@@ -185,29 +156,7 @@ class MappingRule:
             fields = self._evaluated(self._of_object, asked, dict(self._constants))
         except MalformedRecordError as error:
             return Spoilt(str(error))
-        return OfMembers(self, fields, list(map(fields.get, self._names_of_object)))
-
-    def records_of_members(
-        self, values: Sequence[object], asked: Asked, members: Sequence[Value]
-    ) -> Sequence[Record | None]:
-        """The records of members, None for each about whom something is odd. ``values``: those that all have."""
-        cast = self._cast
-        if cast is None or self._when_of_member:
-            return [None] * len(members)
-        if len(self._attributes_of_member) == 1 == len(self._of_member) and not self._required_of_member:
-            [attribute] = self._attributes_of_member
-            return [cast(*values, member.get(attribute)) for member in members]
-        return [self._record_of_member(cast, values, asked, member) for member in members]
-
-    def _record_of_member(self, cast: Cast, values: Sequence[object], asked: Asked, member: Value) -> Record | None:
-        asked.turn_to(member)
-        try:
-            own = [evaluate(asked) for _, evaluate in self._of_member]
-        except EvaluationError:
-            return None
-        if any(own[index] is None for index in (*self._ids_of_member, *self._required_of_member)):
-            return None
-        return cast(*values, *own)
+        return OfMembers(self, fields)
 
     def of_member(self, fields: Mapping[str, object], asked: Asked) -> Outcome:
         """What it makes of one member; ``fields``: those that are the same for all."""
@@ -285,8 +234,6 @@ class OfMembers:
 
     rule: MappingRule
     fields: Mapping[str, object]
-    values: Sequence[object]
-    """The same, in the order in which records are made of them."""
 
     def of(self, asked: Asked) -> Outcome:
         """What it makes of one member."""

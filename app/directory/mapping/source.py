@@ -9,10 +9,9 @@ connector did not tell of the group itself; and an object of which no record is 
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import repeat
 from typing import NamedTuple, Protocol
 
 from app.access.records import User
@@ -50,17 +49,6 @@ class Thing(NamedTuple):
     place: str
     value: Value
     """Of its value, what rules name."""
-
-
-class Pair(NamedTuple):
-    """A group and somebody in it."""
-
-    held: Held
-    member: Member
-
-
-# They are made by the hundred thousand; as C makes them.
-_FOUND: Callable[[Iterable[object]], Found] = partial(tuple.__new__, Found)
 
 
 class Onlooker(Protocol):
@@ -336,51 +324,27 @@ class _Mapping:
                 yield Malformed(thing.place, f"rule {rule.number}: {start.reason}", thing.id)
         if not begun:
             return
-        asked = Asked(self._rules.of_member, {IT: held.value, MEMBER: {}})
-        if self._onlooker is None:
-            yield from self._together(spool, held, begun, asked)
-            return
         for member in spool.members(held.number):
+            asked.turn_to(member.value)
             for one in begun:
-                yield from self._of_member(spool, Pair(held, member), one, asked)
+                outcome = one.of(asked)
+                if self._onlooker is not None:
+                    way = partial(spool.chain, held.number, member.number)
+                    self._onlooker.applied_to_member(thing, one.rule, member, outcome, way)
+                yield from self._steps_of_member(thing, one.rule, member, outcome)
 
-    def _together(
-        self, spool: Spool, held: Held, begun: Sequence[OfMembers], asked: Asked
-    ) -> Iterator[Found | Malformed | Remark]:
-        """The same with many members at a time, and nobody who looks on."""
-        origins = [Origin(held.id, one.rule.number) for one in begun]
-        for numbers, members in spool.some_members(held.number):
-            made = [one.rule.records_of_members(one.values, asked, members) for one in begun]
-            if len(made) == 1 and all(made[0]):
-                yield from map(_FOUND, zip(made[0], repeat(held.place), repeat(origins[0])))
-                continue
-            for number, *records in zip(numbers, *made, strict=True):
-                for one, origin, record in zip(begun, origins, records, strict=True):
-                    if record is not None:
-                        yield Found(record, held.place, origin)
-                    else:
-                        yield from self._of_member(spool, Pair(held, spool.member(number)), one, asked)
-
-    def _of_member(
-        self, spool: Spool, pair: "Pair", one: OfMembers, asked: Asked
-    ) -> Iterator[Found | Malformed | Remark]:
-        held, member = pair
-        thing = Thing(held.id, held.place, held.value)
-        asked.turn_to(member.value)
-        outcome = one.of(asked)
-        rule = one.rule
-        if self._onlooker is not None:
-            way = partial(spool.chain, held.number, member.number)
-            self._onlooker.applied_to_member(thing, rule, member, outcome, way)
+    def _steps_of_member(
+        self, thing: Thing, rule: MappingRule, member: Member, outcome: Outcome
+    ) -> Sequence[Found | Malformed | Remark]:
         if type(outcome) is Made:
-            yield Found(outcome.record, thing.place, Origin(thing.id, rule.number))
-            if outcome.remarks:
-                yield from self._remarks(outcome, rule, thing.place)
-        elif type(outcome) is Spoilt:
+            found = Found(outcome.record, thing.place, Origin(thing.id, rule.number))
+            return [found, *self._remarks(outcome, rule, thing.place)] if outcome.remarks else [found]
+        if type(outcome) is Spoilt:
             self._malformed += 1
-            yield Malformed(thing.place, f"rule {rule.number}, member {member.place}: {outcome.reason}", thing.id)
-        elif outcome is NOBODY:
-            self._nobody += 1
+            reason = f"rule {rule.number}, member {member.place}: {outcome.reason}"
+            return [Malformed(thing.place, reason, thing.id)]
+        self._nobody += outcome is NOBODY
+        return []
 
     def _nowhere(self, spool: Spool) -> Iterator[Remark]:
         count, example = spool.nowhere()

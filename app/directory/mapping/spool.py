@@ -26,9 +26,6 @@ from app.directory.source import ObjectId
 _BATCH = 1_000
 """Rows that are written together."""
 
-_MEMBERS_TOGETHER = 200
-"""Members who are looked at together: few, because what outlives the collection of garbage makes it slow."""
-
 _PATIENCE = 5.0
 """Seconds to wait for another connection to the file."""
 
@@ -216,19 +213,6 @@ class Spool:
         """The members of an object, those of nested ones included, each once."""
         with closing(self._connection.execute(spool_tables.MEMBERS.format(_COLUMNS), {"object": held})) as rows:
             yield from map(Member._make, rows)
-
-    def some_members(self, held: int) -> Iterator[tuple[Sequence[int], Sequence[Mapping[str, object]]]]:
-        """The same, many at a time: their numbers, and what ``member`` is in expressions."""
-        with closing(self._connection.execute(spool_tables.MEMBERS.format("number, member"), {"object": held})) as rows:
-            while some := rows.fetchmany(_MEMBERS_TOGETHER):
-                # All at once: to begin takes as long as to unpack a few of them.
-                packed = b",".join([one[1] or b"{}" for one in some])
-                yield [one[0] for one in some], orjson.loads(b"[" + packed + b"]")
-
-    def member(self, number: int) -> Member:
-        """One of them."""
-        statement = f"SELECT {_COLUMNS} FROM object WHERE number = ?"  # noqa: S608 - a constant
-        return Member._make(self._connection.execute(statement, (number,)).fetchone())
 
     def ambiguous(self) -> tuple[int, str]:
         """The number of members whose name belongs to two objects, and one of the names."""

@@ -13,7 +13,7 @@ from app.directory.casting import check_field_names
 from app.directory.connectors.sql.snapshot import NotReadableError
 from app.directory.connectors.sql.trouble import SqlTroubleError
 from app.directory.connectors.sql.values import NotPlainError, plain, time_text
-from app.directory.fields import MalformedRecordError, moment_of, take_time
+from app.directory.fields import MalformedRecordError
 from app.text import quoted
 
 Convert = Callable[[object], object]
@@ -97,15 +97,6 @@ def converters(kind: str | None, columns: Iterable[str], zone: tzinfo) -> Mappin
     return {name: partial(of_fields.get(name, _anything), zone) for name in columns}
 
 
-def record_converters(kind: str, columns: Iterable[str], zone: tzinfo) -> Mapping[str, Convert]:
-    """The same for ``caster``, which takes times as times."""
-    times = {field.name for field in KINDS[kind].fields if field.sort is Sort.TIME}
-    return {
-        name: partial(_moment, zone) if name in times else convert
-        for name, convert in converters(kind, columns, zone).items()
-    }
-
-
 def takes_texts(kind: str | None, columns: Iterable[str]) -> frozenset[str]:
     """The columns of which texts are converted, too; all other texts are plain as they are."""
     fields = KINDS[kind].fields if kind is not None else ()
@@ -145,14 +136,6 @@ def _time(zone: tzinfo, value: object) -> object:
     if moment.tzinfo is not None or len(given) < len("2027-01-31T18:00"):
         return given
     return time_text(moment, zone)
-
-
-def _moment(zone: tzinfo, value: object) -> object:
-    """The same as a time of records. Raises ``ValueError`` or ``OverflowError``."""
-    if type(value) is datetime:
-        return moment_of(value if value.tzinfo is not None else value.replace(tzinfo=zone))
-    given = _time(zone, value)
-    return None if given is None else take_time({"": given}, "")
 
 
 def _names(zone: tzinfo, value: object) -> object:

@@ -74,20 +74,6 @@ def id_of(parts: Sequence[str]) -> str:
     return text
 
 
-def ids_of(columns: Sequence[Sequence[str]]) -> Sequence[str]:
-    """One id for each of many keys, of which ``columns`` has the parts."""
-    if len(columns) == 1:
-        ids = columns[0]
-    else:
-        ids = ["/".join(parts) for parts in zip(*columns, strict=True)]
-        together = "".join(ids)
-        if "%" in together or together.count("/") != (len(columns) - 1) * len(ids):
-            return [id_of(parts) for parts in zip(*columns, strict=True)]
-    if max(map(len, ids), default=0) * 4 > LONGEST_ID:
-        return [id_of(parts) for parts in zip(*columns, strict=True)]
-    return ids
-
-
 def digest_of(text: str) -> str:
     """An id of any text; nothing leads back from it."""
     return _DIGEST + sha256(text.encode(errors="surrogatepass")).hexdigest()

@@ -132,12 +132,7 @@ class SqlRead:
 
     def records(self, rows: Rows) -> Iterator[Step]:
         """What the rows of a query of a kind stand for, of those that were asked for."""
-        if self.answered is not None:
-            yield from rows.records(self.taken(rows), tell_lost=True)
-            return
-        top = self._tops.get(rows.query.name)
-        yield from rows.found(self._snapshot.stream(rows.query.name, rows.query.text), top)
-        self._look_at_deleted(rows, top)
+        return rows.records(self.taken(rows), tell_lost=self.answered is not None)
 
     def taken(self, rows: Rows) -> Iterator[Taken]:
         """The rows of a query that were asked for, plain; a ``Lost`` for each that is known to be gone."""

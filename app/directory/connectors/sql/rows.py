@@ -1,18 +1,15 @@
 """The rows of a query, as what is made of them: records, objects, or the word that one is gone."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, tzinfo
-from functools import partial
-from itertools import repeat
 from typing import Any, NamedTuple
 
-from app.directory.casters import caster
 from app.directory.casting import disabling_record, record_from_object
 from app.directory.connector import DirectoryObject, ObjectGone
-from app.directory.connectors.sql.columns import check_columns, converters, is_field, record_converters, takes_texts
+from app.directory.connectors.sql.columns import check_columns, converters, is_field, takes_texts
 from app.directory.connectors.sql.cursor import Mark, NoCursorError, latest, mark_of
-from app.directory.connectors.sql.query import Query, digest_of, id_of, ids_of
+from app.directory.connectors.sql.query import Query, digest_of, id_of
 from app.directory.connectors.sql.snapshot import SqlSnapshot
 from app.directory.connectors.sql.trouble import SqlTroubleError
 from app.directory.connectors.sql.values import NotPlainError, check_texts, plain
@@ -59,139 +56,75 @@ class Rows:
                 f" has {', '.join(map(quoted, self.columns))}"
             )
         kind = query.kind
-        self._dropped = tuple(
-            name
-            for name in self.columns
-            if (
-                name not in wanted
-                if wanted is not None
-                else kind is not None and not is_field(name, query.own_columns, kind)
-            )
-        )
-        kept = [name for name in self.columns if name not in self._dropped]
+        if wanted is not None:
+            kept = [name for name in self.columns if name in wanted]
+        else:
+            kept = [name for name in self.columns if kind is None or is_field(name, query.own_columns, kind)]
         self._converters = converters(kind, self.columns, zone)
         texts_too = takes_texts(kind, self.columns)
-        self._converting = [(name, self._converters[name], name in texts_too) for name in kept]
-        self._flag = query.deleted if query.deleted and not query.deleted_is_query else ""
+        self._kept = [
+            (self.columns.index(name), name, self._converters[name], name in texts_too, name in query.null_is_absent)
+            for name in kept
+        ]
+        self._key_at = [self.columns.index(name) for name in self.key]
+        self._flag_at = None
+        if query.deleted and not query.deleted_is_query:
+            self._flag_at = self.columns.index(query.deleted)
         self._zone = zone
-        self._kept = [self.columns.index(name) for name in kept]
-        self._cast = None
-        if kind is not None and self.key:
-            convert = record_converters(kind, kept, zone)
-            self._cast = caster(kind, kept, convert, null_is_absent=query.null_is_absent)
-
-    def found(self, partitions: Iterable[Sequence[Any]], seen: "Top | None" = None) -> Iterator[Step]:
-        """What all rows of a kind stand for: the same as ``records`` of what is ``taken``, made many at a time."""
-        number = 0
-        for partition in partitions:
-            if seen is not None:
-                seen.look(row[seen.index] for row in partition)
-            for start in range(0, len(partition), _TOGETHER):
-                rows = partition[start : start + _TOGETHER]
-                found, odd = self._found(rows, number)
-                if not odd:
-                    yield from found
-                for row in range(len(rows) if odd else 0):
-                    if row in odd:
-                        left = self.taken([rows[row : row + 1]], before=number + row)
-                        yield from self.records(left, tell_lost=False)
-                    else:
-                        yield found[row]
-                number += len(rows)
-
-    def _found(self, rows: Sequence[Any], number: int) -> tuple[Sequence[Found], Collection[int]]:
-        """The records of rows, and which rows have to be looked at by themselves. ``number``: of those before."""
-        if self._cast is None:
-            return [], range(len(rows))
-        columns = list(zip(*rows, strict=True))
-        records = list(map(self._cast, *[columns[index] for index in self._kept]))
-        ids = self._ids_of(columns)
-        name = self.query.name
-        origins = map(_ORIGIN, zip(map(_OBJECT_ID, zip(repeat(name), ids)), repeat("")))
-        places = [f"{name}, row {row}" for row in range(number + 1, number + len(rows) + 1)]
-        found = list(map(_FOUND, zip(records, places, origins, strict=True)))
-        if all(records) and all(ids) and not self._flag:
-            return found, ()
-        flags = columns[self.columns.index(self._flag)] if self._flag else repeat(None)
-        judged = enumerate(zip(records, ids, flags, strict=False))
-        return found, {row for row, (record, id_, flag) in judged if record is None or not id_ or _is_set(flag)}
-
-    def _ids_of(self, columns: Sequence[Sequence[object]]) -> Sequence[str]:
-        """The ids of rows, by their columns; empty, where ``id_of_row`` has something to say."""
-        try:
-            ids = ids_of([self._parts(columns[self.columns.index(name)]) for name in self.key])
-        except NotPlainError:
-            return [""] * len(columns[0])
-        nothing = "/" * (len(self.key) - 1)
-        if nothing in ids or not _is_fit("".join(ids)):
-            return [one if one != nothing and _is_fit(one) else "" for one in ids]
-        return ids
-
-    def _parts(self, values: Sequence[Any]) -> Sequence[str]:
-        if set(map(type, values)) == {str}:
-            return values
-        return [value if type(value) is str else self._part(value) for value in values]
-
-    def _part(self, value: object) -> str:
-        """Of an id, what stands for a value that is no text."""
-        return "" if value is None else _text(plain(value, self._zone))
 
     def taken(
         self,
         partitions: Iterable[Sequence[Any]],
         seen: "Top | None" = None,
         wanted: frozenset[str] | None = None,
-        before: int = 0,
     ) -> Iterator[Taken]:
-        """Every row; with ``wanted`` those alone that have one of these ids. ``seen`` is told of their cursors.
-
-        ``before``: how many rows came before these.
-        """
-        name, columns, key, flag = self.query.name, self.columns, self.key, self._flag
-        number = before
+        """Every row; with ``wanted`` those alone that have one of these ids. ``seen`` is told of their cursors."""
+        number = 0
         for rows in partitions:
             if seen is not None:
                 seen.look(row[seen.index] for row in rows)
             for row in rows:
                 number += 1
-                values = dict(zip(columns, row, strict=True))
+                place = f"{self.query.name}, row {number}"
                 try:
-                    identifier = self.id_of_row(values) if key else digest_of(repr(tuple(row)))
+                    identifier = (
+                        self._id_of([row[at] for at in self._key_at]) if self.key else digest_of(repr(tuple(row)))
+                    )
                 except NotPlainError as error:
-                    yield Malformed(f"{name}, row {number}", str(error))
+                    yield Malformed(place, str(error))
                     continue
                 if wanted is not None and identifier not in wanted:
                     continue
-                if flag and _is_set(values[flag]):
-                    yield Lost(identifier, f"{name}, row {number}")
+                if self._flag_at is not None and _is_set(row[self._flag_at]):
+                    yield Lost(identifier, place)
                     continue
                 try:
-                    self._make_plain(values)
+                    values = self._plain(row)
                 except NotPlainError as error:
-                    object_id, disabled = self._object(identifier), self._is_disabled(values)
-                    yield Malformed(f"{name}, row {number}", str(error), object_id, disabled)
+                    disabled = self._is_disabled(dict(zip(self.columns, row, strict=True)))
+                    yield Malformed(place, str(error), self._object(identifier), disabled)
                     continue
-                yield Row(identifier, values, f"{name}, row {number}")
+                yield Row(identifier, values, place)
 
-    def _make_plain(self, values: dict[str, Any]) -> None:
-        """Leaves plain values of the columns that are asked for. Raises ``NotPlainError``."""
-        for column in self._dropped:
-            del values[column]
-        for column, convert, texts_too in self._converting:
-            value = values[column]
+    def _plain(self, row: Sequence[Any]) -> dict[str, object]:
+        """The values of the columns that are asked for, in plain. Raises ``NotPlainError``."""
+        values: dict[str, object] = {}
+        for at, column, convert, texts_too, null_is_absent in self._kept:
+            value = row[at]
             if value is None:
-                absent = column in self.query.null_is_absent
+                if not null_is_absent:
+                    values[column] = None
             elif texts_too or type(value) is not str:
                 try:
-                    values[column] = convert(value)
+                    plain_value = convert(value)
                 except NotPlainError as error:
                     raise NotPlainError(f"{column}: {error}") from None
                 # ``infinity`` is no end.
-                absent = column == "expiresAt" and values[column] is None
+                if plain_value is not None or column != "expiresAt":
+                    values[column] = plain_value
             else:
-                absent = False
-            if absent:
-                del values[column]
+                values[column] = value
+        return values
 
     def _object(self, identifier: str) -> ObjectId | None:
         """The object that a row is, if it has a key; otherwise its id goes with any change of it."""
@@ -207,10 +140,10 @@ class Rows:
 
     def id_of_row(self, values: Mapping[str, object]) -> str:
         """The id by the columns of the key. Raises ``NotPlainError``."""
-        parts = []
-        for column in self.key:
-            value = values[column]
-            parts.append(value if type(value) is str else self._part(value))
+        return self._id_of([values[column] for column in self.key])
+
+    def _id_of(self, key: Sequence[object]) -> str:
+        parts = [value if type(value) is str else self._part(value) for value in key]
         if not any(parts):
             raise NotPlainError(f"{', '.join(self.key)}: is empty, and identifies the row")
         try:
@@ -219,6 +152,10 @@ class Rows:
         except NotPlainError as error:
             raise NotPlainError(f"{', '.join(self.key)}: {error}") from None
         return identifier
+
+    def _part(self, value: object) -> str:
+        """Of an id, what stands for a value that is no text."""
+        return "" if value is None else _text(plain(value, self._zone))
 
     def records(self, rows: Iterable[Taken], *, tell_lost: bool) -> Iterator[Step]:
         """What rows of a kind stand for."""
@@ -256,23 +193,6 @@ class Rows:
                 yield row
             elif tell_lost:
                 yield ObjectGone(ObjectId(name, row.id))
-
-
-_TOGETHER = 100
-"""Rows of which records are made together: few, because what outlives the collection of garbage makes it slow."""
-
-# These are made by the million; as C makes them.
-_FOUND: Callable[[Iterable[object]], Found] = partial(tuple.__new__, Found)
-_ORIGIN: Callable[[Iterable[object]], Origin] = partial(tuple.__new__, Origin)
-_OBJECT_ID: Callable[[Iterable[object]], ObjectId] = partial(tuple.__new__, ObjectId)
-
-
-def _is_fit(text: str) -> bool:
-    try:
-        check_texts(text)
-    except NotPlainError:
-        return False
-    return True
 
 
 def _is_set(value: object) -> bool:
