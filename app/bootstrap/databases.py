@@ -20,7 +20,7 @@ from app.database.programs import SELF_HOSTED_BACKEND, USHER, ForeignDatabaseErr
 from app.model.contents import SourceState, source_states
 from app.settings import Settings
 
-STORE_MIGRATIONS = Migrations(USHER, Path(app.store.__file__).parent / "migrations", once_left_out=("deleted_item",))
+STORE_MIGRATIONS = Migrations(USHER, Path(app.store.__file__).parent / "migrations")
 BACKEND_MIGRATIONS = Migrations(SELF_HOSTED_BACKEND, Path(app.backend.__file__).parent / "migrations")
 
 

@@ -9,11 +9,11 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, delete, insert, inspect, select
+from sqlalchemy.exc import DBAPIError
 from sqlmodel.sql.sqltypes import AutoString
 
 from app.database.compatibility import COMPATIBILITY, SchemaState, oldest_compatible
 from app.database.engine import is_sqlite, reading, writing
-from app.database.lineage import Line, bring_in_line
 from app.database.programs import (
     COMPATIBILITY_TABLE,
     SHARED_VERSION_TABLE,
@@ -21,8 +21,10 @@ from app.database.programs import (
     Migrations,
     Program,
     SchemaNewerError,
+    SchemaUnknownError,
     owner_of,
 )
+from app.database.trouble import cause_of, contradicts_schema
 
 _CONNECTION = "connection"
 _VERSION_TABLE = "version_table"
@@ -60,8 +62,16 @@ def upgrade(engine: Engine, migrations: Migrations, witness: Callable[[Connectio
         if _is_to_be_carried_over(connection, migrations.program):
             _carry_over(connection, migrations.program)
         before = context_of(connection, migrations.program).get_current_heads()
-        bring_in_line(connection, context_of(connection, migrations.program), _line(migrations))
-        command.upgrade(_config(migrations, connection), "head")
+        try:
+            command.upgrade(_config(migrations, connection), "head")
+        except DBAPIError as error:
+            if not contradicts_schema(error):
+                raise
+            raise SchemaUnknownError(
+                f"the database does not hold what its revision {', '.join(before)} makes ({cause_of(error)}): it was"
+                " changed by hand, restored in part, or made before 1.0.0; restore a whole backup, or use a new one"
+                f" ({migrations.program.setting})"
+            ) from error
         _state_compatibility(connection, migrations)
         if witness is not None and before != context_of(connection, migrations.program).get_current_heads():
             witness(connection)
@@ -79,18 +89,6 @@ def _state_compatibility(connection: Connection, migrations: Migrations) -> None
     connection.execute(insert(COMPATIBILITY).values(oldest_revision=max(stated, key=order.index)))
 
 
-def _line(migrations: Migrations) -> Line:
-    def upgrade_to(connection: Connection, revision: str) -> None:
-        command.upgrade(_config(migrations, connection), revision)
-
-    return Line(
-        ScriptDirectory(str(migrations.folder)),
-        upgrade_to,
-        migrations.once_left_out,
-        migrations.program.setting,
-    )
-
-
 def run_environment(metadata: MetaData) -> None:
     """What an ``env.py`` does: run the migrations on the connection that ``upgrade`` opened."""
     attributes = context.config.attributes
@@ -105,7 +103,7 @@ def run_environment(metadata: MetaData) -> None:
 
 
 def _is_to_be_carried_over(connection: Connection, ours: Program) -> bool:
-    """Whether the database is ours and keeps its revision where both programs did once.
+    """Whether the database is ours and keeps its revision in the table that 1.0.0 used for both programs.
 
     Raises ``ForeignDatabaseError``.
     """

@@ -36,8 +36,6 @@ class Migrations:
 
     program: Program
     folder: Path
-    once_left_out: tuple[str, ...] = ()
-    """Tables that the first revision did not make when it was first out; see ``app.database.lineage``."""
 
     @property
     def revisions(self) -> list[str]:
@@ -66,7 +64,7 @@ COMPATIBILITY_TABLE = "schema_compatibility"
 """Where an upgraded database states the oldest revision whose software can still use it."""
 
 SHARED_VERSION_TABLE = "alembic_version"
-"""Where both kept it before each had a table of its own; other software does, too."""
+"""Where both programs kept their revision in 1.0.0; other software uses the name as well."""
 
 
 class SchemaError(RuntimeError):
@@ -81,6 +79,10 @@ class SchemaNewerError(SchemaError):
             "a newer version of Usher upgraded the database, and this version cannot use it any more:"
             " install the newer version, or restore a backup"
         )
+
+
+class SchemaUnknownError(SchemaError):
+    """The database does not hold what its revision makes."""
 
 
 class ForeignDatabaseError(RuntimeError):

@@ -97,6 +97,14 @@ def came_in_between(error: DBAPIError) -> bool:
     return code in _CAME_IN_BETWEEN
 
 
+def contradicts_schema(error: DBAPIError) -> bool:
+    """Whether a statement does not fit the tables: one is missing, or exists already."""
+    if isinstance(error.orig, sqlite3.Error):
+        return getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+    state = _sqlstate(error.orig)
+    return state.startswith("42") and state != "42501"
+
+
 def _sqlstate(original: BaseException | None) -> str:
     return getattr(original, "sqlstate", None) or ""
 
