@@ -65,5 +65,7 @@ def test_the_wheel_contains_the_application_alone(tmp_path: Path) -> None:
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert built.returncode == 0, built.stderr
     (wheel,) = tmp_path.glob("*.whl")
-    names = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    with ZipFile(wheel) as content:
+        names = {name for name in content.namelist() if ".dist-info/" not in name}
+        assert [name for name in sorted(names) if b"def test_" in content.read(name)] == []
     assert names == files_of(ROOT / "app") | {"app/demo/directory.yaml"}

@@ -14,9 +14,9 @@ from app.directory.connectors.sql.query import Query
 from app.directory.connectors.sql.reading import SqlDatabase
 from app.directory.connectors.sql.snapshot import parse_source_url
 from app.directory.connectors.sql.source import SqlSource
-from app.directory.contract_world import CannotError, Content, World
 from app.directory.source import Source
 from tests.conftest import POSTGRES
+from tests.directory.source_world import CannotError, Content, World
 from tests.worlds.meddler import Meddler
 
 MYSQL = os.environ.get("USHER_TEST_MYSQL", "")

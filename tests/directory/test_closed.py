@@ -10,10 +10,10 @@ from app.access.records import AccessRole, Fill, Grant, Membership, User
 from app.directory.configured import source_from_settings
 from app.directory.connector import ALL_ATTRIBUTES
 from app.directory.connectors.ldap.presets import preset
-from app.directory.contract_world import read
 from app.directory.mapping.source import MappedSource
 from app.directory.settings import DirectorySettings
 from app.directory.source import End, Found, Malformed, ReadRequest, Verdict
+from tests.directory.source_world import read
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
 
 EVERY_ATTRIBUTE = frozenset({ALL_ATTRIBUTES})

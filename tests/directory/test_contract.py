@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from app.access.records import User
-from app.directory.contract_suite import SourceContract
-from app.directory.contract_world import Content, World
 from app.directory.file import FileSource
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
+from tests.directory.source_contract import SourceContract
+from tests.directory.source_world import Content, World
 from tests.worlds.faulty_reads import FaultyReads
 
 

@@ -13,8 +13,6 @@ import pytest
 
 from app.access.records import Membership, User
 from app.directory.connector import DirectoryObject, Objects, Wanted
-from app.directory.contract_suite import SourceContract
-from app.directory.contract_world import Content, Kept, World, read
 from app.directory.mapping.rules import Rules
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
@@ -33,6 +31,8 @@ from app.directory.source import (
     Source,
     Verdict,
 )
+from tests.directory.source_contract import SourceContract
+from tests.directory.source_world import Content, Kept, World, read
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
 
 COMPANY = """

@@ -4,10 +4,10 @@ import pytest
 
 from app.access.records import Membership, User
 from app.directory.connector import DirectoryObject
-from app.directory.contract_world import read
 from app.directory.mapping.source import MappedSource
 from app.directory.preview import MASKED, MOST_LINES, Choice, PreviewedSource, Shown, masked
 from app.directory.source import EVERYTHING, End, Found, ObjectId, Origin, Reading, ReadRequest, Verdict
+from tests.directory.source_world import read
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
 
 RULES = """

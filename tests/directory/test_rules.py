@@ -5,10 +5,10 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from app.access.records import Fill, GroupMember, Membership, User
-from app.directory.contract_world import read
 from app.directory.mapping.settings import RULE_KINDS, RuleSettings
 from app.directory.mapping.source import MappedSource
 from app.directory.source import Found
+from tests.directory.source_world import read
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
 
 USER = "userId: it.id, name: it.name, email: it.mail"

@@ -21,7 +21,6 @@ from app.directory.connectors.sql.query import Query, id_of, parts_of
 from app.directory.connectors.sql.reading import SqlDatabase
 from app.directory.connectors.sql.source import SqlConnector, SqlSource
 from app.directory.connectors.sql.trouble import trouble_of
-from app.directory.contract_world import read
 from app.directory.fields import MalformedRecordError
 from app.directory.guarded import GuardedSource
 from app.directory.source import (
@@ -37,6 +36,7 @@ from app.directory.source import (
     Verdict,
 )
 from tests.directory.databases import SORTS, Database
+from tests.directory.source_world import read
 
 pytestmark = [pytest.mark.process]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from app.directory.contract_suite import SourceContract
-from app.directory.contract_world import CannotError, Content, World
 from app.directory.pushes import ANYTHING
 from app.directory.source import EVERYTHING, Reading, ReadRequest, Source
 from app.ingest.everything import SentSource
+from tests.directory.source_contract import SourceContract
+from tests.directory.source_world import CannotError, Content, World
 from tests.worlds.faulty_reads import FaultyReads
 
 

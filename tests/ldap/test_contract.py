@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from app.directory.configured import source_from_settings
-from app.directory.contract_suite import SourceContract
-from app.directory.contract_world import CannotError, Content, World, some_content
 from app.directory.settings import LdapSourceSettings
 from app.directory.source import End, Source, Verdict
+from tests.directory.source_contract import SourceContract
+from tests.directory.source_world import CannotError, Content, World, some_content
 from tests.ldap import samba, slapd
 from tests.ldap.conftest import need
 from tests.ldap.slapd import SUFFIX, Slapd

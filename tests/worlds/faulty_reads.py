@@ -14,7 +14,6 @@ from sqlalchemy import Engine
 from app.access.records import Membership, User
 from app.clock import utc_now
 from app.database.engine import open_engine, reading
-from app.directory.contract_world import Content, Person, World, changed, some_content
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
 from app.directory.policy import Policy
@@ -23,6 +22,7 @@ from app.directory.source import Verdict
 from app.model.contents import export_records
 from app.runs.reading import refresh
 from app.store.schema import METADATA
+from tests.directory.source_world import Content, Person, World, changed, some_content
 
 
 class FaultyReads:

@@ -52,18 +52,18 @@ class World(ABC):
     def bring(self, content: Content) -> None:
         """Brings the directory to this content, by as few changes as that takes."""
 
-    def cut(self, share: float) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that can
+    def cut(self, share: float) -> AbstractContextManager[None]:
         """As long as it is open, the source's reads break after about this share of all that they would read.
 
         From 0 (before anything was answered) to just below 1 (after almost everything).
         """
         raise CannotError("nothing comes between this source and what it reads")
 
-    def spoil(self, person_id: str, text: str) -> None:  # noqa: ARG002 - for those that can
+    def spoil(self, person_id: str, text: str) -> None:
         """Puts a person with this id into the directory whose name is ``text``."""
         raise CannotError("the directory takes no names that could do harm")
 
-    def deepen(self, person_id: str, depth: int) -> None:  # noqa: ARG002 - for those that can
+    def deepen(self, person_id: str, depth: int) -> None:
         """Puts a person with this id into the directory with an attribute that is nested ``depth`` deep."""
         raise CannotError("values are flat there")
 
@@ -86,7 +86,7 @@ class Kept:
         """Takes a read in as the port says that it is meant, and returns its verdict."""
         end = steps[-1]
         claim(isinstance(end, End), "a read has to end with its verdict")
-        assert isinstance(end, End)  # noqa: S101 - for the type checker; the line above has said it
+        assert isinstance(end, End)
         if end.verdict is Verdict.FAILED:
             return end
         read: dict[ObjectId | str, list[Record]] = {}

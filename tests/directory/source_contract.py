@@ -1,4 +1,4 @@
-"""The contract suite of sources: what each of them has to pass, as a class to subclass with one fixture.
+"""The contract suite of sources: a class of tests to subclass with one fixture.
 
 ::
 
@@ -7,11 +7,8 @@
         def world(self, tmp_path):
             return MyWorld(tmp_path)
 
-The fixture gives a ``World`` (``app.directory.contract_world``), which says how it is to be made. What a world cannot
-do it says by ``CannotError``: the obligation is then shown as skipped, for that reason.
-
-It lives beside the port, and imports nothing but the standard library, so that whoever writes a source of their own can
-run it, too.
+The fixture returns a ``World`` (``tests.directory.source_world``). A world raises ``CannotError`` for what it cannot
+do, and the test is skipped for that reason.
 """
 
 import random
@@ -22,8 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from app.access.records import Membership, User
-from app.directory.contract_world import Content, Kept, Person, Step, World, changed, claim, read, some_content
 from app.directory.source import Answered, End, Found, Gone, Part, ReadRequest, Source, Verdict
+from tests.directory.source_world import Content, Kept, Person, Step, World, changed, claim, read, some_content
 
 
 class SourceContract:
@@ -95,7 +92,7 @@ class SourceContract:
         world.bring(content)
         kept = Kept()
         kept.take(read(world.source()))
-        chance = random.Random(20261122)  # noqa: S311 - the same changes each time
+        chance = random.Random(20261122)
         for number in range(self.rounds):
             content = changed(content, chance, number)
             world.bring(content)
@@ -137,7 +134,7 @@ class SourceContract:
         for cursor in ("nonsense", "0", "\x1f", "x" * 5000, "{}", '{"cursor":1}'):
             steps = read(world.source(), ReadRequest(since=cursor))
             end = steps[-1]
-            assert isinstance(end, End)  # noqa: S101 - for the type checker; read() has claimed it
+            assert isinstance(end, End)
             if end.verdict is Verdict.FAILED:
                 claim(
                     end.answered is Answered.CURSOR_REFUSED,
@@ -215,7 +212,7 @@ class SourceContract:
         for way, failing in world.failures().items():
             with failing as source:
                 end = read(source)[-1]
-            assert isinstance(end, End)  # noqa: S101 - for the type checker; read() has claimed it
+            assert isinstance(end, End)
             claim(end.verdict is Verdict.FAILED, f"{way}: a read that cannot work has failed, but: {end}")
             claim(bool(end.reason), f"{way}: a read that failed says why")
             _reason_is_fit(end, world.secret)
@@ -251,7 +248,7 @@ class SourceContract:
     def _others_are_read(world: World, content: Content, person_id: str) -> None:
         steps = read(world.source())
         end = steps[-1]
-        assert isinstance(end, End)  # noqa: S101 - for the type checker; read() has claimed it
+        assert isinstance(end, End)
         claim(end.verdict is not Verdict.FAILED, f"one bad entry is no reason to read nothing: {end}")
         kept = Kept()
         kept.take(steps)
@@ -269,7 +266,7 @@ def _follow(source: Source, kept: Kept) -> None:
     """Brings what is kept up to date, by changes where the source has a cursor for them."""
     steps = read(source, ReadRequest(since=kept.cursor))
     end = steps[-1]
-    assert isinstance(end, End)  # noqa: S101 - for the type checker; read() has claimed it
+    assert isinstance(end, End)
     if end.answered is Answered.CURSOR_REFUSED:
         steps = read(source)
     end = kept.take(steps)
@@ -287,7 +284,7 @@ def _nothing_is_invented(steps: Sequence[Step], content: Content) -> None:
 
 
 def _reason_is_fit(end: Step, secret: str) -> None:
-    assert isinstance(end, End)  # noqa: S101 - for the type checker; read() has claimed it
+    assert isinstance(end, End)
     claim("\n" not in end.reason, f"a reason is one line: {end.reason!r}")
     claim("Traceback" not in end.reason, f"a reason is in words: {end.reason!r}")
     claim(len(end.reason) <= 1000, f"a reason is short: {end.reason!r}")
