@@ -1,30 +1,92 @@
-"""The service's own OpenAPI document.
-
-One OpenAPI 3.1 document of its endpoints: the permission-provider call and its explanation from the contract's shapes,
-the endpoints for operators from this package's.
-"""
+"""The service's OpenAPI 3.1 document at ``/openapi.json``, generated from the models of its requests and answers."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, get_args
 
 from flask import Blueprint, Response
-from pydantic import JsonValue, TypeAdapter
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, with_config
+from typing_extensions import TypedDict
 
-from app.admin.resync import DecisionRequest, ItemKind, ItemStatus, ResyncRequest
+from app.admin.resync import DecisionRequest, ResyncRequest
+from app.admin.wire import Changes, ItemKind, ItemStatus, NewRun, Run
 from app.contract.envelope import FailureEnvelope
 from app.contract.permission_call import RequestWire, ResultWire
 from app.edge.json import json_response
-from app.ingest.openapi import push_paths, push_schemas
+from app.ingest.wire import LINES_TYPES, Push, PushAnswer, SourceAnswer, SourceState
 
 Json = dict[str, JsonValue]
 _REF = "#/components/schemas/{model}"
+
+
+class _Answer(TypedDict):
+    success: Literal[True]
+    statusCode: Literal[200]
+    message: str
+    signature: NotRequired[Annotated[str, Field(description="Of `data`, in an answer to a browser.")]]
+
+
+class Answers(_Answer):
+    """The answer to a permission call."""
+
+    data: list[ResultWire]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Origin(TypedDict):
+    """A row of a source."""
+
+    source: Annotated[str, Field(description="The source's name.")]
+    retained: Annotated[bool, Field(description="Whether the source is no longer configured.")]
+    place: Annotated[str, Field(description="The row's place when it last changed.")]
+    set: Annotated[str | None, Field(description="The set of the object that the row was made from.")]
+    id: Annotated[str | None, Field(description="The object's id; null if it is too long to be stored.")]
+    rule: Annotated[int | str | None, Field(description="The rule that made the record, from 1.")]
+    gives: Annotated[list[str], Field(description="The fields whose effective value comes from this row.")]
+    alias: Annotated[
+        str | None,
+        Field(description="The alias by which it disables the user, if others have it or the user had it; else null."),
+    ]
+
+
+class ExplainedRecord(TypedDict):
+    """An effective record by its fields, and its origins. Times are epoch milliseconds."""
+
+    kind: str
+    origins: Annotated[list[Origin], Field(description="Every row of the sources that contributes to it.")]
+
+
+class Explanation(ResultWire):
+    """A result with its reason; a question that could not be understood has none."""
+
+    reason: NotRequired[str]
+    path: NotRequired[Annotated[list[ExplainedRecord], Field(description="In the order in which they were checked.")]]
+
+
+class Explanations(_Answer):
+    """The answer to a permission call with reasons."""
+
+    data: list[Explanation]
+
+
+_REQUESTS = (RequestWire, ResyncRequest, DecisionRequest, Push)
+_ANSWERS = (Answers, Explanations, NewRun, Run, Changes, PushAnswer, SourceAnswer, SourceState, FailureEnvelope)
 _BODY_CODES = (413, 415)
-_RUN_ID: Json = {
-    "name": "runId",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "minLength": 1, "maxLength": 200},
-}
+
+
+class _Endpoint(NamedTuple):
+    method: str
+    path: str
+    name: str
+    summary: str
+    token: str
+    """The security scheme."""
+    success: int
+    answer: str
+    """The schema of a success."""
+    failures: tuple[int, ...]
+    """Besides those of every endpoint with a token."""
+    parameters: Sequence[JsonValue] = ()
+    body: Json | None = None
 
 
 def openapi_blueprint(*, version: str, provider_path: str, explain_path: str, max_requests: int) -> Blueprint:
@@ -42,8 +104,10 @@ def openapi_blueprint(*, version: str, provider_path: str, explain_path: str, ma
 
 
 def document(*, version: str, provider_path: str, explain_path: str, max_requests: int) -> Json:
-    """The document of a service that answers at these paths, at most so many questions a call."""
-    schemas = _schemas(max_requests)
+    """The document of a service that answers at these paths, at most ``max_requests`` questions a call."""
+    paths: dict[str, Any] = {}
+    for endpoint in _endpoints(provider_path, explain_path):
+        paths.setdefault(endpoint.path, {})[endpoint.method] = _described(endpoint)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -51,17 +115,9 @@ def document(*, version: str, provider_path: str, explain_path: str, max_request
             "version": version,
             "description": "Permission answers for a collaboration backend, and what keeps that backend in step.",
         },
-        "paths": {
-            provider_path: {"post": _permissions("check", "Decide what was asked.", "provider")},
-            explain_path: {
-                "post": _permissions("explain", "Decide what was asked, with reasons.", "admin", "Explanations")
-            },
-            **_resync_paths(),
-            **push_paths(),
-            **_open_paths(),
-        },
+        "paths": paths | _open_paths(),
         "components": {
-            "schemas": schemas,
+            "schemas": _schemas(max_requests),
             "securitySchemes": {
                 name: {"type": "http", "scheme": "bearer", "description": text}
                 for name, text in (
@@ -75,179 +131,85 @@ def document(*, version: str, provider_path: str, explain_path: str, max_request
 
 
 def _schemas(max_requests: int) -> Json:
-    named: list[tuple[str, Literal["validation", "serialization"], TypeAdapter[Any]]] = [
-        ("Request", "validation", TypeAdapter(RequestWire)),
-        ("Result", "serialization", TypeAdapter(ResultWire)),
-        ("ResyncRequest", "validation", TypeAdapter(ResyncRequest)),
-        ("DecisionRequest", "validation", TypeAdapter(DecisionRequest)),
-        ("Failure", "serialization", TypeAdapter(FailureEnvelope)),
+    models: list[tuple[str, Literal["validation", "serialization"], TypeAdapter[Any]]] = [
+        *((model.__name__, "validation", TypeAdapter(model)) for model in _REQUESTS),
+        *((model.__name__, "serialization", TypeAdapter(model)) for model in _ANSWERS),
     ]
-    by_key, shared = TypeAdapter.json_schemas(named, ref_template=_REF)
-    schemas: Json = dict(shared.get("$defs", {}))
-    requests: Json = {
-        "type": "array",
-        "maxItems": max_requests,
-        "items": by_key["Request", "validation"],
-    }
-    answers: Json = {
-        "data": {"type": "array", "items": by_key["Result", "serialization"]},
-        "success": {"const": True},
-        "statusCode": {"const": 200},
-        "message": {"type": "string"},
-    }
-    schemas["Questions"] = {
+    by_key, shared = TypeAdapter.json_schemas(models, ref_template=_REF)
+    requests: Json = {"type": "array", "maxItems": max_requests, "items": by_key["RequestWire", "validation"]}
+    questions: Json = {
         "type": "object",
         "required": ["data"],
         "properties": {"data": {"type": "object", "required": ["requests"], "properties": {"requests": requests}}},
     }
-    required: list[JsonValue] = list(answers)
-    # Over `data`, for answers that go to a browser.
-    answers["signature"] = {"type": "string"}
-    schemas["Answers"] = {"type": "object", "required": required, "properties": answers}
-    explained: Json = {"type": "array", "items": {"$ref": _REF.format(model="Explanation")}}
-    schemas["Explanations"] = {"type": "object", "required": required, "properties": answers | {"data": explained}}
-    schemas["Explanation"] = _explanation(by_key["Result", "serialization"])
-    schemas["Origin"] = _origin()
-    schemas["Run"] = {
-        "type": "object",
-        "required": ["runId", "status"],
-        "properties": {
-            "runId": {"type": "string"},
-            "status": {"type": "string"},
-            "continuedBy": {
-                "type": ["string", "null"],
-                "description": "The run that goes on from where this one was interrupted.",
-            },
-        },
-    }
-    schemas["Changes"] = {
-        "type": "object",
-        "required": ["changes"],
-        "properties": {
-            "changes": {"type": "array", "items": {"$ref": _REF.format(model="Change")}},
-            "nextPageToken": {"type": "string"},
-        },
-    }
-    schemas["Change"] = _change()
-    schemas |= push_schemas()
-    return schemas
+    schemas: Json = shared["$defs"]
+    return schemas | {"Questions": questions}
 
 
-def _explanation(result: JsonValue) -> Json:
-    """A result with what led to it; one that could not be understood has neither."""
-    record: Json = {
-        "type": "object",
-        "required": ["kind", "origins"],
-        "description": "A record in force by its fields, and where it comes from; times are epoch milliseconds.",
-        "properties": {
-            "kind": {"type": "string"},
-            "origins": {
-                "type": "array",
-                "items": {"$ref": _REF.format(model="Origin")},
-                "description": "Every row of the sources that gives something of it.",
-            },
-        },
-    }
-    path: Json = {"type": "array", "items": record, "description": "In the order in which they were looked at."}
-    return {"allOf": [result, {"type": "object", "properties": {"reason": {"type": "string"}, "path": path}}]}
+def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
+    def parameter(place: str, name: str, schema: Json, description: str = "") -> Json:
+        described: Json = {"name": name, "in": place, "schema": schema}
+        return (
+            described
+            | ({"required": True} if place == "path" else {})
+            | ({"description": description} if description else {})
+        )
 
-
-def _origin() -> Json:
-    properties: Json = {
-        "source": {"type": "string", "description": "The source's name."},
-        "retained": {"type": "boolean", "description": "Whether it is no longer configured."},
-        "place": {"type": "string", "description": "Where the row stood when it last changed."},
-        "set": {"type": ["string", "null"], "description": "The set of the object that it was made from."},
-        "id": {"type": ["string", "null"], "description": "The object's id; null where it is too long to be kept."},
-        "rule": {"type": ["integer", "string", "null"], "description": "The rule that made the record, from 1."},
-        "gives": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "The fields whose value in force it gives.",
-        },
-        "alias": {
-            "type": ["string", "null"],
-            "description": "The alias by which it disables the user, if others have it or the user had it; else null.",
-        },
-    }
-    return {"type": "object", "required": list(properties), "additionalProperties": False, "properties": properties}
-
-
-def _change() -> Json:
-    def of(kind: JsonValue, description: str = "") -> JsonValue:
-        return {"type": kind} | ({"description": description} if description else {})
-
-    field: Json = {
-        "type": "object",
-        "required": ["field", "new"],
-        "properties": {
-            "field": of("string", "Its name in the directory's records."),
-            "old": {"description": "What the backend was told last; null: nothing. Left out where that is not known."},
-            "new": {"description": "null: nothing, or inherited, or the top of the tree."},
-        },
-    }
-    properties: dict[str, JsonValue] = {
-        "ordinal": of("integer"),
-        "phase": of("integer"),
-        "action": {"type": "string", "enum": ["add", "update", "delete"]},
-        "kind": {"type": "string", "enum": list(get_args(ItemKind))},
-        "organizationId": of("string"),
-        "containerId": of(["string", "null"], "The folder, document or group that a user's entry is in."),
-        "id": of("string"),
-        "name": of(["string", "null"], "What the item, or the user of an entry, is called."),
-        "containerName": of(["string", "null"]),
-        "operation": of("string"),
-        "reason": of("string", "Which record brought it about."),
-        "status": {"type": "string", "enum": list(get_args(ItemStatus))},
-        "message": of(["string", "null"], "What became of it."),
-    }
-    required: list[JsonValue] = list(properties)
-    properties["fields"] = {"type": "array", "items": field, "description": "What an update changes."}
-    properties["allFieldsKnown"] = of(
-        "boolean", "Of an update: false where what the backend was told of names and further fields is not known."
-    )
-    return {"type": "object", "required": required, "properties": properties}
-
-
-def _permissions(name: str, summary: str, token: str, answers: str = "Answers") -> Json:
-    return {
-        "operationId": name,
-        "summary": summary,
-        "security": [{token: []}],
-        "requestBody": _body("Questions", required=True),
-        "responses": _responses({"200": answers}, (400, 401, 429, 503, *_BODY_CODES)),
-    }
-
-
-def _resync_paths() -> Json:
-    key: Json = {
-        "name": "Idempotency-Key",
-        "in": "header",
-        "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"},
-    }
-    parameters: list[JsonValue] = [
-        _RUN_ID,
-        _query("status", {"type": "string", "enum": list(get_args(ItemStatus))}),
-        _query("kind", {"type": "string", "enum": list(get_args(ItemKind))}),
-        _query("pageToken", {"type": "string"}),
-        _query("pageSize", {"type": "integer", "minimum": 1, "maximum": 1000}),
+    questions, decision = _body("Questions"), _body("DecisionRequest", required=False)
+    run_id = parameter("path", "runId", {"type": "string", "minLength": 1, "maxLength": 200})
+    key = parameter("header", "Idempotency-Key", {"type": "string", "pattern": "^[!-~]{1,200}$"})
+    pages = [
+        parameter("query", "status", {"type": "string", "enum": [*get_args(ItemStatus)]}),
+        parameter("query", "kind", {"type": "string", "enum": [*get_args(ItemKind)]}),
+        parameter("query", "pageToken", {"type": "string"}),
+        parameter("query", "pageSize", {"type": "integer", "minimum": 1, "maximum": 1000}),
     ]
-    start = _admin("startRun", "Queue a run.", {"202": "Run"}, (400, *_BODY_CODES))
-    start |= {"parameters": [key], "requestBody": _body("ResyncRequest", required=False)}
-    return {
-        "/resync": {"post": start},
-        "/resync/{runId}": {"get": _admin("getRun", "How a run goes.", {"200": "Run"}, (404,), [_RUN_ID])},
-        "/resync/{runId}/changes": {
-            "get": _admin("getChanges", "What a run changes, and why.", {"200": "Changes"}, (400, 404), parameters)
-        },
-        "/resync/{runId}/approve": {"post": _deciding("approveRun", "Apply what was held.")},
-        "/resync/{runId}/cancel": {"post": _deciding("cancelRun", "Stop it, or drop what was held.")},
+    source = parameter("path", "name", {"type": "string", "minLength": 1}, "The source's name, URL-encoded.")
+    shrink = parameter(
+        "query", "acceptShrink", {"type": "boolean"}, "Whether it may take away more than the source's guard lets go."
+    )
+    lines: Json = {
+        "required": True,
+        "description": 'Records, one a line, and at last {"end": true, "records": N}.',
+        "content": {name: {} for name in LINES_TYPES},
     }
+    # fmt: off
+    # One row for each endpoint.
+    return (
+        _Endpoint("post", provider_path, "check", "Decide what was asked.", "provider", 200, "Answers",
+                  (400, *_BODY_CODES), (), questions),
+        _Endpoint("post", explain_path, "explain", "Decide what was asked, with reasons.", "admin", 200, "Explanations",
+                  (400, *_BODY_CODES), (), questions),
+        _Endpoint("post", "/resync", "startRun", "Queue a run.", "admin", 202, "NewRun",
+                  (400, *_BODY_CODES), [key], _body("ResyncRequest", required=False)),
+        _Endpoint("get", "/resync/{runId}", "getRun", "How a run goes.", "admin", 200, "Run", (404,), [run_id]),
+        _Endpoint("get", "/resync/{runId}/changes", "getChanges", "What a run changes, and why.", "admin", 200,
+                  "Changes", (400, 404), [run_id, *pages]),
+        _Endpoint("post", "/resync/{runId}/approve", "approveRun", "Apply what was held.", "admin", 202, "Run",
+                  (400, 404, *_BODY_CODES), [run_id], decision),
+        _Endpoint("post", "/resync/{runId}/cancel", "cancelRun", "Stop it, or drop what was held.", "admin", 202, "Run",
+                  (400, 404, *_BODY_CODES), [run_id], decision),
+        _Endpoint("get", "/directory/{name}", "getSource", "How far a source has come.", "source", 200, "SourceState",
+                  (403, 404), [source]),
+        _Endpoint("put", "/directory/{name}", "putSource", "All that a source says.", "source", 200, "SourceAnswer",
+                  (400, 403, 404, 409, 411, *_BODY_CODES), [source, shrink], lines),
+        _Endpoint("post", "/directory/{name}/changes", "pushChanges", "What changed in a source.", "source", 200,
+                  "PushAnswer", (400, 403, 404, 409, *_BODY_CODES), [source], _body("Push")),
+    )
+    # fmt: on
 
 
-def _deciding(name: str, summary: str) -> Json:
-    described = _admin(name, summary, {"202": "Run"}, (400, 404, *_BODY_CODES), [_RUN_ID])
-    return described | {"requestBody": _body("DecisionRequest", required=False)}
+def _described(endpoint: _Endpoint) -> Json:
+    failures = sorted({*endpoint.failures, 401, 429, 503})
+    responses: Json = {str(endpoint.success): _response("Success", endpoint.answer)}
+    described: Json = {
+        "operationId": endpoint.name,
+        "summary": endpoint.summary,
+        "security": [{endpoint.token: []}],
+        "parameters": list(endpoint.parameters),
+        "responses": responses | {str(code): _response("Failure", "FailureEnvelope") for code in failures},
+    }
+    return described if endpoint.body is None else described | {"requestBody": endpoint.body}
 
 
 def _open_paths() -> Json:
@@ -265,37 +227,13 @@ def _open_paths() -> Json:
     }
 
 
-def _admin(
-    name: str,
-    summary: str,
-    successes: dict[str, str | None],
-    codes: Sequence[int],
-    parameters: Sequence[JsonValue] = (),
-) -> Json:
-    return {
-        "operationId": name,
-        "summary": summary,
-        "security": [{"admin": []}],
-        "parameters": list(parameters),
-        "responses": _responses(successes, (*codes, 401, 429, 503)),
-    }
+def _body(schema: str, *, required: bool = True) -> Json:
+    return {"required": required, "content": _json(schema)}
 
 
-def _body(schema: str, *, required: bool) -> Json:
-    return {"required": required, "content": {"application/json": {"schema": {"$ref": _REF.format(model=schema)}}}}
+def _response(description: str, schema: str) -> Json:
+    return {"description": description, "content": _json(schema)}
 
 
-def _query(name: str, schema: Json) -> Json:
-    return {"name": name, "in": "query", "schema": schema}
-
-
-def _responses(successes: dict[str, str | None], codes: Sequence[int]) -> Json:
-    responses: Json = {
-        code: {
-            "description": "Success",
-            "content": {"application/json": {"schema": {"$ref": _REF.format(model=name)} if name else {}}},
-        }
-        for code, name in successes.items()
-    }
-    failure: Json = {"application/json": {"schema": {"$ref": _REF.format(model="FailureEnvelope")}}}
-    return responses | {str(code): {"description": "Failure", "content": failure} for code in sorted(codes)}
+def _json(schema: str) -> Json:
+    return {"application/json": {"schema": {"$ref": _REF.format(model=schema)}}}

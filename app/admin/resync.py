@@ -8,7 +8,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Self, TypeVar, get_args
 from urllib.parse import quote
 
 import structlog
@@ -17,7 +17,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.admin.door import Door, actor, asking
-from app.admin.wire import change_to_wire, run_to_wire
+from app.admin.wire import Changes, ItemKind, ItemStatus, NewRun, change_to_wire, run_to_wire
 from app.contract.base import Id, Request
 from app.contract.complaint import first_error
 from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound
@@ -36,10 +36,6 @@ MAX_IDS = 10_000
 MAX_ITEMS = 1_000
 MAX_REASON = 1000
 
-ItemStatus = Literal["planned", "done", "failed", "held", "discarded", "waiting", "parked", "skipped", "cancelled"]
-ItemKind = Literal[
-    "organization", "folder", "document", "group", "organizationUser", "folderUser", "documentUser", "groupMember"
-]
 ITEM_STATUSES: tuple[str, ...] = get_args(ItemStatus)
 """The possible results of an item."""
 
@@ -152,7 +148,8 @@ def resync_blueprint(runs: Runs, door: Door) -> Blueprint:
         # The line that ties the caller's request id, which every line of this request has, to the run.
         structlog.stdlib.get_logger(__name__).info("run_asked_for", run_id=run.run_id, status=run.status.value)
         where = f"/resync/{quote(run.run_id, safe='')}"
-        return json_response({"runId": run.run_id, "status": run.status.value}, 202, {"Location": where})
+        queued: NewRun = {"runId": run.run_id, "status": run.status.value}
+        return json_response(queued, 202, {"Location": where})
 
     @blueprint.get("/resync/<run_id>")
     def show(run_id: str) -> Response:
@@ -266,7 +263,7 @@ def _changes(runs: Runs, run_id: str) -> Response:
     run = _found(runs, run_id)
     query = f"{run.run_id}|{run.plan_id}|{status}|{kind}"
     found = runs.changes(run_id, status, kind, _after(query, request.args.get("pageToken")), size + 1)
-    body: dict[str, object] = {"changes": [change_to_wire(change) for change in found[:size]]}
+    body: Changes = {"changes": [change_to_wire(change) for change in found[:size]]}
     if len(found) > size:
         body["nextPageToken"] = _page_token(query, found[size - 1].ordinal)
     return json_response(body)

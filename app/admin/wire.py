@@ -1,16 +1,103 @@
 """A run and its items as JSON: for the operators' API, and for commands, which live without the web."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Annotated, Any, Literal, NotRequired, get_args
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from app.clock import utc_text
 from app.ledger.chosen import ItemKey
 from app.plan.listing import FieldChange, PlannedChange
 from app.plan.rules import Action
-from app.runs.run import Run
+from app.runs.run import Run as SyncRun
+
+ItemStatus = Literal["planned", "done", "failed", "held", "discarded", "waiting", "parked", "skipped", "cancelled"]
+ItemKind = Literal[
+    "organization", "folder", "document", "group", "organizationUser", "folderUser", "documentUser", "groupMember"
+]
 
 
-def run_to_wire(run: Run) -> dict[str, object]:
-    """A run as ``GET /resync/{runId}`` and ``usher runs --json`` show it; times are ISO 8601 in UTC."""
+_Texts = dict[str, str | None]
+
+
+class NewRun(TypedDict):
+    """A run that was queued."""
+
+    runId: str
+    status: str
+
+
+class Run(NewRun):
+    """A run. Times are ISO 8601 in UTC."""
+
+    trigger: str
+    askedBy: str | None
+    askedReason: str | None
+    dryRun: bool
+    verify: bool
+    allowDeletes: bool
+    organizationIds: list[str]
+    userIds: list[str]
+    retry: bool
+    kinds: list[str]
+    items: list[_Texts]
+    planId: str | None
+    revision: int | None
+    counts: Annotated[Mapping[str, Mapping[str, Mapping[str, int]]], Field(description="By kind, action, status.")]
+    calls: int
+    stages: list[_Texts]
+    requested: str | None
+    started: str | None
+    finished: str | None
+    heldAt: str | None
+    heldUntil: str | None
+    decision: _Texts | None
+    resumed: str | None
+    cancelRequested: bool
+    continuedBy: Annotated[str | None, Field(description="The run that continues this one after an interruption.")]
+    error: str | None
+    report: Mapping[str, Any]
+
+
+class ChangedField(TypedDict):
+    """A field that an update changes, by its name in the directory's records."""
+
+    field: str
+    old: NotRequired[Annotated[object, Field(description="As last sent; null: none. Absent if unknown.")]]
+    new: Annotated[object, Field(description="null: none, inherited, or the top of the tree.")]
+
+
+class Change(TypedDict):
+    """An item of a run's plan."""
+
+    ordinal: int
+    phase: int
+    action: Annotated[str, Field(json_schema_extra={"enum": [*Action]})]
+    kind: Annotated[str, Field(json_schema_extra={"enum": [*get_args(ItemKind)]})]
+    organizationId: str
+    containerId: Annotated[str | None, Field(description="The folder, document or group of a user's entry.")]
+    id: str
+    name: Annotated[str | None, Field(description="The name of the item, or of the user of an entry.")]
+    containerName: str | None
+    operation: str
+    reason: Annotated[str, Field(description="The record that caused the item.")]
+    status: Annotated[str, Field(json_schema_extra={"enum": [*get_args(ItemStatus)]})]
+    message: Annotated[str | None, Field(description="The outcome.")]
+    fields: NotRequired[Annotated[list[ChangedField], Field(description="What an update changes.")]]
+    allFieldsKnown: NotRequired[Annotated[bool, Field(description="Whether `fields` is complete.")]]
+
+
+class Changes(TypedDict):
+    """A page of changes."""
+
+    changes: list[Change]
+    nextPageToken: NotRequired[str]
+
+
+def run_to_wire(run: SyncRun) -> Run:
+    """A run as ``GET /resync/{runId}`` and ``usher runs --json`` show it."""
     return {
         "runId": run.run_id,
         "status": run.status.value,
@@ -44,7 +131,7 @@ def run_to_wire(run: Run) -> dict[str, object]:
     }
 
 
-def _item_to_wire(item: ItemKey) -> dict[str, object]:
+def _item_to_wire(item: ItemKey) -> _Texts:
     return {
         "kind": item.kind,
         "organizationId": item.organization_id,
@@ -53,7 +140,7 @@ def _item_to_wire(item: ItemKey) -> dict[str, object]:
     }
 
 
-def _decision_to_wire(run: Run) -> dict[str, object] | None:
+def _decision_to_wire(run: SyncRun) -> _Texts | None:
     if run.decision is None:
         return None
     return {
@@ -64,9 +151,9 @@ def _decision_to_wire(run: Run) -> dict[str, object] | None:
     }
 
 
-def change_to_wire(change: PlannedChange) -> dict[str, object]:
+def change_to_wire(change: PlannedChange) -> Change:
     """An item of a run's plan, with its changes, reason and outcome."""
-    wire: dict[str, object] = {
+    wire: Change = {
         "ordinal": change.ordinal,
         "phase": change.phase,
         "action": change.action,
@@ -87,9 +174,10 @@ def change_to_wire(change: PlannedChange) -> dict[str, object]:
     return wire
 
 
-def _field_to_wire(field: FieldChange) -> dict[str, object]:
-    old = {"old": field.old} if field.old_is_known else {}
-    return {"field": field.field, **old, "new": field.new}
+def _field_to_wire(field: FieldChange) -> ChangedField:
+    if not field.old_is_known:
+        return {"field": field.field, "new": field.new}
+    return {"field": field.field, "old": field.old, "new": field.new}
 
 
 def _iso(moment: datetime | None) -> str | None:

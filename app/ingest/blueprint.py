@@ -23,16 +23,13 @@ from app.edge.uploads import admit_uploads
 from app.ingest.auditing import PushAudit
 from app.ingest.everything import apply_everything
 from app.ingest.targets import PushTarget, Targets
+from app.ingest.wire import LINES_TYPES, SourceAnswer, SourceState
 from app.model.contents import source_states
 from app.model.refresh.pushes import Pushed, apply_push
 from app.model.refresh.sequences import NEVER_PUSHED, SequenceConflictError, push_states
 
 MAX_PUSH_BYTES = 8 * 1024 * 1024
 """A larger push is refused."""
-
-
-LINES_TYPES = ("application/jsonl", "application/x-ndjson")
-"""How JSON Lines are called."""
 
 
 class SourceNameConverter(BaseConverter):
@@ -131,7 +128,7 @@ def _apply(ingest: Ingest, target: PushTarget) -> dict[str, Any]:
     return answer
 
 
-def _apply_everything(ingest: Ingest, target: PushTarget) -> dict[str, object]:
+def _apply_everything(ingest: Ingest, target: PushTarget) -> SourceAnswer:
     if list(request.args.items(multi=True)) not in ([], [("acceptShrink", "true")], [("acceptShrink", "false")]):
         raise InvalidArgument("acceptShrink: true or false, once; there is no other parameter")
     check_type(request, LINES_TYPES)
@@ -166,7 +163,7 @@ def _details(error: PushError) -> dict[str, object] | None:
     return {"items": [{"list": item.list, "index": item.number, "reason": item.reason} for item in error.items]}
 
 
-def _state(ingest: Ingest, target: PushTarget) -> dict[str, object]:
+def _state(ingest: Ingest, target: PushTarget) -> SourceState:
     with reading(ingest.engine) as connection:
         push = push_states(connection).get(target.name, NEVER_PUSHED)
         source = next((one for one in source_states(connection) if one.name == target.name), None)

@@ -20,6 +20,7 @@ from app.directory.jsonl import END_FIELDS, MAX_LINE_BYTES, object_from_line
 from app.directory.pushes import Allowed, ItemProblem
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Remark, Verdict
 from app.ingest.targets import PushTarget, Targets
+from app.ingest.wire import LineReason, SourceAnswer
 from app.model.contents import source_states
 from app.model.refresh.guard import Guard
 from app.model.refresh.marks import About
@@ -47,7 +48,7 @@ def apply_everything(
     by: str,
     clock: Clock,
     witness: Witness | None = None,
-) -> dict[str, object]:
+) -> SourceAnswer:
     """Takes in all that a source says, and gives the answer.
 
     Raises ``InvalidArgument``, ``PermissionDenied``, and ``FailedPrecondition`` (409) for a read that the guard, or a
@@ -99,8 +100,7 @@ def without_advice(reason: str) -> str:
     return reason.partition("; if that is meant")[0]
 
 
-def _by_line(problems: Sequence[Problem]) -> list[dict[str, object]]:
-    """What is said of which line."""
+def _by_line(problems: Sequence[Problem]) -> list[LineReason]:
     found = sorted((int(one.place.removeprefix(_LINE)), one.reason) for one in problems)
     return [{"index": number, "reason": reason} for number, reason in found]
 
