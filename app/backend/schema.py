@@ -1,81 +1,29 @@
-"""All tables of the backend's database, as SQLAlchemy Core tables, and the ``METADATA`` for migrations.
+"""The ``METADATA`` of all tables of the backend's database. Each package declares its own tables."""
 
-Each stands with its room; this gathers them for whoever needs all.
-"""
+from app.backend.collaboration import tables as collaboration
+from app.backend.document_migrations import tables as document_migrations
+from app.backend.editor import tables as editor
+from app.backend.judgments import tables as judgments
+from app.backend.permissions import tables as permissions
+from app.backend.resources import tables as resources
+from app.backend.security import tables as security
+from app.backend.storage import base
+from app.backend.tokens import tables as tokens
+from app.backend.webhooks import tables as webhooks
+from app.backend.workspaces import tables as workspaces
 
-from app.backend.collaboration.tables import (
-    ACTIVITY,
-    COMMENT,
-    COMMENT_ANNOTATION,
-    NOTIFICATION,
-    NOTIFICATION_USER,
-    REACTION,
-    RECORDING,
-    THREAD_USER,
+_TABLES = (
+    collaboration,
+    document_migrations,
+    editor,
+    judgments,
+    permissions,
+    resources,
+    security,
+    tokens,
+    webhooks,
+    workspaces,
 )
-from app.backend.document_migrations.tables import DOCUMENT_MIGRATION
-from app.backend.editor.tables import EDITOR_DATA
-from app.backend.judgments.tables import JUDGMENT, JUDGMENT_STATE, JUDGMENT_VECTOR
-from app.backend.permissions.tables import PROVIDER_CONFIG
-from app.backend.resources.tables import (
-    DOCUMENT,
-    FOLDER,
-    GROUP_MEMBER,
-    ORGANIZATION,
-    REMOVED_USER,
-    USER_ENTRY,
-    USER_GROUP,
-)
-from app.backend.security.tables import API_KEY, AUTH_TOKEN, KEY_CHECK, WORKSPACE
-from app.backend.storage.base import METADATA
-from app.backend.tokens.tables import SIGNING_KEY
-from app.backend.webhooks.tables import (
-    ADVANCED_WEBHOOK_CONFIG,
-    WEBHOOK_ATTEMPT,
-    WEBHOOK_CONFIG,
-    WEBHOOK_DELIVERY,
-    WEBHOOK_ENDPOINT,
-    WEBHOOK_MESSAGE,
-    WEBHOOK_QUEUE,
-)
-from app.backend.workspaces.tables import EMAIL_CONFIG, OWNER, WORKSPACE_ATTEMPT
+"""Importing these modules declares their tables."""
 
-__all__ = [
-    "ACTIVITY",
-    "ADVANCED_WEBHOOK_CONFIG",
-    "API_KEY",
-    "AUTH_TOKEN",
-    "COMMENT",
-    "COMMENT_ANNOTATION",
-    "DOCUMENT",
-    "DOCUMENT_MIGRATION",
-    "EDITOR_DATA",
-    "EMAIL_CONFIG",
-    "FOLDER",
-    "GROUP_MEMBER",
-    "JUDGMENT",
-    "JUDGMENT_STATE",
-    "JUDGMENT_VECTOR",
-    "KEY_CHECK",
-    "METADATA",
-    "NOTIFICATION",
-    "NOTIFICATION_USER",
-    "ORGANIZATION",
-    "OWNER",
-    "PROVIDER_CONFIG",
-    "REACTION",
-    "RECORDING",
-    "REMOVED_USER",
-    "SIGNING_KEY",
-    "THREAD_USER",
-    "USER_ENTRY",
-    "USER_GROUP",
-    "WEBHOOK_ATTEMPT",
-    "WEBHOOK_CONFIG",
-    "WEBHOOK_DELIVERY",
-    "WEBHOOK_ENDPOINT",
-    "WEBHOOK_MESSAGE",
-    "WEBHOOK_QUEUE",
-    "WORKSPACE",
-    "WORKSPACE_ATTEMPT",
-]
+METADATA = base.METADATA

@@ -1,26 +1,11 @@
-"""The base of every table of Usher's own database.
+"""The base of every table of Usher's own database."""
 
-The self-hosted backend has tables of its own in another database, so the two must not share one ``MetaData``.
-"""
-
-from typing import TYPE_CHECKING, ClassVar
-
-from sqlalchemy import MetaData, Table
 from sqlalchemy.orm import registry
-from sqlmodel import SQLModel
 
-METADATA = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
+from app.database.tables import DatabaseTable, new_metadata
+
+METADATA = new_metadata()
 
 
-class StoreTable(SQLModel, registry=registry(metadata=METADATA)):
-    """What all tables of this database have in common: their ``MetaData``."""
-
-    if TYPE_CHECKING:
-        # SQLModel does not declare it.
-        __table__: ClassVar[Table]
+class StoreTable(DatabaseTable, registry=registry(metadata=METADATA)):
+    """A table of this database."""

@@ -9,8 +9,8 @@ import yaml
 from sqlalchemy import select
 
 from app.backend.app import backend_of
+from app.backend.document_migrations.tables import DOCUMENT_MIGRATION
 from app.backend.judgments.record import parse_judgment
-from app.backend.schema import DOCUMENT_MIGRATION
 from app.contract.operation import AnyOperation, AuthLevel
 
 from .conftest import Caller, World

@@ -12,8 +12,8 @@ from jwt.api_jws import PyJWS
 from sqlalchemy import select
 from werkzeug.serving import make_server
 
-from app.backend.schema import SIGNING_KEY
 from app.backend.tokens.jwt import canonical_json
+from app.backend.tokens.tables import SIGNING_KEY
 from tests.worlds.clock import NOON
 
 from .conftest import Caller, World, WorldMaker

@@ -12,13 +12,13 @@ from app.backend.editor.deletion import (
     delete_editor_data_of_documents,
     delete_editor_data_of_organizations,
 )
+from app.backend.editor.tables import EDITOR_DATA
 from app.backend.embedders.opening import open_embedder
 from app.backend.judgments.record import parse_judgment
 from app.backend.judgments.store import (
     delete_judgments_of_documents,
     delete_judgments_of_organizations,
 )
-from app.backend.schema import EDITOR_DATA
 from app.backend.scope import Scope
 from app.database.engine import is_sqlite, writing
 

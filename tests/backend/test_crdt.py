@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import select
 
 from app.backend.editor import editor_data
-from app.backend.schema import EDITOR_DATA
+from app.backend.editor.tables import EDITOR_DATA
 
 from .conftest import Caller, World
 

@@ -14,8 +14,8 @@ from sqlalchemy import select
 
 from app.backend.editor import editor_data, xml_content
 from app.backend.editor.editor_data import EditorDataError
+from app.backend.editor.tables import EDITOR_DATA
 from app.backend.editor.xml_content import Element, Node, XmlContentError
-from app.backend.schema import EDITOR_DATA
 
 from .conftest import Caller, World
 

@@ -13,8 +13,10 @@ from app.backend.app import backend_of
 from app.backend.document_migrations import migrating
 from app.backend.document_migrations.document_data import HANGING, move_some
 from app.backend.document_migrations.migrating import LEASE_MS, TRIES, migrate_all, step
+from app.backend.document_migrations.tables import DOCUMENT_MIGRATION
 from app.backend.http.call import Backend
-from app.backend.schema import DOCUMENT, DOCUMENT_MIGRATION, METADATA
+from app.backend.resources.tables import DOCUMENT
+from app.backend.schema import METADATA
 from app.backend.scope import Scope
 from app.database.engine import is_sqlite, reading, writing
 

@@ -387,7 +387,7 @@ def test_a_host_that_leads_inside_is_not_called(tenant: Caller, make_provider: M
     provider = make_provider(allow(lambda _: {"hasAccess": True}))
     setting(tenant)
     use(tenant, "http://provider.example/")
-    from app.backend.schema import PROVIDER_CONFIG
+    from app.backend.permissions.tables import PROVIDER_CONFIG
 
     with world.engine.begin() as connection:
         connection.execute(PROVIDER_CONFIG.update().values(url=provider.url))

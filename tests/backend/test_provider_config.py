@@ -1,7 +1,7 @@
 import pytest
 from sqlalchemy import select
 
-from app.backend.schema import PROVIDER_CONFIG
+from app.backend.permissions.tables import PROVIDER_CONFIG
 
 from .conftest import Caller, World, WorldMaker
 

@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import select, text
 
 import app.backend
-from app.backend.schema import METADATA, NOTIFICATION
+from app.backend.collaboration.tables import NOTIFICATION
+from app.backend.schema import METADATA
 from app.bootstrap.databases import BACKEND_MIGRATIONS
 from app.database.engine import open_engine, writing
 from app.database.migrations import upgrade

@@ -18,20 +18,18 @@ from flask import Flask
 from sqlalchemy import Connection, Engine, Table, insert, text
 
 from app.backend.app import create_backend
-from app.backend.schema import (
+from app.backend.collaboration.tables import (
     ACTIVITY,
     COMMENT,
     COMMENT_ANNOTATION,
-    DOCUMENT,
-    METADATA,
     NOTIFICATION,
     NOTIFICATION_USER,
-    ORGANIZATION,
     REACTION,
     RECORDING,
     THREAD_USER,
-    USER_ENTRY,
 )
+from app.backend.resources.tables import DOCUMENT, ORGANIZATION, USER_ENTRY
+from app.backend.schema import METADATA
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.storage.sqlite_statistics import ensure_statistics

@@ -5,7 +5,9 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import select
 
-from app.backend.schema import ACTIVITY, API_KEY, JUDGMENT, WORKSPACE
+from app.backend.collaboration.tables import ACTIVITY
+from app.backend.judgments.tables import JUDGMENT
+from app.backend.security.tables import API_KEY, WORKSPACE
 from app.bootstrap.databases import BACKEND_MIGRATIONS
 from app.cli import usher
 from app.database.engine import open_engine, writing

@@ -13,10 +13,10 @@ import orjson
 import pytest
 from sqlalchemy import select
 
-from app.backend.schema import WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY
 from app.backend.security.vault import open_vault
 from app.backend.webhooks.delivery import DeliveryWorker
 from app.backend.webhooks.sender import open_sender
+from app.backend.webhooks.tables import WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY
 from tests.backend.conftest import Caller, World, WorldMaker
 from tests.worlds.clock import SimulatedTime
 

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from sqlalchemy import select
 
 from app.backend.events import PRODUCED
-from app.backend.schema import WEBHOOK_CONFIG, WEBHOOK_MESSAGE
 from app.backend.webhooks.config import DEFAULT_TRIGGERS
+from app.backend.webhooks.tables import WEBHOOK_CONFIG, WEBHOOK_MESSAGE
 from tests.backend.conftest import Caller, World
 
 from .conftest import ADA, BOB, DOCUMENT, Post, Receiver

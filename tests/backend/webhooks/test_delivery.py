@@ -11,15 +11,15 @@ import svix.webhooks
 from sqlalchemy import select, text, update
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from app.backend.schema import (
+from app.backend.webhooks import queues
+from app.backend.webhooks.sender import Outcome
+from app.backend.webhooks.tables import (
     ADVANCED_WEBHOOK_CONFIG,
     WEBHOOK_ATTEMPT,
     WEBHOOK_DELIVERY,
     WEBHOOK_MESSAGE,
     WEBHOOK_QUEUE,
 )
-from app.backend.webhooks import queues
-from app.backend.webhooks.sender import Outcome
 from app.database.engine import writing
 from tests.worlds.clock import SimulatedTime
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.backend.schema import WEBHOOK_DELIVERY, WEBHOOK_ENDPOINT, WEBHOOK_QUEUE
+from app.backend.webhooks.tables import WEBHOOK_DELIVERY, WEBHOOK_ENDPOINT, WEBHOOK_QUEUE
 from tests.backend.conftest import Caller, World
 
 from .conftest import Post

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event, insert, text
 
-from app.backend.schema import (
+from app.backend.schema import METADATA
+from app.backend.storage.sqlite_statistics import ensure_statistics
+from app.backend.webhooks import queues
+from app.backend.webhooks.tables import (
     ADVANCED_WEBHOOK_CONFIG,
-    METADATA,
     WEBHOOK_ATTEMPT,
     WEBHOOK_CONFIG,
     WEBHOOK_DELIVERY,
@@ -18,8 +20,6 @@ from app.backend.schema import (
     WEBHOOK_MESSAGE,
     WEBHOOK_QUEUE,
 )
-from app.backend.storage.sqlite_statistics import ensure_statistics
-from app.backend.webhooks import queues
 from app.database.engine import is_sqlite, writing
 
 from .conftest import DOCUMENT, Post, Receiver

@@ -12,9 +12,10 @@ import pytest
 import requests
 from sqlalchemy import select
 
-from app.backend.schema import METADATA, WEBHOOK_DELIVERY, WEBHOOK_QUEUE
+from app.backend.schema import METADATA
 from app.backend.serve import deliver_webhooks
 from app.backend.settings import SelfHostedBackendSettings
+from app.backend.webhooks.tables import WEBHOOK_DELIVERY, WEBHOOK_QUEUE
 from app.database.engine import open_engine, reading
 from tests.backend.test_serve import Server, tenant_headers
 from tests.backend.test_serve import post as call

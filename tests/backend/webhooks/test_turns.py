@@ -6,10 +6,10 @@ from threading import Event
 import pytest
 from sqlalchemy import func, select
 
-from app.backend.schema import WEBHOOK_QUEUE
 from app.backend.webhooks import queues
 from app.backend.webhooks.delivery import join, start_workers
 from app.backend.webhooks.sender import Outcome
+from app.backend.webhooks.tables import WEBHOOK_QUEUE
 from app.backend.webhooks.turns import Turns, Waiting
 
 from .conftest import DOCUMENT, Post
