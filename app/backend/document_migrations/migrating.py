@@ -23,7 +23,7 @@ from app.backend.resources.tables import DOCUMENT
 from app.backend.resources.user_entries import EntryContainer
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
-from app.clock import Sleep
+from app.clock import Sleep, epoch_ms
 from app.contract.documents import MigrationState
 from app.contract.errors import AlreadyExists, InvalidArgument
 from app.database.engine import reading
@@ -304,4 +304,4 @@ def _document(connection: Connection, scope: Scope, document_id: str) -> Row[str
 
 
 def _now(backend: Backend) -> int:
-    return int(backend.clock().timestamp() * 1000)
+    return epoch_ms(backend.clock())

@@ -15,6 +15,7 @@ from app.backend.security.vault import Vault
 from app.contract.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from app.contract.headers import HeaderNames
 from app.contract.operation import AuthLevel
+from app.contract.storable import is_storable
 
 _LONGEST_CREDENTIAL = 512
 
@@ -57,7 +58,7 @@ def shown_credentials(
 def authenticate(connection: Connection, vault: Vault, level: AuthLevel, shown: tuple[str, str]) -> Principal:
     """The caller to whom the shown id and token belong. Raises ``PermissionDenied``."""
     shown_id, token = shown
-    if _is_storable(shown_id) and _is_storable(token):
+    if all(len(one) <= _LONGEST_CREDENTIAL and is_storable(one) for one in shown):
         if level is AuthLevel.W:
             return _workspace(connection, vault, shown_id, token)
         return _api_key(connection, vault, shown_id, token)
@@ -79,10 +80,6 @@ def _workspace(connection: Connection, vault: Vault, workspace_id: str, token: s
     if fingerprint is not None and vault.matches(fingerprint, token):
         return Principal(workspace_id=workspace_id)
     raise _denied(AuthLevel.W)
-
-
-def _is_storable(text: str) -> bool:
-    return len(text) <= _LONGEST_CREDENTIAL and text.isascii() and "\0" not in text
 
 
 def _denied(level: AuthLevel) -> PermissionDenied:

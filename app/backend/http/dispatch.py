@@ -14,6 +14,7 @@ from sqlalchemy import Connection, func, select
 from app.backend.http.auth import WrongBodyCredentialsError, authenticate, shown_credentials
 from app.backend.http.call import Backend, Call, Principal, Reply, RequestT
 from app.backend.http.registry import Handler, Registry
+from app.clock import epoch_ms
 from app.contract.errors import PermissionDenied
 from app.contract.operation import AnyOperation, AuthLevel
 from app.contract.operations import OPERATIONS
@@ -45,7 +46,7 @@ def _view(operation: AnyOperation, handler: Handler, backend: Backend, failures:
     def answer() -> Response:
         principal = _principal(operation, backend, failures)
         parsed = operation.parse(read_json(request, max_bytes=max_bytes))
-        now = int(backend.clock().timestamp() * 1000)
+        now = epoch_ms(backend.clock())
         try:
             reply = _run(operation, handler, Call(operation.name, parsed, principal, backend, now))
         except WrongBodyCredentialsError:

@@ -16,6 +16,7 @@ from app.backend.permissions.own_data_view import OwnDataView
 from app.backend.permissions.provider_call import Provider, ProviderVerdict, ask
 from app.backend.permissions.provider_config import ProviderConfig, stored_config
 from app.backend.scope import Scope
+from app.clock import epoch_ms
 from app.contract.permission_call import RequestEntry
 from app.database.engine import reading
 
@@ -112,11 +113,11 @@ def _by_provider(
             return {key_of(question): None for question in questions}
         on_silence = partial(backend.providers.note_silence, api_key_id, config.url)
         verdicts = ask(provider, questions, backend.session, backend.sleep, on_silence)
-    now = backend.clock().timestamp() * 1000
+    now = epoch_ms(backend.clock())
     return {key_of(question): _unless_over(verdict, now) for question, verdict in zip(questions, verdicts, strict=True)}
 
 
-def _unless_over(verdict: ProviderVerdict | None, now: float) -> ProviderVerdict | None:
+def _unless_over(verdict: ProviderVerdict | None, now: int) -> ProviderVerdict | None:
     """An allow that has ended by the time it arrives is none."""
     if verdict is not None and verdict.expires_at is not None and verdict.expires_at <= now:
         return ProviderVerdict(has_access=False)
@@ -134,5 +135,5 @@ def _by_own_data(view: OwnDataView, question: RequestEntry, now: int) -> Provide
     return ProviderVerdict(
         decision.has_access,
         None if decision.access_role is None else decision.access_role.value,
-        None if decision.expires_at is None else int(decision.expires_at.timestamp() * 1000),
+        None if decision.expires_at is None else epoch_ms(decision.expires_at),
     )

@@ -14,6 +14,7 @@ from app.backend.resources.tables import ORGANIZATION
 from app.backend.scope import Scope, within
 from app.backend.tokens.jwt import TokenSubject, signature, signed_token
 from app.backend.tokens.signing_keys import SigningKey, current_key, key_made_if_needed, published_keys
+from app.clock import epoch_ms
 from app.contract import operations
 from app.contract.errors import InvalidArgument, PermissionDenied
 from app.contract.operation import AuthLevel
@@ -89,7 +90,7 @@ def key_set(backend: Backend, api_key_id: str) -> dict[str, object]:
     if not is_storable(api_key_id):
         return {"keys": []}
     with reading(backend.engine) as connection:
-        return published_keys(connection, api_key_id, int(backend.clock().timestamp() * 1000))
+        return published_keys(connection, api_key_id, epoch_ms(backend.clock()))
 
 
 def _token(

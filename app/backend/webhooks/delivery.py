@@ -27,7 +27,7 @@ from app.backend.webhooks.schedule import fails_for_days, next_attempt, pause
 from app.backend.webhooks.sender import Outcome, Send
 from app.backend.webhooks.targets import Target, load_target
 from app.backend.webhooks.turns import Turns
-from app.clock import Clock, Sleep
+from app.clock import Clock, Sleep, epoch_ms
 from app.database.engine import reading, writing
 from app.database.trouble import cause_of
 
@@ -237,7 +237,7 @@ class DeliveryWorker:
                 )
 
     def _now(self) -> int:
-        return int(self.clock().timestamp() * 1000)
+        return epoch_ms(self.clock())
 
 
 def run_workers(make: Callable[[], DeliveryWorker], number: int, stop: Event) -> None:
