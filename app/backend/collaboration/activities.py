@@ -3,48 +3,32 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, insert, select
+from sqlalchemy import Connection, Row, Select, delete, select
 
 from app.backend.collaboration.tables import ACTIVITY
 from app.backend.events import Event, Occasion
 from app.backend.ids import new_ids
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, own_columns, within
 from app.backend.storage import json_sets
-from app.backend.storage.paging import among
+from app.backend.storage.json_sets import among
+from app.backend.storage.rows import Writable, insert_rows
 from app.contract.activities import ActivityInput
-
-Writable = dict[str, object]
-"""A row to be written, by column."""
-
-COLUMNS = (
-    ACTIVITY.c.activity_id,
-    ACTIVITY.c.document_id,
-    ACTIVITY.c.target_entity_id,
-    ACTIVITY.c.feature_type,
-    ACTIVITY.c.action_type,
-    ACTIVITY.c.payload,
-    ACTIVITY.c.happened_at,
-)
 
 
 def stored(scope: Scope) -> Select[Any]:
     """The activities of an organization, with the columns that ``to_wire`` needs."""
-    return select(*COLUMNS).where(within(ACTIVITY, scope))
+    return select(*own_columns(ACTIVITY)).where(within(ACTIVITY, scope))
 
 
 def row_of_input(scope: Scope, document_id: str, activity_id: str, given: ActivityInput, now: int) -> Writable:
     """An activity as it was written. What happened without a timestamp happened ``now``."""
-    payload = given.unknown_fields() | {"actionUser": given.action_user.to_wire()}
-    for name, value in (
-        ("displayMessageTemplate", given.display_message_template),
-        ("displayMessageTemplateData", given.display_message_template_data),
-        ("metadata", given.metadata),
-    ):
-        if value is not None:
-            payload[name] = value
-    return {
-        "api_key_id": scope.api_key_id,
-        "organization_id": scope.organization_id,
+    payload = given.unknown_fields() | json_sets.given(
+        actionUser=given.action_user.to_wire(),
+        displayMessageTemplate=given.display_message_template,
+        displayMessageTemplateData=given.display_message_template_data,
+        metadata=given.metadata,
+    )
+    return scope.columns() | {
         "activity_id": activity_id,
         "document_id": document_id,
         "target_entity_id": given.target_entity_id or "",
@@ -58,17 +42,15 @@ def row_of_input(scope: Scope, document_id: str, activity_id: str, given: Activi
 
 def write_activities(connection: Connection, scope: Scope, rows: Sequence[Writable]) -> None:
     """Writes activities of one organization; those whose id exists take its place."""
-    if not rows:
-        return
     ids = [str(row["activity_id"]) for row in rows]
     connection.execute(delete(ACTIVITY).where(within(ACTIVITY, scope), among(connection, ACTIVITY.c.activity_id, ids)))
-    connection.execute(insert(ACTIVITY), list(rows))
+    insert_rows(connection, ACTIVITY, rows)
 
 
 def record_activities(connection: Connection, occasion: Occasion, events: Sequence[Event]) -> None:
     """An event sink: an activity record for each event."""
     ids = new_ids(occasion.entropy, len(events))
-    connection.execute(insert(ACTIVITY), [_row_of_event(occasion, *pair) for pair in zip(events, ids, strict=True)])
+    insert_rows(connection, ACTIVITY, [_row_of_event(occasion, *pair) for pair in zip(events, ids, strict=True)])
 
 
 def to_wire(row: Row[Any], scope: Scope) -> dict[str, object]:
@@ -101,9 +83,7 @@ def _row_of_event(occasion: Occasion, event: Event, activity_id: str) -> Writabl
         "displayMessageTemplate": event.kind.template,
         "displayMessageTemplateData": data,
     }
-    return {
-        "api_key_id": occasion.api_key_id,
-        "organization_id": event.organization_id,
+    return Scope(occasion.api_key_id, event.organization_id).columns() | {
         "activity_id": activity_id,
         "document_id": event.document_id,
         "target_entity_id": event.target_id,

@@ -10,7 +10,7 @@ from app.backend.http.results import Results, done
 from app.backend.ids import new_ids
 from app.backend.resources.containers import require_document
 from app.backend.scope import Scope
-from app.backend.storage.paging import Page, among, page_rows
+from app.backend.storage.json_sets import among
 from app.contract import operations
 from app.contract.activities import AddActivitiesRequest, GetActivityLogsRequest
 
@@ -23,12 +23,6 @@ def register(registry: Registry) -> None:
 def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection) -> Reply:
     request = call.request
     scope = Scope(call.principal.api_key_id, request.organization_id)
-    page = Page(
-        (ACTIVITY.c.happened_at, ACTIVITY.c.activity_id),
-        call.position(request.page_token),
-        page_rows(request.page_size),
-        request.order or "desc",
-    )
     query = activities.stored(scope)
     narrow = False
     for column, value in (
@@ -52,9 +46,8 @@ def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection
     leading = None if narrow or not lists else lists.pop(0)
     for column, values in lists:
         query = query.where(among(connection, column, values))
-    found = page.of(query) if leading is None else page.of_any(connection, query, *leading)
-    rows, more = page.cut(connection.execute(found).all())
-    token = call.next_page_token(page.position(rows[-1])) if more else None
+    keys = (ACTIVITY.c.happened_at, ACTIVITY.c.activity_id)
+    rows, token = call.page(connection, query, keys, order=request.order or "desc", any_of=leading)
     return Reply("Activities retrieved successfully.", [activities.to_wire(row, scope) for row in rows], token)
 
 

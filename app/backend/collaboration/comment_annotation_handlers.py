@@ -1,6 +1,7 @@
 """Comment annotations, that is threads: add, read by page, update, delete."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
@@ -13,13 +14,13 @@ from app.backend.events import Event
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import writing_alone
 from app.backend.http.registry import Registry
-from app.backend.http.results import Results, done, failed
+from app.backend.http.results import Results, done, failed, per_id
 from app.backend.ids import new_id
 from app.backend.judgments.store import PreparedJudgment, prepare_judgments, write_judgments
 from app.backend.permissions.access_check import users_with_access
 from app.backend.resources.containers import require_document
 from app.backend.scope import Scope
-from app.backend.storage.paging import Page, among, page_rows
+from app.backend.storage.json_sets import among
 from app.contract import operations
 from app.contract.comments import (
     AddCommentAnnotationsRequest,
@@ -89,14 +90,13 @@ def get_comment_annotations(call: Call[GetCommentAnnotationsRequest], connection
             query = query.where(column == value)
     if request.annotation_ids is not None:
         query = query.where(among(connection, table.annotation_id, request.annotation_ids))
-    page = Page(
+    rows, token = call.page(
+        connection,
+        query,
         (table.created_at, table.annotation_id),
-        call.position(request.page_token),
-        page_rows(request.page_size),
-        request.order or "desc",
+        order=request.order or "desc",
+        weight=lambda row: int(row.comment_bytes) + len(row.payload),
     )
-    found = connection.execute(page.of(query)).all()
-    rows, more = page.cut(found, lambda row: int(row.comment_bytes) + len(row.payload))
     ids = [row.annotation_id for row in rows]
     in_thread: dict[str, list[StoredComment]] = {}
     for comment in comments.load_comments(connection, scope, ids):
@@ -112,7 +112,6 @@ def get_comment_annotations(call: Call[GetCommentAnnotationsRequest], connection
         }
         for row in rows
     ]
-    token = call.next_page_token(page.position(rows[-1])) if more else None
     return Reply("Comment annotations retrieved successfully.", data, token)
 
 
@@ -143,12 +142,7 @@ def update_comment_annotations(call: Call[UpdateCommentAnnotationsRequest]) -> R
         judgments = [prepared[thread.annotation_id] for thread in decided]
         write_judgments(connection, scope.api_key_id, judgments, call.now)
         call.emit(connection, events)
-    results: Results = {
-        annotation_id: done(annotation_id, "Annotation updated.")
-        if annotation_id in there
-        else failed(annotation_id, NO_ANNOTATION)
-        for annotation_id in request.annotation_ids
-    }
+    results = per_id(request.annotation_ids, there, "Annotation updated.", NO_ANNOTATION)
     return Reply("Comment annotations processed.", results)
 
 
@@ -179,13 +173,12 @@ def delete_comment_annotations(call: Call[DeleteCommentAnnotationsRequest], conn
             return Reply("Comment annotations processed.", results)
 
 
-class NewThread:
+class NewThread(NamedTuple):
     """A thread with its comments and the reactions to them, before it is written."""
 
-    def __init__(self, thread: Thread, in_it: Sequence[StoredComment], reactions: Sequence[Reaction]) -> None:
-        self.thread = thread
-        self.comments = in_it
-        self.reactions = reactions
+    thread: Thread
+    comments: Sequence[StoredComment]
+    reactions: Sequence[Reaction]
 
 
 def authors_let_in(

@@ -14,10 +14,10 @@ from app.backend.events import Event
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import writing_alone
 from app.backend.http.registry import Registry
-from app.backend.http.results import Results, done, failed
+from app.backend.http.results import Results, done, failed, per_id
 from app.backend.ids import new_id
 from app.backend.scope import Scope
-from app.backend.storage.paging import Page, among, page_rows
+from app.backend.storage.json_sets import among
 from app.contract import operations
 from app.contract.comments import (
     AddCommentsRequest,
@@ -78,12 +78,10 @@ def get_comments(call: Call[GetCommentsRequest], connection: Connection) -> Repl
     query = comments.stored(scope).where(COMMENT.c.annotation_id == thread.annotation_id)
     if request.comment_ids is not None:
         query = query.where(among(connection, COMMENT.c.comment_id, request.comment_ids))
-    page = Page(comments.KEYS, call.position(request.page_token), page_rows(request.page_size))
-    rows, more = page.cut(connection.execute(page.of(query)).all(), lambda row: len(row.payload))
+    rows, token = call.page(connection, query, comments.KEYS)
     found = [comments.from_row(row) for row in rows]
     named = [comment.comment_id for comment in found]
     reactions = comments.load_reactions(connection, scope, [thread.annotation_id], named)
-    token = call.next_page_token(page.position(rows[-1])) if more else None
     data = [comment.to_wire(reactions.get((thread.annotation_id, comment.comment_id), ())) for comment in found]
     return Reply("Comments retrieved successfully.", data, token)
 
@@ -115,10 +113,7 @@ def update_comments(call: Call[UpdateCommentsRequest], connection: Connection) -
         events += _react(call, connection, scope, thread, there[0])
     call.emit(connection, events)
     found = {comment.comment_id for comment in there}
-    results: Results = {
-        one: done(one, "Comment updated.") if one in found else failed(one, NO_COMMENT) for one in wanted
-    }
-    return Reply("Comments processed.", results)
+    return Reply("Comments processed.", per_id(wanted, found, "Comment updated.", NO_COMMENT))
 
 
 def delete_comments(call: Call[DeleteCommentsRequest], connection: Connection) -> Reply:
@@ -141,11 +136,8 @@ def delete_comments(call: Call[DeleteCommentsRequest], connection: Connection) -
         _grow(connection, call, scope, thread, -sum(one.size for one in there))
         threads.recount_users(connection, scope, [thread.annotation_id])
     found = [one.comment_id for one in there]
-    results: Results = {
-        one: done(one, "Comment deleted.") if one in found else failed(one, NO_COMMENT)
-        for one in (found if request.comment_ids is None else request.comment_ids)
-    }
-    return Reply("Comments processed.", results)
+    wanted = found if request.comment_ids is None else request.comment_ids
+    return Reply("Comments processed.", per_id(wanted, found, "Comment deleted.", NO_COMMENT))
 
 
 def _thread(call: Call[_InThread], connection: Connection) -> tuple[Scope, Thread]:

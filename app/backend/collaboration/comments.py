@@ -4,45 +4,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, delete, func, select
 
 from app.backend.collaboration.tables import COMMENT, REACTION
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, own_columns, within
 from app.backend.storage import json_sets
-from app.backend.storage.paging import among
+from app.backend.storage.json_sets import among
+from app.backend.storage.rows import insert_rows, update_rows
 from app.contract.comments import CommentInput, CommentUpdate, ReactionInput
 from app.contract.errors import AlreadyExists
 
 NO_COMMENT = "Comment does not exist."
-Writable = dict[str, object]
-"""A row to be written, by column."""
 
 _TABLE = COMMENT.c
 KEYS = (_TABLE.created_at, _TABLE.number, _TABLE.comment_id)
 """The order of a thread: by time, then as they were written."""
-COLUMNS = (
-    _TABLE.annotation_id,
-    _TABLE.comment_id,
-    _TABLE.author_id,
-    _TABLE.number,
-    _TABLE.payload,
-    _TABLE.created_at,
-    _TABLE.updated_at,
-)
-_REACTION_COLUMNS = (
-    REACTION.c.reaction_id,
-    REACTION.c.document_id,
-    REACTION.c.annotation_id,
-    REACTION.c.comment_id,
-    REACTION.c.user_id,
-    REACTION.c.payload,
-    REACTION.c.created_at,
-)
 
 
 @dataclass(slots=True)
 class StoredComment:
-    """A comment. ``payload`` has the fields by their wire names, those included that nobody declared."""
+    """A comment; its fields are named as columns. ``payload`` has the fields by their wire names, undeclared ones
+    included.
+    """
 
     annotation_id: str
     comment_id: str
@@ -55,13 +38,9 @@ class StoredComment:
     def take(self, given: CommentInput | CommentUpdate) -> None:
         """Takes over the fields that were given, reactions aside."""
         self.payload |= given.unknown_fields()
-        for name, value in (
-            ("commentText", given.comment_text),
-            ("commentHtml", given.comment_html),
-            ("agent", given.agent),
-        ):
-            if value is not None:
-                self.payload[name] = value
+        self.payload |= json_sets.given(
+            commentText=given.comment_text, commentHtml=given.comment_html, agent=given.agent
+        )
         if given.from_ is not None:
             self.author_id = given.from_.user_id
             self.payload["from"] = given.from_.to_wire()
@@ -85,7 +64,7 @@ class StoredComment:
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """A reaction, to a comment as a rule."""
+    """A reaction, to a comment as a rule; its fields are named as columns."""
 
     reaction_id: str
     document_id: str
@@ -101,7 +80,7 @@ class Reaction:
 
 def stored(scope: Scope) -> Select[Any]:
     """The comments of an organization, with the columns that ``from_row`` needs."""
-    return select(*COLUMNS).where(within(COMMENT, scope))
+    return select(*own_columns(COMMENT)).where(within(COMMENT, scope))
 
 
 def from_row(row: Row[Any]) -> StoredComment:
@@ -128,28 +107,12 @@ def next_number(connection: Connection, scope: Scope, annotation_id: str, now: i
 
 
 def insert_comments(connection: Connection, scope: Scope, comments: Iterable[StoredComment]) -> None:
-    rows = [_row(scope, comment) for comment in comments]
-    if rows:
-        connection.execute(insert(COMMENT), rows)
+    insert_rows(connection, COMMENT, map(scope.row, comments))
 
 
 def save_comments(connection: Connection, scope: Scope, comments: Iterable[StoredComment]) -> None:
     """Writes what may change in comments that are there."""
-    rows = [
-        {
-            "thread": comment.annotation_id,
-            "key": comment.comment_id,
-            "author_id": comment.author_id,
-            "payload": json_sets.dump(comment.payload),
-            "updated_at": comment.updated_at,
-        }
-        for comment in comments
-    ]
-    if rows:
-        statement = update(COMMENT).where(
-            within(COMMENT, scope), _TABLE.annotation_id == bindparam("thread"), _TABLE.comment_id == bindparam("key")
-        )
-        connection.execute(statement, rows)
+    update_rows(connection, COMMENT, ("author_id", "payload", "updated_at"), map(scope.row, comments))
 
 
 def delete_comments(connection: Connection, scope: Scope, annotation_id: str, comment_ids: Sequence[str]) -> None:
@@ -183,7 +146,7 @@ def insert_reactions(connection: Connection, scope: Scope, reactions: Sequence[R
     taken = connection.scalars(there).all() or [one for one in ids if ids.count(one) > 1]
     if taken:
         raise AlreadyExists(f"reactionId: Reaction already exists ({taken[0]}).")
-    connection.execute(insert(REACTION), [reaction_row(scope, one) for one in reactions])
+    insert_rows(connection, REACTION, map(scope.row, reactions))
 
 
 def delete_reactions(connection: Connection, scope: Scope, reaction_ids: Sequence[str]) -> None:
@@ -197,7 +160,7 @@ def load_reactions(
     connection: Connection, scope: Scope, annotation_ids: Iterable[str], comment_ids: Iterable[str] | None = None
 ) -> dict[tuple[str, str], list[Reaction]]:
     """The reactions to the comments of threads, or to those that are named, by thread and comment."""
-    query = select(*_REACTION_COLUMNS).where(
+    query = select(*own_columns(REACTION)).where(
         within(REACTION, scope), among(connection, REACTION.c.annotation_id, annotation_ids)
     )
     if comment_ids is not None:
@@ -207,31 +170,3 @@ def load_reactions(
         one = Reaction(**{**row._mapping, "payload": json_sets.load_object(row.payload)})  # noqa: SLF001 - as above
         found.setdefault((one.annotation_id, one.comment_id), []).append(one)
     return found
-
-
-def reaction_row(scope: Scope, one: Reaction) -> Writable:
-    return {
-        "api_key_id": scope.api_key_id,
-        "organization_id": scope.organization_id,
-        "reaction_id": one.reaction_id,
-        "document_id": one.document_id,
-        "annotation_id": one.annotation_id,
-        "comment_id": one.comment_id,
-        "user_id": one.user_id,
-        "payload": json_sets.dump(dict(one.payload)),
-        "created_at": one.created_at,
-    }
-
-
-def _row(scope: Scope, comment: StoredComment) -> Writable:
-    return {
-        "api_key_id": scope.api_key_id,
-        "organization_id": scope.organization_id,
-        "annotation_id": comment.annotation_id,
-        "comment_id": comment.comment_id,
-        "author_id": comment.author_id,
-        "number": comment.number,
-        "payload": json_sets.dump(comment.payload),
-        "created_at": comment.created_at,
-        "updated_at": comment.updated_at,
-    }

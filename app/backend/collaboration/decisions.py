@@ -14,7 +14,7 @@ from app.backend.http.call import Call
 from app.backend.ids import new_id
 from app.backend.judgments.record import JudgmentInput
 from app.backend.scope import Scope
-from app.contract.base import JsonObject
+from app.backend.storage import json_sets
 from app.contract.comments import UpdateCommentAnnotationsRequest
 
 ACCEPT = "comment_annotation.suggestion_accept"
@@ -38,7 +38,7 @@ def judgment(
 ) -> JudgmentInput:
     """The record of a decision on a suggestion."""
     request = call.request
-    record: JsonObject = {
+    record: dict[str, object] = {
         "recordId": new_id(call.backend.entropy),
         "organizationId": scope.organization_id,
         "documentId": thread.document_id,
@@ -48,12 +48,8 @@ def judgment(
         "createdAt": call.now,
     }
     text = first.payload.get("commentText") if first is not None else None
-    for name, value in (
-        ("reasoning", request.reasoning),
-        ("agent", request.agent),
-        ("actionUser", None if request.action_user is None else request.action_user.to_wire()),
-        ("content", text or None),
-    ):
-        if value is not None:
-            record[name] = value  # type: ignore[assignment]  # all of them are JSON
-    return JudgmentInput.from_wire(record)
+    action_user = None if request.action_user is None else request.action_user.to_wire()
+    optional = json_sets.given(
+        reasoning=request.reasoning, agent=request.agent, actionUser=action_user, content=text or None
+    )
+    return JudgmentInput.from_wire(record | optional)

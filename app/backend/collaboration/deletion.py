@@ -21,7 +21,7 @@ from app.backend.collaboration.tables import (
 )
 from app.backend.resources.tables import REMOVED_USER
 from app.backend.scope import Scope, within
-from app.backend.storage.paging import among
+from app.backend.storage.json_sets import among
 
 OF_DOCUMENT: tuple[Table, ...] = (
     COMMENT_ANNOTATION,

@@ -32,7 +32,8 @@ from app.backend.collaboration.tables import (
 from app.backend.collaboration.threads import Thread
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
-from app.backend.storage.paging import among
+from app.backend.storage.json_sets import among
+from app.backend.storage.rows import insert_rows, update_rows
 from app.contract.errors import InvalidArgument
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -85,7 +86,7 @@ def _write_annotations(connection: Connection, scope: Scope, records: Sequence[P
         (new if thread is None else changed).append(made)
     threads.insert_threads(connection, scope, new)
     threads.save_threads(connection, scope, changed)
-    _set_times(connection, scope, changed)
+    update_rows(connection, COMMENT_ANNOTATION, ("created_at",), map(scope.row, changed))
     threads.take_part(connection, scope, [(one.annotation_id, one.assigned_to) for one in new])
     threads.recount_users(connection, scope, [one.annotation_id for one in changed])
     return refused
@@ -136,7 +137,7 @@ def _write_reactions(connection: Connection, scope: Scope, records: Sequence[Pla
             payload,
             _time(record.created_at, now),
         )
-        rows.append(comments.reaction_row(scope, reaction))
+        rows.append(scope.row(reaction))
     _replace(connection, scope, REACTION, "reaction_id", rows)
     return []
 
@@ -146,9 +147,8 @@ def _write_recordings(connection: Connection, scope: Scope, records: Sequence[Pl
     for _, _, record in records:
         assert isinstance(record, RecordingRecord)  # noqa: S101 - told by its kind
         rows.append(
-            {
-                "api_key_id": scope.api_key_id,
-                "organization_id": scope.organization_id,
+            scope.columns()
+            | {
                 "recording_id": record.recording_id,
                 "document_id": record.document_id,
                 "user_id": record.from_.user_id,
@@ -191,8 +191,7 @@ def _write_notifications(connection: Connection, scope: Scope, records: Sequence
         )
     )
     _replace(connection, scope, NOTIFICATION, "notification_id", rows)
-    if user_rows:
-        connection.execute(insert(NOTIFICATION_USER), user_rows)
+    insert_rows(connection, NOTIFICATION_USER, user_rows)
     return []
 
 
@@ -226,9 +225,7 @@ def _time(given: int | None, now: int) -> int:
 def _comment(line: int, record: CommentRecord, now: int) -> StoredComment:
     created_at = _time(record.created_at, now)
     payload = record.unknown_fields() | {"commentText": record.comment_text, "from": record.from_.to_wire()}
-    for name, value in (("commentHtml", record.comment_html), ("agent", record.agent)):
-        if value is not None:
-            payload[name] = value
+    payload |= json_sets.given(commentHtml=record.comment_html, agent=record.agent)
     return StoredComment(
         record.annotation_id,
         record.comment_id,
@@ -273,16 +270,6 @@ def _grow(connection: Connection, scope: Scope, grown: Mapping[str, int]) -> Non
             .where(within(COMMENT_ANNOTATION, scope), COMMENT_ANNOTATION.c.annotation_id == bindparam("key"))
             .values(comment_bytes=COMMENT_ANNOTATION.c.comment_bytes + bindparam("more")),
             [{"key": annotation_id, "more": more} for annotation_id, more in grown.items()],
-        )
-
-
-def _set_times(connection: Connection, scope: Scope, changed: Sequence[Thread]) -> None:
-    if changed:
-        connection.execute(
-            update(COMMENT_ANNOTATION).where(
-                within(COMMENT_ANNOTATION, scope), COMMENT_ANNOTATION.c.annotation_id == bindparam("key")
-            ),
-            [{"key": one.annotation_id, "created_at": one.created_at} for one in changed],
         )
 
 

@@ -28,10 +28,10 @@ from app.backend.resources.containers import (
     NO_ORGANIZATION,
     ensure_document,
     ensure_organization,
-    existing_documents,
     organization_exists,
 )
-from app.backend.scope import Scope
+from app.backend.resources.tables import DOCUMENT
+from app.backend.scope import Scope, existing
 from app.backend.security.tables import API_KEY
 from app.contract.complaint import first_error
 from app.contract.errors import InvalidArgument
@@ -140,7 +140,7 @@ class Import:
             ensure_organization(connection, scope, self.now)
         elif not organization_exists(connection, scope):
             return None
-        there = existing_documents(connection, scope, document_ids)
+        there = existing(connection, scope, DOCUMENT.c.document_id, document_ids)
         if self.create_missing:
             for document_id in document_ids:
                 if document_id not in there:

@@ -1,6 +1,6 @@
 """Notifications: update (in four scopes), add, read by page."""
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, select
 
 from app.backend.collaboration import notifications
 from app.backend.collaboration.notifications import NewNotification, Reading
@@ -14,9 +14,10 @@ from app.backend.permissions.access_check import users_with_access
 from app.backend.resources import user_entries
 from app.backend.resources.containers import require_document
 from app.backend.resources.tables import USER_ENTRY
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, existing, within
 from app.backend.storage import json_sets
-from app.backend.storage.paging import Page, among, page_rows
+from app.backend.storage.json_sets import among
+from app.backend.storage.rows import insert_rows, update_rows
 from app.contract import operations
 from app.contract.errors import AlreadyExists
 from app.contract.notifications import (
@@ -54,19 +55,17 @@ def update_notifications(call: Call[UpdateNotificationsRequest], connection: Con
             changed.add(item.id)
         if item.read_by_user_ids:
             readings.append(Reading(item.id, item.read_by_user_ids, item.persist_read_for_users))
-    if changed:
-        connection.execute(
-            update(NOTIFICATION).where(within(NOTIFICATION, scope), NOTIFICATION.c.notification_id == bindparam("key")),
-            [
-                {
-                    "key": one,
-                    "payload": json_sets.dump(payloads[one]),
-                    "action_user_id": notifications.action_user_of(payloads[one]),
-                    "updated_at": call.now,
-                }
-                for one in sorted(changed)
-            ],
-        )
+    rows = [
+        scope.columns()
+        | {
+            "notification_id": one,
+            "payload": json_sets.dump(payloads[one]),
+            "action_user_id": notifications.action_user_of(payloads[one]),
+            "updated_at": call.now,
+        }
+        for one in sorted(changed)
+    ]
+    update_rows(connection, NOTIFICATION, ("payload", "action_user_id", "updated_at"), rows)
     notifications.mark_read(connection, scope, readings, call.now)
     return Reply("Notification(s) updated successfully.", results)
 
@@ -85,7 +84,8 @@ def add_notifications(call: Call[AddNotificationsRequest]) -> Reply:
     notification_id = request.notification_id or new_id(call.backend.entropy)
     with writing_alone(call) as connection:
         require_document(connection, scope, request.document_id)
-        if request.notification_id is not None and _exists(connection, scope, notification_id):
+        named_id = request.notification_id
+        if named_id is not None and existing(connection, scope, NOTIFICATION.c.notification_id, [named_id]):
             raise AlreadyExists("data.notificationId: Notification already exists.")
         users = dict.fromkeys([*named, *_of_document(call, connection, scope)])
         told = [user_id for user_id in users if let_in is None or user_id in let_in]
@@ -93,9 +93,8 @@ def add_notifications(call: Call[AddNotificationsRequest]) -> Reply:
             notification_id, request.document_id, request.location_id or "", notifications.payload_of(request), call.now
         )
         row = notifications.row(scope, new)
-        connection.execute(insert(NOTIFICATION), [row])
-        if told:
-            connection.execute(insert(NOTIFICATION_USER), [notifications.user_row(row, user_id) for user_id in told])
+        insert_rows(connection, NOTIFICATION, [row])
+        insert_rows(connection, NOTIFICATION_USER, [notifications.user_row(row, user_id) for user_id in told])
     result = {**done(notification_id, "Notification added."), "notifiedUsers": len(told)}
     return Reply("Notification added.", {notification_id: result})
 
@@ -116,15 +115,9 @@ def get_notifications(call: Call[GetNotificationsRequest], connection: Connectio
         query = query.where(NOTIFICATION.c.location_id == request.location_id)
     if request.notification_ids is not None:
         query = query.where(among(connection, table.c.notification_id, request.notification_ids))
-    page = Page(
-        (table.c.created_at, table.c.notification_id),
-        call.position(request.page_token),
-        page_rows(request.page_size),
-        request.order or "desc",
-    )
-    rows, more = page.cut(connection.execute(page.of(query)).all(), notifications.weight)
+    keys = (table.c.created_at, table.c.notification_id)
+    rows, token = call.page(connection, query, keys, order=request.order or "desc", weight=notifications.weight)
     readers = notifications.readers_of(connection, scope, [row.notification_id for row in rows], request.user_id)
-    token = call.next_page_token(page.position(rows[-1])) if more else None
     data = [notifications.to_wire(row, readers.get(row.notification_id, ())) for row in rows]
     return Reply("Notification(s) retrieved successfully.", data, token)
 
@@ -164,10 +157,3 @@ def _of_document(call: Call[AddNotificationsRequest], connection: Connection, sc
         USER_ENTRY.c.user_id != call.request.action_user.user_id,
     )
     return list(connection.scalars(query))
-
-
-def _exists(connection: Connection, scope: Scope, notification_id: str) -> bool:
-    query = select(NOTIFICATION.c.notification_id).where(
-        within(NOTIFICATION, scope), NOTIFICATION.c.notification_id == notification_id
-    )
-    return connection.scalar(query) is not None

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, bindparam, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Row, Select, bindparam, select, update
 
 from app.backend.collaboration.tables import NOTIFICATION, NOTIFICATION_USER, THREAD_USER
 from app.backend.events import Event, Occasion
@@ -16,15 +15,13 @@ from app.backend.ids import new_ids
 from app.backend.resources.removed_users import out_of_reach
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
-from app.backend.storage.paging import among
+from app.backend.storage.json_sets import among
+from app.backend.storage.rows import Writable, insert_rows, upsert
+from app.contract.base import wire_value
 from app.contract.notifications import AddNotificationsRequest, NotificationUpdate
-from app.database.engine import is_sqlite
 
 if TYPE_CHECKING:
     from app.backend.collaboration.import_records import NotificationRecord
-
-Writable = dict[str, object]
-"""A row to be written, by column."""
 
 COLUMNS = (
     NOTIFICATION.c.notification_id,
@@ -88,19 +85,14 @@ def of_user(scope: Scope, user_id: str, document_id: str | None) -> Select[Any]:
 
 def payload_of(given: "NotificationUpdate | AddNotificationsRequest | NotificationRecord") -> dict[str, object]:
     """What is kept as it came, with the fields that nobody declared."""
-    fields: Mapping[str, Any] = {
-        "actionUser": given.action_user,
-        "displayHeadlineMessageTemplate": given.display_headline_message_template,
-        "displayHeadlineMessageTemplateData": given.display_headline_message_template_data,
-        "displayBodyMessage": given.display_body_message,
-        "notificationSourceData": given.notification_source_data,
-    }
-    told = {
-        name: value.to_wire() if hasattr(value, "to_wire") else value
-        for name, value in fields.items()
-        if value is not None
-    }
-    return given.unknown_fields() | told
+    fields = json_sets.given(
+        actionUser=given.action_user,
+        displayHeadlineMessageTemplate=given.display_headline_message_template,
+        displayHeadlineMessageTemplateData=given.display_headline_message_template_data,
+        displayBodyMessage=given.display_body_message,
+        notificationSourceData=given.notification_source_data,
+    )
+    return given.unknown_fields() | {name: wire_value(value) for name, value in fields.items()}
 
 
 def action_user_of(payload: Mapping[str, object]) -> str:
@@ -117,16 +109,9 @@ def weight(row: Row[Any]) -> int:
 
 def row(scope: Scope, new: NewNotification) -> Writable:
     """A new notification as a row."""
-    return {
-        "api_key_id": scope.api_key_id,
-        "organization_id": scope.organization_id,
-        "notification_id": new.notification_id,
-        "document_id": new.document_id,
-        "location_id": new.location_id,
+    return scope.row(new) | {
         "action_user_id": action_user_of(new.payload),
         "readers": 0,
-        "payload": json_sets.dump(dict(new.payload)),
-        "created_at": new.created_at,
         "updated_at": new.created_at,
     }
 
@@ -156,9 +141,8 @@ def mark_read(connection: Connection, scope: Scope, readings: Iterable[Reading],
     }
     known = _known(connection, scope, wanted)
     rows = [
-        {
-            "api_key_id": scope.api_key_id,
-            "organization_id": scope.organization_id,
+        scope.columns()
+        | {
             "notification_id": notification_id,
             "user_id": user_id,
             "document_id": there[notification_id].document_id,
@@ -235,9 +219,8 @@ def notify(connection: Connection, occasion: Occasion, events: Sequence[Event]) 
             )
             rows.append(new)
             user_rows.extend(user_row(new, user_id) for user_id in told)
-    if rows:
-        connection.execute(insert(NOTIFICATION), rows)
-        connection.execute(insert(NOTIFICATION_USER), user_rows)
+    insert_rows(connection, NOTIFICATION, rows)
+    insert_rows(connection, NOTIFICATION_USER, user_rows)
 
 
 def recipients(connection: Connection, occasion: Occasion, events: Sequence[Event]) -> list[list[str]]:
@@ -329,10 +312,8 @@ def _known(connection: Connection, scope: Scope, wanted: Iterable[tuple[str, str
 
 
 def _upsert_users(connection: Connection, rows: Sequence[Writable]) -> None:
-    dialect = sqlite if is_sqlite(connection) else postgresql
-    statement = dialect.insert(NOTIFICATION_USER)
-    statement = statement.on_conflict_do_update(
-        index_elements=["api_key_id", "organization_id", "notification_id", "user_id"],
-        set_={"read_at": statement.excluded.read_at, "persists": statement.excluded.persists},
+    statement = upsert(connection, NOTIFICATION_USER)
+    read = {"read_at": statement.excluded.read_at, "persists": statement.excluded.persists}
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=[*NOTIFICATION_USER.primary_key], set_=read), list(rows)
     )
-    connection.execute(statement, list(rows))

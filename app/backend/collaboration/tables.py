@@ -8,13 +8,13 @@ of the page. The rows that carry text are not clustered on SQLite (as other tabl
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.backend.storage.base import METADATA, BackendTable
+from app.backend.storage.base import METADATA, ScopedTable
 
 _CLUSTERED = {"sqlite_with_rowid": False}
 _SCOPE = ("api_key_id", "organization_id")
 
 
-class CommentAnnotationRow(BackendTable, table=True):
+class CommentAnnotationRow(ScopedTable, table=True):
     """A thread. ``comment_bytes`` is the length of its comments' payloads together, so that a page of threads knows
     what it will weigh before it reads them.
     """
@@ -26,8 +26,6 @@ class CommentAnnotationRow(BackendTable, table=True):
         Index("ix_comment_annotation_location", *_SCOPE, "location_id", "created_at", "annotation_id"),
     )
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     annotation_id: str = Field(primary_key=True)
     document_id: str
     location_id: str = ""
@@ -41,7 +39,7 @@ class CommentAnnotationRow(BackendTable, table=True):
     updated_at: int = Field(sa_type=BigInteger)
 
 
-class CommentRow(BackendTable, table=True):
+class CommentRow(ScopedTable, table=True):
     """``number`` keeps the order of comments that were written in the same moment."""
 
     __tablename__ = "comment"
@@ -50,8 +48,6 @@ class CommentRow(BackendTable, table=True):
         Index("ix_comment_author", *_SCOPE, "annotation_id", "author_id"),
     )
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     annotation_id: str = Field(primary_key=True)
     comment_id: str = Field(primary_key=True)
     author_id: str
@@ -61,19 +57,17 @@ class CommentRow(BackendTable, table=True):
     updated_at: int = Field(sa_type=BigInteger)
 
 
-class ThreadUserRow(BackendTable, table=True):
+class ThreadUserRow(ScopedTable, table=True):
     """A user who takes part in a thread: they wrote in it, or it is assigned to them."""
 
     __tablename__ = "thread_user"
     __table_args__ = (Index("ix_thread_user_annotation", *_SCOPE, "annotation_id"), _CLUSTERED)
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     user_id: str = Field(primary_key=True)
     annotation_id: str = Field(primary_key=True)
 
 
-class ReactionRow(BackendTable, table=True):
+class ReactionRow(ScopedTable, table=True):
     """``annotation_id`` and ``comment_id`` tell to which comment it belongs, if to any."""
 
     __tablename__ = "reaction"
@@ -83,8 +77,6 @@ class ReactionRow(BackendTable, table=True):
         Index("ix_reaction_comment", *_SCOPE, "annotation_id", "comment_id"),
     )
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     reaction_id: str = Field(primary_key=True)
     document_id: str
     annotation_id: str = ""
@@ -94,15 +86,13 @@ class ReactionRow(BackendTable, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class RecordingRow(BackendTable, table=True):
+class RecordingRow(ScopedTable, table=True):
     __tablename__ = "recording"
     __table_args__ = (
         Index("ix_recording_user", *_SCOPE, "user_id", "created_at", "recording_id"),
         Index("ix_recording_document", *_SCOPE, "document_id"),
     )
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     recording_id: str = Field(primary_key=True)
     document_id: str
     user_id: str
@@ -110,7 +100,7 @@ class RecordingRow(BackendTable, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class NotificationRow(BackendTable, table=True):
+class NotificationRow(ScopedTable, table=True):
     """``readers`` counts the users who have read it, so that a page knows how long its lists of readers are."""
 
     __tablename__ = "notification"
@@ -121,8 +111,6 @@ class NotificationRow(BackendTable, table=True):
         Index("ix_notification_action_user", *_SCOPE, "action_user_id", "created_at", "notification_id"),
     )
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     notification_id: str = Field(primary_key=True)
     document_id: str
     location_id: str = ""
@@ -134,7 +122,7 @@ class NotificationRow(BackendTable, table=True):
     updated_at: int = Field(sa_type=BigInteger)
 
 
-class NotificationUserRow(BackendTable, table=True):
+class NotificationUserRow(ScopedTable, table=True):
     """A user whom a notification is for, and whether they have read it. ``created_at`` is the notification's."""
 
     __tablename__ = "notification_user"
@@ -144,8 +132,6 @@ class NotificationUserRow(BackendTable, table=True):
         _CLUSTERED,
     )
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     notification_id: str = Field(primary_key=True)
     user_id: str = Field(primary_key=True)
     document_id: str
@@ -156,7 +142,7 @@ class NotificationUserRow(BackendTable, table=True):
     """Whether it stays in the For You tab although it was read."""
 
 
-class ActivityRow(BackendTable, table=True):
+class ActivityRow(ScopedTable, table=True):
     __tablename__ = "activity"
     __table_args__ = (
         Index("ix_activity_time", *_SCOPE, "happened_at", "activity_id"),
@@ -167,8 +153,6 @@ class ActivityRow(BackendTable, table=True):
         Index("ix_activity_action", *_SCOPE, "action_type", "happened_at", "activity_id"),
     )
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     activity_id: str = Field(primary_key=True)
     document_id: str
     target_entity_id: str = ""

@@ -4,40 +4,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, literal, select, union, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Row, Select, delete, insert, literal, select, union
 
 from app.backend.collaboration.tables import COMMENT, COMMENT_ANNOTATION, REACTION, THREAD_USER
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, own_columns, within
 from app.backend.storage import json_sets
-from app.backend.storage.paging import among
+from app.backend.storage.json_sets import among
+from app.backend.storage.rows import insert_rows, update_rows, upsert
 from app.contract import limits
 from app.contract.comments import CommentAnnotationInput, CommentAnnotationUpdate
 from app.contract.errors import InvalidArgument
-from app.database.engine import is_sqlite
 
 NO_ANNOTATION = "Annotation does not exist."
-Writable = dict[str, object]
-"""A row to be written, by column."""
 
 _TABLE = COMMENT_ANNOTATION.c
-COLUMNS = (
-    _TABLE.annotation_id,
-    _TABLE.document_id,
-    _TABLE.location_id,
-    _TABLE.type,
-    _TABLE.assigned_to,
-    _TABLE.comment_bytes,
-    _TABLE.payload,
-    _TABLE.created_at,
-    _TABLE.updated_at,
-)
 
 
 @dataclass(slots=True)
 class Thread:
-    """A thread, without its comments. ``payload`` has the fields by their wire names, those included that nobody
-    declared.
+    """A thread, without its comments; its fields are named as columns. ``payload`` has the fields by their wire names,
+    undeclared ones included.
     """
 
     annotation_id: str
@@ -53,10 +39,8 @@ class Thread:
     def take(self, given: CommentAnnotationInput | CommentAnnotationUpdate, path: str) -> None:
         """Takes over the fields that were given; ``path`` is where they stand in the request."""
         self.payload |= given.unknown_fields()
-        for name in ("location", "status", "priority", "context", "visibility"):
-            value = getattr(given, name)
-            if value is not None:
-                self.payload[name] = value
+        names = ("location", "status", "priority", "context", "visibility")
+        self.payload |= json_sets.given(**{name: getattr(given, name) for name in names})
         if given.location is not None:
             self.location_id = _location_id(given.location, path)
         if given.type is not None:
@@ -79,7 +63,7 @@ class Thread:
 
 def stored(scope: Scope) -> Select[Any]:
     """The threads of an organization, with the columns that ``from_row`` needs."""
-    return select(*COLUMNS).where(within(COMMENT_ANNOTATION, scope))
+    return select(*own_columns(COMMENT_ANNOTATION)).where(within(COMMENT_ANNOTATION, scope))
 
 
 def from_row(row: Row[Any]) -> Thread:
@@ -97,23 +81,13 @@ def load_threads(
 
 
 def insert_threads(connection: Connection, scope: Scope, threads: Iterable[Thread]) -> None:
-    rows = [_row(scope, thread) for thread in threads]
-    if rows:
-        connection.execute(insert(COMMENT_ANNOTATION), rows)
+    insert_rows(connection, COMMENT_ANNOTATION, map(scope.row, threads))
 
 
 def save_threads(connection: Connection, scope: Scope, threads: Iterable[Thread]) -> None:
     """Writes what may change in threads that are there."""
     changing = ("location_id", "type", "assigned_to", "comment_bytes", "payload", "updated_at")
-    rows = [
-        {"key": row["annotation_id"]} | {column: row[column] for column in changing}
-        for row in (_row(scope, thread) for thread in threads)
-    ]
-    if rows:
-        statement = update(COMMENT_ANNOTATION).where(
-            within(COMMENT_ANNOTATION, scope), _TABLE.annotation_id == bindparam("key")
-        )
-        connection.execute(statement, rows)
+    update_rows(connection, COMMENT_ANNOTATION, changing, map(scope.row, threads))
 
 
 def delete_threads(connection: Connection, scope: Scope, annotation_ids: Sequence[str]) -> None:
@@ -127,18 +101,12 @@ def delete_threads(connection: Connection, scope: Scope, annotation_ids: Sequenc
 def take_part(connection: Connection, scope: Scope, pairs: Iterable[tuple[str, str]]) -> None:
     """Notes that users take part in threads; ``pairs`` are of thread and user."""
     rows = [
-        {
-            "api_key_id": scope.api_key_id,
-            "organization_id": scope.organization_id,
-            "annotation_id": annotation_id,
-            "user_id": user_id,
-        }
+        scope.columns() | {"annotation_id": annotation_id, "user_id": user_id}
         for annotation_id, user_id in dict.fromkeys(pairs)
         if user_id
     ]
     if rows:
-        dialect = sqlite if is_sqlite(connection) else postgresql
-        connection.execute(dialect.insert(THREAD_USER).on_conflict_do_nothing(), rows)
+        connection.execute(upsert(connection, THREAD_USER).on_conflict_do_nothing(), rows)
 
 
 def recount_users(connection: Connection, scope: Scope, annotation_ids: Sequence[str]) -> None:
@@ -168,22 +136,6 @@ def changes(before: Mapping[str, object], after: Mapping[str, object]) -> dict[s
     """What became of each field that differs: ``{"from": …, "to": …}``; times aside."""
     names = [name for name in after if name != "lastUpdated" and before.get(name) != after[name]]
     return {name: {"from": before.get(name), "to": after[name]} for name in names}
-
-
-def _row(scope: Scope, thread: Thread) -> Writable:
-    return {
-        "api_key_id": scope.api_key_id,
-        "organization_id": scope.organization_id,
-        "annotation_id": thread.annotation_id,
-        "document_id": thread.document_id,
-        "location_id": thread.location_id,
-        "type": thread.type,
-        "assigned_to": thread.assigned_to,
-        "comment_bytes": thread.comment_bytes,
-        "payload": json_sets.dump(thread.payload),
-        "created_at": thread.created_at,
-        "updated_at": thread.updated_at,
-    }
 
 
 def _location_id(location: Mapping[str, object], path: str) -> str:

@@ -100,7 +100,7 @@ def read_memberships(connection: Connection, scope: Scope, user_id: str, after: 
     """Where the user stands at ``now`` (``level``: organization, folder, document or group), and their profile
     there."""
     page = Page((_MEMBERSHIPS.c.level, _MEMBERSHIPS.c.container_id), after, _SIZE)
-    whose = scope.parameters() | {"user_id": user_id}
+    whose = scope.columns() | {"user_id": user_id}
     return _part(page, connection.execute(page.of(select(_MEMBERSHIPS)), whose | {"now": now}).all(), _membership)
 
 
@@ -143,7 +143,7 @@ def read_recordings(connection: Connection, scope: Scope, user_id: str, after: P
 def read_notifications(connection: Connection, scope: Scope, user_id: str, after: Position | None) -> DataPage:
     """The notifications that are for the user or tell of something they did, and whether they have read them."""
     query = _FIRST_NOTIFICATIONS if after is None else _notifications_page(after)
-    rows = connection.execute(query, scope.parameters() | {"user_id": user_id}).all()
+    rows = connection.execute(query, scope.columns() | {"user_id": user_id}).all()
 
     def item(row: Row[Any]) -> dict[str, object]:
         return notifications.to_wire(row, () if row.user_id is None else (row,))

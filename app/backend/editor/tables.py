@@ -6,14 +6,12 @@ The rows of these tables are not clustered on SQLite (as others are): a document
 from sqlalchemy import BigInteger
 from sqlmodel import Field
 
-from app.backend.storage.base import METADATA, BackendTable
+from app.backend.storage.base import METADATA, ScopedTable
 
 
-class EditorDataRow(BackendTable, table=True):
+class EditorDataRow(ScopedTable, table=True):
     __tablename__ = "editor_data"
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     document_id: str = Field(primary_key=True)
     editor_id: str = Field(primary_key=True)
     type: str

@@ -1,14 +1,14 @@
 """A call of an operation: what a handler gets, and what it gives back."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import requests
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Column, Connection, Engine, Select
 
 from app.backend.contents import Contents
 from app.backend.embedders.embedder import Embedder
@@ -19,8 +19,9 @@ from app.backend.http.page_tokens import PageTokens
 from app.backend.http.provider_gate import ProviderGate
 from app.backend.security.vault import Vault
 from app.backend.settings import SelfHostedBackendSettings
+from app.backend.storage.paging import Page, page_rows
 from app.clock import Clock, Sleep
-from app.contract.base import Request
+from app.contract.base import Order, Request
 from app.database.engine import is_sqlite, writing
 
 RequestT = TypeVar("RequestT", bound=Request)
@@ -91,6 +92,25 @@ class Call(Generic[RequestT]):
             occasion = Occasion(self.principal.api_key_id, self.now, self.backend.entropy, self.backend.vault)
             for sink in self.backend.sinks:
                 sink(connection, occasion, events)
+
+    def page(
+        self,
+        connection: Connection,
+        query: Select[*tuple[Any, ...]],
+        keys: tuple[Column[Any], ...],
+        *,
+        order: Order = "asc",
+        weight: Callable[[Any], int] | None = None,
+        any_of: tuple[Column[Any], Sequence[str]] | None = None,
+    ) -> tuple[list[Any], str | None]:
+        """The rows of ``query`` on the page that the request asks for, sorted by ``keys``, and the token of the next
+        page. ``any_of``: only those in which a column is one of these values (see ``Page.of_any``).
+        """
+        request: Any = self.request
+        page = Page(keys, self.position(request.page_token), page_rows(request.page_size), order)
+        query = page.of(query) if any_of is None else page.of_any(connection, query, *any_of)
+        rows, more = page.cut(connection.execute(query), weight)
+        return rows, self.next_page_token(page.position(rows[-1])) if more else None
 
     def position(self, page_token: str | None) -> list[str] | None:
         """The key after which the page begins; None for the first page."""

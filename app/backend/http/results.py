@@ -4,7 +4,7 @@ The messages that clients rely on stand in the reference; the others follow thei
 does not exist.``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TypeVar
 
 from app.backend.storage import json_sets
@@ -31,6 +31,11 @@ def done(item_id: str, message: str) -> dict[str, object]:
 
 def failed(item_id: str, message: str) -> dict[str, object]:
     return {"success": False, "id": item_id, "message": message}
+
+
+def per_id(item_ids: Iterable[str], well: Container[str], yes: str, no: str) -> Results:
+    """``yes`` for the items in ``well``, which are done, ``no`` for the others, which failed."""
+    return {item_id: done(item_id, yes) if item_id in well else failed(item_id, no) for item_id in item_ids}
 
 
 def all_failed(item_ids: Iterable[str], message: str) -> Results:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from app.backend.storage import json_sets
 from app.contract.base import Id, JsonObject, LongText, Request, Text
 from app.contract.complaint import first_error
 from app.contract.errors import InvalidArgument
@@ -66,14 +67,13 @@ class JudgmentInput(Request):
         user = dict(self.action_user or {})
         if "name" not in user and self.reviewer:
             user["name"] = self.reviewer
-        told: dict[str, object] = {
-            "reasoning": self.reasoning,
-            "confidence": self.confidence,
-            "actionUser": user or None,
-            "agent": self.agent,
-            "content": self.content,
-        }
-        return self.unknown_fields() | {name: value for name, value in told.items() if value is not None}
+        return self.unknown_fields() | json_sets.given(
+            reasoning=self.reasoning,
+            confidence=self.confidence,
+            actionUser=user or None,
+            agent=self.agent,
+            content=self.content,
+        )
 
 
 def parse_judgment(record: Mapping[str, object]) -> JudgmentInput:

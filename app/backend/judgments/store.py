@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Engine, bindparam, delete, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, Connection, Engine, delete, insert, select, update
 
 from app.backend.embedders.embedder import Embedder, Vectors
 from app.backend.judgments.record import JudgmentInput, review_text
 from app.backend.judgments.tables import JUDGMENT, JUDGMENT_STATE, JUDGMENT_VECTOR
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
+from app.backend.storage.rows import update_rows, upsert
 from app.contract.judgments import EmbeddingType
-from app.database.engine import is_sqlite, reading, writing
+from app.database.engine import reading, writing
 
 EMBEDDING_TYPES: tuple[EmbeddingType, ...] = get_args(EmbeddingType)
 _STORED = np.dtype("<f2")
@@ -150,18 +150,13 @@ def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence
         there = set(connection.scalars(query))
         if not there:
             return 0
-        changed = update(JUDGMENT_VECTOR).where(
-            *(JUDGMENT_VECTOR.c[key] == bindparam(f"key_{key}") for key in ("api_key_id", "embedding_type", "seq"))
-        )
-        connection.execute(
-            changed,
-            [
-                {"key_api_key_id": api_key_id, "key_embedding_type": kind, "key_seq": seq, "vector": vector}
-                for kind, of_kind in vectors.items()
-                for seq, vector in of_kind.items()
-                if seq in there
-            ],
-        )
+        changed = [
+            {"api_key_id": api_key_id, "embedding_type": kind, "seq": seq, "vector": vector}
+            for kind, of_kind in vectors.items()
+            for seq, vector in of_kind.items()
+            if seq in there
+        ]
+        update_rows(connection, JUDGMENT_VECTOR, ("vector",), changed)
         connection.execute(
             update(JUDGMENT)
             .where(JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(json_sets.integers(connection, there)))
@@ -175,8 +170,7 @@ def _take_numbers(connection: Connection, api_key_id: str, count: int) -> int:
     """The first of ``count`` numbers that nobody else gets. Locks the key's row, so that numbers become visible in
     their order.
     """
-    dialect = sqlite if is_sqlite(connection) else postgresql
-    statement = dialect.insert(JUDGMENT_STATE).values(api_key_id=api_key_id, last_seq=count, generation=0)
+    statement = upsert(connection, JUDGMENT_STATE).values(api_key_id=api_key_id, last_seq=count, generation=0)
     statement = statement.on_conflict_do_update(
         index_elements=[JUDGMENT_STATE.c.api_key_id], set_={"last_seq": JUDGMENT_STATE.c.last_seq + count}
     )

@@ -19,15 +19,14 @@ from app.backend.resources.containers import (
     NO_DOCUMENT,
     NO_FOLDER,
     NO_ORGANIZATION,
-    existing_documents,
-    existing_folders,
     organization_exists,
 )
 from app.backend.resources.removed_users import note_removed
-from app.backend.resources.tables import USER_ENTRY
+from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
 from app.backend.resources.user_entries import Entry, EntryContainer
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, existing, within
 from app.backend.storage import json_sets
+from app.backend.storage.rows import Writable, insert_rows
 from app.contract import operations
 from app.contract.base import DEFAULT_ACCESS_ROLE
 from app.contract.errors import NotFound
@@ -69,15 +68,15 @@ def give(connection: Connection, api_key_id: str, user_id: str, grants: Sequence
         wanted = {_container(resource): resource for resource in resources}
         there = _entries(connection, scope, user_id, wanted)
         payload = next(iter(there.values())).payload if there else _metadata(connection, scope, user_id)
-        new: list[user_entries.Writable] = []
-        changed: list[user_entries.Writable] = []
+        new: list[Writable] = []
+        changed: list[Writable] = []
         for container, grant in wanted.items():
             entry = there.get(container) or Entry(user_id, DEFAULT_ACCESS_ROLE, None, dict(payload))
             entry.access_role = grant.access_role or DEFAULT_ACCESS_ROLE
             entry.expires_at = None if grant.expires_at is None else grant.expires_at * 1000
             (changed if container in there else new).append(user_entries.row(scope, container, entry, now))
-        user_entries.insert_rows(connection, new)
-        user_entries.update_rows(connection, changed)
+        insert_rows(connection, USER_ENTRY, new)
+        user_entries.save(connection, changed)
 
 
 def remove_permissions(call: Call[RemovePermissionsRequest], connection: Connection) -> Reply:
@@ -181,14 +180,11 @@ def _require(connection: Connection, scope: Scope, resources: Iterable[ResourceR
     wanted = _by_level(map(_container, resources))
     if not organization_exists(connection, scope):
         raise NotFound(f"{NO_ORGANIZATION} ({scope.organization_id})")
-    folders = wanted.get("folder", [])
-    missing = sorted(set(folders) - existing_folders(connection, scope, folders)) if folders else []
-    if missing:
-        raise NotFound(f"{NO_FOLDER} ({missing[0]})")
-    documents = wanted.get("document", [])
-    missing = sorted(set(documents) - existing_documents(connection, scope, documents)) if documents else []
-    if missing:
-        raise NotFound(f"{NO_DOCUMENT} ({missing[0]})")
+    for level, column in (("folder", FOLDER.c.folder_id), ("document", DOCUMENT.c.document_id)):
+        ids = wanted.get(level, [])
+        missing = sorted(set(ids) - existing(connection, scope, column, ids)) if ids else []
+        if missing:
+            raise NotFound(f"{_MISSING[level]} ({missing[0]})")
 
 
 def _entries(

@@ -1,13 +1,10 @@
 """Organizations, folders and documents as containers: is it there, and if not, may it come into being?"""
 
-from collections.abc import Iterable
-
 from sqlalchemy import Connection, Select, Table, bindparam, insert, select
 
 from app.backend.resources.tables import DOCUMENT, FOLDER, ORGANIZATION
-from app.backend.scope import Scope, within, within_bound
+from app.backend.scope import Scope, within_bound
 from app.backend.settings import SelfHostedBackendSettings
-from app.backend.storage import json_sets
 from app.contract.errors import NotFound
 
 NO_ORGANIZATION = "Organization does not exist."
@@ -26,15 +23,15 @@ _ONE_DOCUMENT = _one(DOCUMENT, "document_id")
 
 
 def organization_exists(connection: Connection, scope: Scope) -> bool:
-    return connection.scalar(_ONE_ORGANIZATION, scope.parameters()) is not None
+    return connection.scalar(_ONE_ORGANIZATION, scope.columns()) is not None
 
 
 def folder_exists(connection: Connection, scope: Scope, folder_id: str) -> bool:
-    return connection.scalar(_ONE_FOLDER, scope.parameters() | {"folder_id": folder_id}) is not None
+    return connection.scalar(_ONE_FOLDER, scope.columns() | {"folder_id": folder_id}) is not None
 
 
 def document_exists(connection: Connection, scope: Scope, document_id: str) -> bool:
-    return connection.scalar(_ONE_DOCUMENT, scope.parameters() | {"document_id": document_id}) is not None
+    return connection.scalar(_ONE_DOCUMENT, scope.columns() | {"document_id": document_id}) is not None
 
 
 def require_document(connection: Connection, scope: Scope, document_id: str) -> None:
@@ -45,34 +42,11 @@ def require_document(connection: Connection, scope: Scope, document_id: str) -> 
         raise NotFound(f"data.documentId: {NO_DOCUMENT}")
 
 
-def existing_documents(connection: Connection, scope: Scope, document_ids: Iterable[str]) -> set[str]:
-    """Those of the documents that are there."""
-    found = select(DOCUMENT.c.document_id).where(
-        within(DOCUMENT, scope), DOCUMENT.c.document_id.in_(json_sets.texts(connection, document_ids))
-    )
-    return set(connection.scalars(found))
-
-
-def existing_folders(connection: Connection, scope: Scope, folder_ids: Iterable[str]) -> set[str]:
-    """Those of the folders that are there."""
-    found = select(FOLDER.c.folder_id).where(
-        within(FOLDER, scope), FOLDER.c.folder_id.in_(json_sets.texts(connection, folder_ids))
-    )
-    return set(connection.scalars(found))
-
-
 def ensure_organization(connection: Connection, scope: Scope, now: int) -> None:
     """Makes the organization if it is not there. It goes by its id until someone names it."""
     if not organization_exists(connection, scope):
         connection.execute(
-            insert(ORGANIZATION).values(
-                api_key_id=scope.api_key_id,
-                organization_id=scope.organization_id,
-                disabled=False,
-                payload="{}",
-                created_at=now,
-                updated_at=now,
-            )
+            insert(ORGANIZATION).values(**scope.columns(), disabled=False, payload="{}", created_at=now, updated_at=now)
         )
 
 
@@ -86,9 +60,7 @@ def ensure_folder(
 
 def new_top_folder(scope: Scope, folder_id: str, settings: SelfHostedBackendSettings, now: int) -> dict[str, object]:
     """The row of a nameless folder at the top of the tree that inherits its access type."""
-    return {
-        "api_key_id": scope.api_key_id,
-        "organization_id": scope.organization_id,
+    return scope.columns() | {
         "folder_id": folder_id,
         "parent_folder_id": "",
         "ancestors": "[]",
@@ -106,8 +78,7 @@ def ensure_document(connection: Connection, scope: Scope, document_id: str, now:
     if not document_exists(connection, scope, document_id):
         connection.execute(
             insert(DOCUMENT).values(
-                api_key_id=scope.api_key_id,
-                organization_id=scope.organization_id,
+                **scope.columns(),
                 document_id=document_id,
                 folder_id="",
                 own_access_type=None,

@@ -1,29 +1,29 @@
 """Documents: add, read by page, update, move, access type, delete."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import get_args
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, select, update
 
 from app.backend.http.call import Call, Reply
 from app.backend.http.registry import Registry
-from app.backend.http.results import TOO_HEAVY, Results, all_failed, by_id, done, failed, grows_too_heavy
+from app.backend.http.results import TOO_HEAVY, Results, all_failed, by_id, done, failed, grows_too_heavy, per_id
 from app.backend.resources.containers import (
     NO_DOCUMENT,
     NO_FOLDER,
     NO_ORGANIZATION,
     ensure_folder,
     ensure_organization,
-    existing_documents,
     folder_exists,
     organization_exists,
 )
 from app.backend.resources.folder_handlers import stored_parent
 from app.backend.resources.folder_tree import TOP
 from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, existing, within
 from app.backend.storage import json_sets
-from app.backend.storage.paging import cut, page_rows
+from app.backend.storage.rows import insert_rows, update_rows
 from app.contract import operations
 from app.contract.base import AccessType
 from app.contract.documents import (
@@ -54,37 +54,32 @@ def register(registry: Registry) -> None:
 def add_documents(call: Call[AddDocumentsRequest], connection: Connection) -> Reply:
     request = call.request
     scope = Scope(call.principal.api_key_id, request.organization_id)
-    documents = by_id(request.documents, _id_of)
+    documents = by_id(request.documents, attrgetter("document_id"))
     if not documents:
         return Reply("No documents to add.", {})
     folder_id = stored_parent(request.folder_id)
     problem = _make_room(call, connection, scope, folder_id)
     if problem is not None:
         return Reply("Documents processed.", all_failed(documents, problem))
-    there = existing_documents(connection, scope, documents)
-    rows = [
-        {
-            "api_key_id": scope.api_key_id,
-            "organization_id": scope.organization_id,
-            "document_id": document_id,
-            "folder_id": folder_id,
-            "own_access_type": _access_type(document),
-            "payload": json_sets.dump(_payload(document)),
-            "created_at": call.now,
-            "updated_at": call.now,
-        }
-        for document_id, document in documents.items()
-        if document_id not in there
-    ]
-    if rows:
-        connection.execute(insert(DOCUMENT), rows)
-    results: Results = {
-        document_id: failed(document_id, "Document already exists.")
-        if document_id in there
-        else done(document_id, "Document added.")
-        for document_id in documents
-    }
-    return Reply("Documents processed.", results)
+    there = existing(connection, scope, DOCUMENT.c.document_id, documents)
+    new = {document_id: document for document_id, document in documents.items() if document_id not in there}
+    insert_rows(
+        connection,
+        DOCUMENT,
+        [
+            scope.columns()
+            | {
+                "document_id": document_id,
+                "folder_id": folder_id,
+                "own_access_type": _access_type(document),
+                "payload": json_sets.dump(_payload(document)),
+                "created_at": call.now,
+                "updated_at": call.now,
+            }
+            for document_id, document in new.items()
+        ],
+    )
+    return Reply("Documents processed.", per_id(documents, new, "Document added.", "Document already exists."))
 
 
 def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection) -> Reply:
@@ -94,9 +89,9 @@ def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection)
         within(DOCUMENT, scope),
         DOCUMENT.c.document_id.in_(json_sets.texts(connection, {item.document_id for item in request.documents})),
     )
-    rows = connection.execute(query).all()
-    payloads = {row.document_id: json_sets.load_object(row.payload) for row in rows}
-    access_types = {row.document_id: row.own_access_type for row in rows}
+    stored = connection.execute(query).all()
+    payloads = {row.document_id: json_sets.load_object(row.payload) for row in stored}
+    access_types = {row.document_id: row.own_access_type for row in stored}
     results: Results = {}
     for document in request.documents:
         document_id = document.document_id
@@ -110,24 +105,17 @@ def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection)
         payloads[document_id] = changed
         access_types[document_id] = _access_type(document) or access_types[document_id]
         results[document_id] = done(document_id, "Document updated.")
-    if payloads:
-        statement = update(DOCUMENT).where(
-            DOCUMENT.c.api_key_id == scope.api_key_id,
-            DOCUMENT.c.organization_id == scope.organization_id,
-            DOCUMENT.c.document_id == bindparam("key"),
-        )
-        connection.execute(
-            statement,
-            [
-                {
-                    "key": document_id,
-                    "own_access_type": access_types[document_id],
-                    "payload": json_sets.dump(payload),
-                    "updated_at": call.now,
-                }
-                for document_id, payload in payloads.items()
-            ],
-        )
+    rows = [
+        scope.columns()
+        | {
+            "document_id": document_id,
+            "own_access_type": access_types[document_id],
+            "payload": json_sets.dump(payload),
+            "updated_at": call.now,
+        }
+        for document_id, payload in payloads.items()
+    ]
+    update_rows(connection, DOCUMENT, ("own_access_type", "payload", "updated_at"), rows)
     return Reply("Documents processed.", results)
 
 
@@ -154,12 +142,7 @@ def get_documents(call: Call[GetDocumentsRequest], connection: Connection) -> Re
         query = query.where(DOCUMENT.c.document_id.in_(json_sets.texts(connection, request.document_ids)))
     if request.folder_id is not None:
         query = query.where(DOCUMENT.c.folder_id == stored_parent(request.folder_id))
-    after = call.position(request.page_token)
-    if after is not None:
-        query = query.where(DOCUMENT.c.document_id > after[0])
-    size = page_rows(request.page_size)
-    page, more = cut(connection.execute(query.order_by(DOCUMENT.c.document_id).limit(size + 1)), size)
-    token = call.next_page_token([page[-1].document_id]) if more else None
+    page, token = call.page(connection, query, (DOCUMENT.c.document_id,))
     default = call.backend.settings.default_access_type
     return Reply("Document(s) retrieved successfully.", [_to_wire(row, default) for row in page], token)
 
@@ -171,7 +154,7 @@ def move_documents(call: Call[MoveDocumentsRequest], connection: Connection) -> 
     folder_id = stored_parent(request.folder_id)
     if folder_id != TOP and not folder_exists(connection, scope, folder_id):
         raise NotFound(f"data.folderId: {NO_FOLDER}")
-    there = existing_documents(connection, scope, request.document_ids)
+    there = existing(connection, scope, DOCUMENT.c.document_id, request.document_ids)
     for number, document_id in enumerate(request.document_ids):
         if document_id not in there:
             raise NotFound(f"data.documentIds[{number}]: {NO_DOCUMENT}")
@@ -183,7 +166,7 @@ def update_document_access(call: Call[UpdateDocumentAccessRequest], connection: 
     request = call.request
     scope = Scope(call.principal.api_key_id, request.organization_id)
     wanted = dict.fromkeys(request.document_ids)
-    there = existing_documents(connection, scope, wanted)
+    there = existing(connection, scope, DOCUMENT.c.document_id, wanted)
     _change(connection, scope, there, {"own_access_type": request.access_type, "updated_at": call.now})
     results: Results = {
         document_id: {"success": True, "accessType": request.access_type, "message": "Document access updated."}
@@ -198,7 +181,7 @@ def delete_documents(call: Call[DeleteDocumentsRequest], connection: Connection)
     request = call.request
     scope = Scope(call.principal.api_key_id, request.organization_id)
     wanted = dict.fromkeys(request.document_ids)
-    there = existing_documents(connection, scope, wanted)
+    there = existing(connection, scope, DOCUMENT.c.document_id, wanted)
     gone = json_sets.texts(connection, there)
     connection.execute(
         delete(USER_ENTRY).where(
@@ -249,10 +232,6 @@ def _to_wire(row: DocumentRow, default_access_type: str) -> dict[str, object]:
         "disabled": payload.get("disabled") is True,
         "folderId": row.folder_id or ROOT_FOLDER_ID,
     }
-
-
-def _id_of(document: DocumentInput) -> str:
-    return document.document_id
 
 
 def _access_type(document: DocumentInput) -> str | None:

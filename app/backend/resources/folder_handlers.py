@@ -3,9 +3,10 @@ what is in them.
 """
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import Connection, Row, delete, select
 
 from app.backend.http.call import Call, Reply
 from app.backend.http.registry import Registry
@@ -23,6 +24,7 @@ from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
 from app.backend.storage.paging import whole
+from app.backend.storage.rows import insert_rows
 from app.contract import limits, operations
 from app.contract.errors import NotFound
 from app.contract.folders import (
@@ -55,7 +57,7 @@ def stored_parent(folder_id: str | None) -> str:
 def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
     request = call.request
     scope = Scope(call.principal.api_key_id, request.organization_id)
-    folders = by_id(request.folders, _id_of)
+    folders = by_id(request.folders, attrgetter("folder_id"))
     if not folders:
         return Reply("No folders to add.", {})
     if request.create_organization:
@@ -81,8 +83,7 @@ def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
         there[folder_id] = _Above(above.ancestors, own or above.access_type)
         rows.append(_new_row(call, scope, folders[folder_id], parents[folder_id], there[folder_id]))
         results[folder_id] = done(folder_id, "Folder added.")
-    if rows:
-        connection.execute(insert(FOLDER), rows)
+    insert_rows(connection, FOLDER, rows)
     return Reply(
         "Folders processed.",
         {folder_id: results.get(folder_id, failed(folder_id, NO_PARENT)) for folder_id in folders},
@@ -223,9 +224,7 @@ def _parents_first(folders: Iterable[str], parents: dict[str, str], there: dict[
 def _new_row(
     call: Call[AddFolderRequest], scope: Scope, folder: FolderInput, parent_id: str, above: _Above
 ) -> dict[str, object]:
-    return {
-        "api_key_id": scope.api_key_id,
-        "organization_id": scope.organization_id,
+    return scope.columns() | {
         "folder_id": folder.folder_id,
         "parent_folder_id": parent_id,
         "ancestors": json_sets.dump(above.ancestors),
@@ -282,10 +281,6 @@ def _to_wire(row: FolderRow, organization_id: str) -> dict[str, object]:
         "createdAt": row.created_at,
         "lastUpdated": row.updated_at,
     }
-
-
-def _id_of(folder: FolderInput) -> str:
-    return folder.folder_id
 
 
 def _payload(folder: FolderInput) -> dict[str, object]:

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, Row, and_, bindparam, select, update
+from sqlalchemy import Connection, Row, select
 
 from app.backend.resources.tables import FOLDER
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
+from app.backend.storage.rows import update_rows
 
 MAX_DEPTH = 100
 """Levels of folders. A deeper tree could not be written as nested JSON."""
@@ -123,31 +124,22 @@ class FolderTree:
     def save(self, now: int) -> None:
         """Writes the folders that came out different."""
         changed = [node for node in self.nodes.values() if node.stored() != self._before[node.folder_id]]
-        if not changed:
-            return
-        statement = update(FOLDER).where(
-            and_(
-                FOLDER.c.api_key_id == self._scope.api_key_id,
-                FOLDER.c.organization_id == self._scope.organization_id,
-                FOLDER.c.folder_id == bindparam("key"),
-            )
-        )
-        self._connection.execute(
-            statement,
-            [
-                {
-                    "key": node.folder_id,
-                    "parent_folder_id": node.parent_id,
-                    "ancestors": json_sets.dump(node.ancestors),
-                    "depth": len(node.ancestors),
-                    "own_access_type": node.own_access_type,
-                    "access_type": node.access_type,
-                    "payload": json_sets.dump(node.payload),
-                    "updated_at": now,
-                }
-                for node in changed
-            ],
-        )
+        rows = [
+            self._scope.columns()
+            | {
+                "folder_id": node.folder_id,
+                "parent_folder_id": node.parent_id,
+                "ancestors": json_sets.dump(node.ancestors),
+                "depth": len(node.ancestors),
+                "own_access_type": node.own_access_type,
+                "access_type": node.access_type,
+                "payload": json_sets.dump(node.payload),
+                "updated_at": now,
+            }
+            for node in changed
+        ]
+        changing = [column.name for column in (*FOLDER_COLUMNS[1:], FOLDER.c.depth, FOLDER.c.updated_at)]
+        update_rows(self._connection, FOLDER, changing, rows)
 
     def _keep(self, row: Row[str, str, str, str | None, str, str]) -> Node:
         ancestors: list[str] = json_sets.load_list(row.ancestors)

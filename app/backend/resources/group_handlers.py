@@ -1,15 +1,18 @@
 """Organization user groups: add groups, add users to one, take users out of one."""
 
-from sqlalchemy import Connection, delete, insert, select
+from operator import attrgetter
+
+from sqlalchemy import Connection, delete, select
 
 from app.backend.http.call import Call, Reply
 from app.backend.http.registry import Registry
-from app.backend.http.results import Results, all_failed, by_id, done, failed
+from app.backend.http.results import Results, all_failed, by_id, per_id
 from app.backend.resources.containers import NO_ORGANIZATION, ensure_organization, organization_exists
 from app.backend.resources.removed_users import note_removed
 from app.backend.resources.tables import GROUP_MEMBER, USER_GROUP
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, existing, within
 from app.backend.storage import json_sets
+from app.backend.storage.rows import insert_rows
 from app.contract import operations
 from app.contract.groups import AddGroupsRequest, AddUsersToGroupsRequest, DeleteUsersFromGroupsRequest, GroupInput
 
@@ -23,29 +26,18 @@ def register(registry: Registry) -> None:
 def add_groups(call: Call[AddGroupsRequest], connection: Connection) -> Reply:
     request = call.request
     scope = Scope(call.principal.api_key_id, request.organization_id)
-    groups = by_id(request.organization_user_groups, _id_of)
+    groups = by_id(request.organization_user_groups, attrgetter("group_id"))
     if not groups:
         return Reply("No groups to add.", {})
     if request.create_organization:
         ensure_organization(connection, scope, call.now)
     elif not organization_exists(connection, scope):
         return Reply("Groups processed.", all_failed(groups, NO_ORGANIZATION))
-    query = select(USER_GROUP.c.group_id).where(
-        within(USER_GROUP, scope), USER_GROUP.c.group_id.in_(json_sets.texts(connection, groups))
-    )
-    there = set(connection.scalars(query))
-    rows = [
-        _row(scope, group_id, group.unknown_fields() | _name(group), call.now)
-        for group_id, group in groups.items()
-        if group_id not in there
-    ]
-    if rows:
-        connection.execute(insert(USER_GROUP), rows)
-    results: Results = {
-        group_id: failed(group_id, "Group already exists.") if group_id in there else done(group_id, "Group added.")
-        for group_id in groups
-    }
-    return Reply("Groups processed.", results)
+    there = existing(connection, scope, USER_GROUP.c.group_id, groups)
+    new = {group_id: group for group_id, group in groups.items() if group_id not in there}
+    rows = [_row(scope, group_id, _payload(group), call.now) for group_id, group in new.items()]
+    insert_rows(connection, USER_GROUP, rows)
+    return Reply("Groups processed.", per_id(groups, new, "Group added.", "Group already exists."))
 
 
 def add_users_to_groups(call: Call[AddUsersToGroupsRequest], connection: Connection) -> Reply:
@@ -58,22 +50,15 @@ def add_users_to_groups(call: Call[AddUsersToGroupsRequest], connection: Connect
         return Reply("No users to add.", {})
     if not organization_exists(connection, scope):
         return Reply("Users processed.", {user_id: _failed(group_id, NO_ORGANIZATION) for user_id in wanted})
-    if not _group_exists(connection, scope, group_id):
-        connection.execute(insert(USER_GROUP), [_row(scope, group_id, {}, call.now)])
+    if not existing(connection, scope, USER_GROUP.c.group_id, [group_id]):
+        insert_rows(connection, USER_GROUP, [_row(scope, group_id, {}, call.now)])
     there = _members(connection, scope, group_id, list(wanted))
     rows = [
-        {
-            "api_key_id": scope.api_key_id,
-            "organization_id": scope.organization_id,
-            "group_id": group_id,
-            "user_id": user_id,
-            "created_at": call.now,
-        }
+        scope.columns() | {"group_id": group_id, "user_id": user_id, "created_at": call.now}
         for user_id in wanted
         if user_id not in there
     ]
-    if rows:
-        connection.execute(insert(GROUP_MEMBER), rows)
+    insert_rows(connection, GROUP_MEMBER, rows)
     results: Results = {
         user_id: _done(group_id, "User is in the group already." if user_id in there else "User added to the group.")
         for user_id in wanted
@@ -104,11 +89,6 @@ def delete_users_from_groups(call: Call[DeleteUsersFromGroupsRequest], connectio
     return Reply("Users removed from the group.", results)
 
 
-def _group_exists(connection: Connection, scope: Scope, group_id: str) -> bool:
-    query = select(USER_GROUP.c.group_id).where(within(USER_GROUP, scope), USER_GROUP.c.group_id == group_id)
-    return connection.scalar(query) is not None
-
-
 def _members(connection: Connection, scope: Scope, group_id: str, user_ids: list[str] | None) -> set[str]:
     """Those of the users who are in the group; all of its members without a list."""
     query = select(GROUP_MEMBER.c.user_id).where(within(GROUP_MEMBER, scope), GROUP_MEMBER.c.group_id == group_id)
@@ -118,22 +98,12 @@ def _members(connection: Connection, scope: Scope, group_id: str, user_ids: list
 
 
 def _row(scope: Scope, group_id: str, payload: dict[str, object], now: int) -> dict[str, object]:
-    return {
-        "api_key_id": scope.api_key_id,
-        "organization_id": scope.organization_id,
-        "group_id": group_id,
-        "payload": json_sets.dump(payload),
-        "created_at": now,
-        "updated_at": now,
-    }
+    payload_text = json_sets.dump(payload)
+    return scope.columns() | {"group_id": group_id, "payload": payload_text, "created_at": now, "updated_at": now}
 
 
-def _id_of(group: GroupInput) -> str:
-    return group.group_id
-
-
-def _name(group: GroupInput) -> dict[str, object]:
-    return {} if group.group_name is None else {"groupName": group.group_name}
+def _payload(group: GroupInput) -> dict[str, object]:
+    return group.unknown_fields() | json_sets.given(groupName=group.group_name)
 
 
 def _done(group_id: str, message: str) -> dict[str, object]:

@@ -1,16 +1,18 @@
 """Organizations: read (all at once or by page), add, update, delete with everything in them, disable."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, Select, delete, select, update
 
 from app.backend.http.call import Call, Reply
 from app.backend.http.registry import Registry
-from app.backend.http.results import TOO_HEAVY, Results, by_id, done, failed, grows_too_heavy
+from app.backend.http.results import TOO_HEAVY, Results, by_id, done, failed, grows_too_heavy, per_id
 from app.backend.resources.containers import NO_ORGANIZATION
 from app.backend.resources.tables import DOCUMENT, FOLDER, GROUP_MEMBER, ORGANIZATION, USER_ENTRY, USER_GROUP
 from app.backend.storage import json_sets
-from app.backend.storage.paging import cut, page_rows, whole
+from app.backend.storage.paging import whole
+from app.backend.storage.rows import insert_rows, update_rows
 from app.contract import operations
 from app.contract.organizations import (
     AddOrganizationsRequest,
@@ -36,55 +38,34 @@ def register(registry: Registry) -> None:
 
 
 def get_organizations_v1(call: Call[GetOrganizationsV1Request], connection: Connection) -> Reply:
-    query = select(*_COLUMNS).where(ORGANIZATION.c.api_key_id == call.principal.api_key_id)
-    if call.request.organization_ids is not None:
-        wanted = json_sets.texts(connection, call.request.organization_ids)
-        query = query.where(ORGANIZATION.c.organization_id.in_(wanted))
-    found = connection.execute(query.order_by(ORGANIZATION.c.organization_id))
+    found = connection.execute(_asked(call, connection).order_by(ORGANIZATION.c.organization_id))
     rows = whole(found, "ask by page, or by organizationIds")
     return Reply("Organization(s) retrieved successfully.", [_to_wire(row) for row in rows])
 
 
 def get_organizations(call: Call[GetOrganizationsRequest], connection: Connection) -> Reply:
-    request = call.request
-    size = page_rows(request.page_size)
-    query = select(*_COLUMNS).where(ORGANIZATION.c.api_key_id == call.principal.api_key_id)
-    if request.organization_ids is not None:
-        wanted = json_sets.texts(connection, request.organization_ids)
-        query = query.where(ORGANIZATION.c.organization_id.in_(wanted))
-    after = call.position(request.page_token)
-    if after is not None:
-        query = query.where(ORGANIZATION.c.organization_id > after[0])
-    page, more = cut(connection.execute(query.order_by(ORGANIZATION.c.organization_id).limit(size + 1)), size)
-    token = call.next_page_token([page[-1].organization_id]) if more else None
+    query = _asked(call, connection)
+    page, token = call.page(connection, query, (ORGANIZATION.c.organization_id,))
     return Reply("Organization(s) retrieved successfully.", [_to_wire(row) for row in page], token)
 
 
 def add_organizations(call: Call[AddOrganizationsRequest], connection: Connection) -> Reply:
-    items = by_id(call.request.organizations, _id_of)
-    there = {row.organization_id for row in _load(call.principal.api_key_id, connection, items)}
-    new = [item for item_id, item in items.items() if item_id not in there]
-    if new:
-        connection.execute(
-            insert(ORGANIZATION),
-            [
-                {
-                    "api_key_id": call.principal.api_key_id,
-                    "organization_id": item.organization_id,
-                    "disabled": bool(item.disabled),
-                    "payload": json_sets.dump(_payload(item)),
-                    "created_at": call.now,
-                    "updated_at": call.now,
-                }
-                for item in new
-            ],
-        )
-    results: Results = {
-        item_id: failed(item_id, "Organization already exists.")
-        if item_id in there
-        else done(item_id, "Organization added.")
-        for item_id in items
-    }
+    items = by_id(call.request.organizations, attrgetter("organization_id"))
+    there = _existing(call.principal.api_key_id, connection, items)
+    new = {item_id: item for item_id, item in items.items() if item_id not in there}
+    rows = [
+        {
+            "api_key_id": call.principal.api_key_id,
+            "organization_id": item_id,
+            "disabled": bool(item.disabled),
+            "payload": json_sets.dump(_payload(item)),
+            "created_at": call.now,
+            "updated_at": call.now,
+        }
+        for item_id, item in new.items()
+    ]
+    insert_rows(connection, ORGANIZATION, rows)
+    results = per_id(items, new, "Organization added.", "Organization already exists.")
     return Reply("Organizations processed.", results)
 
 
@@ -107,28 +88,23 @@ def update_organizations(call: Call[UpdateOrganizationsRequest], connection: Con
         if item.disabled is not None:
             disabled[item_id] = item.disabled
         results[item_id] = done(item_id, "Organization updated.")
-    if payloads:
-        connection.execute(
-            update(ORGANIZATION).where(
-                ORGANIZATION.c.api_key_id == call.principal.api_key_id,
-                ORGANIZATION.c.organization_id == bindparam("item_id"),
-            ),
-            [
-                {
-                    "item_id": item_id,
-                    "disabled": disabled[item_id],
-                    "payload": json_sets.dump(payload),
-                    "updated_at": call.now,
-                }
-                for item_id, payload in payloads.items()
-            ],
-        )
+    changed_rows = [
+        {
+            "api_key_id": call.principal.api_key_id,
+            "organization_id": item_id,
+            "disabled": disabled[item_id],
+            "payload": json_sets.dump(payload),
+            "updated_at": call.now,
+        }
+        for item_id, payload in payloads.items()
+    ]
+    update_rows(connection, ORGANIZATION, ("disabled", "payload", "updated_at"), changed_rows)
     return Reply("Organizations processed.", results)
 
 
 def delete_organizations(call: Call[DeleteOrganizationsRequest], connection: Connection) -> Reply:
     wanted = dict.fromkeys(call.request.organization_ids)
-    there = {row.organization_id for row in _load(call.principal.api_key_id, connection, wanted)}
+    there = _existing(call.principal.api_key_id, connection, wanted)
     call.backend.contents.forget_organizations(connection, call.principal.api_key_id, there)
     for table in (*_CONTENTS, ORGANIZATION):
         connection.execute(
@@ -137,12 +113,12 @@ def delete_organizations(call: Call[DeleteOrganizationsRequest], connection: Con
                 table.c.organization_id.in_(json_sets.texts(connection, there)),
             )
         )
-    return Reply("Organizations processed.", _per_id(wanted, there, "Organization deleted."))
+    return Reply("Organizations processed.", per_id(wanted, there, "Organization deleted.", NO_ORGANIZATION))
 
 
 def disable_organizations(call: Call[DisableOrganizationsRequest], connection: Connection) -> Reply:
     wanted = dict.fromkeys(call.request.organization_ids)
-    there = {row.organization_id for row in _load(call.principal.api_key_id, connection, wanted)}
+    there = _existing(call.principal.api_key_id, connection, wanted)
     connection.execute(
         update(ORGANIZATION)
         .where(
@@ -152,13 +128,21 @@ def disable_organizations(call: Call[DisableOrganizationsRequest], connection: C
         .values(disabled=call.request.disabled, updated_at=call.now)
     )
     message = "Organization disabled." if call.request.disabled else "Organization enabled."
-    return Reply("Organizations processed.", _per_id(wanted, there, message))
+    return Reply("Organizations processed.", per_id(wanted, there, message, NO_ORGANIZATION))
 
 
-def _per_id(wanted: Iterable[str], there: set[str], message: str) -> Results:
-    return {
-        item_id: done(item_id, message) if item_id in there else failed(item_id, NO_ORGANIZATION) for item_id in wanted
-    }
+def _asked(
+    call: Call[GetOrganizationsV1Request] | Call[GetOrganizationsRequest], connection: Connection
+) -> Select[str, bool, str]:
+    query = select(*_COLUMNS).where(ORGANIZATION.c.api_key_id == call.principal.api_key_id)
+    if call.request.organization_ids is not None:
+        wanted = json_sets.texts(connection, call.request.organization_ids)
+        query = query.where(ORGANIZATION.c.organization_id.in_(wanted))
+    return query
+
+
+def _existing(api_key_id: str, connection: Connection, organization_ids: Iterable[str]) -> set[str]:
+    return {row.organization_id for row in _load(api_key_id, connection, organization_ids)}
 
 
 def _load(api_key_id: str, connection: Connection, organization_ids: Iterable[str]) -> list[Row[str, bool, str]]:
@@ -167,10 +151,6 @@ def _load(api_key_id: str, connection: Connection, organization_ids: Iterable[st
         ORGANIZATION.c.organization_id.in_(json_sets.texts(connection, organization_ids)),
     )
     return list(connection.execute(query))
-
-
-def _id_of(item: OrganizationInput) -> str:
-    return item.organization_id
 
 
 def _payload(item: OrganizationInput) -> dict[str, object]:

@@ -8,24 +8,19 @@ of events on documents on which they still have an entry, and of no others.
 from collections.abc import Iterable, Mapping
 
 from sqlalchemy import Connection, delete, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from app.backend.resources import user_entries
 from app.backend.resources.tables import GROUP_MEMBER, REMOVED_USER, USER_ENTRY
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
-from app.database.engine import is_sqlite
+from app.backend.storage.rows import upsert
 
 
 def note_removed(connection: Connection, scope: Scope, user_ids: Iterable[str]) -> None:
     """These users were taken out of something in the organization."""
-    rows = [
-        {"api_key_id": scope.api_key_id, "organization_id": scope.organization_id, "user_id": user_id}
-        for user_id in dict.fromkeys(user_ids)
-    ]
+    rows = [scope.columns() | {"user_id": user_id} for user_id in dict.fromkeys(user_ids)]
     if rows:
-        dialect = sqlite if is_sqlite(connection) else postgresql
-        connection.execute(dialect.insert(REMOVED_USER).on_conflict_do_nothing(), rows)
+        connection.execute(upsert(connection, REMOVED_USER).on_conflict_do_nothing(), rows)
 
 
 def welcome(connection: Connection, scope: Scope, user_ids: Iterable[str]) -> None:

@@ -9,24 +9,22 @@ so that reading a range needs no second look-up.
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.backend.storage.base import METADATA, BackendTable
+from app.backend.storage.base import METADATA, ScopedTable
 
 _CLUSTERED = {"sqlite_with_rowid": False}
 
 
-class OrganizationRow(BackendTable, table=True):
+class OrganizationRow(ScopedTable, table=True):
     __tablename__ = "organization"
     __table_args__ = (_CLUSTERED,)
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     disabled: bool
     payload: str
     created_at: int = Field(sa_type=BigInteger)
     updated_at: int = Field(sa_type=BigInteger)
 
 
-class FolderRow(BackendTable, table=True):
+class FolderRow(ScopedTable, table=True):
     """``ancestors`` is a JSON list of folder ids, the topmost first; it, ``depth`` and ``access_type`` follow from
     the tree above.
     """
@@ -34,8 +32,6 @@ class FolderRow(BackendTable, table=True):
     __tablename__ = "folder"
     __table_args__ = (Index(None, "api_key_id", "organization_id", "parent_folder_id"), _CLUSTERED)
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     folder_id: str = Field(primary_key=True)
     parent_folder_id: str = ""
     ancestors: str
@@ -49,12 +45,10 @@ class FolderRow(BackendTable, table=True):
     updated_at: int = Field(sa_type=BigInteger)
 
 
-class DocumentRow(BackendTable, table=True):
+class DocumentRow(ScopedTable, table=True):
     __tablename__ = "document"
     __table_args__ = (Index(None, "api_key_id", "organization_id", "folder_id", "document_id"), _CLUSTERED)
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     document_id: str = Field(primary_key=True)
     folder_id: str = ""
     own_access_type: str | None = None
@@ -64,7 +58,7 @@ class DocumentRow(BackendTable, table=True):
     updated_at: int = Field(sa_type=BigInteger)
 
 
-class UserEntryRow(BackendTable, table=True):
+class UserEntryRow(ScopedTable, table=True):
     """A user at one level: on the organization (``container_id`` empty), a folder or a document."""
 
     __tablename__ = "user_entry"
@@ -73,8 +67,6 @@ class UserEntryRow(BackendTable, table=True):
         _CLUSTERED,
     )
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     level: str = Field(primary_key=True)
     """``organization``, ``folder`` or ``document``."""
     container_id: str = Field(primary_key=True)
@@ -86,37 +78,31 @@ class UserEntryRow(BackendTable, table=True):
     updated_at: int = Field(sa_type=BigInteger)
 
 
-class UserGroupRow(BackendTable, table=True):
+class UserGroupRow(ScopedTable, table=True):
     __tablename__ = "user_group"
     __table_args__ = (_CLUSTERED,)
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     group_id: str = Field(primary_key=True)
     payload: str
     created_at: int = Field(sa_type=BigInteger)
     updated_at: int = Field(sa_type=BigInteger)
 
 
-class GroupMemberRow(BackendTable, table=True):
+class GroupMemberRow(ScopedTable, table=True):
     __tablename__ = "group_member"
     __table_args__ = (Index(None, "api_key_id", "organization_id", "user_id"), _CLUSTERED)
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     group_id: str = Field(primary_key=True)
     user_id: str = Field(primary_key=True)
     created_at: int = Field(sa_type=BigInteger)
 
 
-class RemovedUserRow(BackendTable, table=True):
+class RemovedUserRow(ScopedTable, table=True):
     """A user who was taken out of something in the organization, and not added to the organization itself since."""
 
     __tablename__ = "removed_user"
     __table_args__ = (_CLUSTERED,)
 
-    api_key_id: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
     user_id: str = Field(primary_key=True)
 
 

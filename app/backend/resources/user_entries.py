@@ -7,23 +7,12 @@ each carries its own metadata and role.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Connection,
-    Row,
-    and_,
-    bindparam,
-    delete,
-    insert,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import BindParameter, ColumnElement, Connection, Row, and_, delete, or_, select
 
 from app.backend.resources.tables import USER_ENTRY
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
+from app.backend.storage.rows import Writable, update_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +24,6 @@ class EntryContainer:
 
 
 THE_ORGANIZATION = EntryContainer("organization", "")
-
-Writable = dict[str, object]
-"""A row to be written, by column."""
 
 
 @dataclass(slots=True)
@@ -79,10 +65,8 @@ def drop_all_expired(connection: Connection, scope: Scope, container: EntryConta
 
 def existing(connection: Connection, scope: Scope, container: EntryContainer, user_ids: Iterable[str]) -> set[str]:
     """Those of the users who have an entry in this container."""
-    query = select(USER_ENTRY.c.user_id).where(
-        at(scope, container), USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
-    )
-    return set(connection.scalars(query))
+    whose = USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
+    return set(connection.scalars(select(USER_ENTRY.c.user_id).where(at(scope, container), whose)))
 
 
 def load(
@@ -100,41 +84,13 @@ def load(
 
 def row(scope: Scope, container: EntryContainer, entry: Entry, now: int) -> Writable:
     """A new entry as a row."""
-    return {
-        "api_key_id": scope.api_key_id,
-        "organization_id": scope.organization_id,
-        "level": container.level,
-        "container_id": container.container_id,
-        "user_id": entry.user_id,
-        "access_role": entry.access_role,
-        "expires_at": entry.expires_at,
-        "payload": json_sets.dump(entry.payload),
-        "created_at": now,
-        "updated_at": now,
-    }
+    place = {"level": container.level, "container_id": container.container_id}
+    return scope.row(entry) | place | {"created_at": now, "updated_at": now}
 
 
-def insert_rows(connection: Connection, rows: list[Writable]) -> None:
-    if rows:
-        connection.execute(insert(USER_ENTRY), rows)
-
-
-_KEYS = ("api_key_id", "organization_id", "level", "container_id", "user_id")
-_UPDATE = update(USER_ENTRY).where(*(USER_ENTRY.c[key] == bindparam(f"key_{key}") for key in _KEYS))
-
-
-def update_rows(connection: Connection, rows: list[Writable]) -> None:
+def save(connection: Connection, rows: list[Writable]) -> None:
     """Writes role, expiry and payload of entries that exist; ``rows`` are as ``row`` makes them."""
-    if not rows:
-        return
-    connection.execute(
-        _UPDATE,
-        [
-            {f"key_{key}": values[key] for key in _KEYS}
-            | {column: values[column] for column in ("access_role", "expires_at", "payload", "updated_at")}
-            for values in rows
-        ],
-    )
+    update_rows(connection, USER_ENTRY, ("access_role", "expires_at", "payload", "updated_at"), rows)
 
 
 def to_wire(
@@ -144,12 +100,8 @@ def to_wire(
 
     ``expiresAt`` is in epoch seconds and comes only where access was given for a time.
     """
-    wire = {**payload, "userId": user_id}
-    if access_role is not None:
-        wire["accessRole"] = access_role
-    if expires_at is not None:
-        wire["expiresAt"] = expires_at // 1000
-    return wire
+    ends = None if expires_at is None else expires_at // 1000
+    return {**payload, "userId": user_id} | json_sets.given(accessRole=access_role, expiresAt=ends)
 
 
 def row_to_wire(found: Row[str, str, str, int | None, str]) -> dict[str, object]:

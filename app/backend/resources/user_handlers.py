@@ -1,12 +1,13 @@
 """Users at the three levels: add, update, read with every filter, delete."""
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
-from sqlalchemy import Connection, Row, Select, delete, select, tuple_, union
+from sqlalchemy import Connection, Select, delete, select, union
 
 from app.backend.http.call import Call, Reply
 from app.backend.http.registry import Registry
-from app.backend.http.results import TOO_HEAVY, Results, all_failed, by_id, done, failed, grows_too_heavy
+from app.backend.http.results import TOO_HEAVY, Results, all_failed, by_id, done, failed, grows_too_heavy, per_id
 from app.backend.resources import user_entries
 from app.backend.resources.containers import (
     NO_FOLDER,
@@ -21,15 +22,10 @@ from app.backend.resources.user_entries import THE_ORGANIZATION, Entry, EntryCon
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
 from app.backend.storage.paging import cut, page_rows
+from app.backend.storage.rows import insert_rows
 from app.contract import operations
 from app.contract.base import DEFAULT_ACCESS_ROLE
-from app.contract.users import (
-    AddUsersRequest,
-    DeleteUsersRequest,
-    GetUsersRequest,
-    UpdateUsersRequest,
-    UserInput,
-)
+from app.contract.users import AddUsersRequest, DeleteUsersRequest, GetUsersRequest, UpdateUsersRequest, UserInput
 
 _COLUMNS = (
     USER_ENTRY.c.container_id,
@@ -52,7 +48,7 @@ def register(registry: Registry) -> None:
 
 def add_users(call: Call[AddUsersRequest], connection: Connection) -> Reply:
     request = call.request
-    users = by_id(request.users, _id_of)
+    users = by_id(request.users, attrgetter("user_id"))
     if not users:
         return Reply("No users to add.", {})
     scope = _scope(call)
@@ -62,21 +58,12 @@ def add_users(call: Call[AddUsersRequest], connection: Connection) -> Reply:
         return Reply("Users processed.", all_failed(users, problem))
     user_entries.drop_expired(connection, scope, container, users, call.now)
     there = user_entries.existing(connection, scope, container, users)
-    user_entries.insert_rows(
-        connection,
-        [
-            user_entries.row(scope, container, _new_entry(user), call.now)
-            for user_id, user in users.items()
-            if user_id not in there
-        ],
-    )
+    new = {user_id: user for user_id, user in users.items() if user_id not in there}
+    rows = [user_entries.row(scope, container, _new_entry(user), call.now) for user in new.values()]
+    insert_rows(connection, USER_ENTRY, rows)
     if container == THE_ORGANIZATION:
         welcome(connection, scope, users)
-    results: Results = {
-        user_id: failed(user_id, "User already exists.") if user_id in there else done(user_id, "User added.")
-        for user_id in users
-    }
-    return Reply("User(s) added successfully.", results)
+    return Reply("User(s) added successfully.", per_id(users, new, "User added.", "User already exists."))
 
 
 def update_users(call: Call[UpdateUsersRequest], connection: Connection) -> Reply:
@@ -94,9 +81,7 @@ def update_users(call: Call[UpdateUsersRequest], connection: Connection) -> Repl
             continue
         _change(entry, user)
         results[user.user_id] = done(user.user_id, "User updated.")
-    user_entries.update_rows(
-        connection, [user_entries.row(scope, container, entry, call.now) for entry in entries.values()]
-    )
+    user_entries.save(connection, [user_entries.row(scope, container, entry, call.now) for entry in entries.values()])
     return Reply("User(s) updated successfully.", results)
 
 
@@ -133,32 +118,22 @@ def get_users(call: Call[GetUsersRequest], connection: Connection) -> Reply:
     if container == THE_ORGANIZATION and request.organization_user_group_ids is not None:
         return _members_of_groups(call, connection)
     query = _filtered(call, connection, select(*_COLUMNS).where(user_entries.at(_scope(call), container)))
-    after = call.position(request.page_token)
-    if after is not None:
-        query = query.where(USER_ENTRY.c.user_id > after[0])
-    size = page_rows(request.page_size)
-    page, more = cut(connection.execute(query.order_by(USER_ENTRY.c.user_id).limit(size + 1)), size)
-    token = call.next_page_token([page[-1].user_id]) if more else None
+    page, token = call.page(connection, query, (USER_ENTRY.c.user_id,))
     return Reply("User(s) retrieved successfully.", [user_entries.row_to_wire(found) for found in page], token)
 
 
 def _users_of_all_documents(call: Call[GetUsersRequest], connection: Connection) -> Reply:
     """One entry per document and user, by document. Ungrouped, each says which document it is about."""
-    request = call.request
     query = select(*_COLUMNS).where(within(USER_ENTRY, _scope(call)), USER_ENTRY.c.level == "document")
     query = _filtered(call, connection, query)
-    after = call.position(request.page_token)
-    key = (USER_ENTRY.c.container_id, USER_ENTRY.c.user_id)
-    if after is not None:
-        query = query.where(tuple_(*key) > tuple_(*after))
-    size = page_rows(request.page_size)
-    page, more = cut(connection.execute(query.order_by(*key).limit(size + 1)), size)
-    token = call.next_page_token([page[-1].container_id, page[-1].user_id]) if more else None
-    return Reply(
-        "User(s) retrieved successfully.",
-        _by_document(page) if request.group_by_document_id else [_with_document(found) for found in page],
-        token,
-    )
+    page, token = call.page(connection, query, (USER_ENTRY.c.container_id, USER_ENTRY.c.user_id))
+    if call.request.group_by_document_id:
+        documents: dict[str, list[dict[str, object]]] = {}
+        for found in page:
+            documents.setdefault(found.container_id, []).append(user_entries.row_to_wire(found))
+        return Reply("User(s) retrieved successfully.", documents, token)
+    data = [user_entries.row_to_wire(found) | {"documentId": found.container_id} for found in page]
+    return Reply("User(s) retrieved successfully.", data, token)
 
 
 def _members_of_groups(call: Call[GetUsersRequest], connection: Connection) -> Reply:
@@ -220,17 +195,6 @@ def _filtered(
     return query
 
 
-def _by_document(rows: Iterable[Row[str, str, str, int | None, str]]) -> dict[str, list[dict[str, object]]]:
-    documents: dict[str, list[dict[str, object]]] = {}
-    for found in rows:
-        documents.setdefault(found.container_id, []).append(user_entries.row_to_wire(found))
-    return documents
-
-
-def _with_document(found: Row[str, str, str, int | None, str]) -> dict[str, object]:
-    return user_entries.row_to_wire(found) | {"documentId": found.container_id}
-
-
 def _metadata_elsewhere(connection: Connection, scope: Scope, user_ids: list[str]) -> dict[str, dict[str, object]]:
     """What folders or documents of the organization know about these users."""
     if not user_ids:
@@ -284,10 +248,6 @@ def _container(request: AddUsersRequest | UpdateUsersRequest | GetUsersRequest |
     return THE_ORGANIZATION
 
 
-def _id_of(user: UserInput) -> str:
-    return user.user_id
-
-
 def _new_entry(user: UserInput) -> Entry:
     payload = _payload(user)
     initial = derived_initial(user.name)
@@ -316,8 +276,7 @@ def _change(entry: Entry, user: UserInput) -> None:
 
 def _payload(user: UserInput) -> dict[str, object]:
     payload = {name: value for name, value in user.unknown_fields().items() if name not in _TOLD_BY_GET_USERS}
-    told = {"name": user.name, "email": user.email, "initial": user.initial}
-    return payload | {name: value for name, value in told.items() if value is not None}
+    return payload | json_sets.given(name=user.name, email=user.email, initial=user.initial)
 
 
 def derived_initial(name: str | None) -> str | None:

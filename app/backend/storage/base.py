@@ -1,6 +1,7 @@
 """The base of every table of the self-hosted backend's database, which is apart from Usher's own."""
 
 from sqlalchemy.orm import registry
+from sqlmodel import Field
 
 from app.database.tables import DatabaseTable, new_metadata
 
@@ -9,3 +10,10 @@ METADATA = new_metadata()
 
 class BackendTable(DatabaseTable, registry=registry(metadata=METADATA)):
     """A table of this database."""
+
+
+class ScopedTable(BackendTable):
+    """A table of what belongs to an organization of an API key."""
+
+    api_key_id: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)

@@ -51,6 +51,11 @@ def dump(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
+def given(**fields: object) -> dict[str, object]:
+    """The fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def load_object(text: str) -> dict[str, object]:
     """The JSON object in a column."""
     value: dict[str, object] = orjson.loads(text)

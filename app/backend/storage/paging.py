@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Integer, Row, Select, Text, any_, literal, select, tuple_
+from sqlalchemy import Column, ColumnElement, Connection, Integer, Row, Select, literal, select, tuple_
 from sqlalchemy import union_all as all_of
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.backend.storage import json_sets
 from app.contract import limits
 from app.contract.base import Order
 from app.contract.errors import ResourceExhausted
-from app.database.engine import is_sqlite
 
 RowT = TypeVar("RowT")
 
@@ -104,7 +102,7 @@ class Page:
         """
         if len(values) > MOST_BRANCHES:
             # An expression has no index: the rows are filtered in the page's order, not collected and sorted.
-            return self.of(query.where(among(connection, column + literal(""), values)))
+            return self.of(query.where(json_sets.among(connection, column + literal(""), values)))
         if len(values) <= 1:
             return self.of(query.where(column == values[0] if values else literal(value=False)))
         branches = [select(self.of(query.where(column == value)).subquery()) for value in values]
@@ -123,11 +121,3 @@ class Page:
         return query.order_by(*((key.desc() if self.order == "desc" else key.asc()) for key in keys)).limit(
             self.size + 1
         )
-
-
-def among(connection: Connection, column: ColumnElement[Any], values: Iterable[str]) -> ColumnElement[bool]:
-    """Whether ``column`` is one of ``values``, whatever their number: a filter that keeps the order of an index
-    scan."""
-    if is_sqlite(connection):
-        return column.in_(json_sets.texts(connection, values))
-    return column == any_(literal(list(values), ARRAY(Text)))

@@ -5,12 +5,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from app.backend.ids import new_id
 from app.backend.storage import json_sets
+from app.backend.storage.rows import upsert
 from app.backend.webhooks.tables import WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY, WEBHOOK_MESSAGE, WEBHOOK_QUEUE
-from app.database.engine import is_sqlite
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +79,7 @@ def wake(connection: Connection, api_key_id: str, targets: set[str], now: int) -
     """Lets a worker look into the queues of these targets."""
     if not targets:
         return
-    dialect = sqlite if is_sqlite(connection) else postgresql
-    statement = dialect.insert(WEBHOOK_QUEUE)
+    statement = upsert(connection, WEBHOOK_QUEUE)
     statement = statement.on_conflict_do_update(
         index_elements=["api_key_id", "target"],
         set_={"due_at": statement.excluded.due_at},

@@ -1,0 +1,33 @@
+"""Rows on their way into a table: any number of them in one statement, and none without one."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlalchemy import Connection, Table, bindparam, insert, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from app.database.engine import is_sqlite
+
+Writable = dict[str, object]
+"""A row to be written, by column."""
+
+
+def insert_rows(connection: Connection, table: Table, rows: Iterable[Mapping[str, object]]) -> None:
+    """Inserts the rows."""
+    if listed := list(rows):
+        connection.execute(insert(table), listed)
+
+
+def update_rows(
+    connection: Connection, table: Table, columns: Sequence[str], rows: Iterable[Mapping[str, object]]
+) -> None:
+    """Writes these columns of each row to the row with the same primary key."""
+    keys = [column.name for column in table.primary_key]
+    listed = [{f"key_{key}": row[key] for key in keys} | {name: row[name] for name in columns} for row in rows]
+    if listed:
+        statement = update(table).where(*(table.c[key] == bindparam(f"key_{key}") for key in keys))
+        connection.execute(statement, listed)
+
+
+def upsert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """An INSERT for an ``ON CONFLICT`` clause."""
+    return sqlite.insert(table) if is_sqlite(connection) else postgresql.insert(table)
