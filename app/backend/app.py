@@ -14,7 +14,6 @@ from app.backend.collaboration.deletion import delete_of_documents, delete_of_or
 from app.backend.collaboration.notifications import notify
 from app.backend.contents import Contents
 from app.backend.document_migrations.migrating import forget_migrations
-from app.backend.editor.deletion import delete_editor_data_of_documents, delete_editor_data_of_organizations
 from app.backend.embedders.opening import open_embedder
 from app.backend.handlers import all_handlers
 from app.backend.http.call import Backend
@@ -28,8 +27,7 @@ from app.backend.judgments.store import delete_judgments_of_documents, delete_ju
 from app.backend.security.vault import open_vault
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.tokens.token_handlers import key_set
-from app.backend.webhooks.outbox import forget_messages
-from app.backend.webhooks.sink import send_webhooks
+from app.backend.webhooks.outbox import forget_messages, send_webhooks
 from app.clock import Clock, Sleep
 from app.contract.openapi import document as openapi_document
 from app.contract.operations import OPERATIONS
@@ -47,9 +45,8 @@ _KEYS_CACHED = "public, max-age=300"
 
 
 CONTENTS = Contents(
-    documents=(delete_editor_data_of_documents, delete_judgments_of_documents, delete_of_documents),
+    documents=(delete_judgments_of_documents, delete_of_documents),
     organizations=(
-        delete_editor_data_of_organizations,
         delete_judgments_of_organizations,
         delete_of_organizations,
         forget_messages,

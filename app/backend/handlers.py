@@ -5,7 +5,7 @@ from app.backend.collaboration import (
     comment_annotation_handlers,
     comment_handlers,
     notification_handlers,
-    user_data_handlers,
+    user_data,
 )
 from app.backend.document_migrations import migration_handlers
 from app.backend.editor import crdt_handlers
@@ -42,7 +42,7 @@ def all_handlers(search: JudgmentSearcher) -> Registry:
     notification_handlers.register(registry)
     comment_annotation_handlers.register(registry)
     comment_handlers.register(registry)
-    user_data_handlers.register(registry)
+    user_data.register(registry)
     token_handlers.register(registry)
     domain_handlers.register(registry)
     email_config_handlers.register(registry)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, and_, bindparam, select
+from sqlalchemy import Column, ColumnElement, Connection, Table, and_, bindparam, delete, select
 
 from app.backend.storage import json_sets
 from app.backend.storage.rows import Writable
@@ -46,3 +46,9 @@ def existing(connection: Connection, scope: Scope, column: Column[Any], ids: Ite
     """Those of the ids that a row in this scope has in ``column``."""
     found = select(column).where(within(column.table, scope), column.in_(json_sets.texts(connection, ids)))
     return set(connection.scalars(found))
+
+
+def delete_within(connection: Connection, table: Table, api_key_id: str, organization_ids: Iterable[str]) -> None:
+    """Deletes the rows of these organizations of an API key."""
+    where = (table.c.api_key_id == api_key_id) & json_sets.among(connection, table.c.organization_id, organization_ids)
+    connection.execute(delete(table).where(where))

@@ -7,11 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event, insert, text
 
+from app.backend.collaboration.deletion import delete_of_documents, delete_of_organizations
 from app.backend.document_migrations.document_data import move_some
-from app.backend.editor.deletion import (
-    delete_editor_data_of_documents,
-    delete_editor_data_of_organizations,
-)
 from app.backend.editor.tables import EDITOR_DATA
 from app.backend.embedders.opening import open_embedder
 from app.backend.judgments.record import parse_judgment
@@ -106,8 +103,8 @@ def test_every_statement_goes_through_an_index(world: World) -> None:
             written(lambda connection: move_some(connection, scope, "d11", "d77"))
         written(lambda connection: delete_judgments_of_documents(connection, scope, ["d77"]))
         written(lambda connection: delete_judgments_of_organizations(connection, key, ["org2"]))
-        written(lambda connection: delete_editor_data_of_documents(connection, scope, ["d77"]))
-        written(lambda connection: delete_editor_data_of_organizations(connection, key, ["org2"]))
+        written(lambda connection: delete_of_documents(connection, scope, ["d77"]))
+        written(lambda connection: delete_of_organizations(connection, key, ["org2"]))
 
     assert len({statement for statement, _ in statements}) > 15
     with world.engine.connect() as connection:
@@ -161,9 +158,9 @@ def test_editor_data_goes_where_its_document_goes(world: World) -> None:
     with writing(world.engine) as connection:
         while move_some(connection, scope, "d1", "d3"):
             pass
-        delete_editor_data_of_documents(connection, scope, ["d2", "nothing"])
+        delete_of_documents(connection, scope, ["d2", "nothing"])
     assert held(tenant) == {("acme", "d3", "d1"), ("beta", "d1", "d1"), ("beta", "d2", "d2")}
     with writing(world.engine) as connection:
-        delete_editor_data_of_organizations(connection, scope.api_key_id, ["beta"])
+        delete_of_organizations(connection, scope.api_key_id, ["beta"])
     assert held(tenant) == {("acme", "d3", "d1")}
     assert held(other) == everything

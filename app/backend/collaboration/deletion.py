@@ -1,8 +1,7 @@
-"""The deletion of feature data, with what it hangs on.
+"""Deletes feature data and editor data together with its document or organization.
 
-Data of a document goes with the document, of an organization with the organization. What a user made stays when they
-are removed: it is a part of the documents' history, and tells under their id who made it. What was addressed to them
-goes.
+What a user made stays when they are removed: it is part of the documents' history and names its author. What was
+addressed to them goes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,8 +18,9 @@ from app.backend.collaboration.tables import (
     RECORDING,
     THREAD_USER,
 )
+from app.backend.editor.tables import EDITOR_DATA
 from app.backend.resources.tables import REMOVED_USER
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, delete_within, within
 from app.backend.storage.json_sets import among
 
 OF_DOCUMENT: tuple[Table, ...] = (
@@ -33,13 +33,11 @@ OF_DOCUMENT: tuple[Table, ...] = (
 )
 """The tables whose rows name a document (``document_id``). Comments and who takes part in threads hang on threads."""
 
-_OF_ORGANIZATION: tuple[Table, ...] = (COMMENT, THREAD_USER, REMOVED_USER, *OF_DOCUMENT)
+_OF_ORGANIZATION: tuple[Table, ...] = (EDITOR_DATA, COMMENT, THREAD_USER, REMOVED_USER, *OF_DOCUMENT)
 
 
 def delete_of_documents(connection: Connection, scope: Scope, document_ids: Sequence[str]) -> None:
-    """Deletes the feature data of these documents."""
-    if not document_ids:
-        return
+    """Deletes the data of these documents."""
     for table, parent, key in (
         (COMMENT, COMMENT_ANNOTATION, "annotation_id"),
         (THREAD_USER, COMMENT_ANNOTATION, "annotation_id"),
@@ -47,7 +45,7 @@ def delete_of_documents(connection: Connection, scope: Scope, document_ids: Sequ
     ):
         gone = select(parent.c[key]).where(within(parent, scope), among(connection, parent.c.document_id, document_ids))
         connection.execute(delete(table).where(within(table, scope), table.c[key].in_(gone)))
-    for table in OF_DOCUMENT:
+    for table in (EDITOR_DATA, *OF_DOCUMENT):
         if table is not NOTIFICATION_USER:
             connection.execute(
                 delete(table).where(within(table, scope), among(connection, table.c.document_id, document_ids))
@@ -55,12 +53,9 @@ def delete_of_documents(connection: Connection, scope: Scope, document_ids: Sequ
 
 
 def delete_of_organizations(connection: Connection, api_key_id: str, organization_ids: Iterable[str]) -> None:
-    """Deletes the feature data of these organizations."""
-    ids = list(organization_ids)
+    """Deletes the data of these organizations."""
     for table in _OF_ORGANIZATION:
-        connection.execute(
-            delete(table).where(table.c.api_key_id == api_key_id, among(connection, table.c.organization_id, ids))
-        )
+        delete_within(connection, table, api_key_id, organization_ids)
 
 
 def delete_of_users(

@@ -1,4 +1,4 @@
-"""Everything of one user in one organization, each kind of it read page by page.
+"""Get All User Data: everything of one user in one organization, each kind of it read page by page.
 
 What a page ended with is kept for each kind on its own, so that one token leads through all of them.
 """
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import orjson
 from sqlalchemy import (
     BigInteger,
     BindParameter,
@@ -24,17 +25,44 @@ from sqlalchemy import (
 
 from app.backend.collaboration import comments, notifications, threads
 from app.backend.collaboration.tables import COMMENT, NOTIFICATION, NOTIFICATION_USER, REACTION, RECORDING, THREAD_USER
+from app.backend.http.call import Call, Reply
+from app.backend.http.registry import Registry
 from app.backend.resources.tables import GROUP_MEMBER, USER_ENTRY
 from app.backend.resources.user_entries import in_force
 from app.backend.scope import Scope, within, within_bound
 from app.backend.storage import json_sets
 from app.backend.storage.paging import Page
-from app.contract import limits
+from app.contract import limits, operations
+from app.contract.userdata import GetAllUserDataRequest
 from app.database.engine import is_sqlite
 
 Position = list[str]
+_FINISHED = ""
 _SIZE = limits.USER_DATA_PAGE
 _USER: BindParameter[str] = bindparam("user_id")
+
+
+def register(registry: Registry) -> None:
+    registry.add(operations.GET_ALL_USER_DATA, get_all_user_data)
+
+
+def get_all_user_data(call: Call[GetAllUserDataRequest], connection: Connection) -> Reply:
+    """A kind of data that has been read to its end is an empty list on the pages after that."""
+    request = call.request
+    scope = Scope(call.principal.api_key_id, request.organization_id)
+    reached = call.position(request.page_token)
+    data: dict[str, list[dict[str, object]]] = {}
+    ends: list[str] = []
+    for number, (name, read) in enumerate(readers(call.now).items()):
+        if reached is not None and reached[number] == _FINISHED:
+            data[name] = []
+            ends.append(_FINISHED)
+            continue
+        after = None if reached is None else orjson.loads(reached[number])
+        data[name], position = read(connection, scope, request.user_id, after)
+        ends.append(_FINISHED if position is None else orjson.dumps(position).decode())
+    token = call.next_page_token(ends) if any(ends) else None
+    return Reply("User data retrieved successfully.", data, token)
 
 
 class DataPage(NamedTuple):

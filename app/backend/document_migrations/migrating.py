@@ -21,8 +21,7 @@ from app.backend.resources import user_entries
 from app.backend.resources.containers import document_exists, require_document
 from app.backend.resources.tables import DOCUMENT
 from app.backend.resources.user_entries import EntryContainer
-from app.backend.scope import Scope, within
-from app.backend.storage import json_sets
+from app.backend.scope import Scope, delete_within, within
 from app.clock import Sleep, epoch_ms
 from app.contract.documents import MigrationState
 from app.contract.errors import AlreadyExists, InvalidArgument
@@ -77,9 +76,8 @@ def begin(connection: Connection, backend: Backend, scope: Scope, ids: tuple[str
     migration_id = f"mig_{new_id(backend.entropy)}"
     connection.execute(
         insert(DOCUMENT_MIGRATION).values(
-            api_key_id=scope.api_key_id,
+            **scope.columns(),
             migration_id=migration_id,
-            organization_id=scope.organization_id,
             document_id=document_id,
             new_document_id=new_document_id,
             status="pending",
@@ -93,12 +91,7 @@ def begin(connection: Connection, backend: Backend, scope: Scope, ids: tuple[str
 
 def forget_migrations(connection: Connection, api_key_id: str, organization_ids: Collection[str]) -> None:
     """Deletes the migrations in these organizations of one API key."""
-    connection.execute(
-        delete(DOCUMENT_MIGRATION).where(
-            DOCUMENT_MIGRATION.c.api_key_id == api_key_id,
-            DOCUMENT_MIGRATION.c.organization_id.in_(json_sets.texts(connection, organization_ids)),
-        )
-    )
+    delete_within(connection, DOCUMENT_MIGRATION, api_key_id, organization_ids)
 
 
 def state_of(connection: Connection, scope: Scope, migration_id: str) -> MigrationState | None:

@@ -67,8 +67,7 @@ def add_crdt_data(call: Call[AddCrdtDataRequest]) -> Reply:
         ensure_document(connection, scope, request.document_id, call.now)
         connection.execute(
             insert(EDITOR_DATA).values(
-                api_key_id=scope.api_key_id,
-                organization_id=scope.organization_id,
+                **scope.columns(),
                 document_id=request.document_id,
                 editor_id=request.editor_id,
                 type=request.type,

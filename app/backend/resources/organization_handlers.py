@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 from operator import attrgetter
 
-from sqlalchemy import Connection, Row, Select, delete, select, update
+from sqlalchemy import Connection, Row, Select, select, update
 
 from app.backend.http.call import Call, Reply
 from app.backend.http.registry import Registry
 from app.backend.http.results import TOO_HEAVY, Results, by_id, done, failed, grows_too_heavy, per_id
 from app.backend.resources.containers import NO_ORGANIZATION
 from app.backend.resources.tables import DOCUMENT, FOLDER, GROUP_MEMBER, ORGANIZATION, USER_ENTRY, USER_GROUP
+from app.backend.scope import delete_within
 from app.backend.storage import json_sets
 from app.backend.storage.paging import whole
 from app.backend.storage.rows import insert_rows, update_rows
@@ -107,12 +108,7 @@ def delete_organizations(call: Call[DeleteOrganizationsRequest], connection: Con
     there = _existing(call.principal.api_key_id, connection, wanted)
     call.backend.contents.forget_organizations(connection, call.principal.api_key_id, there)
     for table in (*_CONTENTS, ORGANIZATION):
-        connection.execute(
-            delete(table).where(
-                table.c.api_key_id == call.principal.api_key_id,
-                table.c.organization_id.in_(json_sets.texts(connection, there)),
-            )
-        )
+        delete_within(connection, table, call.principal.api_key_id, there)
     return Reply("Organizations processed.", per_id(wanted, there, "Organization deleted.", NO_ORGANIZATION))
 
 

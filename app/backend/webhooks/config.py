@@ -9,6 +9,7 @@ from app.backend.security.vault import Vault
 from app.backend.storage import json_sets
 from app.backend.webhooks.payload import Wrapping
 from app.backend.webhooks.tables import ADVANCED_WEBHOOK_CONFIG, WEBHOOK_CONFIG
+from app.contract.base import wire_name
 
 DEFAULT_TRIGGERS = {
     "comment_annotation.add": True,
@@ -114,13 +115,7 @@ class AdvancedConfig:
         return replace(self, **given)
 
     def to_wire(self) -> dict[str, object]:
-        return {
-            "isEnabled": self.is_enabled,
-            "encryptData": self.encrypt_data,
-            "encodeData": self.encode_data,
-            "publicKey": self.public_key,
-            "enableDataProtection": self.enable_data_protection,
-        }
+        return {wire_name(name): value for name, value in asdict(self).items()}
 
 
 def basic_config(connection: Connection, vault: Vault, api_key_id: str) -> BasicConfig:

@@ -19,9 +19,9 @@ from app.backend.http.dispatch import one_writer
 from app.backend.ids import new_id
 from app.backend.security.vault import Vault
 from app.backend.webhooks import queues
-from app.backend.webhooks.disabling import disable_endpoint
 from app.backend.webhooks.encryption import PublicKeyError
 from app.backend.webhooks.endpoints import FAILING, GONE
+from app.backend.webhooks.outbox import disable_endpoint
 from app.backend.webhooks.queues import Due, Queue, Tried
 from app.backend.webhooks.schedule import fails_for_days, next_attempt, pause
 from app.backend.webhooks.sender import Outcome, Send

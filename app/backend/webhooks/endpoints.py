@@ -1,13 +1,15 @@
 """Endpoints of advanced webhooks as they are stored and shown, and the events that they want."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, tuple_, update
+import orjson
+from sqlalchemy import Connection, Row, delete, func, select, tuple_
 
 from app.backend.security.vault import Vault
 from app.backend.storage import json_sets
+from app.backend.storage.rows import upsert
 from app.backend.webhooks.payload import iso_time
 from app.backend.webhooks.tables import WEBHOOK_ENDPOINT
 
@@ -19,11 +21,14 @@ FAILING = "failing"
 """Why this server disables an endpoint: it said so itself, or nothing got through for days."""
 
 _TABLE = WEBHOOK_ENDPOINT.c
+_JSON_FIELDS = ("filter_types", "channels", "metadata")
 
 
 @dataclass(slots=True, kw_only=True)
 class StoredEndpoint:
-    """One endpoint. ``created_at`` and ``updated_at`` are epoch milliseconds."""
+    """One endpoint. Its fields are named as columns, except ``metadata`` (``own_data``); times are epoch
+    milliseconds.
+    """
 
     endpoint_id: str
     url: str
@@ -104,25 +109,12 @@ def has_uid(connection: Connection, api_key_id: str, uid: str) -> str | None:
 
 def save_endpoint(connection: Connection, api_key_id: str, endpoint: StoredEndpoint) -> None:
     """Writes it, in the place of the one with its id if there is one."""
-    values = {
-        "url": endpoint.url,
-        "description": endpoint.description,
-        "filter_types": _json(endpoint.filter_types),
-        "channels": _json(endpoint.channels),
-        "disabled": endpoint.disabled,
-        "disabled_reason": endpoint.disabled_reason,
-        "rate_limit": endpoint.rate_limit,
-        "uid": endpoint.uid,
-        "own_data": _json(endpoint.metadata),
-        "secret_sealed": endpoint.secret_sealed,
-        "created_at": endpoint.created_at,
-        "updated_at": endpoint.updated_at,
-    }
-    key = (_TABLE.api_key_id == api_key_id, _TABLE.endpoint_id == endpoint.endpoint_id)
-    if connection.execute(update(WEBHOOK_ENDPOINT).where(*key).values(values)).rowcount == 0:
-        connection.execute(
-            insert(WEBHOOK_ENDPOINT).values(api_key_id=api_key_id, endpoint_id=endpoint.endpoint_id, **values)
-        )
+    values = asdict(endpoint)
+    for name in _JSON_FIELDS:
+        values[name] = None if values[name] is None else json_sets.dump(values[name])
+    values["own_data"] = values.pop("metadata")
+    statement = upsert(connection, WEBHOOK_ENDPOINT).values(api_key_id=api_key_id, **values)
+    connection.execute(statement.on_conflict_do_update(index_elements=[*WEBHOOK_ENDPOINT.primary_key], set_=values))
 
 
 def delete_endpoint(connection: Connection, api_key_id: str, endpoint_id: str) -> None:
@@ -140,25 +132,11 @@ def open_secret(vault: Vault, api_key_id: str, endpoint: StoredEndpoint) -> str:
 
 
 def _from_row(row: Row[Any]) -> StoredEndpoint:
-    return StoredEndpoint(
-        endpoint_id=row.endpoint_id,
-        url=row.url,
-        description=row.description,
-        filter_types=None if row.filter_types is None else json_sets.load_list(row.filter_types),
-        channels=None if row.channels is None else json_sets.load_list(row.channels),
-        disabled=row.disabled,
-        disabled_reason=row.disabled_reason,
-        rate_limit=row.rate_limit,
-        uid=row.uid,
-        metadata=None if row.own_data is None else json_sets.load_object(row.own_data),
-        secret_sealed=row.secret_sealed,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-    )
-
-
-def _json(value: object) -> str | None:
-    return None if value is None else json_sets.dump(value)
+    values = {name: value for name, value in row._mapping.items() if name != "api_key_id"}  # noqa: SLF001 - public, for all its underscore
+    values["metadata"] = values.pop("own_data")
+    for name in _JSON_FIELDS:
+        values[name] = None if values[name] is None else orjson.loads(values[name])
+    return StoredEndpoint(**values)
 
 
 def _context(api_key_id: str, endpoint_id: str) -> str:
