@@ -10,11 +10,11 @@ from app.contract.base import (
     EpochMs,
     Id,
     Ids,
+    InOrganization,
     JsonObject,
     Order,
     PageSize,
     PageToken,
-    Request,
     Text,
     UserReference,
     WireModel,
@@ -44,10 +44,9 @@ class Activity(WireModel):
     timestamp: int | float | None = None
 
 
-class GetActivityLogsRequest(Request):
+class GetActivityLogsRequest(InOrganization):
     """One page of an organization's activities, newest first unless ``order`` is given."""
 
-    organization_id: Id
     document_id: Id | None = None
     target_entity_id: Id | None = None
     feature_types: Annotated[list[FeatureType], Field(max_length=limits.BATCH_ITEMS)] | None = None
@@ -75,7 +74,6 @@ class ActivityInput(Described):
     timestamp: EpochMs | None = None
 
 
-class AddActivitiesRequest(Request):
-    organization_id: Id
+class AddActivitiesRequest(InOrganization):
     document_id: Id
     activities: Annotated[list[ActivityInput], Field(max_length=limits.BATCH_ITEMS)]

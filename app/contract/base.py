@@ -177,6 +177,12 @@ class Request(WireModel):
             given.discard(name)
 
 
+class InOrganization(Request):
+    """A request about one organization."""
+
+    organization_id: Id
+
+
 class Described(Request):
     """Something that is kept with whatever fields came along: they are its metadata, and bounded."""
 

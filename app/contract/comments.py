@@ -8,6 +8,7 @@ from app.contract import limits
 from app.contract.base import (
     Id,
     Ids,
+    InOrganization,
     JsonObject,
     LongText,
     Order,
@@ -60,19 +61,17 @@ class CommentAnnotationInput(Request):
     visibility: JsonObject | Text | None = None
 
 
-class AddCommentAnnotationsRequest(Request):
+class AddCommentAnnotationsRequest(InOrganization):
     """With ``verifyUserPermissions`` only authors with access to the document get through."""
 
-    organization_id: Id
     document_id: Id
     verify_user_permissions: bool | None = None
     comment_annotations: Annotated[list[CommentAnnotationInput], Field(max_length=limits.BATCH_ITEMS)]
 
 
-class GetCommentAnnotationsRequest(Request):
+class GetCommentAnnotationsRequest(InOrganization):
     """One page of the threads of an organization, of a document, or of those named."""
 
-    organization_id: Id
     document_id: Id | None = None
     annotation_ids: Ids | None = None
     location_id: Id | None = None
@@ -93,12 +92,11 @@ class CommentAnnotationUpdate(Request):
     visibility: JsonObject | Text | None = None
 
 
-class UpdateCommentAnnotationsRequest(Request):
+class UpdateCommentAnnotationsRequest(InOrganization):
     """Applies the same change to all named threads. ``actionUser`` is the acting user; If a suggestion is accepted or
     rejected, ``reasoning`` and ``agent`` are stored with the judgment.
     """
 
-    organization_id: Id
     document_id: Id | None = None
     annotation_ids: Ids
     updated_data: CommentAnnotationUpdate
@@ -107,12 +105,11 @@ class UpdateCommentAnnotationsRequest(Request):
     agent: JsonObject | None = None
 
 
-class DeleteCommentAnnotationsRequest(Request):
+class DeleteCommentAnnotationsRequest(InOrganization):
     """Deletes the named threads. Without ``annotationIds``, those of the document, which must be named then."""
 
     model_config = ConfigDict(json_schema_extra=some_schema("documentId", "annotationIds"))
 
-    organization_id: Id
     document_id: Id | None = None
     annotation_ids: Ids | None = None
     action_user: UserReference | None = None
@@ -154,8 +151,7 @@ class CommentAnnotation(WireModel):
     last_updated: int | float | str | None = None
 
 
-class _InThread(Request):
-    organization_id: Id
+class _InThread(InOrganization):
     document_id: Id
     annotation_id: Id
 

@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import ConfigDict, JsonValue, StrictStr, model_validator
 
 from app.contract import limits
-from app.contract.base import Id, JsonObject, Request, WireModel, json_size
+from app.contract.base import Id, InOrganization, JsonObject, WireModel, json_size
 
 CrdtType = Literal["text", "map", "array", "xml"]
 CrdtValue = StrictStr | JsonObject | list[JsonValue]
@@ -41,14 +41,13 @@ def _has_more_values(value: JsonValue, most: int) -> bool:
     return False
 
 
-class _EditorContent(Request):
+class _EditorContent(InOrganization):
     """Content of an editor: a string for ``text`` and ``xml``, an object for ``map``, an array for ``array``. At most
     4 MiB as JSON, with 50,000 values in it, or 10,000 elements, texts and attributes of XML.
     """
 
     model_config = ConfigDict(json_schema_extra=_data_fits_type)
 
-    organization_id: Id
     document_id: Id
     editor_id: Id
     data: CrdtValue
@@ -76,10 +75,9 @@ class UpdateCrdtDataRequest(_EditorContent):
     """For an editor that has data."""
 
 
-class GetCrdtDataRequest(Request):
+class GetCrdtDataRequest(InOrganization):
     """The data of one editor, or of all editors of a document."""
 
-    organization_id: Id
     document_id: Id
     editor_id: Id | None = None
 

@@ -11,8 +11,8 @@ from app.contract.base import (
     Described,
     Id,
     Ids,
+    InOrganization,
     JsonObject,
-    Request,
     Text,
     WireModel,
     at_most_one_of,
@@ -57,33 +57,29 @@ class FolderInput(Described):
     access_type: AccessType | None = None
 
 
-class AddFolderRequest(Request):
-    organization_id: Id
+class AddFolderRequest(InOrganization):
     folders: Annotated[list[FolderInput], Field(max_length=limits.BATCH_ITEMS)]
     create_organization: bool | None = None
     create_folder: bool | None = None
 
 
-class UpdateFolderRequest(Request):
+class UpdateFolderRequest(InOrganization):
     """A ``parentFolderId`` moves the folder with everything in it."""
 
-    organization_id: Id
     folders: Annotated[list[FolderInput], Field(max_length=limits.BATCH_ITEMS)]
 
 
-class GetFoldersRequest(Request):
+class GetFoldersRequest(InOrganization):
     """The folders of an organization, or the folder named, with subfolders down to ``maxDepth`` levels
     below."""
 
-    organization_id: Id
     folder_id: Id | None = None
     max_depth: Annotated[int, Field(ge=0, le=limits.FOLDER_DEPTH_MAX), AsWhole] | None = None
 
 
-class DeleteFolderRequest(Request):
+class DeleteFolderRequest(InOrganization):
     """Deletes the folder with its documents and subfolders."""
 
-    organization_id: Id
     folder_id: FolderId
 
 
@@ -96,12 +92,11 @@ def _one_of_type_and_inheritance(schema: JsonObject) -> None:
     schema["oneOf"] = [has_type, inherits]
 
 
-class UpdateFolderAccessRequest(Request):
+class UpdateFolderAccessRequest(InOrganization):
     """Sets the access type of folders, or removes it with ``inheritFromParent`` true."""
 
     model_config = ConfigDict(json_schema_extra=_one_of_type_and_inheritance)
 
-    organization_id: Id
     folder_ids: Ids
     access_type: AccessType | None = None
     inherit_from_parent: bool | None = None

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from app.contract import limits
-from app.contract.base import Described, Id, Ids, JsonObject, Request, Text
+from app.contract.base import Described, Id, Ids, InOrganization, JsonObject, Text
 
 
 class GroupInput(Described):
@@ -15,14 +15,12 @@ class GroupInput(Described):
     group_name: Text | None = None
 
 
-class AddGroupsRequest(Request):
-    organization_id: Id
+class AddGroupsRequest(InOrganization):
     organization_user_groups: Annotated[list[GroupInput], Field(max_length=limits.BATCH_ITEMS)]
     create_organization: bool | None = None
 
 
-class AddUsersToGroupsRequest(Request):
-    organization_id: Id
+class AddUsersToGroupsRequest(InOrganization):
     organization_user_group_id: Id
     user_ids: Ids
 
@@ -39,12 +37,11 @@ def _named_or_all(schema: JsonObject) -> None:
     schema["anyOf"] = [named, everyone]
 
 
-class DeleteUsersFromGroupsRequest(Request):
+class DeleteUsersFromGroupsRequest(InOrganization):
     """Takes the named users out of a group, or everyone with ``deleteAll`` true and no ``userIds``."""
 
     model_config = ConfigDict(json_schema_extra=_named_or_all)
 
-    organization_id: Id
     organization_user_group_id: Id
     user_ids: Ids | None = None
     delete_all: bool | None = None

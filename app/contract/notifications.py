@@ -8,6 +8,7 @@ from app.contract import limits
 from app.contract.base import (
     Id,
     Ids,
+    InOrganization,
     JsonObject,
     Order,
     PageSize,
@@ -59,21 +60,19 @@ NotificationUpdates = Annotated[
 """The reference calls the field an object and uses it as an array: one object counts as an array of one."""
 
 
-class UpdateNotificationsRequest(Request):
+class UpdateNotificationsRequest(InOrganization):
     """The ids beside ``notifications`` narrow down which ones may be updated."""
 
-    organization_id: Id
     document_id: Id | None = None
     location_id: Id | None = None
     user_id: Id | None = None
     notifications: NotificationUpdates
 
 
-class AddNotificationsRequest(Request):
+class AddNotificationsRequest(InOrganization):
     """One notification for many users: those in ``notifyUsers``, and the document's users unless ``notifyAll`` is
     false."""
 
-    organization_id: Id
     document_id: Id
     action_user: UserReference
     notification_id: Id | None = None
@@ -87,10 +86,9 @@ class AddNotificationsRequest(Request):
     verify_user_permissions: bool | None = None
 
 
-class GetNotificationsRequest(Request):
+class GetNotificationsRequest(InOrganization):
     """One page of notifications, newest first unless ``order`` is given."""
 
-    organization_id: Id
     document_id: Id | None = None
     location_id: Id | None = None
     user_id: Id | None = None

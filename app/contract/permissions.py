@@ -10,6 +10,7 @@ from app.contract.base import (
     EpochSeconds,
     Id,
     Ids,
+    InOrganization,
     JsonObject,
     Request,
     Text,
@@ -78,11 +79,10 @@ class RemovePermissionsRequest(Request):
     permissions: ResourceReferences
 
 
-class GetPermissionsRequest(Request):
+class GetPermissionsRequest(InOrganization):
     """What each user may do on the organization and on the folders and documents named: at most 3,000 questions
     in total."""
 
-    organization_id: Id
     user_ids: Ids
     folder_ids: Ids | None = None
     document_ids: Ids | None = None

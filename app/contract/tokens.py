@@ -4,16 +4,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.contract.base import Email, Id, Request, Text, WireModel
+from app.contract.base import Email, Id, InOrganization, Request, Text, WireModel
 from app.contract.permissions import ResourceGrants
 
 Secret = Annotated[Text, Field(repr=False, min_length=1)]
 
 
-class TokenUserProperties(Request):
+class TokenUserProperties(InOrganization):
     """Claims of the JWT about the user. ``email`` must match the one that the client identifies with."""
 
-    organization_id: Id
     is_admin: bool | None = None
     email: Email | None = None
 

@@ -2,11 +2,10 @@
 
 from pydantic import Field
 
-from app.contract.base import Id, JsonObject, PageToken, Request, WireModel
+from app.contract.base import Id, InOrganization, JsonObject, PageToken, WireModel
 
 
-class GetAllUserDataRequest(Request):
-    organization_id: Id
+class GetAllUserDataRequest(InOrganization):
     user_id: Id
     page_token: PageToken | None = None
 

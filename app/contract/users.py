@@ -15,10 +15,10 @@ from app.contract.base import (
     EpochSeconds,
     Id,
     Ids,
+    InOrganization,
     PageSize,
     PageToken,
     ReadIds,
-    Request,
     Text,
     WireModel,
     at_most_one_of,
@@ -53,14 +53,13 @@ class UserInput(Described):
     expires_at: EpochSeconds | None = None
 
 
-class _AtOneLevel(Request):
+class _AtOneLevel(InOrganization):
     """What every call on users shares. The reference leaves open whether ``organizationId`` is required for
     adding and updating; it is, because a call without it addresses nothing.
     """
 
     model_config = ConfigDict(json_schema_extra=not_both_schema("documentId", "folderId"))
 
-    organization_id: Id
     document_id: Id | None = None
     folder_id: Id | None = None
 

@@ -9,7 +9,6 @@ from app.backend.http.registry import Registry
 from app.backend.http.results import Results, done
 from app.backend.ids import new_ids
 from app.backend.resources.containers import require_document
-from app.backend.scope import Scope
 from app.backend.storage.json_sets import among
 from app.contract import operations
 from app.contract.activities import AddActivitiesRequest, GetActivityLogsRequest
@@ -22,7 +21,7 @@ def register(registry: Registry) -> None:
 
 def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     query = activities.stored(scope)
     narrow = False
     for column, value in (
@@ -53,7 +52,7 @@ def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection
 
 def add_activities(call: Call[AddActivitiesRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     require_document(connection, scope, request.document_id)
     # Of two with one id the last stands, as it would had it come in a request of its own.
     ids = new_ids(call.backend.entropy, len(request.activities))

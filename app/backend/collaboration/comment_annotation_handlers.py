@@ -56,7 +56,7 @@ def add_comment_annotations(call: Call[AddCommentAnnotationsRequest]) -> Reply:
     given: dict[str, tuple[int, CommentAnnotationInput]] = {}
     for number, thread in enumerate(request.comment_annotations):
         given.setdefault(thread.annotation_id or new_id(call.backend.entropy), (number, thread))
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     results: Results = {}
     new: list[NewThread] = []
     with writing_alone(call) as connection:
@@ -82,7 +82,7 @@ def add_comment_annotations(call: Call[AddCommentAnnotationsRequest]) -> Reply:
 def get_comment_annotations(call: Call[GetCommentAnnotationsRequest], connection: Connection) -> Reply:
     """Newest first. A page ends early where the comments in it weigh too much."""
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     table = COMMENT_ANNOTATION.c
     query = threads.stored(scope)
     for column, value in ((table.document_id, request.document_id), (table.location_id, request.location_id)):
@@ -118,7 +118,7 @@ def get_comment_annotations(call: Call[GetCommentAnnotationsRequest], connection
 def update_comment_annotations(call: Call[UpdateCommentAnnotationsRequest]) -> Reply:
     """A decision on a suggestion leaves a judgment, whose vectors are made before the transaction begins."""
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     prepared = _prepared_judgments(call, scope)
     events: list[Event] = []
     with writing_alone(call) as connection:
@@ -149,7 +149,7 @@ def update_comment_annotations(call: Call[UpdateCommentAnnotationsRequest]) -> R
 def delete_comment_annotations(call: Call[DeleteCommentAnnotationsRequest], connection: Connection) -> Reply:
     """A thread's comments count as deleted one by one."""
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     results: Results = {one: failed(one, NO_ANNOTATION) for one in request.annotation_ids or ()}
     pending = list(results)
     while True:
@@ -188,7 +188,7 @@ def authors_let_in(
     request = call.request
     if not request.verify_user_permissions:
         return None
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     with reading(call.backend.engine) as connection:
         require_document(connection, scope, request.document_id)
     authors = [comment.from_.user_id for comment in given]

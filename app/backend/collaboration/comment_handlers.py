@@ -143,7 +143,7 @@ def delete_comments(call: Call[DeleteCommentsRequest], connection: Connection) -
 def _thread(call: Call[_InThread], connection: Connection) -> tuple[Scope, Thread]:
     """The thread that the request names, in the document that it names. Raises ``NotFound``."""
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     found = threads.load_threads(connection, scope, [request.annotation_id], request.document_id)
     if not found:
         raise NotFound(f"data.annotationId: {NO_ANNOTATION}")

@@ -40,7 +40,7 @@ def register(registry: Registry) -> None:
 def update_notifications(call: Call[UpdateNotificationsRequest], connection: Connection) -> Reply:
     """What comes twice in one request is updated twice, in order. A read mark is never taken back."""
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     payloads = _in_scope(call, connection, scope)
     results: Results = {}
     changed: set[str] = set()
@@ -73,7 +73,7 @@ def update_notifications(call: Call[UpdateNotificationsRequest], connection: Con
 def add_notifications(call: Call[AddNotificationsRequest]) -> Reply:
     """One notification. Whoever caused it is not told, unless they stand in ``notifyUsers`` themselves."""
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     named = [user.user_id for user in request.notify_users or ()]
     let_in: frozenset[str] | None = None
     if request.verify_user_permissions:
@@ -102,7 +102,7 @@ def add_notifications(call: Call[AddNotificationsRequest]) -> Reply:
 def get_notifications(call: Call[GetNotificationsRequest], connection: Connection) -> Reply:
     """With ``userId``, those that are for that user; then ``readByUserIds`` tells of nobody else."""
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     if request.user_id is not None:
         query = notifications.of_user(scope, request.user_id, request.document_id)
         table = NOTIFICATION_USER

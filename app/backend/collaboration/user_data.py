@@ -49,7 +49,7 @@ def register(registry: Registry) -> None:
 def get_all_user_data(call: Call[GetAllUserDataRequest], connection: Connection) -> Reply:
     """A kind of data that has been read to its end is an empty list on the pages after that."""
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     reached = call.position(request.page_token)
     data: dict[str, list[dict[str, object]]] = {}
     ends: list[str] = []

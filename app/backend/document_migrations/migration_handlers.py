@@ -4,7 +4,6 @@ from app.backend.document_migrations import migrating
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import writing_alone
 from app.backend.http.registry import Registry
-from app.backend.scope import Scope
 from app.contract import operations
 from app.contract.documents import MigrateDocumentsRequest, MigrateDocumentsStatusRequest
 from app.contract.errors import InvalidArgument
@@ -19,7 +18,7 @@ def register(registry: Registry) -> None:
 def migrate_documents(call: Call[MigrateDocumentsRequest]) -> Reply:
     """The work is done in the background, once the request is stored."""
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     with writing_alone(call) as connection:
         ids = (request.document_id, request.new_document_id)
         migration_id = migrating.begin(connection, call.backend, scope, ids, call.now)
@@ -31,7 +30,7 @@ def migrate_documents_status(call: Call[MigrateDocumentsStatusRequest]) -> Reply
     """Whoever asks also sees to it that somebody works on it."""
     request = call.request
     with reading(call.backend.engine) as connection:
-        scope = Scope(call.principal.api_key_id, request.organization_id)
+        scope = call.scope
         state = migrating.state_of(connection, scope, request.migration_id)
     if state is None:
         raise InvalidArgument("data.migrationId: there is no such migration in this organization")

@@ -54,7 +54,7 @@ def register(registry: Registry) -> None:
 def add_crdt_data(call: Call[AddCrdtDataRequest]) -> Reply:
     """Makes the organization and the document along the way, as Add Users does: the core operations have no other."""
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     editor = _of_editor(scope, request.document_id, request.editor_id)
     with reading(call.backend.engine) as connection:
         _refuse_existing(connection, editor)
@@ -85,7 +85,7 @@ def update_crdt_data(call: Call[UpdateCrdtDataRequest]) -> Reply:
     """Makes ``data`` the content of the editor, by an edit of its document. Type and content key stay what they
     were."""
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     editor = _of_editor(scope, request.document_id, request.editor_id)
     # Threads of this process take turns at one editor, so it is other processes alone that may come first.
     with call.backend.locks.of(f"{scope.api_key_id} {request.document_id} {request.editor_id}"):
@@ -157,7 +157,7 @@ def _saying_why() -> Iterator[None]:
 
 def get_crdt_data(call: Call[GetCrdtDataRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     query = select(
         EDITOR_DATA.c.editor_id,
         EDITOR_DATA.c.type,

@@ -17,14 +17,16 @@ from app.backend.http.background import Background
 from app.backend.http.locks import StripedLocks
 from app.backend.http.page_tokens import PageTokens
 from app.backend.http.provider_gate import ProviderGate
+from app.backend.scope import Scope
 from app.backend.security.vault import Vault
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.storage.paging import Page, page_rows
 from app.clock import Clock, Sleep
-from app.contract.base import Order, Request
+from app.contract.base import InOrganization, Order, Request
 from app.database.engine import is_sqlite, writing
 
 RequestT = TypeVar("RequestT", bound=Request)
+InOrganizationT = TypeVar("InOrganizationT", bound=InOrganization)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,11 @@ class Call(Generic[RequestT]):
     backend: Backend
     now: int
     """When it came, in epoch milliseconds."""
+
+    @property
+    def scope(self: "Call[InOrganizationT]") -> Scope:
+        """The organization that the request names."""
+        return Scope(self.principal.api_key_id, self.request.organization_id)
 
     def emit(self, connection: Connection, events: Sequence[Event]) -> None:
         """Hands the events of this request to every sink of the backend, in the transaction in which they happen."""

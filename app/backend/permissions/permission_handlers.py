@@ -99,7 +99,7 @@ def remove_permissions(call: Call[RemovePermissionsRequest], connection: Connect
 def get_permissions(call: Call[GetPermissionsRequest]) -> Reply:
     request = call.request
     questions = _questions(request)
-    judged, view = judge(call.backend, Scope(call.principal.api_key_id, request.organization_id), questions, call.now)
+    judged, view = judge(call.backend, call.scope, questions, call.now)
     return Reply("Permissions retrieved successfully.", _to_wire(request.user_ids, questions, judged, view))
 
 

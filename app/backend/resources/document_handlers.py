@@ -53,7 +53,7 @@ def register(registry: Registry) -> None:
 
 def add_documents(call: Call[AddDocumentsRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     documents = by_id(request.documents, attrgetter("document_id"))
     if not documents:
         return Reply("No documents to add.", {})
@@ -84,7 +84,7 @@ def add_documents(call: Call[AddDocumentsRequest], connection: Connection) -> Re
 
 def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     query = select(DOCUMENT.c.document_id, DOCUMENT.c.payload, DOCUMENT.c.own_access_type).where(
         within(DOCUMENT, scope),
         DOCUMENT.c.document_id.in_(json_sets.texts(connection, {item.document_id for item in request.documents})),
@@ -121,7 +121,7 @@ def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection)
 
 def get_documents(call: Call[GetDocumentsRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     query = (
         select(
             DOCUMENT.c.document_id,
@@ -150,7 +150,7 @@ def get_documents(call: Call[GetDocumentsRequest], connection: Connection) -> Re
 def move_documents(call: Call[MoveDocumentsRequest], connection: Connection) -> Reply:
     """All of them or none: the answer has no place for what became of each."""
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     folder_id = stored_parent(request.folder_id)
     if folder_id != TOP and not folder_exists(connection, scope, folder_id):
         raise NotFound(f"data.folderId: {NO_FOLDER}")
@@ -164,7 +164,7 @@ def move_documents(call: Call[MoveDocumentsRequest], connection: Connection) -> 
 
 def update_document_access(call: Call[UpdateDocumentAccessRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     wanted = dict.fromkeys(request.document_ids)
     there = existing(connection, scope, DOCUMENT.c.document_id, wanted)
     _change(connection, scope, there, {"own_access_type": request.access_type, "updated_at": call.now})
@@ -179,7 +179,7 @@ def update_document_access(call: Call[UpdateDocumentAccessRequest], connection: 
 
 def delete_documents(call: Call[DeleteDocumentsRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     wanted = dict.fromkeys(request.document_ids)
     there = existing(connection, scope, DOCUMENT.c.document_id, wanted)
     gone = json_sets.texts(connection, there)

@@ -56,7 +56,7 @@ def stored_parent(folder_id: str | None) -> str:
 
 def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     folders = by_id(request.folders, attrgetter("folder_id"))
     if not folders:
         return Reply("No folders to add.", {})
@@ -92,7 +92,7 @@ def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
 
 def update_folder(call: Call[UpdateFolderRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     tree = FolderTree(connection, scope, call.backend.settings.default_access_type)
     moves = {folder.folder_id for folder in request.folders if folder.parent_folder_id is not None}
     targets = {stored_parent(folder.parent_folder_id) for folder in request.folders} - {TOP}
@@ -124,7 +124,7 @@ def update_folder(call: Call[UpdateFolderRequest], connection: Connection) -> Re
 
 def update_folder_access(call: Call[UpdateFolderAccessRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     wanted = dict.fromkeys(request.folder_ids)
     tree = FolderTree(connection, scope, call.backend.settings.default_access_type)
     tree.load(wanted)
@@ -149,7 +149,7 @@ def update_folder_access(call: Call[UpdateFolderAccessRequest], connection: Conn
 
 def get_folders(call: Call[GetFoldersRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     top = stored_parent(request.folder_id)
     depth = limits.FOLDER_DEPTH_MAX if request.max_depth is None else request.max_depth
     rows = whole(_subtree(connection, scope, top, depth), "ask for less by folderId and maxDepth")
@@ -160,7 +160,7 @@ def get_folders(call: Call[GetFoldersRequest], connection: Connection) -> Reply:
 
 def delete_folder(call: Call[DeleteFolderRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     if not folder_exists(connection, scope, request.folder_id):
         raise NotFound(f"data.folderId: {NO_FOLDER}")
     gone = [row.folder_id for row in _subtree(connection, scope, request.folder_id, limits.FOLDER_DEPTH_MAX)]

@@ -25,7 +25,7 @@ def register(registry: Registry) -> None:
 
 def add_groups(call: Call[AddGroupsRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     groups = by_id(request.organization_user_groups, attrgetter("group_id"))
     if not groups:
         return Reply("No groups to add.", {})
@@ -43,7 +43,7 @@ def add_groups(call: Call[AddGroupsRequest], connection: Connection) -> Reply:
 def add_users_to_groups(call: Call[AddUsersToGroupsRequest], connection: Connection) -> Reply:
     """Someone who is in the group already stays in it: that is what was asked for."""
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     group_id = request.organization_user_group_id
     wanted = dict.fromkeys(request.user_ids)
     if not wanted:
@@ -68,7 +68,7 @@ def add_users_to_groups(call: Call[AddUsersToGroupsRequest], connection: Connect
 
 def delete_users_from_groups(call: Call[DeleteUsersFromGroupsRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = Scope(call.principal.api_key_id, request.organization_id)
+    scope = call.scope
     group_id = request.organization_user_group_id
     there = _members(connection, scope, group_id, request.user_ids)
     connection.execute(

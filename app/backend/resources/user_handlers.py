@@ -51,7 +51,7 @@ def add_users(call: Call[AddUsersRequest], connection: Connection) -> Reply:
     users = by_id(request.users, attrgetter("user_id"))
     if not users:
         return Reply("No users to add.", {})
-    scope = _scope(call)
+    scope = call.scope
     container = _container(request)
     problem = _make_room(call, connection, scope, container)
     if problem is not None:
@@ -67,7 +67,7 @@ def add_users(call: Call[AddUsersRequest], connection: Connection) -> Reply:
 
 
 def update_users(call: Call[UpdateUsersRequest], connection: Connection) -> Reply:
-    scope = _scope(call)
+    scope = call.scope
     container = _container(call.request)
     entries = user_entries.load(connection, scope, container, {user.user_id for user in call.request.users}, call.now)
     results: Results = {}
@@ -86,7 +86,7 @@ def update_users(call: Call[UpdateUsersRequest], connection: Connection) -> Repl
 
 
 def delete_users(call: Call[DeleteUsersRequest], connection: Connection) -> Reply:
-    scope = _scope(call)
+    scope = call.scope
     container = _container(call.request)
     wanted = dict.fromkeys(call.request.user_ids)
     if container == THE_ORGANIZATION:
@@ -117,14 +117,14 @@ def get_users(call: Call[GetUsersRequest], connection: Connection) -> Reply:
     container = _container(request)
     if container == THE_ORGANIZATION and request.organization_user_group_ids is not None:
         return _members_of_groups(call, connection)
-    query = _filtered(call, connection, select(*_COLUMNS).where(user_entries.at(_scope(call), container)))
+    query = _filtered(call, connection, select(*_COLUMNS).where(user_entries.at(call.scope, container)))
     page, token = call.page(connection, query, (USER_ENTRY.c.user_id,))
     return Reply("User(s) retrieved successfully.", [user_entries.row_to_wire(found) for found in page], token)
 
 
 def _users_of_all_documents(call: Call[GetUsersRequest], connection: Connection) -> Reply:
     """One entry per document and user, by document. Ungrouped, each says which document it is about."""
-    query = select(*_COLUMNS).where(within(USER_ENTRY, _scope(call)), USER_ENTRY.c.level == "document")
+    query = select(*_COLUMNS).where(within(USER_ENTRY, call.scope), USER_ENTRY.c.level == "document")
     query = _filtered(call, connection, query)
     page, token = call.page(connection, query, (USER_ENTRY.c.container_id, USER_ENTRY.c.user_id))
     if call.request.group_by_document_id:
@@ -141,7 +141,7 @@ def _members_of_groups(call: Call[GetUsersRequest], connection: Connection) -> R
     organization.
     """
     request = call.request
-    scope = _scope(call)
+    scope = call.scope
     size = page_rows(request.page_size)
     after = call.position(request.page_token)
     group_ids = dict.fromkeys(request.organization_user_group_ids or ())
@@ -169,9 +169,7 @@ def _first_members(
     through everybody who is in any.)
     """
     user_ids = call.request.user_ids
-    query = select(GROUP_MEMBER.c.user_id).where(
-        within(GROUP_MEMBER, _scope(call)), GROUP_MEMBER.c.group_id == group_id
-    )
+    query = select(GROUP_MEMBER.c.user_id).where(within(GROUP_MEMBER, call.scope), GROUP_MEMBER.c.group_id == group_id)
     if user_ids is not None:
         query = query.where(GROUP_MEMBER.c.user_id.in_(json_sets.texts(connection, user_ids)))
     if after is not None:
@@ -188,7 +186,7 @@ def _filtered(
         query = query.where(USER_ENTRY.c.user_id.in_(json_sets.texts(connection, request.user_ids)))
     if request.organization_user_group_ids is not None:
         members = select(GROUP_MEMBER.c.user_id).where(
-            within(GROUP_MEMBER, _scope(call)),
+            within(GROUP_MEMBER, call.scope),
             GROUP_MEMBER.c.group_id.in_(json_sets.texts(connection, request.organization_user_group_ids)),
         )
         query = query.where(USER_ENTRY.c.user_id.in_(members))
@@ -232,12 +230,6 @@ def _make_room(
     elif container.level == "document":
         ensure_document(connection, scope, container.container_id, call.now)
     return None
-
-
-def _scope(
-    call: Call[AddUsersRequest] | Call[UpdateUsersRequest] | Call[GetUsersRequest] | Call[DeleteUsersRequest],
-) -> Scope:
-    return Scope(call.principal.api_key_id, call.request.organization_id)
 
 
 def _container(request: AddUsersRequest | UpdateUsersRequest | GetUsersRequest | DeleteUsersRequest) -> EntryContainer:
