@@ -41,69 +41,30 @@ class EventKind:
 
 _WHO = "{{actionUser.name}}"
 
-PRODUCED: Mapping[str, EventKind] = MappingProxyType(
-    {
-        kind.type: kind
-        for kind in (
-            EventKind(
-                "comment_annotation.add", ("add_comment_annotations",), f"{_WHO} began a comment thread.", "assignee"
-            ),
-            EventKind(
-                "comment.add",
-                ("add_comment_annotations", "add_comments"),
-                f"{_WHO} added a comment.",
-                "participants",
-            ),
-            EventKind("comment.update", ("update_comments",), f"{_WHO} changed a comment."),
-            EventKind(
-                "comment.delete",
-                ("delete_comments", "delete_comment_annotations"),
-                f"{_WHO} deleted a comment.",
-            ),
-            EventKind(
-                "comment_annotation.status_change",
-                ("update_comment_annotations",),
-                f"{_WHO} changed the status.",
-                "participants",
-            ),
-            EventKind(
-                "comment_annotation.assign", ("update_comment_annotations",), f"{_WHO} assigned a thread.", "assignee"
-            ),
-            EventKind(
-                "comment_annotation.priority_change", ("update_comment_annotations",), f"{_WHO} changed the priority."
-            ),
-            EventKind(
-                "comment_annotation.suggestion_accept",
-                ("update_comment_annotations",),
-                f"{_WHO} accepted a suggestion.",
-                "participants",
-                decision="approve",
-            ),
-            EventKind(
-                "comment_annotation.suggestion_reject",
-                ("update_comment_annotations",),
-                f"{_WHO} rejected a suggestion.",
-                "participants",
-                decision="reject",
-            ),
-            EventKind(
-                "comment.reaction_add",
-                ("add_comment_annotations", "add_comments", "update_comments"),
-                f"{_WHO} reacted to a comment.",
-                "author",
-                feature_type="reaction",
-            ),
-            EventKind(
-                "comment.reaction_delete",
-                ("update_comments",),
-                f"{_WHO} removed a reaction.",
-                feature_type="reaction",
-            ),
-            EventKind("crdt.add", ("add_crdt_data",), f"{_WHO} began to write.", feature_type="crdt"),
-            EventKind("crdt.update", ("update_crdt_data",), f"{_WHO} changed the text.", feature_type="crdt"),
-        )
-    }
+_ADD, _UPDATE = "add_comment_annotations", "update_comment_annotations"
+
+# fmt: off
+# One row for each kind.
+_KINDS = (
+    EventKind("comment_annotation.add", (_ADD,), f"{_WHO} began a comment thread.", "assignee"),
+    EventKind("comment.add", (_ADD, "add_comments"), f"{_WHO} added a comment.", "participants"),
+    EventKind("comment.update", ("update_comments",), f"{_WHO} changed a comment."),
+    EventKind("comment.delete", ("delete_comments", "delete_comment_annotations"), f"{_WHO} deleted a comment."),
+    EventKind("comment_annotation.status_change", (_UPDATE,), f"{_WHO} changed the status.", "participants"),
+    EventKind("comment_annotation.assign", (_UPDATE,), f"{_WHO} assigned a thread.", "assignee"),
+    EventKind("comment_annotation.priority_change", (_UPDATE,), f"{_WHO} changed the priority."),
+    EventKind("comment_annotation.suggestion_accept", (_UPDATE,), f"{_WHO} accepted a suggestion.", "participants",
+              decision="approve"),
+    EventKind("comment_annotation.suggestion_reject", (_UPDATE,), f"{_WHO} rejected a suggestion.", "participants",
+              decision="reject"),
+    EventKind("comment.reaction_add", (_ADD, "add_comments", "update_comments"), f"{_WHO} reacted to a comment.",
+              "author", feature_type="reaction"),
+    EventKind("comment.reaction_delete", ("update_comments",), f"{_WHO} removed a reaction.", feature_type="reaction"),
+    EventKind("crdt.add", ("add_crdt_data",), f"{_WHO} began to write.", feature_type="crdt"),
+    EventKind("crdt.update", ("update_crdt_data",), f"{_WHO} changed the text.", feature_type="crdt"),
 )
+# fmt: on
+PRODUCED: Mapping[str, EventKind] = MappingProxyType({kind.type: kind for kind in _KINDS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -178,7 +178,7 @@ class Request(WireModel):
 
 
 class InOrganization(Request):
-    """A request about one organization."""
+    """A request, or an object in one, about one organization."""
 
     organization_id: Id
 

@@ -10,6 +10,7 @@ from app.backend.http.results import Results, done
 from app.backend.ids import new_ids
 from app.backend.resources.containers import require_document
 from app.backend.storage.json_sets import among
+from app.backend.storage.paging import narrowed
 from app.contract import operations
 from app.contract.activities import AddActivitiesRequest, GetActivityLogsRequest
 
@@ -22,17 +23,12 @@ def register(registry: Registry) -> None:
 def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection) -> Reply:
     request = call.request
     scope = call.scope
-    query = activities.stored(scope)
-    narrow = False
-    for column, value in (
-        (ACTIVITY.c.document_id, request.document_id),
-        (ACTIVITY.c.target_entity_id, request.target_entity_id),
-        (ACTIVITY.c.user_id, request.user_id),
-    ):
-        if value is not None:
-            query, narrow = query.where(column == value), True
+    wanted = (request.document_id, request.target_entity_id, request.user_id)
+    columns = (ACTIVITY.c.document_id, ACTIVITY.c.target_entity_id, ACTIVITY.c.user_id)
+    query = narrowed(activities.stored(scope), *zip(columns, wanted, strict=True))
     if request.activity_ids is not None:
-        query, narrow = query.where(among(connection, ACTIVITY.c.activity_id, request.activity_ids)), True
+        query = query.where(among(connection, ACTIVITY.c.activity_id, request.activity_ids))
+    is_narrow = any(value is not None for value in (*wanted, request.activity_ids))
     lists = [
         (column, list(dict.fromkeys(values)))
         for column, values in (
@@ -42,7 +38,7 @@ def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection
         if values is not None
     ]
     # Nothing else leads to few rows: then each wanted value's own stretch of the index does.
-    leading = None if narrow or not lists else lists.pop(0)
+    leading = None if is_narrow or not lists else lists.pop(0)
     for column, values in lists:
         query = query.where(among(connection, column, values))
     keys = (ACTIVITY.c.happened_at, ACTIVITY.c.activity_id)

@@ -21,6 +21,7 @@ from app.backend.permissions.access_check import users_with_access
 from app.backend.resources.containers import require_document
 from app.backend.scope import Scope
 from app.backend.storage.json_sets import among
+from app.backend.storage.paging import narrowed
 from app.contract import operations
 from app.contract.comments import (
     AddCommentAnnotationsRequest,
@@ -84,10 +85,9 @@ def get_comment_annotations(call: Call[GetCommentAnnotationsRequest], connection
     request = call.request
     scope = call.scope
     table = COMMENT_ANNOTATION.c
-    query = threads.stored(scope)
-    for column, value in ((table.document_id, request.document_id), (table.location_id, request.location_id)):
-        if value is not None:
-            query = query.where(column == value)
+    query = narrowed(
+        threads.stored(scope), (table.document_id, request.document_id), (table.location_id, request.location_id)
+    )
     if request.annotation_ids is not None:
         query = query.where(among(connection, table.annotation_id, request.annotation_ids))
     rows, token = call.page(

@@ -4,47 +4,45 @@ The fields are those of the requests that write such data, with the ids that the
 The record's own id is required, so that a second import finds it.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from app.contract import limits
 from app.contract.activities import ActivityInput
-from app.contract.base import EpochMs, Id, Ids, JsonObject, LongText, Request, Text, UserReference
+from app.contract.base import EpochMs, Id, Ids, InOrganization, JsonObject, LongText, Text, UserReference
 from app.contract.comments import CommentAnnotationUpdate
 from app.contract.notifications import TemplateData
 
 
-class Record(Request, ABC):
+class Record(InOrganization):
     """What every record has: its kind, and where it belongs."""
 
+    KEY: ClassVar[tuple[str, ...]]
+    """The fields that must be unique among records of one kind in one organization."""
+
     kind: str
-    organization_id: Id
     document_id: Id
 
     @property
-    @abstractmethod
     def record_id(self) -> tuple[str, ...]:
-        """What must be unique among records of one kind in one organization."""
+        return tuple(getattr(self, name) for name in self.KEY)
 
 
 class AnnotationRecord(Record, CommentAnnotationUpdate):
     """A thread, without its comments. Not needed for threads that have nothing but comments."""
 
+    KEY: ClassVar[tuple[str, ...]] = ("annotation_id",)
     annotation_id: Id
     created_at: EpochMs | None = None
-
-    @property
-    def record_id(self) -> tuple[str, ...]:
-        return (self.annotation_id,)
 
 
 class CommentRecord(Record):
     """A comment; its thread is made if it is not there."""
 
+    KEY: ClassVar[tuple[str, ...]] = ("annotation_id", "comment_id")
     annotation_id: Id
     comment_id: Id
     comment_text: LongText
@@ -53,14 +51,11 @@ class CommentRecord(Record):
     agent: JsonObject | None = None
     created_at: EpochMs | None = None
 
-    @property
-    def record_id(self) -> tuple[str, ...]:
-        return (self.annotation_id, self.comment_id)
-
 
 class ReactionRecord(Record):
     """A reaction, to a comment when it names one."""
 
+    KEY: ClassVar[tuple[str, ...]] = ("reaction_id",)
     reaction_id: Id
     annotation_id: Id | None = None
     comment_id: Id | None = None
@@ -68,26 +63,20 @@ class ReactionRecord(Record):
     from_: UserReference
     created_at: EpochMs | None = None
 
-    @property
-    def record_id(self) -> tuple[str, ...]:
-        return (self.reaction_id,)
-
 
 class RecordingRecord(Record):
     """A recording; whatever describes it is kept as it comes."""
 
+    KEY: ClassVar[tuple[str, ...]] = ("recording_id",)
     recording_id: Id
     from_: UserReference
     created_at: EpochMs | None = None
-
-    @property
-    def record_id(self) -> tuple[str, ...]:
-        return (self.recording_id,)
 
 
 class NotificationRecord(Record):
     """A notification, whom it is for and who has read it."""
 
+    KEY: ClassVar[tuple[str, ...]] = ("id",)
     id: Id
     location_id: Id | None = None
     action_user: UserReference | None = None
@@ -100,19 +89,12 @@ class NotificationRecord(Record):
     persist_read_for_user_ids: Ids | None = None
     timestamp: EpochMs | None = None
 
-    @property
-    def record_id(self) -> tuple[str, ...]:
-        return (self.id,)
-
 
 class ActivityRecord(Record, ActivityInput):
     """An activity."""
 
+    KEY: ClassVar[tuple[str, ...]] = ("id",)
     id: Id
-
-    @property
-    def record_id(self) -> tuple[str, ...]:
-        return (self.id,)
 
 
 MODELS: Mapping[str, type[Record]] = MappingProxyType(

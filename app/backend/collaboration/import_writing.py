@@ -12,13 +12,8 @@ from sqlalchemy import Connection, Table, bindparam, delete, func, insert, selec
 from app.backend.collaboration import activities, comments, notifications, threads
 from app.backend.collaboration.comments import Reaction, StoredComment
 from app.backend.collaboration.import_records import (
-    ActivityRecord,
-    AnnotationRecord,
     CommentRecord,
-    NotificationRecord,
-    ReactionRecord,
     Record,
-    RecordingRecord,
 )
 from app.backend.collaboration.notifications import NewNotification
 from app.backend.collaboration.tables import (
@@ -70,7 +65,6 @@ def _write_annotations(connection: Connection, scope: Scope, records: Sequence[P
     new: list[Thread] = []
     changed: list[Thread] = []
     for line, _, record in records:
-        assert isinstance(record, AnnotationRecord)  # noqa: S101 - told by its kind
         thread = there.get(record.annotation_id)
         if thread is not None and thread.document_id != record.document_id:
             refused.append(Refused(line, _ELSEWHERE))
@@ -98,7 +92,6 @@ def _write_comments(connection: Connection, scope: Scope, records: Sequence[Plac
     made: list[StoredComment] = []
     new: dict[str, Thread] = {}
     for line, _, record in records:
-        assert isinstance(record, CommentRecord)  # noqa: S101 - told by its kind
         thread = there.get(record.annotation_id) or new.get(record.annotation_id)
         if thread is None:
             created_at = _time(record.created_at, now)
@@ -124,7 +117,6 @@ def _write_comments(connection: Connection, scope: Scope, records: Sequence[Plac
 def _write_reactions(connection: Connection, scope: Scope, records: Sequence[Placed], now: int) -> list[Refused]:
     rows = []
     for _, _, record in records:
-        assert isinstance(record, ReactionRecord)  # noqa: S101 - told by its kind
         payload = record.unknown_fields() | {"from": record.from_.to_wire()}
         if record.icon is not None:
             payload["icon"] = record.icon
@@ -145,7 +137,6 @@ def _write_reactions(connection: Connection, scope: Scope, records: Sequence[Pla
 def _write_recordings(connection: Connection, scope: Scope, records: Sequence[Placed], now: int) -> list[Refused]:
     rows = []
     for _, _, record in records:
-        assert isinstance(record, RecordingRecord)  # noqa: S101 - told by its kind
         rows.append(
             scope.columns()
             | {
@@ -164,7 +155,6 @@ def _write_notifications(connection: Connection, scope: Scope, records: Sequence
     rows = []
     user_rows = []
     for _, _, record in records:
-        assert isinstance(record, NotificationRecord)  # noqa: S101 - told by its kind
         readers = dict.fromkeys(record.read_by_user_ids or ())
         persists = set(record.persist_read_for_user_ids or ())
         row = notifications.row(
@@ -198,7 +188,6 @@ def _write_notifications(connection: Connection, scope: Scope, records: Sequence
 def _write_activities(connection: Connection, scope: Scope, records: Sequence[Placed], now: int) -> list[Refused]:
     rows = []
     for _, _, record in records:
-        assert isinstance(record, ActivityRecord)  # noqa: S101 - told by its kind
         rows.append(activities.row_of_input(scope, record.document_id, record.id, record, now))
     activities.write_activities(connection, scope, rows)
     return []

@@ -17,6 +17,7 @@ from app.backend.resources.tables import USER_ENTRY
 from app.backend.scope import Scope, existing, within
 from app.backend.storage import json_sets
 from app.backend.storage.json_sets import among
+from app.backend.storage.paging import narrowed
 from app.backend.storage.rows import insert_rows, update_rows
 from app.contract import operations
 from app.contract.errors import AlreadyExists
@@ -107,12 +108,9 @@ def get_notifications(call: Call[GetNotificationsRequest], connection: Connectio
         query = notifications.of_user(scope, request.user_id, request.document_id)
         table = NOTIFICATION_USER
     else:
-        query = notifications.stored(scope)
+        query = narrowed(notifications.stored(scope), (NOTIFICATION.c.document_id, request.document_id))
         table = NOTIFICATION
-        if request.document_id is not None:
-            query = query.where(NOTIFICATION.c.document_id == request.document_id)
-    if request.location_id is not None:
-        query = query.where(NOTIFICATION.c.location_id == request.location_id)
+    query = narrowed(query, (NOTIFICATION.c.location_id, request.location_id))
     if request.notification_ids is not None:
         query = query.where(among(connection, table.c.notification_id, request.notification_ids))
     keys = (table.c.created_at, table.c.notification_id)
@@ -131,10 +129,9 @@ def _in_scope(
     query = select(NOTIFICATION.c.notification_id, NOTIFICATION.c.payload).where(
         within(NOTIFICATION, scope), among(connection, NOTIFICATION.c.notification_id, ids)
     )
-    if request.document_id is not None:
-        query = query.where(NOTIFICATION.c.document_id == request.document_id)
-    if request.location_id is not None:
-        query = query.where(NOTIFICATION.c.location_id == request.location_id)
+    query = narrowed(
+        query, (NOTIFICATION.c.document_id, request.document_id), (NOTIFICATION.c.location_id, request.location_id)
+    )
     if request.user_id is not None:
         theirs = select(NOTIFICATION_USER.c.user_id).where(
             within(NOTIFICATION_USER, scope),

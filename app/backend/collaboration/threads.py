@@ -10,6 +10,7 @@ from app.backend.collaboration.tables import COMMENT, COMMENT_ANNOTATION, REACTI
 from app.backend.scope import Scope, own_columns, within
 from app.backend.storage import json_sets
 from app.backend.storage.json_sets import among
+from app.backend.storage.paging import narrowed
 from app.backend.storage.rows import insert_rows, update_rows, upsert
 from app.contract import limits
 from app.contract.comments import CommentAnnotationInput, CommentAnnotationUpdate
@@ -75,8 +76,7 @@ def load_threads(
 ) -> dict[str, Thread]:
     """Those of the threads that are there (and lie in this document), by id."""
     query = stored(scope).where(among(connection, _TABLE.annotation_id, annotation_ids))
-    if document_id is not None:
-        query = query.where(_TABLE.document_id == document_id)
+    query = narrowed(query, (_TABLE.document_id, document_id))
     return {row.annotation_id: from_row(row) for row in connection.execute(query)}
 
 

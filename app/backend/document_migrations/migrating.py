@@ -136,7 +136,7 @@ def step(backend: Backend, migration: Migration, owner: str) -> bool:
             # Somebody deleted it meanwhile. What has not moved stays where it is.
             _end(connection, migration, "failed", now)
             return True
-        user_entries.drop_all_expired(connection, scope, EntryContainer("document", new), now)
+        user_entries.drop_expired(connection, scope, EntryContainer("document", new), now)
         if move_some(connection, scope, old, new):
             return False
         if tables_with_data(connection, scope, old):

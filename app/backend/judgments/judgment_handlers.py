@@ -6,11 +6,18 @@ from sqlalchemy import Connection
 
 from app.backend.http.call import Call, Reply
 from app.backend.http.registry import Registry
-from app.backend.judgments.search import FoundJudgment, FoundRow, JudgmentQuery, JudgmentSearcher, query_of
+from app.backend.judgments.search import FoundJudgment, FoundRow, JudgmentQuery, JudgmentSearcher
 from app.backend.storage import json_sets
 from app.contract import limits, operations
-from app.contract.judgments import QueryJudgmentsRequest, SearchJudgmentsRequest, SearchScope
+from app.contract.judgments import (
+    JudgmentFilters,
+    QueryJudgmentsRequest,
+    SearchJudgmentsRequest,
+    SearchScope,
+    moment_ms,
+)
 
+_DAY_MS = 24 * 60 * 60 * 1000
 _METADATA = {
     "organizationId": "organization_id",
     "documentId": "document_id",
@@ -63,17 +70,28 @@ def query_judgments(search: JudgmentSearcher, call: Call[QueryJudgmentsRequest],
 def _query(
     call: Call[SearchJudgmentsRequest] | Call[QueryJudgmentsRequest], recency_days: int | None
 ) -> tuple[JudgmentQuery, SearchScope]:
+    """The judgments that a request asks for. ``recency_days`` replaces the filters' range of dates."""
     request = call.request
     scope = request.scope or _default_scope(request.organization_id, request.document_id)
-    asked = query_of(
-        call.principal.api_key_id,
-        scope,
-        request.organization_id,
-        request.document_id,
-        request.filters,
-        recency_days=recency_days,
-        now=call.now,
-    )
+    within: dict[str, str] = {}
+    if scope != "apiKey":
+        within["organization_id"] = request.organization_id or ""
+    if scope == "document":
+        within["document_id"] = request.document_id or ""
+    filters = request.filters or JudgmentFilters()
+    wanted = {name: getattr(filters, name) for name in ("decision", "judge_type", "content_type", "reviewer_id")}
+    if filters.annotation_id is not None:
+        # A thread is found through its organization, whatever the scope.
+        wanted["organization_id"] = request.organization_id or ""
+    earliest, latest = None, None
+    if recency_days is not None:
+        earliest, latest = call.now - recency_days * _DAY_MS, call.now
+    elif filters.date_range is not None:
+        start, end = filters.date_range.start, filters.date_range.end
+        earliest = None if start is None else moment_ms(start)
+        latest = None if end is None else moment_ms(end)
+    compared = json_sets.given(**wanted)
+    asked = JudgmentQuery(call.principal.api_key_id, within, compared, earliest, latest, filters.annotation_id)
     return asked, scope
 
 

@@ -16,10 +16,9 @@ from app.backend.judgments.index import JudgmentIndexes, Mask, Snapshot
 from app.backend.judgments.tables import JUDGMENT
 from app.backend.storage import json_sets
 from app.contract.errors import Unavailable
-from app.contract.judgments import EmbeddingType, JudgmentFilters, SearchScope, moment_ms
+from app.contract.judgments import EmbeddingType
 
 FoundRow = Row[Any]
-_DAY_MS = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,44 +41,6 @@ class FoundJudgment:
 
     row: FoundRow
     similarity: float
-
-
-def query_of(
-    api_key_id: str,
-    scope: SearchScope,
-    organization_id: str | None,
-    document_id: str | None,
-    filters: JudgmentFilters | None,
-    *,
-    recency_days: int | None,
-    now: int,
-) -> JudgmentQuery:
-    """The query that a request makes. ``recency_days`` takes the place of the filters' range of dates."""
-    within: dict[str, str] = {}
-    if scope != "apiKey":
-        within["organization_id"] = organization_id or ""
-    if scope == "document":
-        within["document_id"] = document_id or ""
-    if filters is None:
-        filters = JudgmentFilters()
-    wanted = {
-        "decision": filters.decision,
-        "judge_type": filters.judge_type,
-        "content_type": filters.content_type,
-        "reviewer_id": filters.reviewer_id,
-    }
-    compared = {column: value for column, value in wanted.items() if value is not None}
-    if filters.annotation_id is not None:
-        # A thread is found through its organization, whatever the scope.
-        compared["organization_id"] = organization_id or ""
-    earliest, latest = None, None
-    if recency_days is not None:
-        earliest, latest = now - recency_days * _DAY_MS, now
-    elif filters.date_range is not None:
-        start, end = filters.date_range.start, filters.date_range.end
-        earliest = None if start is None else moment_ms(start)
-        latest = None if end is None else moment_ms(end)
-    return JudgmentQuery(api_key_id, within, compared, earliest, latest, filters.annotation_id)
 
 
 class JudgmentSearcher:

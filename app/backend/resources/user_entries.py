@@ -51,16 +51,13 @@ def in_force(now: int | BindParameter[int]) -> ColumnElement[bool]:
 
 
 def drop_expired(
-    connection: Connection, scope: Scope, container: EntryContainer, user_ids: Iterable[str], now: int
+    connection: Connection, scope: Scope, container: EntryContainer, now: int, user_ids: Iterable[str] | None = None
 ) -> None:
-    """Makes room for users whose time in this container is over."""
-    whose = USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
-    connection.execute(delete(USER_ENTRY).where(at(scope, container), whose, USER_ENTRY.c.expires_at <= now))
-
-
-def drop_all_expired(connection: Connection, scope: Scope, container: EntryContainer, now: int) -> None:
-    """Makes room for whoever comes to this container from elsewhere."""
-    connection.execute(delete(USER_ENTRY).where(at(scope, container), USER_ENTRY.c.expires_at <= now))
+    """Deletes the expired entries in this container; those of these users, if any are named."""
+    expired = delete(USER_ENTRY).where(at(scope, container), USER_ENTRY.c.expires_at <= now)
+    if user_ids is not None:
+        expired = expired.where(USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids)))
+    connection.execute(expired)
 
 
 def existing(connection: Connection, scope: Scope, container: EntryContainer, user_ids: Iterable[str]) -> set[str]:

@@ -56,7 +56,7 @@ def add_users(call: Call[AddUsersRequest], connection: Connection) -> Reply:
     problem = _make_room(call, connection, scope, container)
     if problem is not None:
         return Reply("Users processed.", all_failed(users, problem))
-    user_entries.drop_expired(connection, scope, container, users, call.now)
+    user_entries.drop_expired(connection, scope, container, call.now, users)
     there = user_entries.existing(connection, scope, container, users)
     new = {user_id: user for user_id, user in users.items() if user_id not in there}
     rows = [user_entries.row(scope, container, _new_entry(user), call.now) for user in new.values()]

@@ -17,6 +17,7 @@ from app.contract.base import Order
 from app.contract.errors import ResourceExhausted
 
 RowT = TypeVar("RowT")
+SelectT = TypeVar("SelectT", bound=Select[*tuple[Any, ...]])
 
 MOST_BRANCHES = 10
 """Up to so many values of one filter are looked up one by one; more of them are so common that a scan finds enough."""
@@ -68,6 +69,11 @@ def whole(rows: Iterable[RowT], narrower: str, weight: Callable[[RowT], int] | N
             raise ResourceExhausted(f"the answer would be larger than {HEAVIEST_ANSWER} bytes: {narrower}")
         found.append(row)
     return found
+
+
+def narrowed(query: SelectT, *wanted: tuple[ColumnElement[Any], object]) -> SelectT:
+    """``query`` with the rows whose columns have these values; None for any."""
+    return query.where(*(column == value for column, value in wanted if value is not None))
 
 
 @dataclass(frozen=True, slots=True)

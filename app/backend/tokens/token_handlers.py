@@ -35,13 +35,7 @@ def register(registry: Registry) -> None:
 def generate_token(call: Call[GenerateTokenRequest]) -> Reply:
     """Credentials are in the body here, so wrong ones are a wrong argument."""
     request = call.request
-    given = request.user_properties
-    subject = TokenSubject(
-        user_id=request.user_id,
-        organization_id=None if given is None else given.organization_id,
-        is_admin=given is not None and bool(given.is_admin),
-        email=None if given is None else given.email,
-    )
+    subject = _subject(request)
     with reading(call.backend.engine) as connection:
         try:
             authenticate(connection, call.backend.vault, AuthLevel.K, (request.api_key, request.auth_token))
@@ -57,14 +51,8 @@ def generate_token_v2(call: Call[GenerateTokenV2Request]) -> Reply:
     """Gives the permissions, all or none, and a token. A token without permissions changes nothing."""
     request = call.request
     api_key_id = call.principal.api_key_id
-    given = request.user_properties
     resources = [] if request.permissions is None else request.permissions.resources
-    subject = TokenSubject(
-        user_id=request.user_id,
-        organization_id=(given and given.organization_id) or _only_organization(resources),
-        is_admin=given is not None and bool(given.is_admin),
-        email=None if given is None else given.email,
-    )
+    subject = _subject(request, _only_organization(resources))
     with reading(call.backend.engine) as connection:
         _refuse_disabled(connection, api_key_id, subject.organization_id)
         key = current_key(connection, call.backend, api_key_id)
@@ -91,6 +79,20 @@ def key_set(backend: Backend, api_key_id: str) -> dict[str, object]:
         return {"keys": []}
     with reading(backend.engine) as connection:
         return published_keys(connection, api_key_id, epoch_ms(backend.clock()))
+
+
+def _subject(
+    request: GenerateTokenRequest | GenerateTokenV2Request, only_organization: str | None = None
+) -> TokenSubject:
+    given = request.user_properties
+    if given is None:
+        return TokenSubject(user_id=request.user_id, organization_id=only_organization)
+    return TokenSubject(
+        user_id=request.user_id,
+        organization_id=given.organization_id or only_organization,
+        is_admin=bool(given.is_admin),
+        email=given.email,
+    )
 
 
 def _token(
