@@ -98,7 +98,7 @@ def create_backend(
         contents=CONTENTS,
         embedder=embedder,
     )
-    registry = all_handlers(JudgmentSearcher(embedder, JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)))
+    handlers = all_handlers(JudgmentSearcher(embedder, JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)))
     app = Flask(__name__, static_folder=None)
     app.extensions[_EXTENSION] = backend
     # A path with two slashes is another path, which does not exist, and not one to redirect a POST from.
@@ -107,7 +107,7 @@ def create_backend(
     install_path_rules(app)
     install_error_handlers(app)
     install_security_headers(app)
-    install_operations(app, backend, registry)
+    install_operations(app, backend, handlers)
 
     _install_further_addresses(app, backend)
     if settings.trusted_proxies:

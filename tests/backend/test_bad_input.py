@@ -13,7 +13,6 @@ from app.backend.app import backend_of
 from app.backend.embedders.hashing import HashingEmbedder
 from app.backend.handlers import all_handlers
 from app.backend.http.dispatch import install_operations
-from app.backend.http.registry import Registry
 from app.backend.judgments.index import JudgmentIndexes
 from app.backend.judgments.search import JudgmentSearcher
 from app.backend.schema import METADATA
@@ -23,7 +22,9 @@ from app.edge.body import ANONYMOUS_BYTES
 
 from .conftest import Caller, World, error_of
 
-BUILT = sorted(all_handlers(JudgmentSearcher(HashingEmbedder(), JudgmentIndexes(0))).names)
+BUILT = sorted(
+    handler.operation.name for handler in all_handlers(JudgmentSearcher(HashingEmbedder(), JudgmentIndexes(0)))
+)
 WITH_FIELDS = [name for name in BUILT if by_name(name).request.model_fields and by_name(name).auth is AuthLevel.K]
 
 
@@ -157,7 +158,7 @@ def test_every_operation_asks_for_credentials_first(standing: World, operation: 
 def test_no_server_lacks_an_operation(standing: World) -> None:
     assert sorted(operation.name for operation in OPERATIONS) == BUILT
     with pytest.raises(ValueError, match="add_users"):
-        install_operations(Flask("empty"), backend_of(standing.app), Registry())
+        install_operations(Flask("empty"), backend_of(standing.app), ())
 
 
 STRANGE_IDS = [

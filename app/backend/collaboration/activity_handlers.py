@@ -5,19 +5,12 @@ from sqlalchemy import Connection
 from app.backend.collaboration import activities
 from app.backend.collaboration.tables import ACTIVITY
 from app.backend.http.call import Call, Reply
-from app.backend.http.registry import Registry
 from app.backend.http.results import Results, done
 from app.backend.ids import new_ids
 from app.backend.resources.containers import require_document
 from app.backend.storage.json_sets import among
 from app.backend.storage.paging import narrowed
-from app.contract import operations
 from app.contract.activities import AddActivitiesRequest, GetActivityLogsRequest
-
-
-def register(registry: Registry) -> None:
-    registry.add(operations.GET_ACTIVITY_LOGS, get_activity_logs)
-    registry.add(operations.ADD_ACTIVITIES, add_activities)
 
 
 def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection) -> Reply:

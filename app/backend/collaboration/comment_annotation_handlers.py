@@ -13,7 +13,6 @@ from app.backend.collaboration.threads import NO_ANNOTATION, Thread
 from app.backend.events import Event
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import writing_alone
-from app.backend.http.registry import Registry
 from app.backend.http.results import Results, done, failed, per_id
 from app.backend.ids import new_id
 from app.backend.judgments.store import PreparedJudgment, prepare_judgments, write_judgments
@@ -22,7 +21,6 @@ from app.backend.resources.containers import require_document
 from app.backend.scope import Scope
 from app.backend.storage.json_sets import among
 from app.backend.storage.paging import narrowed
-from app.contract import operations
 from app.contract.comments import (
     AddCommentAnnotationsRequest,
     AddCommentsRequest,
@@ -41,13 +39,6 @@ _CHANGES = {
     "assignedTo": "comment_annotation.assign",
     "priority": "comment_annotation.priority_change",
 }
-
-
-def register(registry: Registry) -> None:
-    registry.add_on_its_own(operations.ADD_COMMENT_ANNOTATIONS, add_comment_annotations)
-    registry.add(operations.GET_COMMENT_ANNOTATIONS, get_comment_annotations)
-    registry.add_on_its_own(operations.UPDATE_COMMENT_ANNOTATIONS, update_comment_annotations)
-    registry.add(operations.DELETE_COMMENT_ANNOTATIONS, delete_comment_annotations)
 
 
 def add_comment_annotations(call: Call[AddCommentAnnotationsRequest]) -> Reply:

@@ -13,12 +13,10 @@ from app.backend.collaboration.threads import NO_ANNOTATION, Thread
 from app.backend.events import Event
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import writing_alone
-from app.backend.http.registry import Registry
 from app.backend.http.results import Results, done, failed, per_id
 from app.backend.ids import new_id
 from app.backend.scope import Scope
 from app.backend.storage.json_sets import among
-from app.contract import operations
 from app.contract.comments import (
     AddCommentsRequest,
     CommentInput,
@@ -29,13 +27,6 @@ from app.contract.comments import (
 from app.contract.errors import InvalidArgument, NotFound
 
 _InThread = TypeVar("_InThread", AddCommentsRequest, GetCommentsRequest, UpdateCommentsRequest, DeleteCommentsRequest)
-
-
-def register(registry: Registry) -> None:
-    registry.add_on_its_own(operations.ADD_COMMENTS, add_comments)
-    registry.add(operations.GET_COMMENTS, get_comments)
-    registry.add(operations.UPDATE_COMMENTS, update_comments)
-    registry.add(operations.DELETE_COMMENTS, delete_comments)
 
 
 def add_comments(call: Call[AddCommentsRequest]) -> Reply:

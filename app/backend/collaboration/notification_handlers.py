@@ -7,7 +7,6 @@ from app.backend.collaboration.notifications import NewNotification, Reading
 from app.backend.collaboration.tables import NOTIFICATION, NOTIFICATION_USER
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import writing_alone
-from app.backend.http.registry import Registry
 from app.backend.http.results import Results, done
 from app.backend.ids import new_id
 from app.backend.permissions.access_check import users_with_access
@@ -19,7 +18,6 @@ from app.backend.storage import json_sets
 from app.backend.storage.json_sets import among
 from app.backend.storage.paging import narrowed
 from app.backend.storage.rows import insert_rows, update_rows
-from app.contract import operations
 from app.contract.errors import AlreadyExists
 from app.contract.notifications import (
     AddNotificationsRequest,
@@ -30,12 +28,6 @@ from app.database.engine import reading
 
 UPDATED = "Notification updated."
 FAILED = "Failed to update notification."
-
-
-def register(registry: Registry) -> None:
-    registry.add(operations.UPDATE_NOTIFICATIONS, update_notifications)
-    registry.add_on_its_own(operations.ADD_NOTIFICATIONS, add_notifications)
-    registry.add(operations.GET_NOTIFICATIONS, get_notifications)
 
 
 def update_notifications(call: Call[UpdateNotificationsRequest], connection: Connection) -> Reply:

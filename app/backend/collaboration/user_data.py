@@ -26,13 +26,12 @@ from sqlalchemy import (
 from app.backend.collaboration import comments, notifications, threads
 from app.backend.collaboration.tables import COMMENT, NOTIFICATION, NOTIFICATION_USER, REACTION, RECORDING, THREAD_USER
 from app.backend.http.call import Call, Reply
-from app.backend.http.registry import Registry
 from app.backend.resources.tables import GROUP_MEMBER, USER_ENTRY
 from app.backend.resources.user_entries import in_force
 from app.backend.scope import Scope, within, within_bound
 from app.backend.storage import json_sets
 from app.backend.storage.paging import Page
-from app.contract import limits, operations
+from app.contract import limits
 from app.contract.userdata import GetAllUserDataRequest
 from app.database.engine import is_sqlite
 
@@ -40,10 +39,6 @@ Position = list[str]
 _FINISHED = ""
 _SIZE = limits.USER_DATA_PAGE
 _USER: BindParameter[str] = bindparam("user_id")
-
-
-def register(registry: Registry) -> None:
-    registry.add(operations.GET_ALL_USER_DATA, get_all_user_data)
 
 
 def get_all_user_data(call: Call[GetAllUserDataRequest], connection: Connection) -> Reply:

@@ -3,16 +3,9 @@
 from app.backend.document_migrations import migrating
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import writing_alone
-from app.backend.http.registry import Registry
-from app.contract import operations
 from app.contract.documents import MigrateDocumentsRequest, MigrateDocumentsStatusRequest
 from app.contract.errors import InvalidArgument
 from app.database.engine import reading
-
-
-def register(registry: Registry) -> None:
-    registry.add_on_its_own(operations.MIGRATE_DOCUMENTS, migrate_documents)
-    registry.add_on_its_own(operations.MIGRATE_DOCUMENTS_STATUS, migrate_documents_status)
 
 
 def migrate_documents(call: Call[MigrateDocumentsRequest]) -> Reply:

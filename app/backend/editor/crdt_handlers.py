@@ -17,11 +17,9 @@ from app.backend.editor.tables import EDITOR_DATA
 from app.backend.events import Event
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import writing_alone
-from app.backend.http.registry import Registry
 from app.backend.resources.containers import ensure_document, ensure_organization
 from app.backend.scope import Scope, within
 from app.backend.storage.paging import whole
-from app.contract import operations
 from app.contract.crdt import (
     DEFAULT_CONTENT_KEY,
     AddCrdtDataRequest,
@@ -43,12 +41,6 @@ class _Stored(NamedTuple):
 
     content_key: str
     state: bytes
-
-
-def register(registry: Registry) -> None:
-    registry.add_on_its_own(operations.ADD_CRDT_DATA, add_crdt_data)
-    registry.add(operations.GET_CRDT_DATA, get_crdt_data)
-    registry.add_on_its_own(operations.UPDATE_CRDT_DATA, update_crdt_data)
 
 
 def add_crdt_data(call: Call[AddCrdtDataRequest]) -> Reply:

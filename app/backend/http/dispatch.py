@@ -5,7 +5,8 @@ table says, parses by the table's request model, runs the handler and wraps its 
 server in which an operation lacks its handler.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from flask import Flask, Response, request
@@ -13,7 +14,7 @@ from sqlalchemy import Connection, func, select
 
 from app.backend.http.auth import WrongBodyCredentialsError, authenticate, shown_credentials
 from app.backend.http.call import Backend, Call, Principal, Reply, RequestT
-from app.backend.http.registry import Handler, Registry
+from app.backend.http.registry import Handler
 from app.clock import epoch_ms
 from app.contract.errors import PermissionDenied
 from app.contract.operation import AnyOperation, AuthLevel
@@ -26,14 +27,17 @@ from app.edge.throttle import FailedCredentials
 View = Callable[[], Response]
 
 
-def install_operations(app: Flask, backend: Backend, registry: Registry) -> None:
-    """Adds the routes of all operations to ``app``."""
-    odd = registry.names ^ {operation.name for operation in OPERATIONS}
-    if odd:
-        raise ValueError(f"an operation and a handler belong together: {', '.join(sorted(odd))}")
+def install_operations(app: Flask, backend: Backend, handlers: Sequence[Handler]) -> None:
+    """Adds the routes of all operations to ``app``. Raises ``ValueError`` unless each has one handler."""
+    odd = Counter(operation.name for operation in OPERATIONS)
+    odd.subtract(handler.operation.name for handler in handlers)
+    if any(odd.values()):
+        names = sorted(name for name, number in odd.items() if number)
+        raise ValueError(f"an operation and a handler belong together: {', '.join(names)}")
     failures = FailedCredentials()
-    for operation in OPERATIONS:
-        view = _view(operation, registry[operation.name], backend, failures)
+    for handler in handlers:
+        operation = handler.operation
+        view = _view(operation, handler, backend, failures)
         for path in operation.paths:
             app.add_url_rule(path, f"{operation.name} {path}", view, methods=["POST"], provide_automatic_options=False)
 

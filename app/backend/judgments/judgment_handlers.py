@@ -1,14 +1,11 @@
 """Judgments: search by meaning, query by metadata."""
 
-from functools import partial
-
 from sqlalchemy import Connection
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.registry import Registry
 from app.backend.judgments.search import FoundJudgment, FoundRow, JudgmentQuery, JudgmentSearcher
 from app.backend.storage import json_sets
-from app.contract import limits, operations
+from app.contract import limits
 from app.contract.judgments import (
     JudgmentFilters,
     QueryJudgmentsRequest,
@@ -26,11 +23,6 @@ _METADATA = {
     "contentType": "content_type",
     "reviewerId": "reviewer_id",
 }
-
-
-def register(registry: Registry, search: JudgmentSearcher) -> None:
-    registry.add(operations.SEARCH_JUDGMENTS, partial(search_judgments, search))
-    registry.add(operations.QUERY_JUDGMENTS, partial(query_judgments, search))
 
 
 def search_judgments(search: JudgmentSearcher, call: Call[SearchJudgmentsRequest], connection: Connection) -> Reply:

@@ -10,7 +10,6 @@ from typing import TypeVar
 from sqlalchemy import Connection, delete, select
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.registry import Registry
 from app.backend.permissions.access_check import Judged, judge, key_of
 from app.backend.permissions.own_data_view import OwnDataView
 from app.backend.permissions.provider_call import ProviderVerdict
@@ -27,7 +26,6 @@ from app.backend.resources.user_entries import Entry, EntryContainer
 from app.backend.scope import Scope, existing, within
 from app.backend.storage import json_sets
 from app.backend.storage.rows import Writable, insert_rows
-from app.contract import operations
 from app.contract.base import DEFAULT_ACCESS_ROLE
 from app.contract.errors import NotFound
 from app.contract.permission_call import RequestEntry
@@ -42,12 +40,6 @@ from app.contract.permissions import (
 ResourceT = TypeVar("ResourceT", bound=ResourceReference)
 
 _MISSING = {"organization": NO_ORGANIZATION, "folder": NO_FOLDER, "document": NO_DOCUMENT}
-
-
-def register(registry: Registry) -> None:
-    registry.add(operations.ADD_PERMISSIONS, add_permissions)
-    registry.add(operations.REMOVE_PERMISSIONS, remove_permissions)
-    registry.add_on_its_own(operations.GET_PERMISSIONS, get_permissions)
 
 
 def add_permissions(call: Call[AddPermissionsRequest], connection: Connection) -> Reply:

@@ -5,20 +5,13 @@ from typing import NamedTuple
 from sqlalchemy import Connection, delete, insert, select
 
 from app.backend.http.call import Backend, Call, Reply
-from app.backend.http.registry import Registry
 from app.backend.permissions.tables import PROVIDER_CONFIG
 from app.backend.security.outgoing import check_token, check_url
-from app.contract import operations
 from app.contract.base import NoParameters
 from app.contract.permissions import UpdatePermissionProviderConfigRequest
 
 _URL_FIELD = "data.permissionProviderConfig.permissionProviderUrl"
 _TOKEN_FIELD = "data.permissionProviderConfig.authToken"  # noqa: S105 - the name of a field
-
-
-def register(registry: Registry) -> None:
-    registry.add(operations.GET_PERMISSION_PROVIDER_CONFIG, get_permission_provider_config)
-    registry.add(operations.UPDATE_PERMISSION_PROVIDER_CONFIG, update_permission_provider_config, check=_check_given)
 
 
 class ProviderConfig(NamedTuple):
@@ -73,7 +66,7 @@ def update_permission_provider_config(
     return Reply("Permission provider config updated successfully.", _to_wire(config))
 
 
-def _check_given(call: Call[UpdatePermissionProviderConfigRequest]) -> None:
+def check_given(call: Call[UpdatePermissionProviderConfigRequest]) -> None:
     given = call.request.permission_provider_config
     if given is not None:
         allow_private = call.backend.settings.allow_private_urls

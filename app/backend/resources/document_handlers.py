@@ -7,7 +7,6 @@ from typing import get_args
 from sqlalchemy import Connection, Row, delete, select, update
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.registry import Registry
 from app.backend.http.results import TOO_HEAVY, Results, all_failed, by_id, done, failed, grows_too_heavy, per_id
 from app.backend.resources.containers import (
     NO_DOCUMENT,
@@ -24,7 +23,6 @@ from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
 from app.backend.scope import Scope, existing, within
 from app.backend.storage import json_sets
 from app.backend.storage.rows import insert_rows, update_rows
-from app.contract import operations
 from app.contract.base import AccessType
 from app.contract.documents import (
     AddDocumentsRequest,
@@ -40,15 +38,6 @@ from app.contract.folders import ROOT_FOLDER_ID
 
 DocumentRow = Row[str, str, str | None, str, str | None]
 _ACCESS_TYPES = frozenset(get_args(AccessType))
-
-
-def register(registry: Registry) -> None:
-    registry.add(operations.ADD_DOCUMENTS, add_documents)
-    registry.add(operations.GET_DOCUMENTS, get_documents)
-    registry.add(operations.UPDATE_DOCUMENTS, update_documents)
-    registry.add(operations.MOVE_DOCUMENTS, move_documents)
-    registry.add(operations.UPDATE_DOCUMENT_ACCESS, update_document_access)
-    registry.add(operations.DELETE_DOCUMENTS, delete_documents)
 
 
 def add_documents(call: Call[AddDocumentsRequest], connection: Connection) -> Reply:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Row, delete, select
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.registry import Registry
 from app.backend.http.results import TOO_HEAVY, Results, all_failed, by_id, done, failed, grows_too_heavy
 from app.backend.resources.containers import (
     NO_FOLDER,
@@ -25,7 +24,7 @@ from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
 from app.backend.storage.paging import whole
 from app.backend.storage.rows import insert_rows
-from app.contract import limits, operations
+from app.contract import limits
 from app.contract.errors import NotFound
 from app.contract.folders import (
     ROOT_FOLDER_ID,
@@ -39,14 +38,6 @@ from app.contract.folders import (
 
 FolderRow = Row[str, str, str, str | None, str, str, int, int]
 NO_PARENT = "Parent folder does not exist."
-
-
-def register(registry: Registry) -> None:
-    registry.add(operations.ADD_FOLDER, add_folder)
-    registry.add(operations.UPDATE_FOLDER, update_folder)
-    registry.add(operations.UPDATE_FOLDER_ACCESS, update_folder_access)
-    registry.add(operations.GET_FOLDERS, get_folders)
-    registry.add(operations.DELETE_FOLDER, delete_folder)
 
 
 def stored_parent(folder_id: str | None) -> str:

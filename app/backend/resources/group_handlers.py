@@ -5,7 +5,6 @@ from operator import attrgetter
 from sqlalchemy import Connection, delete, select
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.registry import Registry
 from app.backend.http.results import Results, all_failed, by_id, per_id
 from app.backend.resources.containers import NO_ORGANIZATION, ensure_organization, organization_exists
 from app.backend.resources.removed_users import note_removed
@@ -13,14 +12,7 @@ from app.backend.resources.tables import GROUP_MEMBER, USER_GROUP
 from app.backend.scope import Scope, existing, within
 from app.backend.storage import json_sets
 from app.backend.storage.rows import insert_rows
-from app.contract import operations
 from app.contract.groups import AddGroupsRequest, AddUsersToGroupsRequest, DeleteUsersFromGroupsRequest, GroupInput
-
-
-def register(registry: Registry) -> None:
-    registry.add(operations.ADD_GROUPS, add_groups)
-    registry.add(operations.ADD_USERS_TO_GROUPS, add_users_to_groups)
-    registry.add(operations.DELETE_USERS_FROM_GROUPS, delete_users_from_groups)
 
 
 def add_groups(call: Call[AddGroupsRequest], connection: Connection) -> Reply:

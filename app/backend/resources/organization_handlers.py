@@ -6,7 +6,6 @@ from operator import attrgetter
 from sqlalchemy import Connection, Row, Select, select, update
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.registry import Registry
 from app.backend.http.results import TOO_HEAVY, Results, by_id, done, failed, grows_too_heavy, per_id
 from app.backend.resources.containers import NO_ORGANIZATION
 from app.backend.resources.tables import DOCUMENT, FOLDER, GROUP_MEMBER, ORGANIZATION, USER_ENTRY, USER_GROUP
@@ -14,7 +13,6 @@ from app.backend.scope import delete_within
 from app.backend.storage import json_sets
 from app.backend.storage.paging import whole
 from app.backend.storage.rows import insert_rows, update_rows
-from app.contract import operations
 from app.contract.organizations import (
     AddOrganizationsRequest,
     DeleteOrganizationsRequest,
@@ -27,15 +25,6 @@ from app.contract.organizations import (
 
 _COLUMNS = (ORGANIZATION.c.organization_id, ORGANIZATION.c.disabled, ORGANIZATION.c.payload)
 _CONTENTS = (GROUP_MEMBER, USER_GROUP, USER_ENTRY, DOCUMENT, FOLDER)
-
-
-def register(registry: Registry) -> None:
-    registry.add(operations.GET_ORGANIZATIONS_V1, get_organizations_v1)
-    registry.add(operations.GET_ORGANIZATIONS, get_organizations)
-    registry.add(operations.ADD_ORGANIZATIONS, add_organizations)
-    registry.add(operations.UPDATE_ORGANIZATIONS, update_organizations)
-    registry.add(operations.DELETE_ORGANIZATIONS, delete_organizations)
-    registry.add(operations.DISABLE_ORGANIZATIONS, disable_organizations)
 
 
 def get_organizations_v1(call: Call[GetOrganizationsV1Request], connection: Connection) -> Reply:

@@ -6,7 +6,6 @@ from operator import attrgetter
 from sqlalchemy import Connection, Select, delete, select, union
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.registry import Registry
 from app.backend.http.results import TOO_HEAVY, Results, all_failed, by_id, done, failed, grows_too_heavy, per_id
 from app.backend.resources import user_entries
 from app.backend.resources.containers import (
@@ -23,7 +22,6 @@ from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
 from app.backend.storage.paging import cut, page_rows
 from app.backend.storage.rows import insert_rows
-from app.contract import operations
 from app.contract.base import DEFAULT_ACCESS_ROLE
 from app.contract.users import AddUsersRequest, DeleteUsersRequest, GetUsersRequest, UpdateUsersRequest, UserInput
 
@@ -37,13 +35,6 @@ _COLUMNS = (
 NO_USER = "User does not exist."
 _TOLD_BY_GET_USERS = frozenset({"documentId"})
 """What it says of an entry itself, and therefore is nobody's metadata."""
-
-
-def register(registry: Registry) -> None:
-    registry.add(operations.ADD_USERS, add_users)
-    registry.add(operations.UPDATE_USERS, update_users)
-    registry.add(operations.GET_USERS, get_users)
-    registry.add(operations.DELETE_USERS, delete_users)
 
 
 def add_users(call: Call[AddUsersRequest], connection: Connection) -> Reply:

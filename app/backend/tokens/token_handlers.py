@@ -7,7 +7,6 @@ from sqlalchemy import Connection, select
 from app.backend.http.auth import WrongBodyCredentialsError, authenticate
 from app.backend.http.call import Backend, Call, Reply
 from app.backend.http.dispatch import writing_alone
-from app.backend.http.registry import Registry
 from app.backend.ids import new_id
 from app.backend.permissions.permission_handlers import give
 from app.backend.resources.tables import ORGANIZATION
@@ -15,7 +14,6 @@ from app.backend.scope import Scope, within
 from app.backend.tokens.jwt import TokenSubject, signature, signed_token
 from app.backend.tokens.signing_keys import SigningKey, current_key, key_made_if_needed, published_keys
 from app.clock import epoch_ms
-from app.contract import operations
 from app.contract.errors import InvalidArgument, PermissionDenied
 from app.contract.operation import AuthLevel
 from app.contract.permissions import GenerateSignatureRequest, ResourceGrant
@@ -24,12 +22,6 @@ from app.contract.tokens import GenerateTokenRequest, GenerateTokenV2Request
 from app.database.engine import reading
 
 _ORGANIZATION_FIELD = "data.userProperties.organizationId"
-
-
-def register(registry: Registry) -> None:
-    registry.add_on_its_own(operations.GENERATE_TOKEN, generate_token)
-    registry.add_on_its_own(operations.GENERATE_TOKEN_V2, generate_token_v2)
-    registry.add_on_its_own(operations.GENERATE_SIGNATURE, generate_signature)
 
 
 def generate_token(call: Call[GenerateTokenRequest]) -> Reply:

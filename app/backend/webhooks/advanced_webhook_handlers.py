@@ -5,7 +5,6 @@ from typing import Any, Literal
 from sqlalchemy import Connection
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.registry import Registry
 from app.backend.ids import new_id
 from app.backend.security.outgoing import check_url
 from app.backend.webhooks import queues
@@ -25,7 +24,7 @@ from app.backend.webhooks.endpoints import (
 )
 from app.backend.webhooks.outbox import wake
 from app.backend.webhooks.signing import new_secret
-from app.contract import limits, operations
+from app.contract import limits
 from app.contract.advanced_webhooks import (
     CreateEndpointRequest,
     DeleteEndpointRequest,
@@ -40,16 +39,6 @@ from app.contract.errors import AlreadyExists, FailedPrecondition, InvalidArgume
 _DISABLED = "advanced webhooks are not enabled: update their config with isEnabled true first"
 _CONFIG = ("is_enabled", "encrypt_data", "encode_data", "public_key", "enable_data_protection")
 _ENDPOINT = ("url", "description", "filter_types", "channels", "disabled", "rate_limit", "uid", "metadata")
-
-
-def register(registry: Registry) -> None:
-    registry.add(operations.GET_ADVANCED_WEBHOOK_CONFIG, get_config)
-    registry.add(operations.UPDATE_ADVANCED_WEBHOOK_CONFIG, update_config, check=_check_key)
-    registry.add(operations.CREATE_ADVANCED_WEBHOOK_ENDPOINT, create_endpoint, check=_check_url)
-    registry.add(operations.LIST_ADVANCED_WEBHOOK_ENDPOINTS, list_endpoints)
-    registry.add(operations.UPDATE_ADVANCED_WEBHOOK_ENDPOINT, update_endpoint, check=_check_url)
-    registry.add(operations.DELETE_ADVANCED_WEBHOOK_ENDPOINT, remove_endpoint)
-    registry.add(operations.GET_ADVANCED_WEBHOOK_ENDPOINT_SECRET, get_secret)
 
 
 def get_config(call: Call[NoParameters], connection: Connection) -> Reply:
@@ -145,11 +134,11 @@ def get_secret(call: Call[GetEndpointSecretRequest], connection: Connection) -> 
     )
 
 
-def _check_key(call: Call[UpdateAdvancedWebhookConfigRequest]) -> None:
+def check_key(call: Call[UpdateAdvancedWebhookConfigRequest]) -> None:
     check_public_key(call.request.public_key or "", "data.publicKey")
 
 
-def _check_url(call: Call[CreateEndpointRequest] | Call[UpdateEndpointRequest]) -> None:
+def check_endpoint(call: Call[CreateEndpointRequest] | Call[UpdateEndpointRequest]) -> None:
     check_url(call.request.url or "", "data.url", allow_private=call.backend.settings.allow_private_urls)
 
 

@@ -3,22 +3,16 @@
 from sqlalchemy import Connection
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.registry import Registry
 from app.backend.security.outgoing import check_token, check_url
 from app.backend.webhooks.config import PROCESSED, RAW, BasicConfig, basic_config, store_basic_config
 from app.backend.webhooks.encryption import PublicKeyError, parse_public_key
 from app.backend.webhooks.outbox import wake
-from app.contract import limits, operations
+from app.contract import limits
 from app.contract.base import NoParameters
 from app.contract.errors import InvalidArgument
 from app.contract.webhooks import UpdateWebhookConfigRequest, WebhookServiceConfig
 
 _FIELD = "data.webhookServiceConfig"
-
-
-def register(registry: Registry) -> None:
-    registry.add(operations.GET_WEBHOOK_CONFIG, get_webhook_config)
-    registry.add(operations.UPDATE_WEBHOOK_CONFIG, update_webhook_config, check=_check_given)
 
 
 def get_webhook_config(call: Call[NoParameters], connection: Connection) -> Reply:
@@ -53,7 +47,7 @@ def check_public_key(text: str, field: str) -> None:
             raise InvalidArgument(f"{field}: {error}") from error
 
 
-def _check_given(call: Call[UpdateWebhookConfigRequest]) -> None:
+def check_given(call: Call[UpdateWebhookConfigRequest]) -> None:
     given, allow_private = call.request.webhook_service_config, call.backend.settings.allow_private_urls
     if given is None:
         return

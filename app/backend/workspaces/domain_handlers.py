@@ -8,10 +8,9 @@ from sqlalchemy import Connection, select, update
 
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import writing_alone
-from app.backend.http.registry import Registry
 from app.backend.security.tables import AUTH_TOKEN
 from app.backend.storage import json_sets
-from app.contract import limits, operations
+from app.contract import limits
 from app.contract.errors import InvalidArgument, ResourceExhausted
 from app.contract.workspace import AddDomainsRequest
 
@@ -20,10 +19,6 @@ _LABEL = re.compile(r"\A[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\Z")
 _PORT = re.compile(r"\A[1-9][0-9]{0,4}\Z")
 _LONGEST_NAME = 253
 _LAST_PORT = 65535
-
-
-def register(registry: Registry) -> None:
-    registry.add_on_its_own(operations.ADD_DOMAINS, add_domains)
 
 
 def add_domains(call: Call[AddDomainsRequest]) -> Reply:

@@ -4,10 +4,9 @@ from email_validator import EmailNotValidError, validate_email
 from sqlalchemy import Connection, delete, insert, select
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.registry import Registry
 from app.backend.storage import json_sets
 from app.backend.workspaces.tables import EMAIL_CONFIG
-from app.contract import limits, operations
+from app.contract import limits
 from app.contract.errors import InvalidArgument
 from app.contract.workspace import UpdateEmailConfigRequest
 
@@ -15,10 +14,6 @@ _FIELD = "data.emailServiceConfig"
 _SHOWN = 4
 _LONG_ENOUGH = 16
 """Of a shorter key even its end would tell too much."""
-
-
-def register(registry: Registry) -> None:
-    registry.add(operations.UPDATE_EMAIL_CONFIG, update_email_config, check=_check_given)
 
 
 def update_email_config(call: Call[UpdateEmailConfigRequest], connection: Connection) -> Reply:
@@ -61,7 +56,7 @@ def update_email_config(call: Call[UpdateEmailConfigRequest], connection: Connec
     return Reply("Email config updated successfully.", {"useEmailService": in_use, "emailServiceConfig": shown})
 
 
-def _check_given(call: Call[UpdateEmailConfigRequest]) -> None:
+def check_given(call: Call[UpdateEmailConfigRequest]) -> None:
     given = call.request.email_service_config
     address = None if given is None else given.to_wire().get("fromEmail")
     if isinstance(address, str):

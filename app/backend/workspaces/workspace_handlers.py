@@ -7,7 +7,6 @@ from sqlalchemy import Connection, Row, delete, func, insert, select
 
 from app.backend.http.call import Backend, Call, Reply
 from app.backend.http.dispatch import one_writer, writing_alone
-from app.backend.http.registry import Registry
 from app.backend.ids import new_id
 from app.backend.security.tables import API_KEY, AUTH_TOKEN, WORKSPACE
 from app.backend.storage import json_sets
@@ -15,7 +14,7 @@ from app.backend.tokens.signing_keys import retire_keys
 from app.backend.workspaces.attempts import count_attempt
 from app.backend.workspaces.email_addresses import EmailAddress, owner_address
 from app.backend.workspaces.tables import OWNER
-from app.contract import limits, operations
+from app.contract import limits
 from app.contract.base import NoParameters
 from app.contract.errors import AlreadyExists, InvalidArgument, NotFound, PermissionDenied, ResourceExhausted
 from app.contract.tokens import GetAuthTokensRequest, ResetAuthTokenRequest
@@ -24,14 +23,6 @@ from app.database.engine import reading
 
 _TOKEN_BYTES = 32
 _KEY_KIND = {"testing": "Test", "production": "Production"}
-
-
-def register(registry: Registry) -> None:
-    registry.add_on_its_own(operations.CREATE_WORKSPACE, create_workspace)
-    registry.add(operations.GET_WORKSPACE, get_workspace)
-    registry.add_on_its_own(operations.CREATE_API_KEY, create_api_key)
-    registry.add(operations.GET_AUTH_TOKENS, get_auth_tokens)
-    registry.add(operations.RESET_AUTH_TOKEN, reset_auth_token)
 
 
 def create_workspace(call: Call[CreateWorkspaceRequest]) -> Reply:
