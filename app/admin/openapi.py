@@ -8,11 +8,11 @@ from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from app.admin.resync import DecisionRequest, ResyncRequest
-from app.admin.wire import Changes, ItemKind, ItemStatus, NewRun, Run
+from app.admin.wire import Changes, ItemKind, ItemStatus, NewRun, RunWire
 from app.contract.envelope import FailureEnvelope
 from app.contract.permission_call import RequestWire, ResultWire
 from app.edge.json import json_response
-from app.ingest.wire import LINES_TYPES, Push, PushAnswer, SourceAnswer, SourceState
+from app.ingest.wire import LINES_TYPES, PushAnswer, PushWire, SourceAnswer, SourceStateWire
 
 Json = dict[str, JsonValue]
 _REF = "#/components/schemas/{model}"
@@ -32,7 +32,7 @@ class Answers(_Answer):
 
 
 @with_config(ConfigDict(extra="forbid"))
-class Origin(TypedDict):
+class OriginWire(TypedDict):
     """A row of a source."""
 
     source: Annotated[str, Field(description="The source's name.")]
@@ -52,10 +52,10 @@ class ExplainedRecord(TypedDict):
     """An effective record by its fields, and its origins. Times are epoch milliseconds."""
 
     kind: str
-    origins: Annotated[list[Origin], Field(description="Every row of the sources that contributes to it.")]
+    origins: Annotated[list[OriginWire], Field(description="Every row of the sources that contributes to it.")]
 
 
-class Explanation(ResultWire):
+class ExplanationWire(ResultWire):
     """A result with its reason; a question that could not be understood has none."""
 
     reason: NotRequired[str]
@@ -65,11 +65,11 @@ class Explanation(ResultWire):
 class Explanations(_Answer):
     """The answer to a permission call with reasons."""
 
-    data: list[Explanation]
+    data: list[ExplanationWire]
 
 
-_REQUESTS = (RequestWire, ResyncRequest, DecisionRequest, Push)
-_ANSWERS = (Answers, Explanations, NewRun, Run, Changes, PushAnswer, SourceAnswer, SourceState, FailureEnvelope)
+_REQUESTS = (RequestWire, ResyncRequest, DecisionRequest, PushWire)
+_ANSWERS = (Answers, Explanations, NewRun, RunWire, Changes, PushAnswer, SourceAnswer, SourceStateWire, FailureEnvelope)
 _BODY_CODES = (413, 415)
 
 
@@ -182,19 +182,19 @@ def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
                   (400, *_BODY_CODES), (), questions),
         _Endpoint("post", "/resync", "startRun", "Queue a run.", "admin", 202, "NewRun",
                   (400, *_BODY_CODES), [key], _body("ResyncRequest", required=False)),
-        _Endpoint("get", "/resync/{runId}", "getRun", "How a run goes.", "admin", 200, "Run", (404,), [run_id]),
+        _Endpoint("get", "/resync/{runId}", "getRun", "How a run goes.", "admin", 200, "RunWire", (404,), [run_id]),
         _Endpoint("get", "/resync/{runId}/changes", "getChanges", "What a run changes, and why.", "admin", 200,
                   "Changes", (400, 404), [run_id, *pages]),
-        _Endpoint("post", "/resync/{runId}/approve", "approveRun", "Apply what was held.", "admin", 202, "Run",
+        _Endpoint("post", "/resync/{runId}/approve", "approveRun", "Apply what was held.", "admin", 202, "RunWire",
                   (400, 404, *_BODY_CODES), [run_id], decision),
-        _Endpoint("post", "/resync/{runId}/cancel", "cancelRun", "Stop it, or drop what was held.", "admin", 202, "Run",
-                  (400, 404, *_BODY_CODES), [run_id], decision),
-        _Endpoint("get", "/directory/{name}", "getSource", "How far a source has come.", "source", 200, "SourceState",
-                  (403, 404), [source]),
+        _Endpoint("post", "/resync/{runId}/cancel", "cancelRun", "Stop it, or drop what was held.", "admin", 202,
+                  "RunWire", (400, 404, *_BODY_CODES), [run_id], decision),
+        _Endpoint("get", "/directory/{name}", "getSource", "How far a source has come.", "source", 200,
+                  "SourceStateWire", (403, 404), [source]),
         _Endpoint("put", "/directory/{name}", "putSource", "All that a source says.", "source", 200, "SourceAnswer",
                   (400, 403, 404, 409, 411, *_BODY_CODES), [source, shrink], lines),
         _Endpoint("post", "/directory/{name}/changes", "pushChanges", "What changed in a source.", "source", 200,
-                  "PushAnswer", (400, 403, 404, 409, *_BODY_CODES), [source], _body("Push")),
+                  "PushAnswer", (400, 403, 404, 409, *_BODY_CODES), [source], _body("PushWire")),
     )
     # fmt: on
 

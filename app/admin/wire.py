@@ -11,7 +11,7 @@ from app.clock import utc_text
 from app.ledger.chosen import ItemKey
 from app.plan.listing import FieldChange, PlannedChange
 from app.plan.rules import Action
-from app.runs.run import Run as SyncRun
+from app.runs.run import Run
 
 ItemStatus = Literal["planned", "done", "failed", "held", "discarded", "waiting", "parked", "skipped", "cancelled"]
 ItemKind = Literal[
@@ -29,7 +29,7 @@ class NewRun(TypedDict):
     status: str
 
 
-class Run(NewRun):
+class RunWire(NewRun):
     """A run. Times are ISO 8601 in UTC."""
 
     trigger: str
@@ -69,7 +69,7 @@ class ChangedField(TypedDict):
     new: Annotated[object, Field(description="null: none, inherited, or the top of the tree.")]
 
 
-class Change(TypedDict):
+class ChangeWire(TypedDict):
     """An item of a run's plan."""
 
     ordinal: int
@@ -92,11 +92,11 @@ class Change(TypedDict):
 class Changes(TypedDict):
     """A page of changes."""
 
-    changes: list[Change]
+    changes: list[ChangeWire]
     nextPageToken: NotRequired[str]
 
 
-def run_to_wire(run: SyncRun) -> Run:
+def run_to_wire(run: Run) -> RunWire:
     """A run as ``GET /resync/{runId}`` and ``usher runs --json`` show it."""
     return {
         "runId": run.run_id,
@@ -140,7 +140,7 @@ def _item_to_wire(item: ItemKey) -> _Texts:
     }
 
 
-def _decision_to_wire(run: SyncRun) -> _Texts | None:
+def _decision_to_wire(run: Run) -> _Texts | None:
     if run.decision is None:
         return None
     return {
@@ -151,9 +151,9 @@ def _decision_to_wire(run: SyncRun) -> _Texts | None:
     }
 
 
-def change_to_wire(change: PlannedChange) -> Change:
+def change_to_wire(change: PlannedChange) -> ChangeWire:
     """An item of a run's plan, with its changes, reason and outcome."""
-    wire: Change = {
+    wire: ChangeWire = {
         "ordinal": change.ordinal,
         "phase": change.phase,
         "action": change.action,

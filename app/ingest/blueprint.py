@@ -23,7 +23,7 @@ from app.edge.uploads import admit_uploads
 from app.ingest.auditing import PushAudit
 from app.ingest.everything import apply_everything
 from app.ingest.targets import PushTarget, Targets
-from app.ingest.wire import LINES_TYPES, SourceAnswer, SourceState
+from app.ingest.wire import LINES_TYPES, SourceAnswer, SourceStateWire
 from app.model.contents import source_states
 from app.model.refresh.pushes import Pushed, apply_push
 from app.model.refresh.sequences import NEVER_PUSHED, SequenceConflictError, push_states
@@ -163,7 +163,7 @@ def _details(error: PushError) -> dict[str, object] | None:
     return {"items": [{"list": item.list, "index": item.number, "reason": item.reason} for item in error.items]}
 
 
-def _state(ingest: Ingest, target: PushTarget) -> SourceState:
+def _state(ingest: Ingest, target: PushTarget) -> SourceStateWire:
     with reading(ingest.engine) as connection:
         push = push_states(connection).get(target.name, NEVER_PUSHED)
         source = next((one for one in source_states(connection) if one.name == target.name), None)

@@ -15,7 +15,7 @@ _Items = Annotated[list[dict[str, Any]], Field(max_length=MAX_ITEMS)]
 
 
 @with_config(ConfigDict(extra="forbid"))
-class Push(TypedDict):
+class PushWire(TypedDict):
     """What changed in a source: records and keys, applied all or not at all."""
 
     sequence: Annotated[int, Field(ge=1, description="Higher with each push.")]
@@ -76,7 +76,7 @@ class SourceAnswer(TypedDict):
 _Time = Annotated[str | None, Field(json_schema_extra={"format": "date-time"})]
 
 
-class SourceState(TypedDict):
+class SourceStateWire(TypedDict):
     """How far a source has come."""
 
     source: str
