@@ -36,6 +36,15 @@ from app.runs.run import RunNotFoundError
 
 _KEPT = "public, max-age=31536000, immutable"
 
+_TYPED = {
+    "approve": ("run", "reason"),
+    "discard": ("run", "reason"),
+    "sync": ("preview", "verify", "organizations", "users", "reason"),
+}
+"""The fields of forms that a sign-in keeps."""
+_LONGEST_BACK = 1024
+"""Characters; what an attempt to sign in through an issuer keeps."""
+
 _PAGES = (
     signing_in,
     signing_in_elsewhere,
@@ -75,7 +84,7 @@ def console_blueprint(parts: ConsoleParts) -> Blueprint:
     console.gate.install(blueprint)
     _install_errors(blueprint, console)
     for module in _PAGES:
-        module.install(blueprint, console)
+        module.VIEWS.install(blueprint, console)
 
     @blueprint.get("")
     def to_the_overview() -> Response:
@@ -120,7 +129,7 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
 
     @blueprint.errorhandler(SignInNeeded)
     def _to_sign_in(_error: SignInNeeded) -> Response:
-        back = request.full_path.rstrip("?") if request.method == "GET" else ""
+        back = request.full_path.rstrip("?") if request.method == "GET" else _page_of_form()
         lost = "1" if console.gate.shown_session() else ""
         return go_to(address("sign_in", to="" if back == address("overview") else back, lost=lost))
 
@@ -160,6 +169,16 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
         return problem(
             500, "Something went wrong in the service.", "The service's log has the details under the request id."
         )
+
+
+def _page_of_form() -> str:
+    """The page of the form that was sent, with what was typed in it if that is short; empty: none."""
+    name = request.path.removeprefix(f"{PREFIX}/")
+    typed = {field: request.form.get(field, "") for field in _TYPED.get(name, ())}
+    if not typed:
+        return ""
+    whole = address(name, **typed)
+    return whole if len(whole) <= _LONGEST_BACK else address(name, run=typed.get("run"))
 
 
 def _sentence(error: HTTPException) -> str:

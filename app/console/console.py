@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlencode
 
 from flask import Response, make_response, redirect, request
@@ -21,7 +21,8 @@ from app.console.credentials import Credentials
 from app.console.examinations import Examine
 from app.console.frame.assets import Assets
 from app.console.frame.rendering import make_environment
-from app.console.gate import ConsoleGate
+from app.console.frame.words import visible
+from app.console.gate import ConsoleGate, SignInNeeded
 from app.console.operator import Operator
 from app.console.reading import page_reading
 from app.console.settings import ConsoleSettings, Role
@@ -32,6 +33,7 @@ from app.model.contents import current_revision, oldest_good_read, source_states
 from app.plan.limits import noun_of
 from app.refusals import Refusals
 from app.runs.lifecycle import Runs
+from app.runs.run import Run
 from app.runs.status import held_runs
 from app.text import named
 
@@ -140,6 +142,8 @@ class Console:
             refusals=parts.refusals,
         )
         self.issuer = _issuer(parts)
+        self.followed: dict[tuple[object, ...], tuple[Run, dict[str, Any]]] = {}
+        """What pages of live runs show, until the run changes: everyone who follows a run shares it."""
         self._environment = make_environment(
             Path(__file__).parent / "templates",
             {
@@ -147,9 +151,17 @@ class Console:
                 "asset": lambda file: f"{PREFIX}/assets/{self.assets.name(file)}",
                 "page": address,
                 "home": f"{PREFIX}/",
-                "brand_name": parts.settings.name,
+                "brand_name": visible(parts.settings.name),
             },
         )
+
+    @property
+    def operator(self) -> Operator:
+        """The operator who is signed in. Raises ``SignInNeeded``."""
+        operator = self.gate.operator()
+        if operator is None:
+            raise SignInNeeded
+        return operator
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

@@ -6,12 +6,9 @@ browser says.
 """
 
 import hmac
-from collections.abc import Callable
 from datetime import timedelta
-from functools import wraps
 from random import Random
 from threading import BoundedSemaphore
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 from flask import Blueprint, Response, g, request
@@ -42,8 +39,6 @@ _POLICY = (
     "base-uri 'none'; frame-ancestors 'none'"
 )
 _FORM_TYPE = "application/x-www-form-urlencoded"
-
-View = TypeVar("View", bound=Callable[[], object])
 
 
 class SignInNeeded(Exception):  # noqa: N818 - it is no error: it leads to the sign-in
@@ -218,19 +213,6 @@ class ConsoleGate:
     def witness(self, actor: Actor, action: str, reason: str | None = None) -> Witness:
         """Writes down that somebody did this to a run."""
         return audited(self.audit, actor, action, reason)
-
-    def page(self, role: Role) -> Callable[[View], View]:
-        """A view for those who may what this role may."""
-
-        def decorate(view: View) -> View:
-            @wraps(view)
-            def guarded() -> object:
-                self.required(role)
-                return view()
-
-            return guarded  # type: ignore[return-value] # it takes and gives what the view does
-
-        return decorate
 
 
 def _is_same(shown: str, wanted: str) -> bool:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from app.outbound.route import CaFile, Proxy
+from app.text import printable
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PLAIN = re.compile(r"[!-~]*")
@@ -117,7 +118,7 @@ class OidcSettings(BaseModel):
     @property
     def shown_name(self) -> str:
         """What the button says."""
-        return self.name or urlsplit(self.issuer).hostname or ""
+        return printable(self.name) or urlsplit(self.issuer).hostname or ""
 
 
 class ConsoleSettings(BaseModel):

@@ -1,11 +1,13 @@
 """What is decided at the console: by whom it may be, what it changes, and what the audit log keeps of it."""
 
+from html import unescape
+
 from app.audit import AuditEntry, audit_page
 from app.console.console import address
 from app.console.settings import Role
 from app.database.engine import reading
 from app.runs.run import RunStatus
-from tests.console.conftest import Office
+from tests.console.conftest import TOKENS, Office
 
 
 def entries(office: Office, action: str) -> list[AuditEntry]:
@@ -44,6 +46,34 @@ def test_held_deletes_are_approved_with_a_reason_that_is_kept(office: Office) ->
     assert run.run_id in entry.subject
     assert "34 held deletes" in entry.subject
     assert entry.request_id == "made"
+
+
+def test_what_was_typed_is_kept_if_the_session_has_ended(office: Office) -> None:
+    run = office.held_run()
+    browser = office.browser(Role.APPROVER)
+    html = ""
+    for action, form in (
+        ("approve", {"run": run.run_id, "reason": "moved & merged"}),
+        ("sync", {"organizations": "acme\nglobex", "reason": "moved & merged", "deletes": "1"}),
+    ):
+        browser.get(address("keys"))
+        office.time.move_on(days=2)
+        html = browser.post(address(action), form)
+        to = unescape(html.partition('name="to" value="')[2].partition('"')[0])
+        html = browser.sign_in(TOKENS[Role.APPROVER], to)
+        assert browser.status == 200
+        assert "moved &amp; merged" in html
+    assert ">acme\nglobex</textarea>" in html
+    assert office.runs.get(run.run_id).status is RunStatus.HELD
+
+
+def test_a_reason_too_long_for_an_address_is_not_kept(office: Office) -> None:
+    run = office.held_run()
+    browser = office.browser(Role.APPROVER)
+    office.time.move_on(days=2)
+    html = browser.post(address("approve"), {"run": run.run_id, "reason": "x" * 1000})
+    to = unescape(html.partition('name="to" value="')[2].partition('"')[0])
+    assert to == address("approve", run=run.run_id)
 
 
 def test_more_than_a_hundred_are_approved_by_their_number(office: Office) -> None:

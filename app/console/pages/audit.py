@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from flask import Blueprint, Response, stream_with_context
+from flask import Response, stream_with_context
 from werkzeug.exceptions import BadRequest, NotFound
 
 from app.audit import AuditEntry, audit_page
 from app.clock import epoch_ms, from_epoch_ms
-from app.console.console import PAGE_ROWS, Console, query, route_of
-from app.console.settings import Role
+from app.console.console import PAGE_ROWS, Console, query
+from app.console.views import Views
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _RUN = re.compile(r"[0-9]{8}T[0-9]{9}-[0-9a-f]{12}\b")
@@ -19,44 +19,43 @@ _LINES_AT_A_TIME = 500
 _FILTERS = ("actor", "action", "since", "until")
 
 
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/audit`` and ``/audit.jsonl``."""
+VIEWS = Views()
 
-    @blueprint.get(route_of("audit"))
-    @console.gate.page(Role.VIEWER)
-    def audit() -> Response:
-        given = query(*_FILTERS, "before")
-        wrong: dict[str, str] = {}
-        page = _page(console, given, PAGE_ROWS + 1, wrong)
-        return console.show(
-            "audit.html",
-            current="audit",
-            rows=[(entry, from_epoch_ms(entry.at), _run_in(entry.subject)) for entry in page[:PAGE_ROWS]],
-            next_before=page[PAGE_ROWS - 1].audit_id if len(page) > PAGE_ROWS else None,
-            filters={name: given[name] for name in _FILTERS},
-            wrong=wrong,
-            status=400 if wrong else 200,
-        )
 
-    @blueprint.get(route_of("audit_lines"))
-    @console.gate.page(Role.VIEWER)
-    def audit_lines() -> Response:
-        given = {**query(*_FILTERS), "before": ""}
-        wrong: dict[str, str] = {}
-        _page(console, given, 1, wrong)
-        if wrong:
-            raise BadRequest("; ".join(f"{name}: {says}" for name, says in wrong.items()))
+@VIEWS.get("audit")
+def audit(console: Console) -> Response:
+    given = query(*_FILTERS, "before")
+    wrong: dict[str, str] = {}
+    page = _page(console, given, PAGE_ROWS + 1, wrong)
+    return console.show(
+        "audit.html",
+        current="audit",
+        rows=[(entry, from_epoch_ms(entry.at), _run_in(entry.subject)) for entry in page[:PAGE_ROWS]],
+        next_before=page[PAGE_ROWS - 1].audit_id if len(page) > PAGE_ROWS else None,
+        filters={name: given[name] for name in _FILTERS},
+        wrong=wrong,
+        status=400 if wrong else 200,
+    )
 
-        def lines() -> Iterator[str]:
-            # A page at a time, each in a transaction of its own: who reads slowly holds none open.
-            before = ""
-            while page := _page(console, {**given, "before": before}, _LINES_AT_A_TIME, {}):
-                yield "".join(json.dumps(entry.to_wire(), ensure_ascii=False) + "\n" for entry in page)
-                before = str(page[-1].audit_id)
 
-        response = Response(stream_with_context(lines()), content_type="application/jsonl; charset=utf-8")
-        response.headers["Content-Disposition"] = "attachment; filename=usher-audit.jsonl"
-        return response
+@VIEWS.get("audit_lines")
+def audit_lines(console: Console) -> Response:
+    given = {**query(*_FILTERS), "before": ""}
+    wrong: dict[str, str] = {}
+    _page(console, given, 1, wrong)
+    if wrong:
+        raise BadRequest("; ".join(f"{name}: {says}" for name, says in wrong.items()))
+
+    def lines() -> Iterator[str]:
+        # A page at a time, each in a transaction of its own: who reads slowly holds none open.
+        before = ""
+        while page := _page(console, {**given, "before": before}, _LINES_AT_A_TIME, {}):
+            yield "".join(json.dumps(entry.to_wire(), ensure_ascii=False) + "\n" for entry in page)
+            before = str(page[-1].audit_id)
+
+    response = Response(stream_with_context(lines()), content_type="application/jsonl; charset=utf-8")
+    response.headers["Content-Disposition"] = "attachment; filename=usher-audit.jsonl"
+    return response
 
 
 def _run_in(subject: str) -> str:

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from flask import Blueprint, Response
+from flask import Response
 from sqlalchemy import Connection
 
 from app.access.ancestry import Ancestry, Obstacle
 from app.access.records import AccessType, Document, Folder, Organization
-from app.console.console import Console, query, route_of
+from app.console.console import Console, query
 from app.console.pages.unknown import show_unknown
 from app.console.paging import Lists
-from app.console.settings import Role
+from app.console.views import Views
 from app.model.browse.lists import contents, groups, members
 from app.model.browse.reach import Level, Reaching, grants_reaching
 from app.model.browse.sizes import sizes_of
@@ -22,35 +22,11 @@ from app.model.outline import organization_size, organization_sizes
 _CONTENTS = {"contents": 2}
 
 
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/browse``, ``/organization``, ``/folder`` and ``/document``."""
-
-    @blueprint.get(route_of("browse"))
-    @console.gate.page(Role.VIEWER)
-    def browse() -> Response:
-        with console.reading() as connection:
-            return _show_organizations(console, connection)
-
-    @blueprint.get(route_of("organization"))
-    @console.gate.page(Role.VIEWER)
-    def organization() -> Response:
-        with console.reading() as connection:
-            return _show_organization(console, connection)
-
-    @blueprint.get(route_of("folder"))
-    @console.gate.page(Role.VIEWER)
-    def folder() -> Response:
-        with console.reading() as connection:
-            return _show_folder(console, connection)
-
-    @blueprint.get(route_of("document"))
-    @console.gate.page(Role.VIEWER)
-    def document() -> Response:
-        with console.reading() as connection:
-            return _show_document(console, connection)
+VIEWS = Views()
 
 
-def _show_organizations(console: Console, connection: Connection) -> Response:
+@VIEWS.read("browse")
+def browse(console: Console, connection: Connection) -> Response:
     lists = Lists(query("after")["after"], {"organizations": 1})
     found = lists.page_by_id(
         "organizations",
@@ -60,7 +36,8 @@ def _show_organizations(console: Console, connection: Connection) -> Response:
     return console.show("browse.html", current="browse", organizations=found)
 
 
-def _show_organization(console: Console, connection: Connection) -> Response:
+@VIEWS.read("organization")
+def organization(console: Console, connection: Connection) -> Response:
     given = query("id", "after")
     organization_id = given["id"]
     lists = Lists(given["after"], {**_CONTENTS, "members": 1, "groups": 1}, organization_id)
@@ -87,7 +64,8 @@ def _show_organization(console: Console, connection: Connection) -> Response:
     )
 
 
-def _show_folder(console: Console, connection: Connection) -> Response:
+@VIEWS.read("folder")
+def folder(console: Console, connection: Connection) -> Response:
     given = query("organization", "id", "after")
     organization_id, folder_id = given["organization"], given["id"]
     lists = Lists(given["after"], {**_CONTENTS, "grants": 4}, organization_id, folder_id)
@@ -110,7 +88,8 @@ def _show_folder(console: Console, connection: Connection) -> Response:
     )
 
 
-def _show_document(console: Console, connection: Connection) -> Response:
+@VIEWS.read("document")
+def document(console: Console, connection: Connection) -> Response:
     given = query("organization", "id", "after")
     organization_id, document_id = given["organization"], given["id"]
     lists = Lists(given["after"], {"grants": 4}, organization_id, document_id)

@@ -3,50 +3,51 @@
 from collections import Counter
 from typing import Any
 
-from flask import Blueprint, Response, request
+from flask import Response, request
 
 from app.clock import epoch_ms
-from app.console.console import Console, address, go_to, query, route_of
+from app.console.console import Console, address, go_to, query
 from app.console.examinations import Examination, Examinations, begun, run_beside
 from app.console.settings import Role
+from app.console.views import Views
 
 _BUSY = "An examination is already under way; here it is."
 _STATES = ("problem", "warning", "ok")
 
 
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/doctor``."""
+VIEWS = Views()
+
+
+@VIEWS.get("doctor")
+def doctor(console: Console) -> Response:
+    query()
+    return _page(console)
+
+
+@VIEWS.post("doctor", Role.ADMIN)
+def examine(console: Console) -> Response:
+    operator = console.operator
+    look = console.parts.examine
+    if look is None:
+        says = "The doctor cannot run from here; run usher doctor on the command line."
+        return _page(console, says=says, status=409)
+    audit, engine = console.gate.audit, console.parts.engine
     examinations = Examinations(console.parts.clock)
-
-    @blueprint.get(route_of("doctor"))
-    @console.gate.page(Role.VIEWER)
-    def doctor() -> Response:
-        query()
-        return _page(console, examinations)
-
-    @blueprint.post(route_of("doctor"))
-    def examine() -> Response:
-        operator = console.gate.required(Role.ADMIN)
-        look = console.parts.examine
-        if look is None:
-            says = "The doctor cannot run from here; run usher doctor on the command line."
-            return _page(console, examinations, says=says, status=409)
-        audit, engine = console.gate.audit, console.parts.engine
-        made = begun(
-            engine,
-            examinations,
-            operator.asked_by,
-            lambda connection: audit.note(connection, operator.actor, "doctor run"),
-        )
-        if made is None:
-            return _page(console, examinations, says=_BUSY, status=409)
-        run_beside(engine, examinations, made, look)
-        return go_to(address("doctor"))
+    made = begun(
+        engine,
+        examinations,
+        operator.asked_by,
+        lambda connection: audit.note(connection, operator.actor, "doctor run"),
+    )
+    if made is None:
+        return _page(console, says=_BUSY, status=409)
+    run_beside(engine, examinations, made, look)
+    return go_to(address("doctor"))
 
 
-def _page(console: Console, examinations: Examinations, *, says: str = "", status: int = 200) -> Response:
+def _page(console: Console, *, says: str = "", status: int = 200) -> Response:
     with console.reading() as connection:
-        last = examinations.last(connection)
+        last = Examinations(console.parts.clock).last(connection)
     found = Counter(one.state for one in last.findings) if last is not None else Counter[str]()
     context: dict[str, Any] = {
         "last": last,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from flask import Blueprint, Response, request
+from flask import Response, request
 from sqlalchemy import Connection
 
 from app.access.decide import Rule
@@ -14,11 +14,11 @@ from app.access.records import Document, Folder, Organization, Record, User
 from app.access.view import AccessView
 from app.clock import from_epoch_ms
 from app.console.asking import ASKABLE, Comparison, ask
-from app.console.console import Console, one_of, query, route_of
+from app.console.console import Console, one_of, query
 from app.console.frame.words import visible
 from app.console.ladder import make_ladder, passed_over
 from app.console.ladder_drawing import draw
-from app.console.settings import Role
+from app.console.views import Views
 from app.contract.permission_call import EntryError, RequestEntry, parse_entry
 from app.model.browse.lists import ListEntry
 from app.model.browse.nearest import nearest
@@ -45,40 +45,37 @@ _NAMES = {
 }
 
 
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/explain``."""
+VIEWS = Views()
 
-    @blueprint.get(route_of("explain"))
-    @console.gate.page(Role.VIEWER)
-    def explain_page() -> Response:
-        given = query(*_FIELDS, "ask")
-        asks = one_of(given.pop("ask"), ("1",), "ask") == "1"
-        given["type"] = one_of(given["type"], _TYPES, "type") or "document"
-        # Links from other pages fill in what they know; the form sends every field.
-        was_sent = "at" in request.args or (given["user"] and (given["resource"] or given["organization"]))
-        if not was_sent or not any(given[name] for name in _NAMES):
-            return _show(console, given)
-        typed, given = given, _with_ids(console, given)
-        wrong: dict[str, str] = {}
-        now = console.parts.clock()
-        at = _moment(given["at"], now, wrong)
-        entry = _request(given, wrong)
-        question = parse_entry(entry)
-        if isinstance(question, EntryError):
-            field = _field_of(question.error)
-            told = f"{question.error[0].upper()}{question.error[1:]}."
-            wrong.update(
-                {name: says for name, says in _NAMES.items() if not given[name] and not _is_implied(name, given)}
-            )
-            if field not in wrong:
-                wrong[field] = told
-        if wrong or isinstance(question, EntryError):
-            return _show(console, given, status=400, wrong=wrong)
-        found = _explained(console, question, entry, at, now)
-        if asks and not found["never_read"]:
-            found["backend"] = _asked(console, question, found)
-        found["resolved"] = [(typed[name], name, given[name]) for name in _NAMES if typed[name] != given[name]]
-        return _show(console, given, found=found)
+
+@VIEWS.get("explain")
+def explain_page(console: Console) -> Response:
+    given = query(*_FIELDS, "ask")
+    asks = one_of(given.pop("ask"), ("1",), "ask") == "1"
+    given["type"] = one_of(given["type"], _TYPES, "type") or "document"
+    # Links from other pages fill in what they know; the form sends every field.
+    was_sent = "at" in request.args or (given["user"] and (given["resource"] or given["organization"]))
+    if not was_sent or not any(given[name] for name in _NAMES):
+        return _show(console, given)
+    typed, given = given, _with_ids(console, given)
+    wrong: dict[str, str] = {}
+    now = console.parts.clock()
+    at = _moment(given["at"], now, wrong)
+    entry = _request(given, wrong)
+    question = parse_entry(entry)
+    if isinstance(question, EntryError):
+        field = _field_of(question.error)
+        told = f"{question.error[0].upper()}{question.error[1:]}."
+        wrong.update({name: says for name, says in _NAMES.items() if not given[name] and not _is_implied(name, given)})
+        if field not in wrong:
+            wrong[field] = told
+    if wrong or isinstance(question, EntryError):
+        return _show(console, given, status=400, wrong=wrong)
+    found = _explained(console, question, entry, at, now)
+    if asks and not found["never_read"]:
+        found["backend"] = _asked(console, question, found)
+    found["resolved"] = [(typed[name], name, given[name]) for name in _NAMES if typed[name] != given[name]]
+    return _show(console, given, found=found)
 
 
 def _with_ids(console: Console, given: Mapping[str, str]) -> dict[str, str]:

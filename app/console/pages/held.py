@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
-from flask import Blueprint, Response, request
+from flask import Response, request
 
 from app.access.records import Membership
 from app.clock import epoch_ms, from_epoch_ms
-from app.console.console import Console, address, go_to, query, route_of
+from app.console.console import Console, address, go_to, query
 from app.console.pages.course import OPENED_KINDS, hold_rows
 from app.console.pages.running import reason_problem
 from app.console.pages.runs import find_run, held_now
 from app.console.settings import Role
+from app.console.views import Views
 from app.model.counts import counts_of
 from app.plan.finding import ItemFilter
 from app.plan.impact import largest_impact
@@ -26,64 +28,62 @@ _ITEMS_SHOWN = 10
 _ORGANIZATIONS_SHOWN = 5
 
 
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/held``, ``/approve`` and ``/discard``."""
-
-    @blueprint.get(route_of("held"))
-    @console.gate.page(Role.VIEWER)
-    def held() -> Response:
-        query()
-        now = console.parts.clock()
-        with console.reading() as connection:
-            found = held_runs(connection, epoch_ms(now))
-        rows = [
-            {
-                "run_id": run.run_id,
-                "at": from_epoch_ms(run.requested_at),
-                "until": None if run.held_until is None else from_epoch_ms(run.held_until),
-                "deletes": run.deletes,
-                "holds": hold_rows(run.holds),
-            }
-            for run in found
-        ]
-        return console.show("held.html", current="held", held=rows)
-
-    for word in ("approve", "discard"):
-        _install_word(blueprint, console, word)
+VIEWS = Views()
 
 
-def _install_word(blueprint: Blueprint, console: Console, word: str) -> None:
-    def ask() -> Response:
-        console.gate.required(Role.APPROVER)
-        run = find_run(console, query("run")["run"])
-        if run.status is not RunStatus.HELD:
-            return _somebody_else(console, run)
-        return _page(console, run, word, {}, {})
+@VIEWS.get("held")
+def held(console: Console) -> Response:
+    query()
+    now = console.parts.clock()
+    with console.reading() as connection:
+        found = held_runs(connection, epoch_ms(now))
+    rows = [
+        {
+            "run_id": run.run_id,
+            "at": from_epoch_ms(run.requested_at),
+            "until": None if run.held_until is None else from_epoch_ms(run.held_until),
+            "deletes": run.deletes,
+            "holds": hold_rows(run.holds),
+        }
+        for run in found
+    ]
+    return console.show("held.html", current="held", held=rows)
 
-    def give() -> Response:
-        operator = console.gate.required(Role.APPROVER)
-        run = find_run(console, request.form.get("run", ""))
-        if run.status is not RunStatus.HELD:
-            return _somebody_else(console, run)
-        form = {name: request.form.get(name, "").strip() for name in ("reason", "number")}
-        wrong = _wrong(form, run.total("held"), word)
-        if wrong:
-            return _page(console, run, word, form, wrong, status=400)
-        done = "approved" if word == "approve" else "discarded"
-        move = console.parts.runs.approve if word == "approve" else console.parts.runs.discard
-        try:
-            move(
-                run.run_id,
-                by=operator.asked_by,
-                reason=form["reason"],
-                witness=console.gate.witness(operator.actor, done, form["reason"]),
-            )
-        except RunConflictError:
-            return _somebody_else(console, console.parts.runs.get(run.run_id))
-        return go_to(address("run", id=run.run_id))
 
-    blueprint.add_url_rule(route_of(word), f"ask_{word}", ask, methods=["GET"])
-    blueprint.add_url_rule(route_of(word), f"give_{word}", give, methods=["POST"])
+def _ask(console: Console, word: str) -> Response:
+    given = query("run", "reason")
+    run = find_run(console, given["run"])
+    if run.status is not RunStatus.HELD:
+        return _somebody_else(console, run)
+    return _page(console, run, word, {"reason": given["reason"]}, {})
+
+
+def _decide(console: Console, word: str) -> Response:
+    operator = console.operator
+    run = find_run(console, request.form.get("run", ""))
+    if run.status is not RunStatus.HELD:
+        return _somebody_else(console, run)
+    form = {name: request.form.get(name, "").strip() for name in ("reason", "number")}
+    wrong = _wrong(form, run.total("held"), word)
+    if wrong:
+        return _page(console, run, word, form, wrong, status=400)
+    done = "approved" if word == "approve" else "discarded"
+    move = console.parts.runs.approve if word == "approve" else console.parts.runs.discard
+    try:
+        move(
+            run.run_id,
+            by=operator.asked_by,
+            reason=form["reason"],
+            witness=console.gate.witness(operator.actor, done, form["reason"]),
+        )
+    except RunConflictError:
+        return _somebody_else(console, console.parts.runs.get(run.run_id))
+    return go_to(address("run", id=run.run_id))
+
+
+for _word in ("approve", "discard"):
+    VIEWS.get(_word, Role.APPROVER)(partial(_ask, word=_word))
+    VIEWS.post(_word, Role.APPROVER)(partial(_decide, word=_word))
 
 
 def _wrong(form: Mapping[str, str], deletes: int, word: str) -> dict[str, str]:

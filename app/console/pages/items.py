@@ -4,17 +4,17 @@ import json
 from typing import Any
 
 import orjson
-from flask import Blueprint, Response
+from flask import Response
 from pydantic import ValidationError
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
 from app.apply.requests import NotExpressibleError, request_of
 from app.clock import from_epoch_ms
-from app.console.console import Console, address, query, route_of
+from app.console.console import Console, address, query
 from app.console.pages.runs import find_run, ordinal_of
 from app.console.pages.supporting import supporting_records
-from app.console.settings import Role
+from app.console.views import Views
 from app.contract import operations as contract
 from app.ledger.journal import SentCall, call_of_item
 from app.plan.detail import NOT_KNOWN, FieldStory, field_stories, item_history, was_of
@@ -27,43 +27,42 @@ _SENT_SHOWN = 4_000
 _NO_ITEM = "This run has no item of that number; its page lists those that it has"
 
 
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/item``."""
+VIEWS = Views()
 
-    @blueprint.get(route_of("item"))
-    @console.gate.page(Role.VIEWER)
-    def item() -> Response:
-        given = query("run", "ordinal")
-        run = find_run(console, given["run"])
-        ordinal = ordinal_of(given["ordinal"])
-        if ordinal is None or run.plan_id is None:
+
+@VIEWS.get("item")
+def item(console: Console) -> Response:
+    given = query("run", "ordinal")
+    run = find_run(console, given["run"])
+    ordinal = ordinal_of(given["ordinal"])
+    if ordinal is None or run.plan_id is None:
+        raise NotFound(_NO_ITEM)
+    with console.reading() as connection:
+        found = read_item(connection, run.plan_id, ordinal)
+        if found is None:
             raise NotFound(_NO_ITEM)
-        with console.reading() as connection:
-            found = read_item(connection, run.plan_id, ordinal)
-            if found is None:
-                raise NotFound(_NO_ITEM)
-            change = list_changes(connection, run.plan_id, after=ordinal - 1, limit=1)[0]
-            stories = field_stories(connection, found, was_of(connection, run.plan_id, ordinal))
-            history = item_history(connection, change, limit=_HISTORY)
-            call = _call(connection, found)
-            supporting, more_groups = supporting_records(connection, found, console.parts.clock())
-        return console.show(
-            "item.html",
-            current="runs",
-            run=run,
-            item=change,
-            changed=[_shown(story) for story in stories if story.is_changed],
-            unchanged=[_shown(story) for story in stories if not story.is_changed and story.after is not None],
-            covered_by=found.covered_by,
-            sent=None if call is None and found.covered_by is not None else _request(found),
-            call=call,
-            sent_at=None if call is None else from_epoch_ms(call.sent_at),
-            took=None if call is None or call.settled_at is None else (call.settled_at - call.sent_at) / 1000,
-            history=history,
-            supporting=supporting,
-            more_groups=more_groups,
-            links=_links(found),
-        )
+        change = list_changes(connection, run.plan_id, after=ordinal - 1, limit=1)[0]
+        stories = field_stories(connection, found, was_of(connection, run.plan_id, ordinal))
+        history = item_history(connection, change, limit=_HISTORY)
+        call = _call(connection, found)
+        supporting, more_groups = supporting_records(connection, found, console.parts.clock())
+    return console.show(
+        "item.html",
+        current="runs",
+        run=run,
+        item=change,
+        changed=[_shown(story) for story in stories if story.is_changed],
+        unchanged=[_shown(story) for story in stories if not story.is_changed and story.after is not None],
+        covered_by=found.covered_by,
+        sent=None if call is None and found.covered_by is not None else _request(found),
+        call=call,
+        sent_at=None if call is None else from_epoch_ms(call.sent_at),
+        took=None if call is None or call.settled_at is None else (call.settled_at - call.sent_at) / 1000,
+        history=history,
+        supporting=supporting,
+        more_groups=more_groups,
+        links=_links(found),
+    )
 
 
 def _call(connection: Connection, item: PlanItem) -> SentCall | None:

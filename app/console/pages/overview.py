@@ -4,17 +4,17 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from flask import Blueprint, Response
+from flask import Response
 from sqlalchemy import Connection
 
 from app.activity import worker_is_running
 from app.clock import epoch_ms, from_epoch_ms
-from app.console.console import MOST_COUNTED, Console, query, route_of
+from app.console.console import MOST_COUNTED, Console, query
 from app.console.frame.charts import Bar
 from app.console.frame.words import TONES, clock_time, counted, duration
 from app.console.pages.curves import curves, processes
 from app.console.pages.runs import held_now, shown_status
-from app.console.settings import Role
+from app.console.views import Views
 from app.ledger.failures import failing_now
 from app.ledger.ledger import last_verify, ledger_in_use
 from app.model.contents import SourceState, current_revision, oldest_good_read, source_states
@@ -31,55 +31,54 @@ _ORGANIZATIONS = 12
 _DRIFT = frozenset({"missing", "changed"})
 
 
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/console/``."""
+VIEWS = Views()
 
-    @blueprint.get(route_of("overview"))
-    @console.gate.page(Role.VIEWER)
-    def overview() -> Response:
-        query()
-        parts, now = console.parts, console.parts.clock()
-        with console.reading() as connection:
-            runs = recent_runs(connection, _RECENT)
-            synced = recent_runs(connection, _BARS, statuses=_COUNTED, previews=False)
-            waiting = held_now(connection, now)
-            last = last_ended(connection)
-            found = parts.concerns(connection, now)
-            sources = source_states(connection)
-            read_at = oldest_good_read([state for state in sources if state.is_configured])
-            context: dict[str, Any] = {
-                "concerns": found,
-                "held": sum(concern.cause == "held" for concern in found),
-                "read_at": None if read_at is None else from_epoch_ms(read_at),
-                "revision": current_revision(connection),
-                **_verified(connection),
-                "in_step": _in_step(connection, last, now),
-                "curves": curves(connection, now),
-                "processes": processes(connection, now),
-                "organizations": _organizations(connection),
-                "sources": [_source_row(state) for state in sources],
-            }
-            has_worker = worker_is_running(connection, now)
-        due = parts.due_after(now)
-        is_waiting = any(run.status is RunStatus.QUEUED for run in runs)
-        died = any(concern.cause == "worker" for concern in found)
-        return console.show(
-            "overview.html",
-            current="overview",
-            runs=[(run, shown_status(run, waiting, now)) for run in runs],
-            last=last,
-            # A worker that died is among the concerns already; without a schedule none has to run.
-            waits_for_worker=not has_worker and not died and (is_waiting or due is not None),
-            is_waiting=is_waiting,
-            due=due,
-            every=_every(parts.due_after, due),
-            bars_shown=[_bar(run, now) for run in reversed(synced)],
-            planned=sum(map(items_of, synced)),
-            peak=max(map(items_of, synced), default=0),
-            bars_say=_bars_say(synced),
-            since=synced[-1].requested_at if synced else None,
-            **context,
-        )
+
+@VIEWS.get("overview")
+def overview(console: Console) -> Response:
+    query()
+    parts, now = console.parts, console.parts.clock()
+    with console.reading() as connection:
+        runs = recent_runs(connection, _RECENT)
+        synced = recent_runs(connection, _BARS, statuses=_COUNTED, previews=False)
+        waiting = held_now(connection, now)
+        last = last_ended(connection)
+        found = parts.concerns(connection, now)
+        sources = source_states(connection)
+        read_at = oldest_good_read([state for state in sources if state.is_configured])
+        context: dict[str, Any] = {
+            "concerns": found,
+            "held": sum(concern.cause == "held" for concern in found),
+            "read_at": None if read_at is None else from_epoch_ms(read_at),
+            "revision": current_revision(connection),
+            **_verified(connection),
+            "in_step": _in_step(connection, last, now),
+            "curves": curves(connection, now),
+            "processes": processes(connection, now),
+            "organizations": _organizations(connection),
+            "sources": [_source_row(state) for state in sources],
+        }
+        has_worker = worker_is_running(connection, now)
+    due = parts.due_after(now)
+    is_waiting = any(run.status is RunStatus.QUEUED for run in runs)
+    died = any(concern.cause == "worker" for concern in found)
+    return console.show(
+        "overview.html",
+        current="overview",
+        runs=[(run, shown_status(run, waiting, now)) for run in runs],
+        last=last,
+        # A worker that died is among the concerns already; without a schedule none has to run.
+        waits_for_worker=not has_worker and not died and (is_waiting or due is not None),
+        is_waiting=is_waiting,
+        due=due,
+        every=_every(parts.due_after, due),
+        bars_shown=[_bar(run, now) for run in reversed(synced)],
+        planned=sum(map(items_of, synced)),
+        peak=max(map(items_of, synced), default=0),
+        bars_say=_bars_say(synced),
+        since=synced[-1].requested_at if synced else None,
+        **context,
+    )
 
 
 def _verified(connection: Connection) -> dict[str, object]:

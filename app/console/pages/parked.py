@@ -2,13 +2,14 @@
 
 import json
 
-from flask import Blueprint, Response, request
+from flask import Response, request
 from werkzeug.exceptions import BadRequest, NotFound
 
 from app.clock import from_epoch_ms
-from app.console.console import MOST_COUNTED, PAGE_ROWS, Console, one_of, query, route_of
+from app.console.console import MOST_COUNTED, PAGE_ROWS, Console, one_of, query
 from app.console.pages.running import enqueue, retry_request
 from app.console.settings import Role
+from app.console.views import Views
 from app.ledger.chosen import ItemKey
 from app.ledger.failures import (
     GROUPED,
@@ -35,64 +36,62 @@ _FILTERS = ("kind", "organization", "message")
 _ANYTHING = FailureGroup()
 
 
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/parked`` and ``/retry``."""
+VIEWS = Views()
 
-    @blueprint.get(route_of("parked"))
-    @console.gate.page(Role.VIEWER)
-    def parked() -> Response:
-        given = query(*_FILTERS, "state", "after")
-        state = one_of(given["state"], ("parked", "waiting"), "state") or "parked"
-        like = _like(given["kind"], given["organization"], given["message"])
-        after = _key(given["after"], like)
-        counted: list[Failing] = []
-        found: list[Failure] = []
-        groups: list[tuple[FailureGroup, int, int | None]] = []
-        is_parked = state == "parked"
-        with console.reading() as connection:
-            ledger_id = ledger_in_use(connection)
-            if ledger_id is not None:
-                counted = failing_now(connection, ledger_id, most=MOST_COUNTED + 1)
-                found = failures_page(
-                    connection, ledger_id, parked=is_parked, like=like, after=after, limit=PAGE_ROWS + 1
-                )
-                groups = failure_groups(connection, ledger_id, parked=is_parked, limit=_GROUPS_SHOWN)
-        filters = {name: given[name] for name in _FILTERS}
-        return console.show(
-            "parked.html",
-            current="parked",
-            rows=[(one, from_epoch_ms(one.retry_at), _shown_key(one)) for one in found[:PAGE_ROWS]],
-            next_after=_shown_key(found[PAGE_ROWS - 1]) if len(found) > PAGE_ROWS else "",
-            state=state,
-            filters=filters,
-            is_filtered=any(filters.values()),
-            groups=[(one, items, None if since is None else from_epoch_ms(since)) for one, items, since in groups],
-            kind_choices=[("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
-            grouped=GROUPED,
-            numbers={
-                "parked": sum(one.items for one in counted if one.parked),
-                "waiting": sum(one.items for one in counted if not one.parked),
-            },
-        )
 
-    @blueprint.post(route_of("retry"))
-    def retry() -> Response:
-        operator = console.gate.required(Role.APPROVER)
-        shown = [key for one in request.form.getlist("chosen") if (key := _key(one)) is not None]
-        if request.form.get("only") and not shown:
-            raise BadRequest("no item is selected: select at least one, or retry all of them")
-        if shown:
-            items = [ItemKey(*key[:-1]) for key in shown]
-            wanted = retry_request(operator, kinds=(), organization_ids=_organizations(items), items=items)
-            return enqueue(console, operator, wanted, "retry asked for")
-        like = _like(*(request.form.get(name, "") for name in _FILTERS))
-        kinds = () if like.kind is None else (like.kind,)
-        organizations = () if like.organization_id is None else (like.organization_id,)
-        items = [] if like.message is None else _said(console, like)
-        if like.message is not None and not items:
-            raise BadRequest("no item with this failure is parked or waiting any more")
-        wanted = retry_request(operator, kinds=kinds, organization_ids=organizations, items=items)
+@VIEWS.get("parked")
+def parked(console: Console) -> Response:
+    given = query(*_FILTERS, "state", "after")
+    state = one_of(given["state"], ("parked", "waiting"), "state") or "parked"
+    like = _like(given["kind"], given["organization"], given["message"])
+    after = _key(given["after"], like)
+    counted: list[Failing] = []
+    found: list[Failure] = []
+    groups: list[tuple[FailureGroup, int, int | None]] = []
+    is_parked = state == "parked"
+    with console.reading() as connection:
+        ledger_id = ledger_in_use(connection)
+        if ledger_id is not None:
+            counted = failing_now(connection, ledger_id, most=MOST_COUNTED + 1)
+            found = failures_page(connection, ledger_id, parked=is_parked, like=like, after=after, limit=PAGE_ROWS + 1)
+            groups = failure_groups(connection, ledger_id, parked=is_parked, limit=_GROUPS_SHOWN)
+    filters = {name: given[name] for name in _FILTERS}
+    return console.show(
+        "parked.html",
+        current="parked",
+        rows=[(one, from_epoch_ms(one.retry_at), _shown_key(one)) for one in found[:PAGE_ROWS]],
+        next_after=_shown_key(found[PAGE_ROWS - 1]) if len(found) > PAGE_ROWS else "",
+        state=state,
+        filters=filters,
+        is_filtered=any(filters.values()),
+        groups=[(one, items, None if since is None else from_epoch_ms(since)) for one, items, since in groups],
+        kind_choices=[("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
+        grouped=GROUPED,
+        numbers={
+            "parked": sum(one.items for one in counted if one.parked),
+            "waiting": sum(one.items for one in counted if not one.parked),
+        },
+    )
+
+
+@VIEWS.post("retry", Role.APPROVER)
+def retry(console: Console) -> Response:
+    operator = console.operator
+    shown = [key for one in request.form.getlist("chosen") if (key := _key(one)) is not None]
+    if request.form.get("only") and not shown:
+        raise BadRequest("no item is selected: select at least one, or retry all of them")
+    if shown:
+        items = [ItemKey(*key[:-1]) for key in shown]
+        wanted = retry_request(operator, kinds=(), organization_ids=_organizations(items), items=items)
         return enqueue(console, operator, wanted, "retry asked for")
+    like = _like(*(request.form.get(name, "") for name in _FILTERS))
+    kinds = () if like.kind is None else (like.kind,)
+    organizations = () if like.organization_id is None else (like.organization_id,)
+    items = [] if like.message is None else _said(console, like)
+    if like.message is not None and not items:
+        raise BadRequest("no item with this failure is parked or waiting any more")
+    wanted = retry_request(operator, kinds=kinds, organization_ids=organizations, items=items)
+    return enqueue(console, operator, wanted, "retry asked for")
 
 
 def _like(kind: str, organization_id: str, message: str) -> FailureGroup:

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flask import Blueprint, Response
+from flask import Response
 from sqlalchemy import Connection
 
 from app.access.records import Group, Membership, Organization, User
-from app.console.console import Console, query, route_of
+from app.console.console import Console, query
 from app.console.pages.unknown import show_unknown
 from app.console.paging import Listing, Lists
-from app.console.settings import Role
+from app.console.views import Views
 from app.model.browse.lists import ListEntry, groups_around, groups_in, organizations_of, users_in
 from app.model.browse.reach import (
     MOST_GROUPS,
@@ -23,24 +23,11 @@ from app.model.browse.reach import (
 from app.model.browse.sizes import sizes_of
 from app.model.browse.things import find, may_be_stored, names_of
 
-
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/user`` and ``/group``."""
-
-    @blueprint.get(route_of("user"))
-    @console.gate.page(Role.VIEWER)
-    def user() -> Response:
-        with console.reading() as connection:
-            return _show_user(console, connection)
-
-    @blueprint.get(route_of("group"))
-    @console.gate.page(Role.VIEWER)
-    def group() -> Response:
-        with console.reading() as connection:
-            return _show_group(console, connection)
+VIEWS = Views()
 
 
-def _show_user(console: Console, connection: Connection) -> Response:
+@VIEWS.read("user")
+def user(console: Console, connection: Connection) -> Response:
     given = query("id", "organization", "after")
     user_id, organization_id = given["id"], given["organization"]
     found = find(connection, User, user_id)
@@ -72,7 +59,8 @@ def _show_user(console: Console, connection: Connection) -> Response:
     )
 
 
-def _show_group(console: Console, connection: Connection) -> Response:
+@VIEWS.read("group")
+def group(console: Console, connection: Connection) -> Response:
     given = query("organization", "id", "after")
     organization_id, group_id = given["organization"], given["id"]
     lists = Lists(given["after"], {"users": 1, "inside": 1, "around": 1, "grants": 3}, organization_id, group_id)

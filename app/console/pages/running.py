@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Sequence
 
-from flask import Blueprint, Response, request
+from flask import Response, request
 from werkzeug.exceptions import Forbidden
 
-from app.console.console import Console, address, go_to, query, route_of
+from app.console.console import Console, address, go_to, query
 from app.console.operator import Operator
 from app.console.pages.runs import find_run
 from app.console.settings import Role
+from app.console.views import Views
 from app.ledger.chosen import ItemKey
 from app.model.browse.things import may_be_stored
 from app.runs.run import RunConflictError, RunRequest, RunStatus
@@ -17,63 +18,20 @@ from app.store.sync_tables import ITEM_KINDS
 MAX_REASON = 1000
 _MAX_IDS = 1000
 _LONGEST_ID = 512
-
-
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/sync``, ``/apply`` and ``/cancel``."""
-
-    @blueprint.get(route_of("sync"))
-    @console.gate.page(Role.APPROVER)
-    def sync() -> Response:
-        given = query("preview")
-        return _form(console, {"preview": given["preview"]}, {})
-
-    @blueprint.post(route_of("sync"))
-    def start() -> Response:
-        return _start(console)
-
-    @blueprint.post(route_of("apply"))
-    def apply() -> Response:
-        operator = console.gate.required(Role.APPROVER)
-        run = find_run(console, request.form.get("run", ""))
-        if not run.dry_run or run.status is not RunStatus.DONE or run.plan_id is None:
-            return _moved_on(console, "This run has no plan to apply.", run.run_id)
-        if (problem := console.parts.plan_problem(run.plan_id)) is not None:
-            return _moved_on(console, problem, run.run_id)
-        if run.allow_deletes and not operator.may(Role.ADMIN):
-            console.gate.refused(operator.actor, f"apply {run.run_id}", "its deletes need the role admin")
-            raise Forbidden("this plan was made without the limits of deletes: applying it needs the role admin")
-        wanted = RunRequest(
-            trigger="console",
-            organization_ids=run.organization_ids,
-            user_ids=run.user_ids,
-            allow_deletes=run.allow_deletes,
-            plan_id=run.plan_id,
-            asked_by=operator.asked_by,
-            asked_reason=f"the plan of {run.run_id}",
-        )
-        return enqueue(console, operator, wanted, "plan applied")
-
-    @blueprint.post(route_of("cancel"))
-    def cancel() -> Response:
-        operator = console.gate.required(Role.APPROVER)
-        run = find_run(console, request.form.get("run", ""))
-        if run.status is RunStatus.HELD:
-            return go_to(address("discard", run=run.run_id))
-        try:
-            console.parts.runs.cancel(
-                run.run_id, by=operator.asked_by, witness=console.gate.witness(operator.actor, "cancelled")
-            )
-        except RunConflictError as error:
-            return _moved_on(console, str(error), run.run_id)
-        return go_to(address("run", id=run.run_id))
-
-
 _FIELDS = ("organizations", "users", "verify", "deletes", "preview", "reason")
 
 
-def _start(console: Console) -> Response:
-    operator = console.gate.required(Role.APPROVER)
+VIEWS = Views()
+
+
+@VIEWS.get("sync", Role.APPROVER)
+def sync(console: Console) -> Response:
+    return _form(console, query("preview", "verify", "organizations", "users", "reason"), {})
+
+
+@VIEWS.post("sync", Role.APPROVER)
+def start(console: Console) -> Response:
+    operator = console.operator
     form = {name: request.form.get(name, "") for name in _FIELDS}
     wrong: dict[str, str] = {}
     organizations = _ids(form["organizations"], "organizations", wrong)
@@ -98,6 +56,44 @@ def _start(console: Console) -> Response:
         asked_reason=form["reason"].strip() or None,
     )
     return enqueue(console, operator, wanted, "preview asked for" if form["preview"] else "sync asked for")
+
+
+@VIEWS.post("apply", Role.APPROVER)
+def apply(console: Console) -> Response:
+    operator = console.operator
+    run = find_run(console, request.form.get("run", ""))
+    if not run.dry_run or run.status is not RunStatus.DONE or run.plan_id is None:
+        return _moved_on(console, "This run has no plan to apply.", run.run_id)
+    if (problem := console.parts.plan_problem(run.plan_id)) is not None:
+        return _moved_on(console, problem, run.run_id)
+    if run.allow_deletes and not operator.may(Role.ADMIN):
+        console.gate.refused(operator.actor, f"apply {run.run_id}", "its deletes need the role admin")
+        raise Forbidden("this plan was made without the limits of deletes: applying it needs the role admin")
+    wanted = RunRequest(
+        trigger="console",
+        organization_ids=run.organization_ids,
+        user_ids=run.user_ids,
+        allow_deletes=run.allow_deletes,
+        plan_id=run.plan_id,
+        asked_by=operator.asked_by,
+        asked_reason=f"the plan of {run.run_id}",
+    )
+    return enqueue(console, operator, wanted, "plan applied")
+
+
+@VIEWS.post("cancel", Role.APPROVER)
+def cancel(console: Console) -> Response:
+    operator = console.operator
+    run = find_run(console, request.form.get("run", ""))
+    if run.status is RunStatus.HELD:
+        return go_to(address("discard", run=run.run_id))
+    try:
+        console.parts.runs.cancel(
+            run.run_id, by=operator.asked_by, witness=console.gate.witness(operator.actor, "cancelled")
+        )
+    except RunConflictError as error:
+        return _moved_on(console, str(error), run.run_id)
+    return go_to(address("run", id=run.run_id))
 
 
 def _form(console: Console, form: dict[str, str], wrong: dict[str, str], *, status: int = 200) -> Response:

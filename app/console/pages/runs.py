@@ -6,16 +6,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from flask import Blueprint, Response, request
+from flask import Response, request
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
 from app.activity import worker_is_running
 from app.admin.resync import ITEM_STATUSES
 from app.clock import epoch_ms
-from app.console.console import MOST_COUNTED, PAGE_ROWS, Console, address, one_of, query, route_of
+from app.console.console import MOST_COUNTED, PAGE_ROWS, Console, address, one_of, query
 from app.console.pages.course import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stages_of
-from app.console.settings import Role
+from app.console.views import Views
 from app.model.browse.things import may_be_stored
 from app.plan.finding import ItemFilter, count
 from app.plan.impact import affected, largest_impact
@@ -38,85 +38,66 @@ _ORGANIZATIONS_SHOWN = 10
 _TOLD_ELSEWHERE = frozenset({"held", "problems"})
 
 
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/runs`` and ``/run``."""
-    followed = _Followed()
+VIEWS = Views()
 
-    @blueprint.get(route_of("runs"))
-    @console.gate.page(Role.VIEWER)
-    def runs() -> Response:
-        given = query("status", "trigger", "scope", "before")
-        status = one_of(given["status"], STATUSES, "status")
-        trigger = one_of(given["trigger"], TRIGGERS, "trigger")
-        scope = one_of(given["scope"], SCOPES, "scope")
-        before = given["before"]
-        if before and not _RUN_ID.fullmatch(before):
-            raise NotFound("This is not a place in the list of runs; begin at its first page")
-        with console.reading() as connection:
-            found = recent_runs(
-                connection,
-                PAGE_ROWS + 1,
-                before or None,
-                statuses=(status,) if status else (),
-                trigger=trigger or None,
-                scope=scope or None,
-            )
-            waiting = held_now(connection, console.parts.clock())
-        return console.show(
-            "runs.html",
-            current="runs",
-            runs=[(one, shown_status(one, waiting, console.parts.clock())) for one in found[:PAGE_ROWS]],
-            next_before=found[PAGE_ROWS - 1].run_id if len(found) > PAGE_ROWS else "",
-            filters={"status": status, "trigger": trigger, "scope": scope},
-            statuses=STATUSES,
-            triggers=TRIGGERS,
-            scopes=SCOPES,
-            is_first=not before,
+
+@VIEWS.get("runs")
+def runs(console: Console) -> Response:
+    given = query("status", "trigger", "scope", "before")
+    status = one_of(given["status"], STATUSES, "status")
+    trigger = one_of(given["trigger"], TRIGGERS, "trigger")
+    scope = one_of(given["scope"], SCOPES, "scope")
+    before = given["before"]
+    if before and not _RUN_ID.fullmatch(before):
+        raise NotFound("This is not a place in the list of runs; begin at its first page")
+    with console.reading() as connection:
+        found = recent_runs(
+            connection,
+            PAGE_ROWS + 1,
+            before or None,
+            statuses=(status,) if status else (),
+            trigger=trigger or None,
+            scope=scope or None,
         )
-
-    @blueprint.get(route_of("run"))
-    @console.gate.page(Role.VIEWER)
-    def run() -> Response:
-        given = query("id", *_ITEM_FILTERS, "after")
-        filters = _filters(given)
-        after = ordinal_of(given["after"])
-        is_part = request.headers.get("x-fragment") == "1"
-        with console.reading() as connection:
-            found = _read_run(connection, given["id"])
-            key = (*filters.items(), after)
-            context = followed.get(found, key) if is_part else None
-            if context is None:
-                context = _course(connection, found, filters, after)
-                followed.keep(found, key, context)
-            context |= _standing(connection, found, console.parts.clock())
-        if context["run_status"] != found.status:
-            *before, last = context["stages"]
-            ended = context["run_status"]
-            context["stages"] = [*before, replace(last, name=ended.capitalize(), state=ended, says="")]
-        context["plan_problem"] = None
-        if _may_be_applied(found) and context["applied"] is None and found.plan_id is not None:
-            context["plan_problem"] = console.parts.plan_problem(found.plan_id)
-        if is_part:
-            return console.bare("run_live.html", ended=not context["is_live"], **context)
-        return console.show("run.html", current="runs", ended=False, keep_runs=console.parts.keep_runs, **context)
+        waiting = held_now(connection, console.parts.clock())
+    return console.show(
+        "runs.html",
+        current="runs",
+        runs=[(one, shown_status(one, waiting, console.parts.clock())) for one in found[:PAGE_ROWS]],
+        next_before=found[PAGE_ROWS - 1].run_id if len(found) > PAGE_ROWS else "",
+        filters={"status": status, "trigger": trigger, "scope": scope},
+        statuses=STATUSES,
+        triggers=TRIGGERS,
+        scopes=SCOPES,
+        is_first=not before,
+    )
 
 
-class _Followed:
-    """What pages of live runs show, until their runs change: all who follow a run share it."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[object, ...], tuple[Run, dict[str, Any]]] = {}
-
-    def get(self, run: Run, key: tuple[object, ...]) -> dict[str, Any] | None:
-        """What the page with these filters shows, unless the run has changed."""
-        kept = self._kept.get((run.run_id, *key))
-        return dict(kept[1]) if kept is not None and kept[0] == run else None
-
-    def keep(self, run: Run, key: tuple[object, ...], context: dict[str, Any]) -> None:
-        """Keeps it for the next request."""
-        if len(self._kept) >= _MOST_FOLLOWED:
-            self._kept.clear()
-        self._kept[run.run_id, *key] = run, dict(context)
+@VIEWS.get("run")
+def run(console: Console) -> Response:
+    given = query("id", *_ITEM_FILTERS, "after")
+    filters = _filters(given)
+    after = ordinal_of(given["after"])
+    is_part = request.headers.get("x-fragment") == "1"
+    with console.reading() as connection:
+        found = _read_run(connection, given["id"])
+        key = (found.run_id, *filters.items(), after)
+        kept = console.followed.get(key) if is_part else None
+        if kept is None or kept[0] != found:
+            if len(console.followed) >= _MOST_FOLLOWED:
+                console.followed.clear()
+            kept = console.followed[key] = found, _course(connection, found, filters, after)
+        context = kept[1] | _standing(connection, found, console.parts.clock())
+    if context["run_status"] != found.status:
+        *before, last = context["stages"]
+        ended = context["run_status"]
+        context["stages"] = [*before, replace(last, name=ended.capitalize(), state=ended, says="")]
+    context["plan_problem"] = None
+    if _may_be_applied(found) and context["applied"] is None and found.plan_id is not None:
+        context["plan_problem"] = console.parts.plan_problem(found.plan_id)
+    if is_part:
+        return console.bare("run_live.html", ended=not context["is_live"], **context)
+    return console.show("run.html", current="runs", ended=False, keep_runs=console.parts.keep_runs, **context)
 
 
 def shown_status(run: Run, held_now: Collection[str], now: datetime) -> str:

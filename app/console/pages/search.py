@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from flask import Blueprint, Response
+from flask import Response
 from sqlalchemy import Connection
 
 from app.access.records import Document, Folder, Group, Organization, Record, User
-from app.console.console import Console, query, route_of
-from app.console.settings import Role
+from app.console.console import Console, query
+from app.console.views import Views
 from app.model.browse.things import find_by_id, may_be_stored, name_of
 from app.model.names import LEAST, SHOWN, SearchHit, beginnings, mark, search
 
@@ -30,30 +30,29 @@ class _Hits:
     more: bool
 
 
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/search``."""
+VIEWS = Views()
 
-    @blueprint.get(route_of("search"))
-    @console.gate.page(Role.VIEWER)
-    def search_page() -> Response:
-        text = query("q")["q"].strip()
-        is_short = len(next(iter(beginnings(text, 1)), "")) < LEAST
-        hits = []
-        if may_be_stored(text) and not is_short:
-            with console.reading() as connection:
-                hits = [_search(connection, text, of, heading) for of, heading in _KINDS]
-        elif text and may_be_stored(text):
-            with console.reading() as connection:
-                hits = [_those(of, heading, _exact(connection, text, of)) for of, heading in _KINDS]
-        return console.show(
-            "search.html",
-            current="search",
-            searched=text,
-            hits=[one for one in hits if one.found],
-            is_short=is_short,
-            least=LEAST,
-            shown=SHOWN,
-        )
+
+@VIEWS.get("search")
+def search_page(console: Console) -> Response:
+    text = query("q")["q"].strip()
+    is_short = len(next(iter(beginnings(text, 1)), "")) < LEAST
+    hits = []
+    if may_be_stored(text) and not is_short:
+        with console.reading() as connection:
+            hits = [_search(connection, text, of, heading) for of, heading in _KINDS]
+    elif text and may_be_stored(text):
+        with console.reading() as connection:
+            hits = [_those(of, heading, _exact(connection, text, of)) for of, heading in _KINDS]
+    return console.show(
+        "search.html",
+        current="search",
+        searched=text,
+        hits=[one for one in hits if one.found],
+        is_short=is_short,
+        least=LEAST,
+        shown=SHOWN,
+    )
 
 
 def _search(connection: Connection, text: str, of: type[Record], heading: str) -> _Hits:

@@ -1,72 +1,72 @@
 """The sign-in, the sign-out, and how pages look."""
 
-from flask import Blueprint, Response, request
+from flask import Response, request
 
 from app.audit import Actor, Way
-from app.console.console import Console, address, go_to, query, route_of, safe_back, set_look
+from app.console.console import Console, address, go_to, query, safe_back, set_look
 from app.console.credentials import TokenOwner
 from app.console.sessions import session_digest
 from app.console.settings import Role
+from app.console.views import Views
 from app.database.engine import writing
 from app.edge.request_id import current_request_id
 
 _LONGEST_TOKEN = 4096
-
-
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/sign-in``, ``/sign-out``, ``/look`` and ``/keys``."""
-    gate = console.gate
-
-    @blueprint.get(route_of("sign_in"))
-    def sign_in() -> Response:
-        given = query("to", "lost")
-        if gate.operator() is not None:
-            return go_to(safe_back(given["to"]))
-        says = "The session has ended, or the browser did not accept its cookie: sign in." if given["lost"] else ""
-        return sign_in_page(console, back=given["to"], says=says)
-
-    @blueprint.post(route_of("sign_in"))
-    def take_token() -> Response:
-        back = request.form.get("to", "")
-        found = gate.credentials.of_token(request.form.get("token", "")[:_LONGEST_TOKEN])
-        if found is None:
-            seconds = console.parts.failures.failed(request.remote_addr or "")
-            if seconds:
-                says = f"Too many wrong tokens from this address: try again in {seconds} s."
-                return sign_in_page(console, back=back, wrong=says, status=429, retry_after=seconds)
-            # Throttled callers leave no rows.
-            gate.refusals.wrong_token(newcomer("", "console"), "sign-in", "the token is not accepted")
-            return sign_in_page(console, back=back, wrong=_WRONG, status=403)
-        credential, owner = found
-        return open_session(console, owner, credential=credential, way="console", back=back)
-
-    @blueprint.post(route_of("sign_out"))
-    def sign_out() -> Response:
-        operator = gate.required(Role.VIEWER)
-        with writing(console.parts.engine) as connection:
-            gate.sessions.end(connection, operator.session_digest)
-            gate.audit.note(connection, operator.actor, "signed out")
-        response = go_to(address("sign_in"))
-        gate.let_out(response)
-        return response
-
-    @blueprint.post(route_of("look"))
-    def look() -> Response:
-        gate.required(Role.VIEWER)
-        response = go_to(safe_back(request.form.get("back", "")))
-        for name in ("theme", "times", "keys"):
-            if name in request.form:
-                set_look(response, name, request.form[name], secure=not gate.is_plain)
-        return response
-
-    @blueprint.get(route_of("keys"))
-    def keys() -> Response:
-        gate.required(Role.VIEWER)
-        query()
-        return console.show("keys.html", current="keys")
-
-
 _WRONG = "This token is not accepted."
+
+
+VIEWS = Views()
+
+
+@VIEWS.get("sign_in", None)
+def sign_in(console: Console) -> Response:
+    given = query("to", "lost")
+    if console.gate.operator() is not None:
+        return go_to(safe_back(given["to"]))
+    says = "The session has ended, or the browser did not accept its cookie: sign in." if given["lost"] else ""
+    return sign_in_page(console, back=given["to"], says=says)
+
+
+@VIEWS.post("sign_in", None)
+def take_token(console: Console) -> Response:
+    gate, back = console.gate, request.form.get("to", "")
+    found = gate.credentials.of_token(request.form.get("token", "")[:_LONGEST_TOKEN])
+    if found is None:
+        seconds = console.parts.failures.failed(request.remote_addr or "")
+        if seconds:
+            says = f"Too many wrong tokens from this address: try again in {seconds} s."
+            return sign_in_page(console, back=back, wrong=says, status=429, retry_after=seconds)
+        # Throttled callers leave no rows.
+        gate.refusals.wrong_token(newcomer("", "console"), "sign-in", "the token is not accepted")
+        return sign_in_page(console, back=back, wrong=_WRONG, status=403)
+    credential, owner = found
+    return open_session(console, owner, credential=credential, way="console", back=back)
+
+
+@VIEWS.post("sign_out", Role.VIEWER)
+def sign_out(console: Console) -> Response:
+    gate, operator = console.gate, console.operator
+    with writing(console.parts.engine) as connection:
+        gate.sessions.end(connection, operator.session_digest)
+        gate.audit.note(connection, operator.actor, "signed out")
+    response = go_to(address("sign_in"))
+    gate.let_out(response)
+    return response
+
+
+@VIEWS.post("look", Role.VIEWER)
+def look(console: Console) -> Response:
+    response = go_to(safe_back(request.form.get("back", "")))
+    for name in ("theme", "times", "keys"):
+        if name in request.form:
+            set_look(response, name, request.form[name], secure=not console.gate.is_plain)
+    return response
+
+
+@VIEWS.get("keys")
+def keys(console: Console) -> Response:
+    query()
+    return console.show("keys.html", current="keys")
 
 
 def sign_in_page(

@@ -4,15 +4,16 @@ import hmac
 from typing import TYPE_CHECKING
 
 import structlog
-from flask import Blueprint, Response, request
+from flask import Response, request
 from werkzeug.exceptions import Forbidden, NotFound
 
-from app.console.console import Console, address, go_to, query, route_of, safe_back
+from app.console.console import Console, address, go_to, query, safe_back
 from app.console.credentials import TokenOwner
 from app.console.oidc.attempts import LIVES, Attempt, attempt_of, begin
 from app.console.oidc.identity import credential_of
 from app.console.oidc.outgoing import IssuerAwayError, IssuerBusyError, IssuerError
 from app.console.pages.signing_in import newcomer, open_session, sign_in_page
+from app.console.views import Views
 from app.text import quoted
 
 if TYPE_CHECKING:
@@ -45,45 +46,46 @@ _ERROR_CODES = frozenset(
 """Other codes are not shown or stored: anybody can send a callback, with any text."""
 
 
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/oidc`` and ``/oidc/back``."""
+VIEWS = Views()
 
-    @blueprint.get(route_of("oidc"))
-    def oidc() -> Response:
-        issuer = _issuer(console)
-        back = query("to")["to"]
-        # An image or a frame of another site must not replace the attempt of this browser. Old browsers send no such
-        # header, and no browser sends it to an origin without TLS.
-        if request.headers.get("Sec-Fetch-Dest", "document") != "document":
-            raise Forbidden("a sign-in begins by opening its page")
-        if console.gate.operator() is not None:
-            return go_to(safe_back(back))
-        attempt = begin(console.parts.clock, console.parts.random, back=back)
-        try:
-            where = issuer.sign_in_address(attempt)
-        except IssuerError as error:
-            _log(str(error))
-            return sign_in_page(console, back=back, says=_away(console, issuer), status=503)
-        response = go_to(where)
-        # Lax: the way back is a link from the issuer's site.
-        response.set_cookie(
-            _cookie(console),
-            attempt.cookie,
-            max_age=int(LIVES.total_seconds()),
-            secure=not console.gate.is_plain,
-            httponly=True,
-            samesite="Lax",
-            path="/",
-        )
-        return response
 
-    @blueprint.get(route_of("oidc_back"))
-    def oidc_back() -> Response:
-        # OpenID Connect requires clients to ignore other parameters (session_state, scope, …).
-        issuer = _issuer(console)
-        response = _callback(console, issuer)
-        response.delete_cookie(_cookie(console), secure=not console.gate.is_plain, httponly=True, samesite="Lax")
-        return response
+@VIEWS.get("oidc", None)
+def oidc(console: Console) -> Response:
+    issuer = _issuer(console)
+    back = query("to")["to"]
+    # An image or a frame of another site must not replace the attempt of this browser. Old browsers send no such
+    # header, and no browser sends it to an origin without TLS.
+    if request.headers.get("Sec-Fetch-Dest", "document") != "document":
+        raise Forbidden("a sign-in begins by opening its page")
+    if console.gate.operator() is not None:
+        return go_to(safe_back(back))
+    attempt = begin(console.parts.clock, console.parts.random, back=back)
+    try:
+        where = issuer.sign_in_address(attempt)
+    except IssuerError as error:
+        _log(str(error))
+        return sign_in_page(console, back=back, says=_away(console, issuer), status=503)
+    response = go_to(where)
+    # Lax: the way back is a link from the issuer's site.
+    response.set_cookie(
+        _cookie(console),
+        attempt.cookie,
+        max_age=int(LIVES.total_seconds()),
+        secure=not console.gate.is_plain,
+        httponly=True,
+        samesite="Lax",
+        path="/",
+    )
+    return response
+
+
+@VIEWS.get("oidc_back", None)
+def oidc_back(console: Console) -> Response:
+    # OpenID Connect requires clients to ignore other parameters (session_state, scope, …).
+    issuer = _issuer(console)
+    response = _callback(console, issuer)
+    response.delete_cookie(_cookie(console), secure=not console.gate.is_plain, httponly=True, samesite="Lax")
+    return response
 
 
 def _callback(console: Console, issuer: "Issuer") -> Response:

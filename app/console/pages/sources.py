@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from shlex import quote
 
-from flask import Blueprint, Response
+from flask import Response
 from werkzeug.exceptions import NotFound
 
 from app.clock import from_epoch_ms
-from app.console.console import Console, one_of, query, route_of
-from app.console.settings import Role
+from app.console.console import Console, one_of, query
+from app.console.views import Views
 from app.model.contents import SourceState, source_states
 from app.model.kept_problems import BETWEEN, KeptProblems, first_problems, problem_counts
 from app.model.refresh.problems import PROBLEMS_KEPT, ProblemSort
@@ -27,41 +27,40 @@ MEANINGS = {
 }
 
 
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/sources`` and ``/problems``."""
+VIEWS = Views()
 
-    @blueprint.get(route_of("sources"))
-    @console.gate.page(Role.VIEWER)
-    def sources() -> Response:
-        query()
-        with console.reading() as connection:
-            states = source_states(connection)
-            counts = problem_counts(connection)
-        rows = [(state, _moments(state), _problems(counts.get(state.name, ())), _to_type(state)) for state in states]
-        return console.show("sources.html", current="sources", sources=rows, between=_problems(counts.get(BETWEEN, ())))
 
-    @blueprint.get(route_of("problems"))
-    @console.gate.page(Role.VIEWER)
-    def problems() -> Response:
-        given = query("source", "sort")
-        sort = one_of(given["sort"], SORTS, "sort")
-        with console.reading() as connection:
-            names = {BETWEEN, *(state.name for state in source_states(connection))}
-            if "\0" in given["source"] or given["source"] not in names or not sort:
-                raise NotFound("No source has that name, or no sort of problem was chosen; Sources lists both")
-            kept = {one.sort: one for one in problem_counts(connection).get(given["source"], ())}
-            first = first_problems(connection, given["source"], sort)
-        return console.show(
-            "problems.html",
-            current="sources",
-            source=given["source"],
-            sort=sort,
-            meaning=MEANINGS[ProblemSort(sort)],
-            number=kept[sort].problems if sort in kept else 0,
-            told_at=from_epoch_ms(kept[sort].told_at) if sort in kept else None,
-            first=first,
-            most=PROBLEMS_KEPT,
-        )
+@VIEWS.get("sources")
+def sources(console: Console) -> Response:
+    query()
+    with console.reading() as connection:
+        states = source_states(connection)
+        counts = problem_counts(connection)
+    rows = [(state, _moments(state), _problems(counts.get(state.name, ())), _to_type(state)) for state in states]
+    return console.show("sources.html", current="sources", sources=rows, between=_problems(counts.get(BETWEEN, ())))
+
+
+@VIEWS.get("problems")
+def problems(console: Console) -> Response:
+    given = query("source", "sort")
+    sort = one_of(given["sort"], SORTS, "sort")
+    with console.reading() as connection:
+        names = {BETWEEN, *(state.name for state in source_states(connection))}
+        if "\0" in given["source"] or given["source"] not in names or not sort:
+            raise NotFound("No source has that name, or no sort of problem was chosen; Sources lists both")
+        kept = {one.sort: one for one in problem_counts(connection).get(given["source"], ())}
+        first = first_problems(connection, given["source"], sort)
+    return console.show(
+        "problems.html",
+        current="sources",
+        source=given["source"],
+        sort=sort,
+        meaning=MEANINGS[ProblemSort(sort)],
+        number=kept[sort].problems if sort in kept else 0,
+        told_at=from_epoch_ms(kept[sort].told_at) if sort in kept else None,
+        first=first,
+        most=PROBLEMS_KEPT,
+    )
 
 
 def _problems(kept: Sequence[KeptProblems]) -> list[tuple[KeptProblems, str]]:

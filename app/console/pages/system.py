@@ -2,68 +2,69 @@
 
 import re
 
-from flask import Blueprint, Response, request
+from flask import Response, request
 from werkzeug.exceptions import Forbidden, NotFound
 
 from app.clock import from_epoch_ms
-from app.console.console import Console, address, go_to, query, route_of
+from app.console.console import Console, address, go_to, query
 from app.console.oidc.identity import is_by_issuer
 from app.console.operator import Operator
 from app.console.settings import Role
+from app.console.views import Views
 from app.database.engine import writing
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def install(blueprint: Blueprint, console: Console) -> None:
-    """``/settings``, ``/sessions`` and ``/end-session``."""
+VIEWS = Views()
 
-    @blueprint.get(route_of("settings"))
-    @console.gate.page(Role.VIEWER)
-    def settings() -> Response:
-        query()
-        return console.show("settings.html", current="settings", rows=console.parts.settings_rows())
 
-    @blueprint.get(route_of("sessions"))
-    @console.gate.page(Role.VIEWER)
-    def sessions() -> Response:
-        query()
-        operator = console.gate.required(Role.VIEWER)
-        with console.reading() as connection:
-            found = console.gate.sessions.listed(connection)
-        rows = [
-            (session, from_epoch_ms(session.created_at), from_epoch_ms(session.seen_at))
-            for session in found
-            if console.gate.owner_of(session) is not None
-            and (operator.may(Role.ADMIN) or session.credential == operator.credential)
-        ]
-        return console.show(
-            "sessions.html", current="sessions", rows=rows, own=operator.session_digest, by_issuer=is_by_issuer
-        )
+@VIEWS.get("settings")
+def settings(console: Console) -> Response:
+    query()
+    return console.show("settings.html", current="settings", rows=console.parts.settings_rows())
 
-    @blueprint.post(route_of("end_session"))
-    def end_session() -> Response:
-        operator = console.gate.required(Role.VIEWER)
-        which = request.form.get("session", "")
-        audit = console.gate.audit
-        if which == "all":
-            if not operator.may(Role.ADMIN):
-                raise _too_low(console, operator, "everybody's sessions")
-            with writing(console.parts.engine) as connection:
-                ended = console.gate.sessions.end_all(connection, but=operator.session_digest)
-                audit.note(connection, operator.actor, "sessions ended", subject=f"{ended} others")
-            return go_to(address("sessions"))
-        with console.reading() as connection:
-            found = {one.session_digest: one for one in console.gate.sessions.listed(connection)}
-        session = found.get(which) if _DIGEST.fullmatch(which) else None
-        if session is None:
-            raise NotFound("That session has ended already")
-        if session.credential != operator.credential and not operator.may(Role.ADMIN):
-            raise _too_low(console, operator, "somebody else's session")
+
+@VIEWS.get("sessions")
+def sessions(console: Console) -> Response:
+    query()
+    operator = console.gate.required(Role.VIEWER)
+    with console.reading() as connection:
+        found = console.gate.sessions.listed(connection)
+    rows = [
+        (session, from_epoch_ms(session.created_at), from_epoch_ms(session.seen_at))
+        for session in found
+        if console.gate.owner_of(session) is not None
+        and (operator.may(Role.ADMIN) or session.credential == operator.credential)
+    ]
+    return console.show(
+        "sessions.html", current="sessions", rows=rows, own=operator.session_digest, by_issuer=is_by_issuer
+    )
+
+
+@VIEWS.post("end_session", Role.VIEWER)
+def end_session(console: Console) -> Response:
+    operator = console.operator
+    which = request.form.get("session", "")
+    audit = console.gate.audit
+    if which == "all":
+        if not operator.may(Role.ADMIN):
+            raise _too_low(console, operator, "everybody's sessions")
         with writing(console.parts.engine) as connection:
-            console.gate.sessions.end(connection, which)
-            audit.note(connection, operator.actor, "session ended", subject=session.name)
+            ended = console.gate.sessions.end_all(connection, but=operator.session_digest)
+            audit.note(connection, operator.actor, "sessions ended", subject=f"{ended} others")
         return go_to(address("sessions"))
+    with console.reading() as connection:
+        found = {one.session_digest: one for one in console.gate.sessions.listed(connection)}
+    session = found.get(which) if _DIGEST.fullmatch(which) else None
+    if session is None:
+        raise NotFound("That session has ended already")
+    if session.credential != operator.credential and not operator.may(Role.ADMIN):
+        raise _too_low(console, operator, "somebody else's session")
+    with writing(console.parts.engine) as connection:
+        console.gate.sessions.end(connection, which)
+        audit.note(connection, operator.actor, "session ended", subject=session.name)
+    return go_to(address("sessions"))
 
 
 def _too_low(console: Console, operator: Operator, whose: str) -> Forbidden:
