@@ -299,8 +299,8 @@ class _Step:
             run(self._connection, sql, values)
 
 
-def read_counts(connection: Connection, plan_id: str) -> Counts:
-    """The plan's items by kind, action and status; ``planned`` counts all of them, whatever became of them."""
+def count_items(connection: Connection, plan_id: str) -> Counts:
+    """How many items of each kind, action and status the plan has now."""
     counts: Counts = {}
     rows = run(
         connection,
@@ -311,15 +311,17 @@ def read_counts(connection: Connection, plan_id: str) -> Counts:
         {"plan_id": plan_id},
     )
     for row in rows:
-        numbers = counts.setdefault(row.kind, {}).setdefault(row.action, {"planned": 0})
-        numbers["planned"] += row.number
-        if row.status != "planned":
-            numbers[row.status] = row.number
+        counts.setdefault(row.kind, {}).setdefault(row.action, {})[row.status] = row.number
     return counts
 
 
+def read_counts(connection: Connection, plan_id: str) -> Counts:
+    """The same as a run keeps it: ``planned`` counts all of them, whatever became of them."""
+    return counted_as_planned(count_items(connection, plan_id))
+
+
 def counted_as_planned(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Counts:
-    """The same of a plan that has just been made, whose items are counted already."""
+    """Counts of items by status as a run keeps them."""
     return {
         kind: {
             action: {"planned": sum(by_status.values())}
@@ -340,6 +342,17 @@ def add_counts(one: Counts, other: Counts) -> Counts:
                 for status, number in numbers.items():
                     sums[status] = sums.get(status, 0) + number
     return total
+
+
+def total(counts: Mapping[str, Mapping[str, Mapping[str, int]]], *statuses: str) -> int:
+    """How many items, over all kinds and actions, have one of these statuses; without any, all of them."""
+    return sum(
+        number
+        for actions in counts.values()
+        for by_status in actions.values()
+        for status, number in by_status.items()
+        if not statuses or status in statuses
+    )
 
 
 def store_counts(connection: Connection, run_id: str, counts: Counts, calls: int) -> bool:

@@ -1,21 +1,6 @@
-"""Concerns: what needs somebody's attention now.
+"""Concerns: what needs an operator's attention now.
 
-It is worked out from the database each time, so that every node tells the same, whether or not a worker lives:
-
-==============  ===============================================================
-``held``        deletes wait for approval
-``failed``      the last run of everything failed, or every item of it did
-``failing``     the backend refuses items, which are tried again
-``parked``      items were given up, until they change or somebody says retry
-``worker``      no worker gives signs of life any more, or one after the other dies
-``missed``      a run was due so long ago, and none has begun since
-``source``      a source of the directory could not be read, or not completely, or is no longer among those that are
-                read, while what it gave is still in force
-``shrunk``      a source of the directory would take away too much, and is not taken until somebody says that it is
-                meant
-``ambiguous``   records of a source name users by an alias that several users have
-``disabling``   records of a source that disable a user match nobody, or several users
-==============  ===============================================================
+They are computed from the database each time, so that every node reports the same, whether or not a worker is running.
 """
 
 import re
@@ -55,15 +40,25 @@ class Cause(StrEnum):
     """What sort of thing needs attention."""
 
     HELD = "held"
+    """Deletes wait for approval."""
     FAILED = "failed"
+    """The last run of everything failed, or every item of it did."""
     FAILING = "failing"
+    """The backend refuses items, which are retried."""
     PARKED = "parked"
+    """Items are no longer retried, until they change or an operator retries them."""
     WORKER = "worker"
+    """No worker gives signs of life, or one after the other dies."""
     MISSED = "missed"
+    """A run is long overdue."""
     SOURCE = "source"
+    """A source could not be read completely, or is no longer configured while its records are in force."""
     SHRUNK = "shrunk"
+    """A read would take away too many records, and waits for an operator's confirmation."""
     AMBIGUOUS = "ambiguous"
+    """Records of a source name users by an alias that several users have."""
     DISABLING = "disabling"
+    """Records of a source that disable a user match nobody, or several users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

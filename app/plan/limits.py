@@ -1,18 +1,6 @@
-"""The limits: how much a plan may delete without being asked.
+"""The limits: how much a plan may delete without an operator's approval.
 
 The rules: ``app/plan/README.md``, "Limits".
-
-Deletes are tallied per kind within each organization; organizations themselves across the ledger. Over
-``delete_count``, or over ``delete_percent`` of what the ledger holds of that kind there (when that is at least 10
-items), all deletes of that kind and organization are held. To the count of folders and of organizations everything
-below them is added. Deletes that wait or are parked do not count.
-
-An organization is never deleted unasked, whatever the limits: however small, it takes along what others have put into
-it, comments and all.
-
-An item that goes along with another's delete counts among its own kind, too. When its kind is held, the deletes that
-would take it along are held as well, all of their kind and organization, and with a held delete everything that it
-covers.
 """
 
 from sqlalchemy import Connection

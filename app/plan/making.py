@@ -1,35 +1,11 @@
-"""The making of a plan: what has to be done so that the backend holds what the directory says.
+"""Makes a plan: what has to be done so that the backend holds what the directory says.
 
 The rules: ``app/plan/README.md``, "Differences".
 
 ``make_plan`` compares the desired state (``desired``) with the ledger and writes what differs to ``plan_item``
-(``differences``), in one transaction in which it sees one revision of the access model and one of the ledger. Memory
-does not grow with the number of items.
-
-What whoever applies a plan has to keep to:
-
-1. Items are sent in the order of ``ordinal``, those with ``covered_by`` not at all (``read_items`` leaves them out).
-   Neighbours with the same phase, operation, kind and scope share calls. A phase begins when the one before is settled.
-   Calls of an operation that is ordered, with the same scope go one after the other.
-2. Before each call: ``app.plan.dependencies`` returns the items that must not be sent. They are skipped, and so is
-   what they cover.
-3. An operation that succeeded writes the columns that ``SETTLES`` names from the plan item to the ledger. A row becomes
-   ``certain`` when all of its thing's items in the plan are done: an unconfirmed thing is sent again with all that it
-   has (a document: add, move, access type), because an "already exists" says nothing about the rest. An organization,
-   folder or document that the ledger did not know and that "already exists" is told all of it at once: ``in_force``
-   marks such adds.
-4. A delete that succeeded removes the item and what it covers from the ledger. When a user was deleted from an
-   organization, their rows of folderUser, documentUser and groupMember in that organization that remain become
-   unconfirmed in the same transaction: the backend has taken them away. The plan adds them again at its end
-   (``RESTORE_...``).
-5. ``parent_id`` is empty at the top of the tree, where the backend says ``root``; an empty ``access_type`` of a folder
-   is ``inheritFromParent``.
-
-A group has no update operation. A changed name is therefore not a difference: adding the group again would be answered
-"already exists" and change nothing, at the price of a call.
-
-What failed before is tried again when its pause is over, at once when something else would be tried, and never while it
-is parked (``item_failure``, written by apply).
+(``differences``), in one transaction that sees one revision of the access model and one of the ledger. Memory
+does not grow with the number of items. A ``parent_id`` is empty at the top of the tree, where the backend uses
+``root``; an empty ``access_type`` of a folder means ``inheritFromParent``.
 """
 
 import json
@@ -49,11 +25,12 @@ from app.database.statements import run, statement
 from app.database.trouble import came_in_between
 from app.ledger.chosen import ItemKey
 from app.ledger.ledger import read_ledger
+from app.ledger.outcomes import Counts
 from app.plan.dependencies import skip_dependents, skip_without_container
 from app.plan.desired import compute
 from app.plan.differences import fill_steps, write_items
 from app.plan.impact import note_impact
-from app.plan.parts import ALIKE, Counts, Parts
+from app.plan.parts import ALIKE, Parts
 from app.plan.rules import Kind
 from app.plan.selection import EVERYTHING, Selection
 from app.plan.settings import LimitSettings

@@ -11,13 +11,11 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, insert, select
 
+from app.ledger.outcomes import Counts
 from app.store.plan_tables import PlanPartRow
 
 _PART = PlanPartRow.__table__
 _WRITE_DOWN = insert(_PART)
-
-Counts = dict[str, dict[str, dict[str, int]]]
-"""kind → action → status → number of items"""
 
 ALIKE = """phase || '|' || kind || '|' || action || '|' || operation || '|' || status || '|' ||
   CASE kind WHEN 'organization' THEN '' ELSE organization_id END"""

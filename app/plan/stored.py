@@ -10,10 +10,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, bindparam, select
 
 from app.clock import from_epoch_ms
-from app.plan.parts import Counts
+from app.ledger.outcomes import Counts, count_items, total
 from app.store.sync_tables import PlanItemRow, PlanRow, RunRow
 
 _PLAN = PlanRow.__table__
@@ -66,13 +66,7 @@ class Plan:
 
     def total(self, *statuses: str) -> int:
         """How many items have one of these statuses; without any, how many items there are."""
-        return sum(
-            number
-            for actions in self.counts.values()
-            for by_status in actions.values()
-            for status, number in by_status.items()
-            if not statuses or status in statuses
-        )
+        return total(self.counts, *statuses)
 
     @property
     def has_changes(self) -> bool:
@@ -155,19 +149,6 @@ def load_plan(connection: Connection, plan_id: str, counts: Counts | None = None
             for hold in json.loads(row.limits)
         ),
     )
-
-
-def count_items(connection: Connection, plan_id: str) -> Counts:
-    """How many items of each kind, action and status the plan has now."""
-    rows = connection.execute(
-        select(_ITEM.c.kind, _ITEM.c.action, _ITEM.c.status, func.count())
-        .where(_ITEM.c.plan_id == plan_id)
-        .group_by(_ITEM.c.kind, _ITEM.c.action, _ITEM.c.status)
-    )
-    counts: Counts = {}
-    for kind, action, status, number in rows:
-        counts.setdefault(kind, {}).setdefault(action, {})[status] = number
-    return counts
 
 
 def read_items(

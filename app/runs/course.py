@@ -14,7 +14,7 @@ from app.apply.progress import Progress
 from app.client.capabilities import Capabilities
 from app.database import statements
 from app.directory.source import Verdict
-from app.ledger.outcomes import LEFT_BEHIND, UNSUPPORTED, Counts, add_counts, cancel_unsent, read_counts
+from app.ledger.outcomes import LEFT_BEHIND, UNSUPPORTED, Counts, add_counts, cancel_unsent, read_counts, total
 from app.model.candidate import World
 from app.runs.reading import RefreshReport, losses_sentences
 from app.runs.run import HELD_FOR, Run, RunStatus
@@ -44,6 +44,7 @@ def outcome_of(
     connection: Connection, course: Course, ending: Ending | None, now: datetime
 ) -> tuple[RunStatus, Mapping[str, object]]:
     """How the run ends, and the columns that say so; what was not sent is cancelled when it ends early."""
+    counts: Counts = {}
     values: dict[str, object] = {
         "finished_at": now,
         "error": ending.message if ending else None,
@@ -61,7 +62,7 @@ def outcome_of(
     values["report"] = course.report
     if ending is not None:
         return (RunStatus.CANCELLED if ending.cancelled else RunStatus.FAILED), values
-    if not course.run.dry_run and _total(values.get("counts"), "held"):
+    if not course.run.dry_run and total(counts, "held"):
         return RunStatus.HELD, values | {"held_at": now, "held_until": now + HELD_FOR}
     if unsettled and not course.run.dry_run:
         return RunStatus.PARTIAL, values
@@ -122,9 +123,3 @@ def _what_remains(connection: Connection, plan_id: str) -> tuple[dict[str, int],
         {"plan_id": plan_id, "left_behind": LEFT_BEHIND, "unsupported": UNSUPPORTED},
     ).first()
     return left_behind, unsettled is not None
-
-
-def _total(counts: object, status: str) -> int:
-    if not isinstance(counts, Mapping):
-        return 0
-    return sum(numbers.get(status, 0) for actions in counts.values() for numbers in actions.values())

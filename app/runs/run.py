@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.ledger.chosen import ItemKey
+from app.ledger.outcomes import total
 
 HELD_FOR = timedelta(days=7)
 """How long held deletes wait for someone's word."""
@@ -183,7 +184,7 @@ class Run:
 
     def total(self, outcome: str) -> int:
         """How many items, over all kinds and actions, have this outcome (``done``, ``failed``, ``held``, ...)."""
-        return sum(numbers.get(outcome, 0) for actions in self.counts.values() for numbers in actions.values())
+        return total(self.counts, outcome)
 
     def still_to_send(self) -> Mapping[str, int]:
         """action → how many items nothing kept back and nothing became of: what applying the plan would send now."""

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from app.clock import epoch_ms
 from app.database.statements import run
+from app.ledger.outcomes import total
 from app.runs.rows import row_of, run_from
 from app.runs.run import Run
 
@@ -90,7 +91,7 @@ class HeldRun:
     @property
     def deletes(self) -> int:
         """How many are held."""
-        return sum(numbers.get("held", 0) for actions in self.counts.values() for numbers in actions.values())
+        return total(self.counts, "held")
 
 
 @dataclass(frozen=True, slots=True)

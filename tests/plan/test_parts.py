@@ -6,11 +6,12 @@ import pytest
 from sqlalchemy import insert
 
 from app.database.engine import reading, writing
+from app.ledger.outcomes import count_items
 from app.plan import making
 from app.plan.impact import Impact, affected, largest_impact
 from app.plan.parts import PlanPart, parts_of
 from app.plan.settings import LimitSettings
-from app.plan.stored import Plan, count_items, load_plan
+from app.plan.stored import Plan, load_plan
 from app.store.sync_tables import ItemFailureRow
 from tests.worlds.planning import Directory, PlanningWorld
 
