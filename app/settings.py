@@ -37,7 +37,7 @@ class ServerSettings(BaseModel):
     timeout: int = Field(default=30, ge=1, le=3600)
     """Seconds after which a process that makes no progress is replaced."""
     read_timeout: float = Field(default=15.0, gt=0, le=600)
-    """Seconds that a request may take to arrive, from its first byte to its last."""
+    """Seconds that a client may pause while it sends a body, or take to receive a response."""
     graceful_timeout: int = Field(default=20, ge=0, le=3600)
     """Seconds for running requests to finish after a stop signal."""
     trusted_proxies: int = Field(default=0, ge=0, le=10)

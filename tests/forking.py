@@ -37,7 +37,6 @@ LOADED = (
     "app.console.blueprint",
     "app.doctor.checks",
     "app.edge.gunicorn",
-    "app.edge.worker",
     "app.notify.watch",
     "app.provider.blueprint",
     "app.runs.engine",

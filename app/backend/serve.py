@@ -48,14 +48,7 @@ def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -
             leader.lead(webhook_workers(settings), settings.webhook_threads)
         return app
 
-    serve(
-        make_with_webhooks,
-        replace(
-            options,
-            startup_errors=(*options.startup_errors, *STARTUP_ERRORS),
-            max_body_bytes=settings.max_body_bytes,
-        ),
-    )
+    serve(make_with_webhooks, replace(options, startup_errors=(*options.startup_errors, *STARTUP_ERRORS)))
 
 
 def require_startable(settings: SelfHostedBackendSettings) -> None:

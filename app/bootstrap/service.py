@@ -6,7 +6,7 @@ It is made in each process after the fork, so that no database connection is sha
 from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random, SystemRandom
-from threading import Event, Thread
+from threading import BoundedSemaphore, Event, Thread
 from time import sleep
 from types import MappingProxyType
 
@@ -92,7 +92,11 @@ def service_app(
             load_view_with_names=parts.view_loader(names=True),
             sign=_signer(settings),
             ingest=Ingest(
-                engine, targets_from_settings(settings.directory, failures), clock, PushAudit(parts.audit, refusals)
+                engine,
+                targets_from_settings(settings.directory, failures),
+                clock,
+                PushAudit(parts.audit, refusals),
+                uploads=BoundedSemaphore(max(1, settings.server.threads // 4)),
             ),
             schema_state=lambda: state_of(engine, STORE_MIGRATIONS),
             check_schema=store_guard(engine).check,

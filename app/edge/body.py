@@ -7,7 +7,6 @@ what is wrong, with the finer HTTP code (413, 415) where there is one.
 from collections.abc import Sequence
 
 from flask import Request
-from gunicorn.http.errors import ParseException  # type: ignore[import-untyped] # it ships no types
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_options_header
 
@@ -68,7 +67,7 @@ def _read(request: Request, max_bytes: int) -> bytes:
     try:
         while len(raw) < wanted and (piece := request.stream.read(wanted - len(raw))):
             raw = raw + piece if raw else piece
-    except (HTTPException, OSError, ValueError, ParseException) as error:
+    except (HTTPException, OSError, ValueError) as error:
         raise InvalidArgument("the body could not be read to its end") from error
     if declared is not None and len(raw) < declared:
         raise InvalidArgument("the body could not be read to its end")

@@ -1,39 +1,46 @@
-"""The server that shows a Flask app to the world.
+"""Serves a Flask app with gunicorn.
 
-By gunicorn, in this process, with defaults that suit an API: threads in a few workers, bounds on everything that a
-peer sends, workers that are replaced from time to time, and a graceful stop on SIGTERM. The app is made in each
-worker, after the fork, so that no database connection is ever shared between processes.
+Gunicorn runs in this process, with its `gthread` worker and defaults that suit an API. Each worker creates the app
+after the fork, so processes never share a database connection.
+
+A slow client occupies a thread while it sends its headers, so a service needs a proxy in front (`config/nginx.conf`).
 """
 
-import contextlib
 import gc
 import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from io import RawIOBase
 from pathlib import Path
-from types import MappingProxyType
-from typing import NoReturn
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import structlog
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped] # it ships no types
 from gunicorn.errors import HaltServer  # type: ignore[import-untyped] # as above
 from gunicorn.glogging import Logger  # type: ignore[import-untyped] # as above
 from gunicorn.http import errors as http_errors  # type: ignore[import-untyped] # as above
+from werkzeug.wsgi import ClosingIterator
 
-from app.contract.errors import ContractError, Internal, InvalidArgument
+from app.contract.errors import InvalidArgument
 from app.edge.listening import BindError, bind
-from app.edge.worker import Bounds, PatientWorker, raw_answer
 from app.processes import settle_garbage_collector
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - gunicorn makes its own unlinked files there
 
 _COULD_NOT_LOAD = 4
 """The exit code by which a worker tells gunicorn's master that trying again is pointless."""
+
+_DISCARD_BYTES = 16 * 1024 * 1024
+_DISCARD_SECONDS = 2.0
+_PIECE = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +62,7 @@ class ServerOptions:
     max_requests: int = 100_000
     """After about so many requests a worker is replaced, which bounds what a leak can do. 0: never."""
     read_timeout: float = 15.0
-    """How long a request may take to arrive, from its first byte to its last."""
-    write_timeout: float = 60.0
-    """How long a peer may take to read an answer."""
-    max_body_bytes: int = 16 * 1024 * 1024
-    """A larger body is refused without being waited for; the app may refuse smaller ones."""
-    memory_bytes: int = 128 * 1024 * 1024
-    """What one worker holds of requests that arrive and answers that are not taken; beyond it, the largest go."""
+    """How long a client may pause while it sends a body, and how long it may take to receive the response."""
     backlog: int = 1024
     limit_request_line: int = 8190
     """Bytes."""
@@ -138,7 +139,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
                 )
         super().reload()
 
-    def load(self) -> Flask:
+    def load(self) -> "ClientGuard":
         try:
             app = self._factory()
         except self._options.startup_errors as error:
@@ -151,21 +152,12 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
             # What requests leave behind is not made of cycles: with Python's own thresholds a service that remembers
             # much spends a third of its time looking through it.
             gc.set_threshold(50_000, 20, 100)
-            return app
+            return ClientGuard(app, self._options.read_timeout)
         raise SystemExit(_COULD_NOT_LOAD)
 
     @property
     def logger_of_start(self) -> logging.Logger:
         return logging.getLogger("gunicorn.error")
-
-    def _bounds(self) -> Bounds:
-        options = self._options
-        return Bounds(
-            max_body_bytes=options.max_body_bytes,
-            read_timeout=options.read_timeout,
-            write_timeout=options.write_timeout,
-            memory_bytes=max(options.memory_bytes, 2 * options.max_body_bytes),
-        )
 
     def _settings(self) -> dict[str, object]:
         options = self._options
@@ -173,7 +165,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
             "bind": f"fd://{self._listener}",
             "backlog": options.backlog,
             "workers": options.workers,
-            "worker_class": type("Worker", (EnvelopeWorker,), {"bounds": self._bounds()}),
+            "worker_class": "gthread",
             "threads": options.threads,
             "timeout": options.timeout,
             "graceful_timeout": options.graceful_timeout,
@@ -184,10 +176,9 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
             "limit_request_line": options.limit_request_line,
             "limit_request_fields": options.limit_request_fields,
             "limit_request_field_size": options.limit_request_field_size,
-            "http_parser": "python",
             "forwarded_allow_ips": options.forwarded_allow_ips,
-            # Of a proxy only its X-Forwarded-Proto is believed. SCRIPT_NAME would shift paths past its rules, and other
-            # names with underscores would pass for those with hyphens.
+            # A proxy may set X-Forwarded-Proto only. SCRIPT_NAME would shift paths past its rules, and other names with
+            # underscores would pass for those with hyphens.
             "forwarder_headers": "",
             "header_map": "drop",
             "proc_name": options.name,
@@ -210,53 +201,85 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
         return settings
 
 
+class ClientGuard:
+    """The app with a timeout on the client's connection, and with client errors while it reads the body."""
+
+    def __init__(self, app: Flask, timeout: float) -> None:
+        self._app = app
+        self._timeout = timeout
+
+    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        connection = environ["gunicorn.socket"]
+        connection.settimeout(self._timeout)
+        body = RequestBody(environ["wsgi.input"], environ)
+        environ["wsgi.input"] = body
+        response = self._app(environ, start_response)
+        if body.ended:
+            return response
+
+        def discard() -> None:
+            connection.settimeout(min(self._timeout, _DISCARD_SECONDS))
+            body.discard()
+
+        return ClosingIterator(response, discard)
+
+
+class RequestBody(RawIOBase):
+    """A request body. Raises `InvalidArgument` if it is malformed, incomplete or late."""
+
+    def __init__(self, stream: Any, environ: "WSGIEnvironment") -> None:
+        self._stream = stream
+        self._missing = int(environ.get("CONTENT_LENGTH") or 0)
+        self.ended = not self._missing and "HTTP_TRANSFER_ENCODING" not in environ
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        view = memoryview(buffer)
+        try:
+            data: bytes = self._stream.read(len(view))
+        except TimeoutError as error:
+            raise InvalidArgument("the request took too long to arrive", http_code=408) from error
+        except (OSError, http_errors.ParseException) as error:
+            raise InvalidArgument("the body could not be read to its end") from error
+        self._missing -= len(data)
+        # Gunicorn returns less than it was asked for only at the end.
+        if len(data) < len(view):
+            self.ended = True
+            if self._missing > 0:
+                raise InvalidArgument("the body could not be read to its end")
+        self.ended = self.ended or not self._missing
+        view[: len(data)] = data
+        return len(data)
+
+    def discard(self) -> None:
+        """Reads the rest after the response was sent: if a connection is closed over unread bytes, the proxy or the
+        client may lose the response."""
+        left = _DISCARD_BYTES
+        with suppress(InvalidArgument):
+            while left > 0 and (data := self.read(_PIECE)):
+                left -= len(data)
+
+
 class PropagatingLogger(Logger):  # type: ignore[misc] # untyped base
-    """Gunicorn's log lines go where all the others go: to the root logger's handlers."""
+    """Sends gunicorn's log lines to the root logger's handlers, and shortens those about a client's errors."""
 
     def setup(self, cfg: object) -> None:
         super().setup(cfg)
         self.error_log.propagate = True
         self.error_log.setLevel(logging.NOTSET)
 
+    def warning(self, msg: str, *args: object, **kwargs: object) -> None:
+        """Gunicorn quotes a malformed request, which may contain a secret."""
+        error = sys.exc_info()[1]
+        if type(error).__module__ == http_errors.__name__:
+            msg, args = "a request is not valid HTTP: %s", (type(error).__name__,)
+        super().warning(msg, *args, **kwargs)
 
-class EnvelopeWorker(PatientWorker):
-    """Answers what is not even HTTP in the envelope of every other failure; gunicorn alone would send HTML."""
-
-    def handle_error(self, req: object, client: socket.socket, addr: object, exc: BaseException) -> None:  # noqa: ARG002
-        """For a request that could not be parsed, and for what escapes the app. (The signature is gunicorn's.)"""
-        code = _code_of(exc)
-        request_id = uuid4().hex
-        error: ContractError
-        if code is None:
-            structlog.stdlib.get_logger(__name__).error("request_broke", request_id=request_id, exc_info=exc)
-            error = Internal(f"something went wrong on this side; it is logged under request id {request_id}")
+    def exception(self, msg: str, *args: object, **kwargs: object) -> None:
+        """A client that does not receive its response is not worth a traceback."""
+        if isinstance(sys.exc_info()[1], TimeoutError):
+            super().warning("a client did not receive its response in time")
         else:
-            log = structlog.stdlib.get_logger(__name__)
-            log.warning("request_not_http", request_id=request_id, problem=type(exc).__name__)
-            error = InvalidArgument(_PROTOCOL_MESSAGES.get(code, "this is not a valid HTTP request"), http_code=code)
-        with contextlib.suppress(OSError):
-            client.sendall(raw_answer(error, request_id))
-
-
-_PROTOCOL_MESSAGES: Mapping[int, str] = MappingProxyType(
-    {414: "the address is too long", 417: "this expectation cannot be met", 431: "the headers are too large"}
-)
-
-
-def _code_of(exc: BaseException) -> int | None:
-    """The HTTP code for a request that could not be parsed; None for any other failure."""
-    if isinstance(exc, http_errors.LimitRequestLine):
-        return 414
-    if isinstance(exc, http_errors.LimitRequestHeaders):
-        return 431
-    if isinstance(exc, http_errors.ExpectationFailed):
-        return 417
-    # Some of the reasons are I/O errors to gunicorn, and one is what it says of a path that does not fit a header.
-    kinds = (
-        http_errors.ParseException,
-        http_errors.ConfigurationProblem,
-        http_errors.ChunkMissingTerminator,
-        http_errors.InvalidChunkSize,
-        http_errors.NoMoreData,
-    )
-    return 400 if isinstance(exc, kinds) else None
+            super().exception(msg, *args, **kwargs)

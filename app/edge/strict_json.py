@@ -35,12 +35,6 @@ _SMALL = 64 * 1024
 """Of texts up to this, nothing that is done with them is large."""
 
 
-def weight(raw: bytes) -> int:
-    """About how many bytes the text and its value take: never much too few, and more where brackets or commas stand in
-    strings."""
-    return 3 * len(raw) + 72 * values(raw)
-
-
 def values(raw: bytes) -> int:
     """About how many values there are; an object counts as three, because it takes as much memory as three others."""
     return raw.count(b",") + raw.count(b"[") + 3 * raw.count(b"{")

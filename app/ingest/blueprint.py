@@ -5,6 +5,7 @@ The rules: ``app/ingest/README.md``.
 
 from dataclasses import dataclass
 from io import BufferedReader
+from threading import BoundedSemaphore
 from typing import Any
 
 import structlog
@@ -13,13 +14,20 @@ from sqlalchemy import Engine
 from werkzeug.routing import BaseConverter
 
 from app.clock import Clock, from_epoch_ms, utc_text
-from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, Unauthenticated
+from app.contract.errors import (
+    PAYLOAD_TOO_LARGE,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+)
 from app.database.engine import reading
 from app.directory.pushes import ForeignPushError, MalformedPushError, PushError, push_from_object
 from app.edge.body import check_type, read_json
 from app.edge.json import json_response
 from app.edge.tokens import bearer_token, shown_fingerprint
-from app.edge.uploads import admit_uploads
 from app.ingest.auditing import PushAudit
 from app.ingest.everything import apply_everything
 from app.ingest.targets import PushTarget, Targets
@@ -30,6 +38,10 @@ from app.model.refresh.sequences import NEVER_PUSHED, SequenceConflictError, pus
 
 MAX_PUSH_BYTES = 8 * 1024 * 1024
 """A larger push is refused."""
+MAX_EVERYTHING_BYTES = 512 * 1024 * 1024
+"""A larger complete read is refused."""
+
+_BUFFER_BYTES = 1024 * 1024
 
 
 class SourceNameConverter(BaseConverter):
@@ -47,6 +59,8 @@ class Ingest:
     targets: Targets
     clock: Clock
     audit: PushAudit
+    uploads: BoundedSemaphore
+    """Limits the complete reads that this process receives at once: each occupies a thread until it has arrived."""
 
     def target(self, name: str) -> PushTarget:
         """The source of that name, for the request. Raises as ``Targets.require``. Writes an audit row for a wrong
@@ -66,7 +80,6 @@ def install_ingest(app: Flask, ingest: Ingest) -> None:
     """Adds ``/directory/NAME`` and ``/directory/NAME/changes`` to the app."""
     app.url_map.converters["source"] = SourceNameConverter
     app.register_blueprint(ingest_blueprint(ingest))
-    admit_uploads(app, ingest.targets.admits)
 
 
 def ingest_blueprint(ingest: Ingest) -> Blueprint:
@@ -134,15 +147,18 @@ def _apply_everything(ingest: Ingest, target: PushTarget) -> SourceAnswer:
     check_type(request, LINES_TYPES)
     length = request.content_length
     if length is None:
-        # The server bounds it: what comes without a length is as large as any other body at most.
         raise InvalidArgument("Content-Length is missing; send the length of the body", http_code=411)
+    if length > MAX_EVERYTHING_BYTES:
+        raise InvalidArgument(f"the body is larger than {MAX_EVERYTHING_BYTES} bytes", http_code=PAYLOAD_TOO_LARGE)
+    if not ingest.uploads.acquire(blocking=False):
+        raise Unavailable("too many complete reads are being received; try again later")
     accept_shrink = request.args.get("acceptShrink") == "true"
     try:
         answer = apply_everything(
             ingest.engine,
             ingest.targets,
             target,
-            BufferedReader(request.stream),  # type: ignore[type-var] # a raw stream, which werkzeug does not say
+            BufferedReader(request.stream, _BUFFER_BYTES),  # type: ignore[type-var] # a raw stream, unlike its type
             accept_shrink=accept_shrink,
             by=shown_fingerprint(request),
             clock=ingest.clock,
@@ -151,6 +167,8 @@ def _apply_everything(ingest: Ingest, target: PushTarget) -> SourceAnswer:
     except PermissionDenied as error:
         ingest.audit.refused(error.message)
         raise
+    finally:
+        ingest.uploads.release()
     structlog.stdlib.get_logger(__name__).info(
         "pushed_everything", source=target.name, records=answer["records"], revision=answer["revision"]
     )

@@ -143,8 +143,11 @@ class SentSource:
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - there is only everything
         """The records, and whether all of them came."""
         number = 0
-        while not self.error and (line := self.stream.readline(MAX_LINE_BYTES + 1)):
+        while line := self.stream.readline(MAX_LINE_BYTES + 1):
             number += 1
+            if self.error:
+                # Many clients read the response only after they have sent everything.
+                continue
             if len(line) > MAX_LINE_BYTES:
                 self.error = f"line {number}: is longer than {MAX_LINE_BYTES:,} bytes"
             elif line.strip():

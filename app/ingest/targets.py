@@ -35,19 +35,6 @@ class Targets:
     def __iter__(self) -> Iterator[PushTarget]:
         return iter(self.by_name.values())
 
-    def admits(self, method: str, path: str, authorization: str) -> bool:
-        """Whether a body may be large: everything that a source says, from whom that is taken."""
-        folder, _, name = path.removeprefix("/").partition("/")
-        target = self.by_name.get(name)
-        scheme, _, token = authorization.partition(" ")
-        return (
-            method == "PUT"
-            and folder == "directory"
-            and target is not None
-            and scheme.lower() == "bearer"
-            and target.tokens.accepts(token.strip())
-        )
-
     def require(self, request: Request, name: str) -> PushTarget:
         """The source of that name, for a request that shows one of its tokens.
 

@@ -1,8 +1,9 @@
-"""A real service under gunicorn, and peers that do not behave."""
+"""A real service behind a real nginx, and clients that misbehave."""
 
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 import requests
 import yaml
 
+from tests.attack.proxy import nginx
 from tests.e2e.conftest import HOST, Usher, free_port, serving
+from tests.outbound.servers import Authority
 
 TOKEN, ADMIN_TOKEN = "ask-me-for-tests", "rule-me-for-tests"
 READ_TIMEOUT = 3
@@ -34,6 +37,8 @@ class Target:
     port: int
     path: str
     headers: dict[str, str]
+    tls_port: int = 0
+    ca_file: str = ""
 
     @property
     def url(self) -> str:
@@ -93,7 +98,7 @@ def write_service(folder: Path, port: int, **sections: object) -> str:
     (folder / "directory.yaml").write_text(yaml.safe_dump(DIRECTORY))
     settings: dict[str, object] = {
         "database_url": f"sqlite:///{folder}/usher.db",
-        "server": {"port": port, "workers": 1, "threads": 2, "read_timeout": READ_TIMEOUT},
+        "server": {"port": port, "workers": 1, "threads": 2, "read_timeout": READ_TIMEOUT, "trusted_proxies": 1},
         "provider": {"auth_tokens": [TOKEN], "max_requests": 100_000},
         "admin": {"tokens": [ADMIN_TOKEN]},
         "directory": {"sources": [{"type": "file", "path": str(folder / "directory.yaml")}]},
@@ -103,18 +108,47 @@ def write_service(folder: Path, port: int, **sections: object) -> str:
     return "usher.yaml"
 
 
-@pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """One for all: whatever a test did to it, the next one finds it well."""
-    folder, port = tmp_path_factory.mktemp("attacked"), free_port()
-    config = write_service(folder, port)
+@contextmanager
+def served(folder: Path, path: str, token: str, **sections: object) -> Iterator[Target]:
+    """A service that has read its directory, behind nginx."""
+    port, proxy_port = free_port(), free_port()
+    config = write_service(folder, port, **sections)
     refreshed = Usher(folder, "directory", "refresh", "--config", config, forked=True)
     assert refreshed.process.wait(60) == 0, refreshed.complained()
     usher = Usher(folder, "serve", "--config", config, forked=True)
-    target = Target(usher, port, "/permissions/check", {"Authorization": f"Bearer {TOKEN}"})
+    authority = Authority(folder)
+    target = Target(
+        usher,
+        proxy_port,
+        path,
+        {"Authorization": f"Bearer {token}"},
+        tls_port=proxy_port + 1,
+        ca_file=str(authority.ca_file),
+    )
+    certificate = authority.server_file(HOST)
+    changes = {
+        "127.0.0.1:8080": f"{HOST}:{port}",
+        "listen 443 ssl;": f"listen {HOST}:{proxy_port} backlog=4096; listen {HOST}:{proxy_port + 1} ssl;",
+        "/etc/nginx/usher.corp.example.pem": str(certificate),
+        "/etc/nginx/usher.corp.example.key": str(certificate),
+        "client_header_timeout 15s": f"client_header_timeout {READ_TIMEOUT}s",
+        "client_body_timeout 15s": f"client_body_timeout {READ_TIMEOUT}s",
+        # All clients of these tests have one address.
+        "limit_conn usher_clients 200": "limit_conn usher_clients 5000",
+    }
     try:
-        serving(usher, target.url)
-        yield target
+        serving(usher, f"http://{HOST}:{port}")
+        with nginx(folder / "nginx", changes):
+            serving(usher, target.url)
+            yield target
         assert "Traceback" not in usher.complained()
+        assert token not in usher.complained() + usher.said()
     finally:
         assert usher.end() == 0
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """One for all tests, each of which must leave it usable."""
+    with served(tmp_path_factory.mktemp("attacked"), "/permissions/check", TOKEN) as target:
+        yield target

@@ -1,4 +1,4 @@
-"""Requests whose framing is odd: none keeps a thread, none is answered twice, none reaches another path."""
+"""Requests with odd framing: none occupies a thread, gets two responses, or reaches another path."""
 
 import contextlib
 import time
@@ -6,7 +6,8 @@ import time
 import pytest
 import requests
 
-from tests.attack.conftest import ADMIN_TOKEN, Target, read_all
+from tests.attack.conftest import ADMIN_TOKEN, BODY, Target, read_all
+from tests.e2e.conftest import HOST
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120), pytest.mark.xdist_group("attack")]
 
@@ -50,7 +51,8 @@ BROKEN = {
 def test_one_request_has_one_answer(service: Target, broken: str) -> None:
     answer = service.exchange(unfinished("/resync", "Transfer-Encoding: chunked", body=BROKEN[broken]))
     assert answer.count(b"HTTP/1.1 ") == 1, answer
-    assert answer.startswith(b"HTTP/1.1 400 ")
+    # nginx drops trailers, so the first is a request without credentials.
+    assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 401 ")), answer
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/resync"])
@@ -74,8 +76,7 @@ def test_after_a_body_that_nobody_read_comes_the_next_request(service: Target, p
 )
 def test_what_is_ambiguous_is_refused(service: Target, text: bytes) -> None:
     answer = service.exchange(text)
-    assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 ")), answer
-    assert b'"status":"INVALID_ARGUMENT"' in answer
+    assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 501 ")), answer[:1000]
 
 
 @pytest.mark.parametrize(
@@ -108,3 +109,9 @@ def test_a_name_with_an_underscore_is_not_the_one_with_a_hyphen(service: Target)
     with service.connect(head.encode() + body) as peer:
         answer = read_all(peer)
     assert b"mine" not in answer
+
+
+def test_tls_ends_at_the_proxy(service: Target) -> None:
+    url = f"https://{HOST}:{service.tls_port}{service.path}"
+    answer = requests.post(url, data=BODY, headers=service.json_headers, verify=service.ca_file, timeout=10)
+    assert answer.status_code == 200, answer.text

@@ -4,7 +4,7 @@ import contextlib
 import gzip
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 
 import orjson
 import pytest
@@ -18,42 +18,31 @@ MB = 1024 * 1024
 GB = 1024 * MB
 
 
-def pour(target: Target, head: bytes, pieces: Iterator[bytes]) -> tuple[bytes, int]:
-    """Sends for as long as the server takes it; its answer and how many bytes it took."""
-    sent = 0
+def pour(target: Target, head: bytes, pieces: Iterable[bytes]) -> bytes:
+    """The response to a client that sends as much as the server accepts."""
     with target.connect(head) as peer:
         with contextlib.suppress(ConnectionError, TimeoutError):
             for piece in pieces:
                 peer.sendall(piece)
-                sent += len(piece)
-        answer = b""
         with contextlib.suppress(ConnectionError):
-            answer = peer.recv(65536)
-    return answer, sent
-
-
-def gigabyte(frame: Callable[[bytes], bytes]) -> Iterator[bytes]:
-    piece = frame(b" " * MB)
-    return (piece for _ in range(1024))
+            return peer.recv(65536)
+    return b""
 
 
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def test_a_gigabyte_is_refused_early(service: Target) -> None:
+def test_a_gigabyte_is_refused(service: Target) -> None:
     before = service.memory()
     length = service.head(f"Content-Length: {GB}") + b"\r\n"
     chunked = service.head("Transfer-Encoding: chunked") + b"\r\n"
-    for head, frame in ((length, bytes), (chunked, chunk)):
-        began = time.monotonic()
-        answer, sent = pour(service, head, gigabyte(frame))
-        assert time.monotonic() - began < 10
-        assert sent < 64 * MB
-        # Who goes on sending may lose the answer to the reset of the connection.
+    for head, piece in ((length, b" " * MB), (chunked, chunk(b" " * MB))):
+        answer = pour(service, head, (piece for _ in range(100)))
+        # A client that goes on sending may lose the response to a reset of the connection.
         assert not answer or answer.startswith(b"HTTP/1.1 413 ")
     assert service.exchange(length).startswith(b"HTTP/1.1 413 ")
-    assert service.memory() - before < 96 * MB
+    assert service.memory() - before < 32 * MB
 
 
 def test_many_large_bodies_at_once_stay_within_the_memory(service: Target) -> None:
@@ -78,19 +67,19 @@ def test_many_large_bodies_at_once_stay_within_the_memory(service: Target) -> No
     assert most[0] < 256 * MB, f"{most[0] / MB:.0f} MB"
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/nowhere", "/resync"])
-def test_paths_that_read_no_body_do_not_wait_for_one(service: Target, path: str) -> None:
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {GB}\r\n\r\n".encode()
-    began = time.monotonic()
-    assert service.exchange(head).startswith((b"HTTP/1.1 405 ", b"HTTP/1.1 404 ", b"HTTP/1.1 401 "))
-    assert time.monotonic() - began < 4
+@pytest.mark.parametrize("path", ["/healthz", "/nowhere", "/resync", "/permissions/check", "/directory/x"])
+def test_a_refused_request_with_a_large_body_gets_its_response(service: Target, path: str) -> None:
+    answer = requests.post(service.url + path, data=b" " * (15 * MB), timeout=30)
+    assert answer.status_code in {401, 404, 405, 429}, answer.text
 
 
 def test_chunks_of_one_byte_cost_little(service: Target) -> None:
+    before = service.memory()
     pieces = (b"1\r\n \r\n" * 10_000 for _ in range(1000))
-    answer, sent = pour(service, service.head("Transfer-Encoding: chunked") + b"\r\n", pieces)
-    assert sent < 16 * MB
-    assert not answer or answer.startswith(b"HTTP/1.1 400 ")
+    answer = pour(service, service.head("Transfer-Encoding: chunked") + b"\r\n", pieces)
+    assert not answer or answer.startswith(b"HTTP/1.1 408 ")
+    assert service.ask() < 2
+    assert service.memory() - before < 64 * MB
 
 
 def test_100_000_questions_are_answered_and_one_more_refused(service: Target) -> None:

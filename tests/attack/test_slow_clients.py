@@ -61,34 +61,27 @@ def test_others_are_served_while_hundreds_are_slow(service: Target, crowd: list[
     assert service.memory() - before < 64 * MB
 
 
-def test_who_is_slow_is_told_so_and_let_go(service: Target) -> None:
-    texts = beginnings(service)
+def test_slow_clients_are_disconnected(service: Target) -> None:
     with contextlib.ExitStack() as stack:
-        peers = {name: stack.enter_context(service.connect(text)) for name, text in texts.items()}
+        peers = {name: stack.enter_context(service.connect(text)) for name, text in beginnings(service).items()}
         answers = {name: read_all(peer) for name, peer in peers.items()}
-    assert answers.pop("nothing") == b""
     assert answers.pop("garbage, and stays").startswith(b"HTTP/1.1 400 ")
-    first, _, second = answers.pop("a second request").partition(b"HTTP/1.1 408 ")
-    assert first.startswith(b"HTTP/1.1 200 ")
-    assert b"took too long to arrive" in second
-    asked = answers.pop("expects to be asked")
-    assert asked.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 408 ")
+    assert answers.pop("a second request").startswith(b"HTTP/1.1 200 ")
     for name, answer in answers.items():
-        assert answer.startswith(b"HTTP/1.1 408 "), (name, answer)
-        assert b'"status":"INVALID_ARGUMENT"' in answer
+        assert b" 200 " not in answer, name
 
 
-def test_a_drip_does_not_stretch_the_time(service: Target) -> None:
-    with service.connect(service.head("Content-Length: 1000") + b"\r\n") as peer:
-        began = time.monotonic()
-        peer.settimeout(0.2)
-        answer = b""
-        while not answer and time.monotonic() - began < READ_TIMEOUT + 5:
-            peer.sendall(b" ")
-            with contextlib.suppress(TimeoutError):
-                answer = peer.recv(4096)
-    assert answer.startswith(b"HTTP/1.1 408 ")
-    assert time.monotonic() - began < READ_TIMEOUT + 3
+def test_slow_drips_occupy_no_thread(service: Target) -> None:
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(service.connect(service.head("Content-Length: 1000")[:40])) for _ in range(20)]
+        peers += [
+            stack.enter_context(service.connect(service.head("Content-Length: 1000") + b"\r\n")) for _ in range(20)
+        ]
+        for _ in range(10):
+            for peer in peers:
+                with contextlib.suppress(ConnectionError):
+                    peer.sendall(b" ")
+            assert service.ask() < WITHIN
 
 
 def test_who_does_not_read_its_answer_keeps_no_thread(service: Target) -> None:

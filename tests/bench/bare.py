@@ -1,7 +1,6 @@
 """The floor for permission calls: a bare Flask route that parses the same body and returns a fixed answer.
 
-Served like the service: ``python -m tests.bench.bare PORT THREADS ANSWER_FILE``; or by stock gunicorn, which has no
-patience with slow peers: ``gunicorn "tests.bench.bare:create_bare('ANSWER_FILE')"``.
+Served like the service: ``python -m tests.bench.bare PORT THREADS ANSWER_FILE``.
 """
 
 import sys

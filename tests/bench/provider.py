@@ -52,7 +52,7 @@ def _bench(folder: Path, database_url: str, *, scale: float, rounds: int, second
         grants=int(1_000_000 * scale),
     )
     company.write(folder / "directory.jsonl")
-    port, bare_port, stock_port = free_port(), free_port(), free_port()
+    port, bare_port = free_port(), free_port()
     settings = write_settings(
         folder,
         {
@@ -76,20 +76,9 @@ def _bench(folder: Path, database_url: str, *, scale: float, rounds: int, second
     ) as service:
         answer = exchange("127.0.0.1", port, repeated[0])
         (folder / "answer.json").write_bytes(answer)
-        stock_requests = [request.replace(f":{port}".encode(), f":{stock_port}".encode(), 1) for request in repeated]
         bare_requests = [request.replace(f":{port}".encode(), f":{bare_port}".encode(), 1) for request in repeated]
         bare = [sys.executable, "-m", "tests.bench.bare", str(bare_port), str(THREADS), str(folder / "answer.json")]
-        # The same route without the service's patience with slow peers, told beside it.
-        stock = [str(Path(sys.executable).with_name("gunicorn")), "--workers", "1", "--threads", str(THREADS)]
-        stock += ["--worker-class", "gthread", "--keep-alive", "15", "--bind", f"127.0.0.1:{stock_port}"]
-        stock += [f"tests.bench.bare:create_bare('{folder / 'answer.json'}')"]
-        with (
-            running(bare, folder, f"http://127.0.0.1:{bare_port}/healthz", "bare"),
-            running(stock, folder, f"http://127.0.0.1:{stock_port}/healthz", "stock"),
-        ):
-
-            def at_stock() -> Measured:
-                return measure("127.0.0.1", stock_port, stock_requests, seconds=seconds, connections=CONNECTIONS)
+        with running(bare, folder, f"http://127.0.0.1:{bare_port}/healthz", "bare"):
 
             def at_bare() -> Measured:
                 return measure("127.0.0.1", bare_port, bare_requests, seconds=seconds, connections=CONNECTIONS)
@@ -102,13 +91,9 @@ def _bench(folder: Path, database_url: str, *, scale: float, rounds: int, second
             pairs = [(at_bare(), at_service(loads[part])) for part in parts]
             crowded = [at_service(crowds[part]) for part in parts]
             again = [at_service(repeated) for _ in parts]
-            stock_rate = statistics.median(at_stock().rate for _ in parts)
         memory = max(child.memory_full_info().uss for child in service.children(recursive=True)) / 1e6
     figures = _figures(company, pairs, loaded, memory, json.loads(answer))
     bare_rate = statistics.median(pair[0].rate for pair in pairs)
-    rate = statistics.median(pair[1].rate for pair in pairs)
-    figures["stock gunicorn, bare Flask: requests/s"] = round(stock_rate)
-    figures["stock gunicorn, bare Flask: ratio"] = round(rate / stock_rate, 3)
     for name, measured in (("20 different users", crowded), ("asked before", again)):
         rate = statistics.median(one.rate for one in measured)
         figures[f"{name}: requests/s"] = round(rate)
