@@ -1,7 +1,9 @@
 """People, groups and containers in a directory, and an evaluation of who is in which group. It imports nothing of
 Usher's."""
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -31,6 +33,8 @@ class Directory:
     off: tuple[str, str]
     """The values of ``off_attribute`` of somebody who is not disabled, and of somebody who is."""
     unit_filter = "(objectClass=organizationalUnit)"
+    can_hide = False
+    """Whether ``off_attribute`` can be hidden from Usher."""
 
     def __init__(self, url: str, admin: str, password: str, root: str) -> None:
         self._login = (url, admin, password)
@@ -87,6 +91,22 @@ class Directory:
     def delete(self, dn: str) -> None:
         self._connection.delete_s(dn)
 
+    def save(self, folder: Path) -> None:
+        """Makes a backup."""
+        raise NotImplementedError
+
+    def restore(self, folder: Path) -> None:
+        """Replaces everything with the backup."""
+        raise NotImplementedError
+
+    def hide(self) -> None:
+        """Hides ``off_attribute`` from Usher."""
+        raise NotImplementedError
+
+    def show(self) -> None:
+        """Shows it again."""
+        raise NotImplementedError
+
     def clear(self) -> None:
         """Deletes ``root`` and everything below it."""
         for dn in sorted(self.found("(objectClass=*)", self.root), key=lambda one: -one.count(",")):
@@ -114,40 +134,61 @@ class Directory:
             for value in attributes.get(name, ()):
                 yield value.decode().lower()
 
+    def person(self, dn: str) -> Person:
+        return self._person(self.found(self.person_filter, dn)[dn])
+
+    def _person(self, attributes: Mapping[str, Sequence[bytes]]) -> Person:
+        return Person(self.id_of(attributes), self.is_off(attributes), frozenset(self._aliases(attributes)))
+
     def there(self) -> list[Person]:
         """The people in the set."""
         return list(self._there().values())
 
     def _there(self) -> dict[str, Person]:
-        return {
-            dn.lower(): Person(self.id_of(one), self.is_off(one), frozenset(self._aliases(one)))
-            for dn, one in self.found(self.person_filter, self.people).items()
-        }
+        return {dn.lower(): self._person(one) for dn, one in self.found(self.person_filter, self.people).items()}
 
-    def members(self) -> dict[str, str]:
-        """Person's id → the role that groups give to them, if they are not disabled."""
-        people = self._there()
+    def role_of(self, group: str) -> str | None:
+        """The role that a group gives to its members."""
+        name, dash, _ = group.partition(",")[0].partition("=")[2].partition("-")
+        return {"org": "viewer", "edit": "editor"}.get(name) if dash else None
+
+    def reached(self) -> dict[str, str]:
+        """The DN of everything that is in a group with a role, or in a group in it → the role."""
         groups = {
-            dn.lower(): (one["cn"][0].decode(), [value.decode().lower() for value in one.get("member", ())])
+            dn.lower(): [value.decode().lower() for value in one.get("member", ())]
             for dn, one in self.found(self.group_filter, self.groups).items()
         }
         found: dict[str, str] = {}
-        for start, (name, _) in groups.items():
-            role = {"org": "viewer", "edit": "editor"}.get(name.partition("-")[0])
-            if role is None or "-" not in name:
+        for start in groups:
+            if (role := self.role_of(start)) is None:
                 continue
             seen, left = set[str](), [start]
             while left:
                 dn = left.pop()
-                if dn in seen:
-                    continue
-                seen.add(dn)
-                if dn in groups:
-                    left += groups[dn][1]
-                elif dn in people and not people[dn].is_off:
-                    who = people[dn].id
-                    found[who] = "editor" if "editor" in (role, found.get(who)) else "viewer"
+                if dn not in seen:
+                    seen.add(dn)
+                    left += groups.get(dn, ())
+                    found[dn] = "editor" if "editor" in (role, found.get(dn)) else "viewer"
         return found
+
+    def roles(self) -> dict[str, str]:
+        """The id of a person in the set → the role that groups give to them."""
+        reached = self.reached()
+        return {person.id: reached[dn] for dn, person in self._there().items() if dn in reached}
+
+    def members(self) -> dict[str, str]:
+        """The same without those who are disabled."""
+        off = {person.id for person in self.there() if person.is_off}
+        return {who: role for who, role in self.roles().items() if who not in off}
+
+    def dns_in_set(self) -> frozenset[str]:
+        """The DNs of the people in the set, in small letters."""
+        return frozenset(self._there())
+
+    def dns_with_access(self) -> list[str]:
+        """The DNs of the members, in small letters."""
+        members = self.members()
+        return [dn for dn, person in self._there().items() if person.id in members]
 
 
 class OpenLdap(Directory):
@@ -157,9 +198,28 @@ class OpenLdap(Directory):
     person_filter, group_filter = "(objectClass=inetOrgPerson)", "(objectClass=groupOfNames)"
     id_attribute, number_attribute = "entryUUID", "employeeNumber"
     off_attribute, off = "employeeType", ("staff", "left")
+    can_hide = True
 
     def __init__(self, server: slapd.Slapd) -> None:
+        self._server = server
         super().__init__(server.url, slapd.ADMIN, slapd.PASSWORD, f"ou=trial,{slapd.SUFFIX}")
+
+    def save(self, folder: Path) -> None:
+        folder.write_text(self._server.saved())
+
+    def restore(self, folder: Path) -> None:
+        self._server.stop()
+        self._server.restore(folder.read_text())
+        self._server.start()
+        self.connect()
+
+    def hide(self) -> None:
+        self._server.hide(self.off_attribute)
+        self.connect()
+
+    def show(self) -> None:
+        self._server.show()
+        self.connect()
 
     def add_person(self, dn: str, number: str, mail: str) -> None:
         self.add(
@@ -186,8 +246,22 @@ class ActiveDirectory(Directory):
     off_attribute, off = "userAccountControl", ("544", "546")
 
     def __init__(self, server: samba.Samba, root: str) -> None:
+        self._server = server
         super().__init__(server.url, samba.ADMIN, samba.PASSWORD, root)
         self._accounts = 0
+
+    def save(self, folder: Path) -> None:
+        self._server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+        self._server.save(folder)
+        self._server.start()
+        self.connect()
+
+    def restore(self, folder: Path) -> None:
+        self._server.stop()
+        self._server.restore(folder)
+        self._server.start()
+        self.connect()
 
     def _account(self) -> str:
         self._accounts += 1

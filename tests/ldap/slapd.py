@@ -108,6 +108,14 @@ class Slapd:
         file.write_text(file.read_text().replace("access to * by", f"{rule}\naccess to * by"))
         self.start()
 
+    def show(self) -> None:
+        """Hides nothing any more; the server restarts."""
+        self.stop()
+        file = self.folder / "slapd.conf"
+        lines = [line for line in file.read_text().splitlines() if not line.startswith("access to filter=")]
+        file.write_text("\n".join(lines) + "\n")
+        self.start()
+
     @property
     def url(self) -> str:
         return f"ldap://127.0.0.1:{self.port}"

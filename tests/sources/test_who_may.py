@@ -83,7 +83,7 @@ def test_a_deleted_share_is_no_access_in_any_order(make: Make) -> None:
             elif step == "read":
                 installation.read()
             else:
-                installation.push(said)
+                installation.push("app", said)
         source = installation.read().sources[0]
         assert (source.verdict, source.answered) == (Verdict.COMPLETE, "changes")
         if installation.too_much():
@@ -104,7 +104,7 @@ def test_a_pushed_record_counts_instead_of_what_objects_give_until_a_read(make: 
     installation.read()
     assert installation.allowed() == ANN
     application.put("share", "s1", doc="d1", person="ann", role="viewer")
-    answer = installation.push(application.record("grant", "d1", "ann"))
+    answer = installation.push("app", application.record("grant", "d1", "ann"))
     assert answer["counts"] == {"added": 0, "updated": 1, "unchanged": 0, "removed": 0, "absent": 0}
     assert installation.allowed() == {("ann", "d1"): "viewer"}
     # Of what the objects gave, the read has to report s1 alone.
@@ -112,7 +112,7 @@ def test_a_pushed_record_counts_instead_of_what_objects_give_until_a_read(make: 
     assert installation.allowed() == {("ann", "d1"): "viewer"}
     application.drop("share", "s1")
     application.drop("share", "s2")
-    answer = installation.push(application.record("grant", "d1", "ann"))
+    answer = installation.push("app", application.record("grant", "d1", "ann"))
     assert answer["counts"] == {"added": 0, "updated": 0, "unchanged": 0, "removed": 1, "absent": 0}
     assert installation.allowed() == NOBODY
 
@@ -126,7 +126,7 @@ def test_an_object_that_was_read_while_it_was_pushed_counts_after_the_push(make:
     # The row with the number of the cursor itself is read again.
     application.put("share", "s2", doc="d2", person="bob", role="viewer")
     said = application.record("grant", "d1", "ann")
-    installation.meanwhile(lambda: installation.push(said))
+    installation.meanwhile(lambda: installation.push("app", said))
     for _ in range(3):
         installation.read()
         assert installation.allowed() == ANN | {("bob", "d2"): "viewer"}
@@ -141,7 +141,7 @@ def test_a_removal_of_what_was_not_known_yet_holds_against_a_read_under_way(make
 
     def meanwhile() -> None:
         application.drop("share", "s1")
-        answer = installation.push(application.record("grant", "d1", "ann"))
+        answer = installation.push("app", application.record("grant", "d1", "ann"))
         assert answer["counts"]["absent"] == 1
 
     installation.meanwhile(meanwhile)
@@ -162,7 +162,7 @@ def test_a_removal_between_comparing_and_writing_holds(make: Make, monkeypatch: 
         compare(connection, reads)
         if not pushed:
             application.drop("share", "s1")
-            pushed.append(installation.push(application.record("grant", "d1", "ann")))
+            pushed.append(installation.push("app", application.record("grant", "d1", "ann")))
 
     monkeypatch.setattr("app.model.refresh.refresh.spare_pushed", spare_pushed)
     installation.read()
@@ -175,7 +175,7 @@ def test_a_part_is_not_asked_for_while_the_source_may_deny_what_was_pushed(make:
     application = installation.application
     installation.read()
     application.put("share", "s1", doc="d1", person="ann", role="editor")
-    installation.push(application.record("grant", "d1", "ann"))
+    installation.push("app", application.record("grant", "d1", "ann"))
     application.drop("share", "s1")
     assert installation.allowed() == ANN
     assert installation.read(asked=Selection.of([], ["ann"])).sources[0].answered == "changes"
@@ -188,7 +188,7 @@ def test_an_explanation_names_the_push_and_not_what_it_hides(make: Make) -> None
     application = installation.application
     application.put("share", "s1", doc="d1", person="ann", role="editor")
     installation.read()
-    installation.push(application.record("grant", "d1", "ann"))
+    installation.push("app", application.record("grant", "d1", "ann"))
     with reading(installation.engine) as connection:
         grants = [record for record in export_records(connection) if isinstance(record, Grant)]
         [origins] = origins_of(connection, grants).values()
@@ -291,7 +291,7 @@ class Trial:
     def arrive(self, number: int) -> None:
         """So many late pushes arrive, in their order."""
         for said in self._late[:number]:
-            self.installation.push(*said)
+            self.installation.push("app", *said)
             self._removed_late = self._removed_late or not all(is_there for _, is_there in said)
         del self._late[:number]
 
@@ -308,7 +308,7 @@ class Trial:
             # They arrive in the order of their sequences.
             self._late.append(said)
         elif step.pushed == "at once" and said:
-            self.installation.push(*said)
+            self.installation.push("app", *said)
 
     def _read(self, step: Read) -> None:
         installation = self.installation

@@ -79,7 +79,7 @@ class Breaking:
 
 
 class Reader:
-    """An Usher that reads sources, whose reads break."""
+    """An Usher that reads sources, whose reads break, and that is pushed to."""
 
     def __init__(self, engine: Engine, sources: Sequence[Mapping[str, Any]], spool: Path | None = None) -> None:
         self.engine = engine
@@ -93,6 +93,7 @@ class Reader:
         self._others = guarded
         self.now = NOW
         self._view = AccessViewLoader(engine, DecisionPolicy())
+        self._sequence = 0
 
     def read(self, *, full: bool = False, asked: Selection | None = None, elsewhere: bool = False) -> RefreshReport:
         """A read; ``elsewhere``: by another node, beside one that is under way."""
@@ -100,6 +101,20 @@ class Reader:
         sources = self._others if elsewhere else self._sources
         anew = [one.name for one in sources] if full else []
         return refresh(self.engine, sources, clock=lambda: self.now, anew=anew, asked=asked, guard=self._settings.guard)
+
+    def push(self, source: str, *said: Said) -> dict[str, Any]:
+        """The answer to a push to a source."""
+        self._sequence += 1
+        pushed = Pushed(
+            source=source,
+            sequence=self._sequence,
+            previous_sequence=None,
+            upserts=[record_from_object(one)[0] for one, is_there in said if is_there],
+            removals=[record_of_key(one) for one, is_there in said if not is_there],
+            by="test",
+        )
+        names = [one.name for one in self._settings.sources]
+        return apply_push(self.engine, pushed, configured=names, only_pushed=False, clock=lambda: self.now)
 
     def decided(self, users: Sequence[str], documents: Sequence[str]) -> dict[tuple[str, str], str]:
         """(user, document) → the role, as Usher decides."""
@@ -132,25 +147,11 @@ class Installation(Reader):
         super().__init__(engine, source_settings(url, by_rules=by_rules, token="p" * 30))
         self.between = between
         self.application = application
-        self._sequence = 0
 
     def meanwhile(self, happens: Callable[[], object]) -> None:
         """Lets something happen in the middle of the next read, after its snapshot."""
         breaking = self.breaking[0]
         breaking.fault, breaking.meanwhile = Fault.MEANWHILE, happens
-
-    def push(self, *said: Said) -> dict[str, Any]:
-        """The answer to a push of what the application said of itself."""
-        self._sequence += 1
-        pushed = Pushed(
-            source="app",
-            sequence=self._sequence,
-            previous_sequence=None,
-            upserts=[record_from_object(one)[0] for one, is_there in said if is_there],
-            removals=[record_of_key(one) for one, is_there in said if not is_there],
-            by="test",
-        )
-        return apply_push(self.engine, pushed, configured=["app", "hr"], only_pushed=False, clock=lambda: self.now)
 
     def allowed(self) -> dict[tuple[str, str], str]:
         """(user, document) → the role, as Usher decides."""

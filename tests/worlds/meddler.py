@@ -20,7 +20,9 @@ class Meddler:
         self.stall_after: int | None = None
         """Bytes of answers after which nothing comes any more; None: always something."""
         self.delay: Callable[[], None] = lambda: None
-        """Called before each piece of an answer."""
+        """Called before each piece of an answer. If it raises, the connection is cut."""
+        self.errors: list[Exception] = []
+        """What ``delay`` raised."""
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -40,6 +42,11 @@ class Meddler:
             yield
         finally:
             self.forget()
+
+    def check(self) -> None:
+        """Raises what ``delay`` raised."""
+        if self.errors:
+            raise self.errors[0]
 
     def close(self) -> None:
         """Ends all connections. Closing alone would not: threads that wait for a socket keep it open, and a server in
@@ -76,7 +83,11 @@ class Meddler:
     def _pass_on(self, server: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):
             while data := server.recv(16384):
-                self.delay()
+                try:
+                    self.delay()
+                except Exception as error:  # noqa: BLE001 - ``check`` raises it in the thread of the test
+                    self.errors.append(error)
+                    return
                 with self._lock:
                     before, self.passed = self.passed, self.passed + len(data)
                 if self.cut_after is not None and before + len(data) > self.cut_after:
@@ -107,3 +118,4 @@ def _shut(*sockets: socket.socket) -> None:
 def meddler(host: str, port: int) -> Iterator[Meddler]:
     with closing(Meddler(host, port)) as one:
         yield one
+        one.check()
