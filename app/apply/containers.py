@@ -57,7 +57,7 @@ class Containers:
                 """
                 SELECT o.item_id FROM observed_item o
                 WHERE o.ledger_id = :ledger_id AND o.kind = 'organization' AND {within} AND (
-                    EXISTS (SELECT 1 FROM access_organization a WHERE a.organization_id = o.item_id)
+                    EXISTS (SELECT 1 FROM model_organization a WHERE a.organization_id = o.item_id)
                     OR EXISTS (SELECT 1 FROM ledger_item l WHERE l.ledger_id = o.ledger_id
                         AND l.organization_id = o.item_id)
                     OR o.item_id IN (SELECT organization_id FROM deleted_item WHERE ledger_id = :ledger_id))
@@ -83,7 +83,7 @@ class Containers:
         with reading(self._engine) as connection:
             rows = run(
                 connection,
-                "SELECT organization_user_group_id FROM access_group WHERE organization_id = :organization_id",
+                "SELECT organization_user_group_id FROM model_group WHERE organization_id = :organization_id",
                 {"organization_id": organization_id},
             )
             ours |= {str(row[0]) for row in rows}

@@ -231,12 +231,12 @@ _TO_COMPARE = """
 """
 
 _WANTED = {
-    "organization": ("access_organization", "a.organization_id = o.item_id"),
-    "folder": ("access_folder", "a.organization_id = o.organization_id AND a.folder_id = o.item_id"),
-    "document": ("access_document", "a.organization_id = o.organization_id AND a.document_id = o.item_id"),
-    "organizationUser": ("access_user", "a.user_id = o.item_id"),
-    "folderUser": ("access_user", "a.user_id = o.item_id"),
-    "documentUser": ("access_user", "a.user_id = o.item_id"),
+    "organization": ("model_organization", "a.organization_id = o.item_id"),
+    "folder": ("model_folder", "a.organization_id = o.organization_id AND a.folder_id = o.item_id"),
+    "document": ("model_document", "a.organization_id = o.organization_id AND a.document_id = o.item_id"),
+    "organizationUser": ("model_user", "a.user_id = o.item_id"),
+    "folderUser": ("model_user", "a.user_id = o.item_id"),
+    "documentUser": ("model_user", "a.user_id = o.item_id"),
 }
 """Kind → the table of the access model that says what its fields should be."""
 

@@ -50,7 +50,7 @@ _SENTENCES: Mapping[BrokenReference, str] = {
 _WALK = """
   UNION
   SELECT w.organization_id, w.folder_id, (
-    SELECT f.parent_folder_id FROM access_folder f
+    SELECT f.parent_folder_id FROM model_folder f
     WHERE f.organization_id = w.organization_id AND f.folder_id = w.above)
   FROM folder_walk w WHERE w.above <> ''
 ),
@@ -73,32 +73,32 @@ Whether its organization exists is not checked."""
 ALL_FOLDERS = f"""
 effective_folder (organization_id, folder_id) AS (
   SELECT f.organization_id, f.folder_id
-  FROM access_organization o CROSS JOIN access_folder f @by(ix_access_folder_within)
+  FROM model_organization o CROSS JOIN model_folder f @by(ix_model_folder_within)
   WHERE f.organization_id = o.organization_id AND f.parent_folder_id = ''
   UNION ALL
   SELECT f.organization_id, f.folder_id
-  FROM effective_folder t CROSS JOIN access_folder f @by(ix_access_folder_within)
+  FROM effective_folder t CROSS JOIN model_folder f @by(ix_model_folder_within)
   WHERE f.organization_id = t.organization_id AND f.parent_folder_id = t.folder_id
 ),
 folder_walk (organization_id, folder_id, above) AS (
-  SELECT f.organization_id, f.folder_id, f.folder_id FROM access_folder f
+  SELECT f.organization_id, f.folder_id, f.folder_id FROM model_folder f
   WHERE (f.organization_id, f.folder_id) NOT IN (SELECT e.organization_id, e.folder_id FROM effective_folder e)
 {_WALK}"""
 """The same for all folders of the access model. Those whose organization does not exist are not effective."""
 
 _ORGANIZATION = """
-  WHEN NOT EXISTS (SELECT 1 FROM access_organization x WHERE x.organization_id = {row}.organization_id)
+  WHEN NOT EXISTS (SELECT 1 FROM model_organization x WHERE x.organization_id = {row}.organization_id)
     THEN 'organization'"""
 _USER = """
-  WHEN {row}.user_id <> '' AND NOT EXISTS (SELECT 1 FROM access_user x WHERE x.user_id = {row}.user_id) THEN 'user'"""
+  WHEN {row}.user_id <> '' AND NOT EXISTS (SELECT 1 FROM model_user x WHERE x.user_id = {row}.user_id) THEN 'user'"""
 _GROUP = """
   WHEN {row}.{column} <> '' AND NOT EXISTS (
-    SELECT 1 FROM access_group x
+    SELECT 1 FROM model_group x
     WHERE x.organization_id = {row}.organization_id AND x.organization_user_group_id = {row}.{column}) THEN 'group'"""
 _IN_GROUP = _GROUP.replace("{column}", "organization_user_group_id")
 _DOCUMENT = """
   WHEN {row}.document_id <> '' AND NOT EXISTS (
-    SELECT 1 FROM access_document x
+    SELECT 1 FROM model_document x
     WHERE x.organization_id = {row}.organization_id AND x.document_id = {row}.document_id) THEN 'document'"""
 _FOLDER = """
   WHEN {folder} <> '' AND ({row}.organization_id, {folder}) NOT IN (
@@ -108,7 +108,7 @@ _FOLDER = """
 _OWN_FOLDER = _FOLDER.replace("{folder}", "{row}.folder_id")
 _FOLDER_OF_DOCUMENT = _FOLDER.replace(
     "{folder}",
-    "(SELECT x.folder_id FROM access_document x"
+    "(SELECT x.folder_id FROM model_document x"
     " WHERE x.organization_id = {row}.organization_id AND x.document_id = {row}.document_id)",
 )
 
@@ -138,10 +138,10 @@ _FOLDERS_OF: Mapping[str, str] = {
     Folder.kind: "SELECT organization_id, folder_id FROM asked",
     Document.kind: "SELECT organization_id, folder_id FROM asked WHERE folder_id <> ''",
     Grant.kind: """SELECT organization_id, CASE WHEN a.folder_id <> '' THEN a.folder_id ELSE (
-      SELECT d.folder_id FROM access_document d
+      SELECT d.folder_id FROM model_document d
       WHERE d.organization_id = a.organization_id AND d.document_id = a.document_id) END FROM asked a""",
     ContextGrant.kind: """SELECT organization_id, (
-      SELECT d.folder_id FROM access_document d
+      SELECT d.folder_id FROM model_document d
       WHERE d.organization_id = a.organization_id AND d.document_id = a.document_id) FROM asked a
       WHERE a.document_id <> ''""",
 }

@@ -109,11 +109,11 @@ class _Named:
 
 
 _NAMED: Mapping[str, _Named] = {
-    Organization.kind: _Named("access_organization", "organization_id", "organizationName"),
-    User.kind: _Named("access_user", "user_id", "name", "email"),
-    Group.kind: _Named("access_group", "organization_user_group_id", "groupName"),
-    Folder.kind: _Named("access_folder", "folder_id", "folderName"),
-    Document.kind: _Named("access_document", "document_id", "documentName"),
+    Organization.kind: _Named("model_organization", "organization_id", "organizationName"),
+    User.kind: _Named("model_user", "user_id", "name", "email"),
+    Group.kind: _Named("model_group", "organization_user_group_id", "groupName"),
+    Folder.kind: _Named("model_folder", "folder_id", "folderName"),
+    Document.kind: _Named("model_document", "document_id", "documentName"),
 }
 
 NAMED_KINDS = tuple(_NAMED)

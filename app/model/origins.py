@@ -47,19 +47,19 @@ ORDER BY d.position, f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rul
 # Fills that disable a user by an alias that is not theirs alone.
 _BOUND = f"""
 SELECT f.*, d.name AS source_name, d.position, b.user_id AS bound_user, EXISTS (
-  SELECT 1 FROM access_user_alias a WHERE a.alias = b.user_alias AND a.user_id = b.user_id) AS has_alias
+  SELECT 1 FROM model_user_alias a WHERE a.alias = b.user_alias AND a.user_id = b.user_id) AS has_alias
 FROM (@list(users)) AS asked CROSS JOIN fill_binding b CROSS JOIN source_fill f
 JOIN directory_source d ON d.source_id = f.source_id
 WHERE b.user_id = asked.value AND f.user_alias = b.user_alias AND f.user_alias <> '' AND f.source_id = b.source_id
 AND {disabling("f")} AND (
-  NOT EXISTS (SELECT 1 FROM access_user_alias a WHERE a.alias = b.user_alias AND a.user_id = b.user_id)
-  OR EXISTS (SELECT 1 FROM access_user_alias o WHERE o.alias = b.user_alias AND o.user_id <> b.user_id))
+  NOT EXISTS (SELECT 1 FROM model_user_alias a WHERE a.alias = b.user_alias AND a.user_id = b.user_id)
+  OR EXISTS (SELECT 1 FROM model_user_alias o WHERE o.alias = b.user_alias AND o.user_id <> b.user_id))
 ORDER BY d.position, f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
 """  # noqa: S608 - our own names
 
 _ALIASES = """
-SELECT a.alias, a.user_id FROM access_user_alias a WHERE a.user_id IN (@list(users)) AND NOT EXISTS (
-  SELECT 1 FROM access_user_alias b WHERE b.alias = a.alias AND b.user_id <> a.user_id)
+SELECT a.alias, a.user_id FROM model_user_alias a WHERE a.user_id IN (@list(users)) AND NOT EXISTS (
+  SELECT 1 FROM model_user_alias b WHERE b.alias = a.alias AND b.user_id <> a.user_id)
 ORDER BY a.alias @bytes
 """
 

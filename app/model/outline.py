@@ -19,7 +19,7 @@ _SORTS = {
 }
 
 _ORGANIZATIONS = """
-SELECT organization_id, access_type, disabled, payload FROM access_organization
+SELECT organization_id, access_type, disabled, payload FROM model_organization
 WHERE organization_id > :after ORDER BY organization_id LIMIT :limit
 """
 

@@ -16,7 +16,7 @@ _DISABLING = f"""
 SELECT d.name, c.users <> 0 AS is_several, COUNT(*) AS records, MIN(c.named) AS named
 FROM (
   SELECT f.source_id, CASE WHEN f.user_alias = '' THEN f.user_id ELSE f.user_alias END AS named,
-    CASE WHEN f.user_alias = '' THEN (SELECT COUNT(*) FROM access_user u WHERE u.user_id = f.user_id)
+    CASE WHEN f.user_alias = '' THEN (SELECT COUNT(*) FROM model_user u WHERE u.user_id = f.user_id)
       ELSE (SELECT COUNT(*) FROM fill_binding b WHERE b.user_alias = f.user_alias AND b.source_id = f.source_id)
     END AS users
   FROM (SELECT DISTINCT source_id, user_id, user_alias FROM source_fill s WHERE {disabling("s")}) f) AS c
@@ -40,8 +40,8 @@ WHERE s.organization_id = :organization_id AND s.user_alias <> '' AND {{on}}
 
 _UNCLEAR = f"""
 WITH shared (alias) AS (
-  SELECT a.alias FROM access_user_alias a WHERE a.user_id = :user_id AND EXISTS (
-    SELECT 1 FROM access_user_alias o WHERE o.alias = a.alias AND o.user_id <> a.user_id))
+  SELECT a.alias FROM model_user_alias a WHERE a.user_id = :user_id AND EXISTS (
+    SELECT 1 FROM model_user_alias o WHERE o.alias = a.alias AND o.user_id <> a.user_id))
 SELECT n.kind, n.user_alias AS alias, d.name FROM (
   {_NAMING.format(number=0, kind="grant", source="source_grant").format(on=_ON_RESOURCE)}
   UNION ALL {_NAMING.format(number=1, kind="group member", source="source_group_member").format(on="1 = 1")}
@@ -51,7 +51,7 @@ JOIN directory_source d ON d.source_id = n.source_id
 ORDER BY n.number, d.position, n.user_alias @bytes LIMIT 1
 """  # noqa: S608 - our own names
 
-_HOLDERS = "SELECT user_id FROM access_user_alias WHERE alias = :alias ORDER BY user_id @bytes LIMIT 3"
+_HOLDERS = "SELECT user_id FROM model_user_alias WHERE alias = :alias ORDER BY user_id @bytes LIMIT 3"
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ WHERE l.ledger_id = :ledger_id AND l.kind = '{kind}' AND {within}
     SELECT 1 FROM desired d WHERE d.kind = l.kind AND d.organization_id = l.organization_id
       AND d.container_id = l.container_id AND d.item_id = l.item_id)
   AND NOT EXISTS (
-    SELECT 1 FROM access_organization a WHERE a.organization_id = l.organization_id AND a.disabled)
+    SELECT 1 FROM model_organization a WHERE a.organization_id = l.organization_id AND a.disabled)
   AND {approved}
 ORDER BY l.organization_id, l.container_id, l.item_id
 """

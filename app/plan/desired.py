@@ -59,7 +59,7 @@ CREATE TEMPORARY TABLE desired (
 _ORGANIZATIONS = """
 INSERT INTO desired
 SELECT 'organization', o.organization_id, '', o.organization_id, o.digest, '', '', '', o.disabled, 0, o.access_type, ''
-FROM access_organization o WHERE {within}
+FROM model_organization o WHERE {within}
 ORDER BY o.organization_id
 """
 
@@ -69,17 +69,17 @@ WITH RECURSIVE tree (organization_id, folder_id, depth, own_type, in_force) AS (
   SELECT f.organization_id, f.folder_id, 0,
     CASE f.access_type WHEN '' THEN o.access_type ELSE f.access_type END,
     CASE f.access_type WHEN '' THEN o.access_type ELSE f.access_type END
-  FROM access_organization o CROSS JOIN access_folder f @by(ix_access_folder_within)
+  FROM model_organization o CROSS JOIN model_folder f @by(ix_model_folder_within)
   WHERE f.organization_id = o.organization_id AND f.parent_folder_id = '' AND NOT o.disabled AND {within}
   UNION ALL
   SELECT f.organization_id, f.folder_id, t.depth + 1, f.access_type,
     CASE f.access_type WHEN '' THEN t.in_force ELSE f.access_type END
-  FROM tree t CROSS JOIN access_folder f @by(ix_access_folder_within)
+  FROM tree t CROSS JOIN model_folder f @by(ix_model_folder_within)
   WHERE f.organization_id = t.organization_id AND f.parent_folder_id = t.folder_id
 )
 SELECT 'folder', f.organization_id, '', f.folder_id, f.digest, f.parent_folder_id, t.own_type, '', FALSE, t.depth,
   t.in_force, ''
-FROM tree t CROSS JOIN access_folder f
+FROM tree t CROSS JOIN model_folder f
 WHERE f.organization_id = t.organization_id AND f.folder_id = t.folder_id
 ORDER BY f.organization_id, f.folder_id
 """
@@ -93,7 +93,7 @@ SELECT 'document', d.organization_id, '', d.document_id, d.digest, d.folder_id,
        ELSE '' END,
   '', FALSE, 0,
   CASE WHEN d.access_type <> '' THEN d.access_type WHEN d.folder_id = '' THEN o.access_type ELSE f.in_force END, ''
-FROM access_document d CROSS JOIN access_organization o
+FROM model_document d CROSS JOIN model_organization o
 LEFT JOIN desired f ON f.kind = 'folder' AND f.organization_id = d.organization_id AND f.container_id = ''
   AND f.item_id = d.folder_id
 LEFT JOIN ledger_item l ON l.ledger_id = :ledger_id AND l.kind = 'document' AND l.organization_id = d.organization_id
@@ -106,7 +106,7 @@ ORDER BY d.organization_id, d.document_id
 _GROUPS = """
 INSERT INTO desired
 SELECT 'group', g.organization_id, '', g.organization_user_group_id, g.digest, '', '', '', FALSE, 0, '', ''
-FROM access_group g CROSS JOIN access_organization o
+FROM model_group g CROSS JOIN model_organization o
 WHERE o.organization_id = g.organization_id AND NOT o.disabled AND {within}
 ORDER BY g.organization_id, g.organization_user_group_id
 """
@@ -114,7 +114,7 @@ ORDER BY g.organization_id, g.organization_user_group_id
 _MEMBERSHIPS = """
 INSERT INTO desired
 SELECT 'organizationUser', m.organization_id, '', m.user_id, u.digest, '', '', m.access_role, FALSE, 0, '', ''
-FROM access_membership m CROSS JOIN access_organization o CROSS JOIN access_user u
+FROM model_membership m CROSS JOIN model_organization o CROSS JOIN model_user u
 WHERE o.organization_id = m.organization_id AND NOT o.disabled AND u.user_id = m.user_id AND NOT u.disabled
   AND (m.expires_at IS NULL OR m.expires_at > :now) AND {within}
 ORDER BY m.organization_id, m.user_id
@@ -123,7 +123,7 @@ ORDER BY m.organization_id, m.user_id
 _DIRECT_MEMBERS = """
 INSERT INTO desired
 SELECT 'groupMember', m.organization_id, m.organization_user_group_id, m.user_id, '', '', '', '', FALSE, 0, '', ''
-FROM access_group_member m CROSS JOIN access_organization o CROSS JOIN access_group g CROSS JOIN access_user u
+FROM model_group_member m CROSS JOIN model_organization o CROSS JOIN model_group g CROSS JOIN model_user u
 WHERE o.organization_id = m.organization_id AND NOT o.disabled AND g.organization_id = m.organization_id
   AND g.organization_user_group_id = m.organization_user_group_id AND u.user_id = m.user_id AND NOT u.disabled
   AND m.user_id <> '' AND {within}
@@ -137,7 +137,7 @@ WITH RECURSIVE inside (organization_id, group_id, inner_id) AS (
   SELECT DISTINCT organization_id, container_id, container_id FROM desired WHERE kind = 'groupMember'
   UNION
   SELECT up.organization_id, up.organization_user_group_id, i.inner_id
-  FROM inside i CROSS JOIN access_group_member up CROSS JOIN access_group g
+  FROM inside i CROSS JOIN model_group_member up CROSS JOIN model_group g
   WHERE up.organization_id = i.organization_id AND up.member_group_id = i.group_id
     AND g.organization_id = up.organization_id AND g.organization_user_group_id = up.organization_user_group_id
 )
@@ -163,11 +163,11 @@ CREATE TEMPORARY TABLE container (
 _CONTAINERS_OF_USERS = """
 INSERT INTO container
 WITH RECURSIVE place (organization_id, folder_id, document_id) AS (
-  SELECT m.organization_id, m.folder_id, m.document_id FROM access_grant m WHERE {within}
+  SELECT m.organization_id, m.folder_id, m.document_id FROM model_grant m WHERE {within}
   UNION
   SELECT m.organization_id, m.folder_id, m.document_id
   FROM (SELECT DISTINCT organization_id, container_id FROM desired WHERE kind = 'groupMember') i
-  CROSS JOIN access_grant m @by(ix_access_grant_to_group)
+  CROSS JOIN model_grant m @by(ix_model_grant_to_group)
   WHERE m.organization_id = i.organization_id AND m.organization_user_group_id = i.container_id AND m.user_id = ''
   UNION
   SELECT l.organization_id, CASE l.kind WHEN 'folderUser' THEN l.container_id ELSE '' END,
@@ -179,14 +179,14 @@ lies (kind, organization_id, item_id, folder_id) AS (
   SELECT 'folder', p.organization_id, p.folder_id, p.folder_id FROM place p WHERE p.folder_id <> ''
   UNION ALL
   SELECT 'document', p.organization_id, p.document_id, (
-    SELECT d.folder_id FROM access_document d
+    SELECT d.folder_id FROM model_document d
     WHERE d.organization_id = p.organization_id AND d.document_id = p.document_id)
   FROM place p WHERE p.folder_id = ''
 ),
 asked_folder (organization_id, folder_id) AS (SELECT organization_id, folder_id FROM lies WHERE folder_id <> ''),
 {asked_folders}
 SELECT p.kind, p.organization_id, '', p.item_id
-FROM lies p CROSS JOIN access_organization o
+FROM lies p CROSS JOIN model_organization o
 WHERE o.organization_id = p.organization_id AND NOT o.disabled AND (p.folder_id = '' OR (p.organization_id, p.folder_id)
   IN (SELECT e.organization_id, e.folder_id FROM effective_folder e))
 """
@@ -194,7 +194,7 @@ WHERE o.organization_id = p.organization_id AND NOT o.disabled AND (p.folder_id 
 _OWN_GRANTS = """
 INSERT INTO desired
 SELECT c.kind || 'User', c.organization_id, c.item_id, m.user_id, u.digest, '', '', m.access_role, FALSE, 0, '', ''
-FROM {grants} CROSS JOIN access_user u
+FROM {grants} CROSS JOIN model_user u
 WHERE c.kind = '{kind}' AND c.organization_id = m.organization_id AND c.container_id = ''
   AND m.folder_id = {folder} AND m.document_id = {document} AND u.user_id = m.user_id AND NOT u.disabled
   AND m.user_id <> '' AND (m.expires_at IS NULL OR m.expires_at > :now) AND {within}
@@ -207,7 +207,7 @@ WITH granted AS MATERIALIZED (
   SELECT c.kind || 'User' AS kind, a.organization_id, c.item_id AS container_id,
     a.organization_user_group_id AS group_id, a.access_role
   FROM (SELECT DISTINCT organization_id, container_id FROM desired WHERE kind = 'groupMember') i
-  CROSS JOIN access_grant a @by(ix_access_grant_to_group)
+  CROSS JOIN model_grant a @by(ix_model_grant_to_group)
   CROSS JOIN {containers} c
   WHERE a.organization_id = i.organization_id AND a.organization_user_group_id = i.container_id AND a.user_id = ''
     AND (a.expires_at IS NULL OR a.expires_at > :now)
@@ -222,7 +222,7 @@ FROM (
   FROM granted CROSS JOIN desired m
   WHERE m.kind = 'groupMember' AND m.organization_id = granted.organization_id AND m.container_id = granted.group_id
   GROUP BY granted.kind, granted.organization_id, granted.container_id, m.item_id
-) g CROSS JOIN access_user u WHERE u.user_id = g.user_id
+) g CROSS JOIN model_user u WHERE u.user_id = g.user_id
 ON CONFLICT DO NOTHING
 """
 
@@ -252,9 +252,9 @@ def compute(connection: Connection, *, ledger_id: int, now: datetime, selection:
     within = _within(selection, "m", users="m.user_id")
     for template in _MEMBERS:
         run(connection, template, parameters, within=within)
-    grants = "desired c CROSS JOIN access_grant m"
+    grants = "desired c CROSS JOIN model_grant m"
     if selection.user_ids:
-        grants = "access_grant m CROSS JOIN container c"
+        grants = "model_grant m CROSS JOIN container c"
         run(connection, _CONTAINER_TABLE)
         run(connection, _CONTAINERS_OF_USERS, parameters, within=within, asked_folders=ASKED_FOLDERS)
     for place in _PLACES:

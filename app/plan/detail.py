@@ -22,15 +22,15 @@ NOT_KNOWN = object()
 """What stands for a value that nobody knows any more."""
 
 _FIELDS_OF = {
-    Kind.ORGANIZATION: "SELECT payload FROM access_organization WHERE organization_id = :item_id AND digest = :digest",
-    Kind.FOLDER: """SELECT payload FROM access_folder
+    Kind.ORGANIZATION: "SELECT payload FROM model_organization WHERE organization_id = :item_id AND digest = :digest",
+    Kind.FOLDER: """SELECT payload FROM model_folder
         WHERE organization_id = :organization_id AND folder_id = :item_id AND digest = :digest""",
-    Kind.DOCUMENT: """SELECT payload FROM access_document
+    Kind.DOCUMENT: """SELECT payload FROM model_document
         WHERE organization_id = :organization_id AND document_id = :item_id AND digest = :digest""",
-    Kind.GROUP: """SELECT payload FROM access_group
+    Kind.GROUP: """SELECT payload FROM model_group
         WHERE organization_id = :organization_id AND organization_user_group_id = :item_id AND digest = :digest""",
 }
-_FIELDS_OF_USER = "SELECT payload FROM access_user WHERE user_id = :item_id AND digest = :digest"
+_FIELDS_OF_USER = "SELECT payload FROM model_user WHERE user_id = :item_id AND digest = :digest"
 _FORMER = """
 SELECT payload FROM former_payload
 WHERE kind = :of AND organization_id = :within AND item_id = :item_id AND digest = :digest

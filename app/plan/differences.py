@@ -140,16 +140,16 @@ SELECT :plan_id, n.ordinal, r.phase, r.action, s.kind, s.organization_id, s.cont
   n.scope, s.digest, s.parent_id, s.access_type, s.access_role, s.disabled,
   CASE WHEN NOT r.sends_payload THEN ''
     WHEN s.kind = 'organization' THEN (
-      SELECT a.payload FROM access_organization a WHERE a.organization_id = s.organization_id)
+      SELECT a.payload FROM model_organization a WHERE a.organization_id = s.organization_id)
     WHEN s.kind = 'folder' THEN (
-      SELECT a.payload FROM access_folder a WHERE a.organization_id = s.organization_id AND a.folder_id = s.item_id)
+      SELECT a.payload FROM model_folder a WHERE a.organization_id = s.organization_id AND a.folder_id = s.item_id)
     WHEN s.kind = 'document' THEN (
-      SELECT a.payload FROM access_document a
+      SELECT a.payload FROM model_document a
       WHERE a.organization_id = s.organization_id AND a.document_id = s.item_id)
     WHEN s.kind = 'group' THEN (
-      SELECT a.payload FROM access_group a
+      SELECT a.payload FROM model_group a
       WHERE a.organization_id = s.organization_id AND a.organization_user_group_id = s.item_id)
-    ELSE (SELECT a.payload FROM access_user a WHERE a.user_id = s.item_id) END,
+    ELSE (SELECT a.payload FROM model_user a WHERE a.user_id = s.item_id) END,
   CASE WHEN s.why <> '' AND (r.action = 'delete' OR s.container_id = '' AND s.kind <> 'organizationUser') THEN s.why
     ELSE
     REPLACE(REPLACE(r.sentence, '{state}', CASE WHEN s.disabled THEN 'disabled' ELSE 'enabled' END), '{holder}',

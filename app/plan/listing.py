@@ -53,10 +53,10 @@ class PlannedChange:
 
 
 _TABLES = {
-    Kind.ORGANIZATION: ("access_organization", "organization_id", "organizationName"),
-    Kind.FOLDER: ("access_folder", "folder_id", "folderName"),
-    Kind.DOCUMENT: ("access_document", "document_id", "documentName"),
-    Kind.GROUP: ("access_group", "organization_user_group_id", "groupName"),
+    Kind.ORGANIZATION: ("model_organization", "organization_id", "organizationName"),
+    Kind.FOLDER: ("model_folder", "folder_id", "folderName"),
+    Kind.DOCUMENT: ("model_document", "document_id", "documentName"),
+    Kind.GROUP: ("model_group", "organization_user_group_id", "groupName"),
 }
 _USER_NAME = "name"
 
@@ -125,7 +125,7 @@ def _payload_of(kind: Kind, identity: str) -> str:
 
 
 _USER_PAYLOAD = """COALESCE(
-      (SELECT a.payload FROM access_user a WHERE a.user_id = p.item_id),
+      (SELECT a.payload FROM model_user a WHERE a.user_id = p.item_id),
       (SELECT f.payload FROM former_payload f
        WHERE f.kind = 'user' AND f.organization_id = '' AND f.item_id = p.item_id LIMIT 1))"""
 

@@ -7,16 +7,16 @@ key. Empty where there is nothing better to say than the sentence of the rule (`
 from app.plan.rules import CONTAINERS, USER_KINDS, Kind
 
 _USER = """
-    WHEN NOT EXISTS (SELECT 1 FROM access_user u WHERE u.user_id = l.item_id)
+    WHEN NOT EXISTS (SELECT 1 FROM model_user u WHERE u.user_id = l.item_id)
       THEN 'the user is no longer in the directory'
-    WHEN EXISTS (SELECT 1 FROM access_user u WHERE u.user_id = l.item_id AND u.disabled)
+    WHEN EXISTS (SELECT 1 FROM model_user u WHERE u.user_id = l.item_id AND u.disabled)
       THEN 'the user is disabled in the directory'
-    WHEN NOT EXISTS (SELECT 1 FROM access_organization a WHERE a.organization_id = l.organization_id)
+    WHEN NOT EXISTS (SELECT 1 FROM model_organization a WHERE a.organization_id = l.organization_id)
       THEN 'the organization is no longer in the directory'"""
 
 _GROUP = """
     WHEN NOT EXISTS (
-      SELECT 1 FROM access_group g
+      SELECT 1 FROM model_group g
       WHERE g.organization_id = l.organization_id AND g.organization_user_group_id = l.container_id)
       THEN 'the group is no longer in the directory'"""
 _CONTAINER = """
@@ -27,18 +27,18 @@ _CONTAINER = """
 
 _EXPIRED_MEMBERSHIP = """(
     SELECT 'the membership expired on ' || @minute(m.expires_at)
-    FROM access_membership m WHERE m.organization_id = l.organization_id AND m.user_id = l.item_id
+    FROM model_membership m WHERE m.organization_id = l.organization_id AND m.user_id = l.item_id
       AND m.expires_at <= :now)"""
 
 # A grant by name comes first, as it does where it counts.
 _EXPIRED_GRANT = """(
     SELECT 'the grant to the user expired on ' || @minute(g.expires_at)
-    FROM access_grant g WHERE g.organization_id = l.organization_id AND g.folder_id = {folder}
+    FROM model_grant g WHERE g.organization_id = l.organization_id AND g.folder_id = {folder}
       AND g.document_id = {document} AND g.user_id = l.item_id AND g.organization_user_group_id = ''
       AND g.expires_at <= :now), (
     SELECT 'the grant to group ' || g.organization_user_group_id || ' expired on '
       || @minute(g.expires_at)
-    FROM access_grant g CROSS JOIN desired m
+    FROM model_grant g CROSS JOIN desired m
     WHERE g.organization_id = l.organization_id AND g.folder_id = {folder} AND g.document_id = {document}
       AND g.user_id = '' AND g.expires_at <= :now
       AND m.kind = 'groupMember' AND m.organization_id = g.organization_id

@@ -17,14 +17,14 @@ _SHOWN = 20
 
 _ORGANIZATIONS = """
 SELECT wanted.value FROM (@list(organization_ids)) AS wanted
-WHERE NOT EXISTS (SELECT 1 FROM access_organization a WHERE a.organization_id = wanted.value)
+WHERE NOT EXISTS (SELECT 1 FROM model_organization a WHERE a.organization_id = wanted.value)
   AND NOT EXISTS (
     SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.organization_id = wanted.value)
 """
 
 _USERS = """
 SELECT wanted.value FROM (@list(user_ids)) AS wanted
-WHERE NOT EXISTS (SELECT 1 FROM access_user a WHERE a.user_id = wanted.value)
+WHERE NOT EXISTS (SELECT 1 FROM model_user a WHERE a.user_id = wanted.value)
   AND NOT EXISTS (
     SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND l.item_id = wanted.value)
 """

@@ -15,10 +15,10 @@ KEYED = {"sqlite_with_rowid": False}
 """SQLite then keeps the rows in the primary key itself: half the size, and one look-up instead of two."""
 
 
-class AccessOrganizationRow(StoreTable, table=True):
+class ModelOrganizationRow(StoreTable, table=True):
     """``payload``: organizationId, organizationName and further fields."""
 
-    __tablename__ = "access_organization"
+    __tablename__ = "model_organization"
 
     organization_id: str = Field(primary_key=True)
     access_type: str
@@ -27,10 +27,10 @@ class AccessOrganizationRow(StoreTable, table=True):
     digest: str
 
 
-class AccessUserRow(StoreTable, table=True):
+class ModelUserRow(StoreTable, table=True):
     """``payload``: userId, name, email, initial if given, and further fields."""
 
-    __tablename__ = "access_user"
+    __tablename__ = "model_user"
     __table_args__ = (KEYED,)
 
     user_id: str = Field(primary_key=True)
@@ -39,18 +39,18 @@ class AccessUserRow(StoreTable, table=True):
     digest: str
 
 
-class AccessUserAliasRow(StoreTable, table=True):
+class ModelUserAliasRow(StoreTable, table=True):
     """A name by which records may mean a user, case-folded; one that several users have means none of them."""
 
-    __tablename__ = "access_user_alias"
+    __tablename__ = "model_user_alias"
     __table_args__ = (Index(None, "user_id"), KEYED)
 
     alias: str = Field(primary_key=True)
     user_id: str = Field(primary_key=True)
 
 
-class AccessMembershipRow(StoreTable, table=True):
-    __tablename__ = "access_membership"
+class ModelMembershipRow(StoreTable, table=True):
+    __tablename__ = "model_membership"
     __table_args__ = (Index(None, "user_id", "organization_id"), KEYED)
 
     organization_id: str = Field(primary_key=True)
@@ -59,10 +59,10 @@ class AccessMembershipRow(StoreTable, table=True):
     expires_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
-class AccessGroupRow(StoreTable, table=True):
+class ModelGroupRow(StoreTable, table=True):
     """``payload``: organizationUserGroupId, groupName and further fields."""
 
-    __tablename__ = "access_group"
+    __tablename__ = "model_group"
 
     organization_id: str = Field(primary_key=True)
     organization_user_group_id: str = Field(primary_key=True)
@@ -70,10 +70,10 @@ class AccessGroupRow(StoreTable, table=True):
     digest: str
 
 
-class AccessGroupMemberRow(StoreTable, table=True):
+class ModelGroupMemberRow(StoreTable, table=True):
     """A user (``member_group_id`` empty) or another group (``user_id`` empty) in a group, as the directory says it."""
 
-    __tablename__ = "access_group_member"
+    __tablename__ = "model_group_member"
     __table_args__ = (
         Index(None, "organization_id", "user_id", "organization_user_group_id"),
         Index(None, "organization_id", "member_group_id", "organization_user_group_id"),
@@ -87,11 +87,11 @@ class AccessGroupMemberRow(StoreTable, table=True):
     member_group_id: str = Field(primary_key=True)
 
 
-class AccessFolderRow(StoreTable, table=True):
+class ModelFolderRow(StoreTable, table=True):
     """``payload``: folderId, folderName and further fields. ``access_type`` is empty when it is inherited."""
 
-    __tablename__ = "access_folder"
-    __table_args__ = (Index("ix_access_folder_within", "organization_id", "parent_folder_id", "folder_id"), KEYED)
+    __tablename__ = "model_folder"
+    __table_args__ = (Index("ix_model_folder_within", "organization_id", "parent_folder_id", "folder_id"), KEYED)
 
     organization_id: str = Field(primary_key=True)
     folder_id: str = Field(primary_key=True)
@@ -101,11 +101,11 @@ class AccessFolderRow(StoreTable, table=True):
     digest: str
 
 
-class AccessDocumentRow(StoreTable, table=True):
+class ModelDocumentRow(StoreTable, table=True):
     """``payload``: documentId, documentName and further fields. ``access_type`` is empty when it is inherited."""
 
-    __tablename__ = "access_document"
-    __table_args__ = (Index("ix_access_document_within", "organization_id", "folder_id", "document_id"), KEYED)
+    __tablename__ = "model_document"
+    __table_args__ = (Index("ix_model_document_within", "organization_id", "folder_id", "document_id"), KEYED)
 
     organization_id: str = Field(primary_key=True)
     document_id: str = Field(primary_key=True)
@@ -115,16 +115,16 @@ class AccessDocumentRow(StoreTable, table=True):
     digest: str
 
 
-class AccessGrantRow(StoreTable, table=True):
+class ModelGrantRow(StoreTable, table=True):
     """On a folder or a document (the other id is empty), to a user or a group (the other id is empty)."""
 
-    __tablename__ = "access_grant"
+    __tablename__ = "model_grant"
     __table_args__ = (
         # Holds all that is asked of a user's grants, so that the table is not looked at.
         Index(None, "user_id", "organization_id", "folder_id", "document_id", "access_role", "expires_at"),
         # Grants to groups are few beside those to users. Pages list those of a group by where they stand,
         Index(
-            "ix_access_grant_to_group",
+            "ix_model_grant_to_group",
             "organization_id",
             "organization_user_group_id",
             "folder_id",
@@ -134,7 +134,7 @@ class AccessGrantRow(StoreTable, table=True):
         ),
         # and what a level has of them is found without touching the rest.
         Index(
-            "ix_access_grant_of_groups",
+            "ix_model_grant_of_groups",
             "organization_id",
             "folder_id",
             "document_id",
@@ -156,8 +156,8 @@ class AccessGrantRow(StoreTable, table=True):
     expires_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
-class AccessContextGrantRow(StoreTable, table=True):
-    __tablename__ = "access_context_grant"
+class ModelContextGrantRow(StoreTable, table=True):
+    __tablename__ = "model_context_grant"
     __table_args__ = (KEYED,)
 
     organization_id: str = Field(primary_key=True)

@@ -31,15 +31,15 @@ from app.access.records import (
 )
 from app.clock import epoch_ms, from_epoch_ms
 from app.store.access_tables import (
-    AccessContextGrantRow,
-    AccessDocumentRow,
-    AccessFolderRow,
-    AccessGrantRow,
-    AccessGroupMemberRow,
-    AccessGroupRow,
-    AccessMembershipRow,
-    AccessOrganizationRow,
-    AccessUserRow,
+    ModelContextGrantRow,
+    ModelDocumentRow,
+    ModelFolderRow,
+    ModelGrantRow,
+    ModelGroupMemberRow,
+    ModelGroupRow,
+    ModelMembershipRow,
+    ModelOrganizationRow,
+    ModelUserRow,
 )
 from app.store.base import StoreTable
 
@@ -187,15 +187,15 @@ def _references(kind: RecordKind) -> tuple[Reference, ...]:
 
 
 _ROWS: Mapping[str, type[StoreTable]] = {
-    Organization.kind: AccessOrganizationRow,
-    User.kind: AccessUserRow,
-    Membership.kind: AccessMembershipRow,
-    Group.kind: AccessGroupRow,
-    GroupMember.kind: AccessGroupMemberRow,
-    Folder.kind: AccessFolderRow,
-    Document.kind: AccessDocumentRow,
-    Grant.kind: AccessGrantRow,
-    ContextGrant.kind: AccessContextGrantRow,
+    Organization.kind: ModelOrganizationRow,
+    User.kind: ModelUserRow,
+    Membership.kind: ModelMembershipRow,
+    Group.kind: ModelGroupRow,
+    GroupMember.kind: ModelGroupMemberRow,
+    Folder.kind: ModelFolderRow,
+    Document.kind: ModelDocumentRow,
+    Grant.kind: ModelGrantRow,
+    ContextGrant.kind: ModelContextGrantRow,
 }
 
 VALUES_FROM_RECORD: Mapping[str, Callable[[Any], Values]] = {

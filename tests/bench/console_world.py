@@ -143,7 +143,7 @@ def people(b: Builder) -> None:
     """Organizations, users with their memberships, and groups."""
     size, user = b.size, b.id("user", "n.i")
     b.fill(
-        access.AccessOrganizationRow,
+        access.ModelOrganizationRow,
         {
             "organization_id": "'org-' || n.i",
             "access_type": "'organizationPrivate'",
@@ -153,7 +153,7 @@ def people(b: Builder) -> None:
         b.series(10),
     )
     b.fill(
-        access.AccessUserRow,
+        access.ModelUserRow,
         {
             "user_id": user,
             "disabled": "FALSE",
@@ -164,7 +164,7 @@ def people(b: Builder) -> None:
         b.series(size.users),
     )
     b.fill(
-        access.AccessMembershipRow,
+        access.ModelMembershipRow,
         {
             "organization_id": _organization(size.large),
             "user_id": user,
@@ -175,7 +175,7 @@ def people(b: Builder) -> None:
     )
     group = b.id("group", "n.i")
     b.fill(
-        access.AccessGroupRow,
+        access.ModelGroupRow,
         {
             "organization_id": "'org-0'",
             "organization_user_group_id": group,
@@ -185,20 +185,20 @@ def people(b: Builder) -> None:
     )
     members = {"organization_id": "'org-0'", "organization_user_group_id": group, "member_group_id": "''"}
     b.fill(
-        access.AccessGroupMemberRow,
+        access.ModelGroupMemberRow,
         {**members, "organization_user_group_id": b.id("group", "0"), "user_id": user},
         b.series(size.large),
     )
     everybody = f"{b.series(1_000)} CROSS JOIN {b.series(100, 'm')}"
     b.fill(
-        access.AccessGroupMemberRow,
+        access.ModelGroupMemberRow,
         {**members, "user_id": b.id("user", f"(n.i * 7919 + m.i) % {size.large}")},
         everybody,
         order="2, 3",
     )
     inside = {**members, "user_id": "''", "member_group_id": b.id("group", "n.i"), "organization_user_group_id": "''"}
     inside["organization_user_group_id"] = b.id("group", "n.i / 2")
-    b.fill(access.AccessGroupMemberRow, inside, f"(SELECT i FROM {b.series(200)} WHERE i > 1) AS n")
+    b.fill(access.ModelGroupMemberRow, inside, f"(SELECT i FROM {b.series(200)} WHERE i > 1) AS n")
 
 
 def _organization(first: int) -> str:
@@ -212,7 +212,7 @@ def places(b: Builder) -> None:
     own = size.of(60_000) // 9 * 9
     folder = b.id("folder", "n.i")
     b.fill(
-        access.AccessFolderRow,
+        access.ModelFolderRow,
         {
             "organization_id": _organization(own),
             "folder_id": folder,
@@ -227,7 +227,7 @@ def places(b: Builder) -> None:
     document = b.id("document", "n.i")
     elsewhere = max((size.folders - own) // 9, 1)
     b.fill(
-        access.AccessDocumentRow,
+        access.ModelDocumentRow,
         {
             "organization_id": _organization(size.large),
             "document_id": document,
@@ -251,7 +251,7 @@ def grants(b: Builder) -> None:
     place = f"(n.i * 10 + m.i * 99991) % {size.documents}"
     spread = f"(SELECT n.i AS u, {place} AS i FROM {b.series(size.users)} CROSS JOIN {b.series(10, 'm')}) AS n"
     b.fill(
-        access.AccessGrantRow,
+        access.ModelGrantRow,
         {
             **own,
             "organization_id": _organization(size.large),
@@ -263,18 +263,18 @@ def grants(b: Builder) -> None:
         order="1, 3, 4",
     )
     b.fill(
-        access.AccessGrantRow,
+        access.ModelGrantRow,
         {**in_largest, "document_id": b.id("document", "0"), "user_id": b.id("user", "n.i")},
         b.series(size.of(100_000)),
     )
     b.fill(
-        access.AccessGrantRow,
+        access.ModelGrantRow,
         {**in_largest, "document_id": b.id("document", "n.i"), "user_id": b.id("user", "1")},
         b.series(size.of(50_000)),
     )
     of_groups = {**in_largest, "user_id": "''"}
     b.fill(
-        access.AccessGrantRow,
+        access.ModelGrantRow,
         {
             **of_groups,
             "document_id": "''",
@@ -285,7 +285,7 @@ def grants(b: Builder) -> None:
         order="2, 5",
     )
     b.fill(
-        access.AccessGrantRow,
+        access.ModelGrantRow,
         {**of_groups, "document_id": b.id("document", "n.i"), "organization_user_group_id": b.id("group", "0")},
         b.series(size.of(10_000)),
     )
@@ -309,12 +309,12 @@ def _names(b: Builder) -> None:
                 order="2",
             )
     for kind, table in (
-        ("membership", "access_membership"),
-        ("group", "access_group"),
-        ("groupMember", "access_group_member"),
-        ("folder", "access_folder"),
-        ("document", "access_document"),
-        ("grant", "access_grant"),
+        ("membership", "model_membership"),
+        ("group", "model_group"),
+        ("groupMember", "model_group_member"),
+        ("folder", "model_folder"),
+        ("document", "model_document"),
+        ("grant", "model_grant"),
     ):
         counted = f"(SELECT organization_id AS o, COUNT(*) AS c FROM {table} GROUP BY organization_id) AS n"
         values = {"organization_id": "n.o", "kind": f"'{kind}'", "records": "n.c"}

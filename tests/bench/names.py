@@ -170,7 +170,7 @@ def _size(engine: Engine) -> dict[str, object]:
         rows = connection.exec_driver_sql("SELECT COUNT(*) FROM access_name").scalar_one()
         named = " UNION ALL ".join(
             f"SELECT COUNT(*) AS records FROM {table}"
-            for table in ("access_organization", "access_user", "access_group", "access_folder", "access_document")
+            for table in ("model_organization", "model_user", "model_group", "model_folder", "model_document")
         )
         records = connection.exec_driver_sql(f"SELECT SUM(records) FROM ({named}) AS named").scalar_one()
     return {"names": f"{rows:,} rows of {records:,} records, {_bytes(engine, 'access_name') / 1e6:.0f} MB"}

@@ -24,14 +24,14 @@ from tests.tables import make_tables
 
 SIZE = Size(0.002)
 LARGE = (
-    "access_user",
-    "access_membership",
-    "access_group",
-    "access_group_member",
-    "access_folder",
-    "access_document",
-    "access_grant",
-    "access_context_grant",
+    "model_user",
+    "model_membership",
+    "model_group",
+    "model_group_member",
+    "model_folder",
+    "model_document",
+    "model_grant",
+    "model_context_grant",
     "access_name",
     "ledger_item",
     "item_failure",

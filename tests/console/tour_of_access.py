@@ -16,7 +16,7 @@ from app.console.settings import Role
 from app.contract.envelope import Answer
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 from app.database.engine import writing
-from app.store.access_tables import AccessFolderRow, AccessGroupRow, AccessUserRow
+from app.store.access_tables import ModelFolderRow, ModelGroupRow, ModelUserRow
 from app.store.directory_tables import SOURCE_TABLES
 from app.store.record_tables import core_table
 from tests.console.conftest import Office
@@ -24,7 +24,7 @@ from tests.console.tour import Visitors
 
 PAST, LATER = "2020-01-01T00:00:00Z", "2040-01-01T00:00:00Z"
 ACME = {"organizationId": "acme"}
-FOLDER, GROUP, USER = core_table(AccessFolderRow), core_table(AccessGroupRow), core_table(AccessUserRow)
+FOLDER, GROUP, USER = core_table(ModelFolderRow), core_table(ModelGroupRow), core_table(ModelUserRow)
 MANY = 60
 """More than a page has."""
 

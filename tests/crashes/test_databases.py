@@ -238,7 +238,7 @@ def tell_server(world: FaultyWorld, *statements: str) -> None:
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("table", ["source_user", "access_grant", "plan_item", "ledger_item", "call", "run"])
+@pytest.mark.parametrize("table", ["source_user", "model_grant", "plan_item", "ledger_item", "call", "run"])
 def test_full_disk_of_a_server_ends_the_run_and_costs_nothing_else(world_on_server: FaultyWorld, table: str) -> None:
     """The server reports a full disk as soon as it would have to make this table larger."""
     world = world_on_server

@@ -82,7 +82,7 @@ def test_upgrade_from_each_revision_keeps_what_is_there(
         assert upgrade(engine, old)
         with writing(engine) as connection:
             # The one table without which neither of them can be.
-            table = next(table for table in metadata.sorted_tables if table.name in {"access_user", "organization"})
+            table = next(table for table in metadata.sorted_tables if table.name in {"model_user", "organization"})
             connection.execute(insert(table).values(filled(table, len(numbers))))
             numbers.append(len(numbers))
             assert connection.scalar(select(func.count()).select_from(table)) == len(numbers)
@@ -338,7 +338,7 @@ def test_upgrade_binds_the_users_whom_fills_disable_by_an_alias(database_url: st
     upgrade(engine, old)
     with writing(engine) as connection:
         fills = Table("source_fill", MetaData(), autoload_with=connection)
-        holders = Table("access_user_alias", MetaData(), autoload_with=connection)
+        holders = Table("model_user_alias", MetaData(), autoload_with=connection)
         sources = Table("directory_source", MetaData(), autoload_with=connection)
         rows = [("", "ann@x", True), ("", "ann@x", True), ("", "bob@x", False), ("", "who@x", True), ("u9", "", True)]
         connection.execute(

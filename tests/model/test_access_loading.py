@@ -54,33 +54,33 @@ def _fill(connection: Connection) -> None:
     acme = {"organization_id": "acme"}
     described = {"payload": '{"userId":"x","name":"N","email":"e@x.example","team":"red"}', "digest": ""}
     put(
-        tables.AccessOrganizationRow,
+        tables.ModelOrganizationRow,
         [
             {"organization_id": name, "access_type": "restricted", "disabled": False, **described}
             for name in ["acme", *(f"o-{number}" for number in range(500))]
         ],
     )
-    put(tables.AccessUserRow, [{"user_id": f"user-{n}", "disabled": False, **described} for n in range(USERS)])
+    put(tables.ModelUserRow, [{"user_id": f"user-{n}", "disabled": False, **described} for n in range(USERS)])
     put(
-        tables.AccessMembershipRow,
+        tables.ModelMembershipRow,
         [{**acme, "user_id": f"user-{n}", "access_role": "editor", "expires_at": None} for n in range(USERS)],
     )
     put(
-        tables.AccessGroupRow,
+        tables.ModelGroupRow,
         [{**acme, "organization_user_group_id": f"group-{n}", **described} for n in range(GROUPS)],
     )
     members = [(f"group-{n % GROUPS}", f"user-{n}", "") for n in range(1, USERS)]
     members += [(f"group-{n}", "user-0", "") for n in range(50)]
     members += [(f"group-{n}", "", f"group-{n // 2 + 100}") for n in range(150, GROUPS)]
     put(
-        tables.AccessGroupMemberRow,
+        tables.ModelGroupMemberRow,
         [
             {**acme, "organization_user_group_id": group, "user_id": user, "member_group_id": member}
             for group, user, member in members
         ],
     )
     put(
-        tables.AccessFolderRow,
+        tables.ModelFolderRow,
         [
             {
                 **acme,
@@ -93,7 +93,7 @@ def _fill(connection: Connection) -> None:
         ],
     )
     put(
-        tables.AccessDocumentRow,
+        tables.ModelDocumentRow,
         [
             {
                 **acme,
@@ -110,7 +110,7 @@ def _fill(connection: Connection) -> None:
     grants += [("", f"document-{n}", "", "group-0") for n in range(DOCUMENTS)]
     grants += [("", f"document-{n}", "user-9", "") for n in range(0, DOCUMENTS, 2)]
     put(
-        tables.AccessGrantRow,
+        tables.ModelGrantRow,
         [
             {
                 **acme,
@@ -125,7 +125,7 @@ def _fill(connection: Connection) -> None:
         ],
     )
     put(
-        tables.AccessContextGrantRow,
+        tables.ModelContextGrantRow,
         [
             {
                 **acme,
@@ -275,10 +275,10 @@ def test_group_path_is_the_shortest_chain(engine: Engine) -> None:
     asked = [question(60, "document", 1)]
     with engine.begin() as connection:
         for group, member in (("group-1", "group-60"), ("group-2", "group-1"), ("group-3", "group-2")):
-            row = tables.AccessGroupMemberRow(
+            row = tables.ModelGroupMemberRow(
                 organization_id="acme", organization_user_group_id=group, user_id="", member_group_id=member
             )
-            connection.execute(insert(tables.AccessGroupMemberRow), [row.model_dump()])
+            connection.execute(insert(tables.ModelGroupMemberRow), [row.model_dump()])
     with reading(engine) as connection:
         view = load_view(connection, asked, policy=POLICY)
     path = view.group_path("acme", "user-60", "group-3")
@@ -315,7 +315,7 @@ def test_loader_forgets_everything_with_the_revision(engine: Engine) -> None:
     asked = [question(3, "folder", 3)]
     assert decide(load(asked), asked[0], NOW, POLICY).has_access
     with writing(engine) as connection:
-        connection.execute(text("DELETE FROM access_grant"))
+        connection.execute(text("DELETE FROM model_grant"))
         connection.execute(insert(tables.RevisionRow), [{"revision": 1000, "created_at": 0, "changes": "{}"}])
     view = load(asked)
     assert view.revision == 1000
@@ -327,7 +327,7 @@ def test_loader_forgets_everything_with_a_restored_backup(engine: Engine) -> Non
     asked = [question(3, "folder", 3)]
     assert decide(load(asked), asked[0], NOW, POLICY).has_access
     with writing(engine) as connection:
-        connection.execute(text("DELETE FROM access_grant"))
+        connection.execute(text("DELETE FROM model_grant"))
         connection.execute(text("UPDATE access_revision SET created_at = 5 WHERE revision = 999"))
     assert not decide(load(asked), asked[0], NOW, POLICY).has_access
 
@@ -363,7 +363,7 @@ def postgres(engine: Engine) -> Engine:
 
 def test_known_structure_costs_one_statement_whose_plan_was_made_once(postgres: Engine, recorder: Recorder) -> None:
     with writing(postgres) as connection:
-        connection.execute(text("DELETE FROM access_grant WHERE organization_user_group_id LIKE 'crowd-%'"))
+        connection.execute(text("DELETE FROM model_grant WHERE organization_user_group_id LIKE 'crowd-%'"))
     load = AccessViewLoader(postgres, POLICY)
     asked = [question(5, "document", number) for number in range(20)]
     load(asked)
@@ -374,7 +374,7 @@ def test_known_structure_costs_one_statement_whose_plan_was_made_once(postgres: 
     assert load._direct is not None
     with load._direct.cursor() as cursor:
         cursor.execute(
-            "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE '%access_user%'"
+            "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE '%model_user%'"
         )
         assert cursor.fetchall() == [(21, 0)]
 
@@ -382,7 +382,7 @@ def test_known_structure_costs_one_statement_whose_plan_was_made_once(postgres: 
 def test_plans_made_for_empty_tables_are_look_ups_too(postgres: Engine) -> None:
     with writing(postgres) as connection:
         connection.execute(
-            text("TRUNCATE access_grant, access_document, access_folder, access_user, access_membership")
+            text("TRUNCATE model_grant, model_document, model_folder, model_user, model_membership")
         )
     direct = DirectConnections(postgres, DIRECT_SETTINGS)
     for statement in direct_statements():
@@ -404,8 +404,8 @@ def test_statements_of_two_revisions_are_never_mixed(postgres: Engine, monkeypat
         if not moved:
             moved.append(1000)
             with writing(postgres) as connection:
-                connection.execute(text("DELETE FROM access_grant"))
-                connection.execute(text("DELETE FROM access_membership"))
+                connection.execute(text("DELETE FROM model_grant"))
+                connection.execute(text("DELETE FROM model_membership"))
                 connection.execute(insert(tables.RevisionRow), [{"revision": 1000, "created_at": 0, "changes": "{}"}])
         original(*arguments)
 
@@ -438,7 +438,7 @@ def test_connections_end_with_the_engine_and_cannot_write(postgres: Engine) -> N
     load([question(3, "folder", 3)])
     assert load._direct is not None
     with pytest.raises(DBAPIError, match="read-only"), load._direct.cursor() as cursor:
-        cursor.execute("DELETE FROM access_grant")
+        cursor.execute("DELETE FROM model_grant")
     count = text(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         " AND application_name = 'usher' AND pid <> ALL(:closed)"
@@ -465,7 +465,7 @@ def test_loader_is_not_misled_by_a_hint_at_a_folder_that_nobody_read_yet(engine:
     # user-3 is in group-3; the folder lets the group in.
     with writing(engine) as connection:
         connection.execute(
-            insert(tables.AccessGrantRow),
+            insert(tables.ModelGrantRow),
             [
                 {
                     "organization_id": "acme",

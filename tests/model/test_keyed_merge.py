@@ -153,7 +153,7 @@ def state_of(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
     queries = {
         **{tables.access.name: f"SELECT * FROM {tables.access.name}" for tables in MODEL_TABLES},
         **{tables.source.name: f"SELECT * FROM {tables.source.name}" for tables in SCRATCH_TABLES},
-        "access_user_alias": "SELECT * FROM access_user_alias",
+        "model_user_alias": "SELECT * FROM model_user_alias",
         "fill_binding": "SELECT * FROM fill_binding",
         "former_payload": "SELECT * FROM former_payload",
         "access_name": "SELECT * FROM access_name",

@@ -120,7 +120,7 @@ def test_readers_keep_their_revision_while_the_model_is_replaced(engine: Engine)
         assert current_revision(connection) == 1
         refresh(engine, "bob")
         assert current_revision(connection) == 1
-        assert connection.execute(text("SELECT user_id FROM access_user")).scalars().all() == ["ada"]
+        assert connection.execute(text("SELECT user_id FROM model_user")).scalars().all() == ["ada"]
     assert users(engine) == {"bob"}
 
 
@@ -261,7 +261,7 @@ def test_indexes_are_as_they_were_after_a_first_refresh(engine: Engine, monkeypa
     assert indexes(engine) == before
     with writing(engine) as connection:
         connection.execute(text("DELETE FROM source_user"))
-        connection.execute(text("DELETE FROM access_user"))
+        connection.execute(text("DELETE FROM model_user"))
         connection.execute(text("DELETE FROM access_name"))
     assert refresh(engine, "a", "b", "c") == 2
     assert bool(made) == is_sqlite(engine)

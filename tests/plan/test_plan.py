@@ -517,7 +517,7 @@ def test_plan_reads_through_no_organization_for_each_of_its_rows(world, company)
     assert plan.total() == 0
     assert len(steps) > 30
     through = [step for step in steps if step[0].endswith("(organization_id=?)")]
-    assert [step for step in through if "access_organization" not in step[0]] == []
+    assert [step for step in through if "model_organization" not in step[0]] == []
 
 
 @contextmanager
@@ -553,11 +553,11 @@ def test_plan_is_refused_for_a_ledger_or_an_approval_that_is_not_there(world, ne
 def test_plan_leaves_nothing_behind_when_it_fails(world, new_directory):
     world.says(new_directory().organization("acme"))
     with world.engine.begin() as connection:
-        connection.execute(text("ALTER TABLE access_user RENAME TO hidden"))
-    with pytest.raises(Exception, match="access_user"):
+        connection.execute(text("ALTER TABLE model_user RENAME TO hidden"))
+    with pytest.raises(Exception, match="model_user"):
         world.plan()
     with world.engine.begin() as connection:
-        connection.execute(text("ALTER TABLE hidden RENAME TO access_user"))
+        connection.execute(text("ALTER TABLE hidden RENAME TO model_user"))
 
     assert world.plan().total() == 1
 

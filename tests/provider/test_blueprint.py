@@ -83,23 +83,23 @@ def empty(database_url: str) -> Iterator[Service]:
 def service(empty: Service) -> Service:
     rows: list[tuple[type, dict[str, object]]] = [
         (
-            tables.AccessOrganizationRow,
+            tables.ModelOrganizationRow,
             {"organization_id": "acme", "access_type": "organizationPrivate", "disabled": False, "payload": "{}"},
         ),
         (
-            tables.AccessUserRow,
+            tables.ModelUserRow,
             {"user_id": "ada", "disabled": False, "payload": '{"name":"Ada","email":"a@acme.example"}'},
         ),
         (
-            tables.AccessMembershipRow,
+            tables.ModelMembershipRow,
             {"organization_id": "acme", "user_id": "ada", "access_role": "editor", "expires_at": NOW_MS + 5},
         ),
         (
-            tables.AccessDocumentRow,
+            tables.ModelDocumentRow,
             {"organization_id": "acme", "document_id": "roadmap", "folder_id": "", "access_type": "", "payload": "{}"},
         ),
         (
-            tables.AccessContextGrantRow,
+            tables.ModelContextGrantRow,
             {
                 "organization_id": "acme",
                 "user_id": "ada",
@@ -304,12 +304,12 @@ def test_check_says_unavailable_until_the_directory_was_read(empty: Service) -> 
 def test_check_says_unavailable_while_the_database_is_broken_and_recovers(service: Service) -> None:
     client = service.client()
     with writing(service.engine) as connection:
-        connection.execute(text("ALTER TABLE access_grant RENAME TO elsewhere"))
+        connection.execute(text("ALTER TABLE model_grant RENAME TO elsewhere"))
     broken = ask(client, ASKED)
     assert broken.status_code >= 500
     assert "elsewhere" not in broken.text
     with writing(service.engine) as connection:
-        connection.execute(text("ALTER TABLE elsewhere RENAME TO access_grant"))
+        connection.execute(text("ALTER TABLE elsewhere RENAME TO model_grant"))
     assert ask(client, ASKED).status_code == 200
 
 
@@ -392,6 +392,6 @@ def test_check_follows_a_new_revision_at_once(service: Service) -> None:
 
     assert [has_access(), has_access()] == [True, True]
     with writing(service.engine) as connection:
-        connection.execute(text("DELETE FROM access_membership"))
+        connection.execute(text("DELETE FROM model_membership"))
         connection.execute(insert(tables.RevisionRow), [{"revision": 2, "created_at": 1, "changes": "{}"}])
     assert has_access() is False

@@ -246,7 +246,7 @@ def test_only_what_changes_is_copied(company: SyncedWorld) -> None:
                 )
             ).scalars()
             assert set(found) == {
-                "access_revision", "access_user", "directory_source", "directory_state", "source_user",
+                "access_revision", "model_user", "directory_source", "directory_state", "source_user",
             }  # fmt: skip
 
 

@@ -136,7 +136,7 @@ def test_refresh_stores_canonical_payloads(engine: Engine, run: Refresh) -> None
     further = {"zone": "é", "a": {"c": 1, "b": [None, True]}}
     run(GivenSource("a", User(user_id="ada", name="Ada", email="a@b.example", initial="A", further=further)))
     with reading(engine) as connection:
-        payload, digest = connection.execute(text("SELECT payload, digest FROM access_user")).one()
+        payload, digest = connection.execute(text("SELECT payload, digest FROM model_user")).one()
     expected = (
         '{"a":{"b":[null,true],"c":1},"email":"a@b.example","initial":"A","name":"Ada","userId":"ada","zone":"é"}'
     )
@@ -144,7 +144,7 @@ def test_refresh_stores_canonical_payloads(engine: Engine, run: Refresh) -> None
     assert len(digest) == 32
     run(GivenSource("a", User(user_id="ada", name="Ada", email="a@b.example", initial="A", further={"zone": "e"})))
     with reading(engine) as connection:
-        assert connection.execute(text("SELECT digest FROM access_user")).scalar_one() != digest
+        assert connection.execute(text("SELECT digest FROM model_user")).scalar_one() != digest
 
 
 def test_refresh_takes_nothing_as_gone_unless_the_source_was_complete(engine: Engine, run: Refresh) -> None:

@@ -157,11 +157,11 @@ def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
                 "payload": f'{{"organizationId":"x","organizationName":"{record.organization_name}"}}',
                 "digest": "",
             }
-            return tables.AccessOrganizationRow, row
+            return tables.ModelOrganizationRow, row
         case User():
             payload = f'{{"email":"{record.email}","name":"{record.name}","plan":"pro","userId":"x"}}'
             row = {"user_id": record.user_id, "disabled": record.disabled, "payload": payload, "digest": ""}
-            return tables.AccessUserRow, row
+            return tables.ModelUserRow, row
         case Group():
             row = {
                 "organization_id": record.organization_id,
@@ -169,7 +169,7 @@ def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
                 "payload": "{}",
                 "digest": "",
             }
-            return tables.AccessGroupRow, row
+            return tables.ModelGroupRow, row
     for field in fields(record):
         value = getattr(record, field.name)
         if field.name == "expires_at":
@@ -180,12 +180,12 @@ def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
         name = record.folder_name if isinstance(record, Folder) else record.document_name
         row |= {"payload": f'{{"{record.kind}Id":"x","{record.kind}Name":"{name}"}}', "digest": ""}
     types: dict[type[Record], type[SQLModel]] = {
-        Membership: tables.AccessMembershipRow,
-        GroupMember: tables.AccessGroupMemberRow,
-        Folder: tables.AccessFolderRow,
-        Document: tables.AccessDocumentRow,
-        Grant: tables.AccessGrantRow,
-        ContextGrant: tables.AccessContextGrantRow,
+        Membership: tables.ModelMembershipRow,
+        GroupMember: tables.ModelGroupMemberRow,
+        Folder: tables.ModelFolderRow,
+        Document: tables.ModelDocumentRow,
+        Grant: tables.ModelGrantRow,
+        ContextGrant: tables.ModelContextGrantRow,
     }
     return types[type(record)], row
 

@@ -57,14 +57,14 @@ def _table(row_class: Any) -> Table:
 
 
 ACCESS = {
-    "organizations": _table(access.AccessOrganizationRow),
-    "users": _table(access.AccessUserRow),
-    "memberships": _table(access.AccessMembershipRow),
-    "groups": _table(access.AccessGroupRow),
-    "group_members": _table(access.AccessGroupMemberRow),
-    "folders": _table(access.AccessFolderRow),
-    "documents": _table(access.AccessDocumentRow),
-    "grants": _table(access.AccessGrantRow),
+    "organizations": _table(access.ModelOrganizationRow),
+    "users": _table(access.ModelUserRow),
+    "memberships": _table(access.ModelMembershipRow),
+    "groups": _table(access.ModelGroupRow),
+    "group_members": _table(access.ModelGroupMemberRow),
+    "folders": _table(access.ModelFolderRow),
+    "documents": _table(access.ModelDocumentRow),
+    "grants": _table(access.ModelGrantRow),
 }
 LEDGER_ITEM = _table(sync.LedgerItemRow)
 RUN = _table(sync.RunRow)

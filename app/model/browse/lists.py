@@ -15,38 +15,38 @@ from app.model.effective import BrokenReference, find_causes
 
 # In every text: the range, then the order of the same index. What PostgreSQL finds by its statistics SQLite is told.
 _FOLDERS = """
-SELECT folder_id FROM access_folder @by(ix_access_folder_within)
+SELECT folder_id FROM model_folder @by(ix_model_folder_within)
 WHERE organization_id = :organization_id AND parent_folder_id = :within AND folder_id > :after
 ORDER BY folder_id LIMIT :limit
 """
 _DOCUMENTS = """
-SELECT document_id FROM access_document @by(ix_access_document_within)
+SELECT document_id FROM model_document @by(ix_model_document_within)
 WHERE organization_id = :organization_id AND folder_id = :within AND document_id > :after
 ORDER BY document_id LIMIT :limit
 """
 _MEMBERS = """
-SELECT user_id, access_role, expires_at FROM access_membership
+SELECT user_id, access_role, expires_at FROM model_membership
 WHERE organization_id = :organization_id AND user_id > :after ORDER BY user_id LIMIT :limit
 """
 _GROUPS = """
-SELECT organization_user_group_id FROM access_group
+SELECT organization_user_group_id FROM model_group
 WHERE organization_id = :organization_id AND organization_user_group_id > :after
 ORDER BY organization_user_group_id LIMIT :limit
 """
 _USERS_IN = """
-SELECT user_id FROM access_group_member
+SELECT user_id FROM model_group_member
 WHERE organization_id = :organization_id AND organization_user_group_id = :within AND user_id > :after
 ORDER BY user_id LIMIT :limit
 """
 _GROUPS_IN = """
-SELECT member_group_id FROM access_group_member @by(sqlite_autoindex_access_group_member_1)
+SELECT member_group_id FROM model_group_member @by(sqlite_autoindex_model_group_member_1)
 WHERE organization_id = :organization_id AND organization_user_group_id = :within AND user_id = ''
   AND member_group_id > :after
 ORDER BY member_group_id LIMIT :limit
 """
 _GROUPS_AROUND = """
 SELECT organization_user_group_id
-FROM access_group_member @by(ix_access_group_member_organization_id_member_group_id_organization_user_group_id)
+FROM model_group_member @by(ix_model_group_member_organization_id_member_group_id_organization_user_group_id)
 WHERE organization_id = :organization_id AND member_group_id = :within AND organization_user_group_id > :after
 ORDER BY organization_user_group_id LIMIT :limit
 """
@@ -60,9 +60,9 @@ _MET = """{name} (organization_id, number) AS (
   FROM {name} WHERE {name}.organization_id IS NOT NULL AND {name}.number < :limit
 )"""
 _OF_USERS = (
-    ("a", "access_membership", "ix_access_membership_user_id_organization_id"),
-    ("b", "access_group_member", "ix_access_group_member_user_id_organization_id"),
-    ("c", "access_grant", "ix_access_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at"),
+    ("a", "model_membership", "ix_model_membership_user_id_organization_id"),
+    ("b", "model_group_member", "ix_model_group_member_user_id_organization_id"),
+    ("c", "model_grant", "ix_model_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at"),
 )
 _ORGANIZATIONS_OF = f"""
 WITH RECURSIVE {", ".join(_MET.format(name=name, table=table, index=index) for name, table, index in _OF_USERS)}

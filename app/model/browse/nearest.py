@@ -10,11 +10,11 @@ from app.model.browse.lists import ListEntry
 from app.model.browse.things import Key, find_all, may_be_stored, name_of
 
 _KINDS: dict[str, tuple[type[Record], str, str]] = {
-    "organization": (Organization, "access_organization", "organization_id"),
-    "user": (User, "access_user", "user_id"),
-    "group": (Group, "access_group", "organization_user_group_id"),
-    "folder": (Folder, "access_folder", "folder_id"),
-    "document": (Document, "access_document", "document_id"),
+    "organization": (Organization, "model_organization", "organization_id"),
+    "user": (User, "model_user", "user_id"),
+    "group": (Group, "model_group", "organization_user_group_id"),
+    "folder": (Folder, "model_folder", "folder_id"),
+    "document": (Document, "model_document", "document_id"),
 }
 _MOST = 5
 _AROUND = 25

@@ -28,53 +28,53 @@ Level = tuple[str, str]
 _COLUMNS = "g.folder_id, g.document_id, g.user_id, g.organization_user_group_id, g.access_role, g.expires_at"
 
 _ON_LEVEL = """
-SELECT {columns} FROM access_grant g
+SELECT {columns} FROM model_grant g
 WHERE g.organization_id = :organization_id AND g.folder_id = :folder_id AND g.document_id = :document_id
   AND (g.user_id, g.organization_user_group_id) > (:user_id, :group_id)
 ORDER BY g.user_id, g.organization_user_group_id LIMIT :limit
 """
 _LEVELS_WITH_ANY = """
 SELECT asked.value FROM (@list(levels)) AS asked WHERE EXISTS (
-  SELECT 1 FROM access_grant g WHERE g.organization_id = :organization_id
+  SELECT 1 FROM model_grant g WHERE g.organization_id = :organization_id
     AND g.folder_id = @part(asked.value, 0) AND g.document_id = @part(asked.value, 1))
 """
 _OF_USER = """
 SELECT {columns}
-FROM access_grant g @by(ix_access_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at)
+FROM model_grant g @by(ix_model_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at)
 WHERE g.user_id = :user_id AND g.organization_id = :organization_id
   AND (g.folder_id, g.document_id) > (:folder_id, :document_id)
 ORDER BY g.folder_id, g.document_id LIMIT :limit
 """
 _OF_GROUP = """
-SELECT {columns} FROM access_grant g @by(ix_access_grant_to_group)
+SELECT {columns} FROM model_grant g @by(ix_model_grant_to_group)
 WHERE g.organization_id = :organization_id AND g.organization_user_group_id = :group_id AND g.user_id = ''
   AND (g.folder_id, g.document_id) > (:folder_id, :document_id)
 ORDER BY g.folder_id, g.document_id LIMIT :limit
 """
 _GROUPS_WITH_ANY = """
 SELECT asked.value FROM (@list(groups)) AS asked WHERE EXISTS (
-  SELECT 1 FROM access_grant g @by(ix_access_grant_to_group)
+  SELECT 1 FROM model_grant g @by(ix_model_grant_to_group)
   WHERE g.organization_id = :organization_id AND g.organization_user_group_id = asked.value AND g.user_id = '')
 """
 _EXACT = """
-SELECT {columns} FROM (@list(asked)) AS asked CROSS JOIN access_grant g
+SELECT {columns} FROM (@list(asked)) AS asked CROSS JOIN model_grant g
 WHERE g.organization_id = :organization_id AND g.folder_id = @part(asked.value, 0)
   AND g.document_id = @part(asked.value, 1) AND g.user_id = @part(asked.value, 2)
   AND g.organization_user_group_id = @part(asked.value, 3)
 """
 _DIRECT = """
 SELECT organization_user_group_id
-FROM access_group_member m @by(ix_access_group_member_organization_id_user_id_organization_user_group_id)
+FROM model_group_member m @by(ix_model_group_member_organization_id_user_id_organization_user_group_id)
 WHERE organization_id = :organization_id AND user_id = :user_id AND {exists}
 ORDER BY organization_user_group_id LIMIT :limit
 """
 _AROUND = """
 SELECT m.member_group_id, m.organization_user_group_id FROM (@list(groups)) AS asked
-CROSS JOIN access_group_member m @by(ix_access_group_member_organization_id_member_group_id_organization_user_group_id)
+CROSS JOIN model_group_member m @by(ix_model_group_member_organization_id_member_group_id_organization_user_group_id)
 WHERE m.organization_id = :organization_id AND m.member_group_id = asked.value AND {exists} LIMIT :limit
 """
 # A group that does not exist has no members. As a subquery, both databases look it up by its key.
-_EXISTS = """(SELECT TRUE FROM access_group g
+_EXISTS = """(SELECT TRUE FROM model_group g
   WHERE g.organization_id = m.organization_id AND g.organization_user_group_id = m.organization_user_group_id)"""
 
 

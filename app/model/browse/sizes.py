@@ -13,28 +13,28 @@ _COUNT = (
     "SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE organization_id = :organization_id AND {of} LIMIT :most) counted"
 )
 
-_AROUND = "access_group_member @by(ix_access_group_member_organization_id_member_group_id_organization_user_group_id)"
+_AROUND = "model_group_member @by(ix_model_group_member_organization_id_member_group_id_organization_user_group_id)"
 
 _SIZES: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "folder": {
-        "folders": ("access_folder @by(ix_access_folder_within)", "parent_folder_id = :id"),
-        "documents": ("access_document @by(ix_access_document_within)", "folder_id = :id"),
-        "grants": ("access_grant", "folder_id = :id AND document_id = ''"),
+        "folders": ("model_folder @by(ix_model_folder_within)", "parent_folder_id = :id"),
+        "documents": ("model_document @by(ix_model_document_within)", "folder_id = :id"),
+        "grants": ("model_grant", "folder_id = :id AND document_id = ''"),
     },
-    "document": {"grants": ("access_grant", "folder_id = '' AND document_id = :id")},
+    "document": {"grants": ("model_grant", "folder_id = '' AND document_id = :id")},
     "group": {
-        "users": ("access_group_member", "organization_user_group_id = :id AND user_id > ''"),
-        "groups": ("access_group_member", "organization_user_group_id = :id AND user_id = ''"),
+        "users": ("model_group_member", "organization_user_group_id = :id AND user_id > ''"),
+        "groups": ("model_group_member", "organization_user_group_id = :id AND user_id = ''"),
         "around": (_AROUND, "member_group_id = :id"),
-        "grants": ("access_grant @by(ix_access_grant_to_group)", "organization_user_group_id = :id AND user_id = ''"),
+        "grants": ("model_grant @by(ix_model_grant_to_group)", "organization_user_group_id = :id AND user_id = ''"),
     },
     "user": {
         "groups": (
-            "access_group_member @by(ix_access_group_member_organization_id_user_id_organization_user_group_id)",
+            "model_group_member @by(ix_model_group_member_organization_id_user_id_organization_user_group_id)",
             "user_id = :id",
         ),
         "grants": (
-            "access_grant @by(ix_access_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at)",
+            "model_grant @by(ix_model_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at)",
             "user_id = :id",
         ),
     },

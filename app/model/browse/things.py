@@ -28,7 +28,7 @@ SELECT {columns} FROM (@list(asked)) AS asked CROSS JOIN {table} t WHERE {key}
 
 # From one organization to the next, in each by the key.
 _OF_ID = """
-SELECT {columns} FROM (SELECT organization_id FROM access_organization ORDER BY organization_id LIMIT :organizations) o
+SELECT {columns} FROM (SELECT organization_id FROM model_organization ORDER BY organization_id LIMIT :organizations) o
 CROSS JOIN {table} t WHERE t.organization_id = o.organization_id AND t.{item} = :item_id
 ORDER BY o.organization_id LIMIT :limit
 """
@@ -37,10 +37,10 @@ _ORGANIZATIONS_LOOKED_AT = 1_000
 # UNION ends where folders lead back into themselves.
 _ABOVE = """
 WITH RECURSIVE above (folder_id, parent_folder_id) AS (
-  SELECT f.folder_id, f.parent_folder_id FROM access_folder f
+  SELECT f.folder_id, f.parent_folder_id FROM model_folder f
   WHERE f.organization_id = :organization_id AND f.folder_id = :folder_id
   UNION
-  SELECT f.folder_id, f.parent_folder_id FROM above a CROSS JOIN access_folder f
+  SELECT f.folder_id, f.parent_folder_id FROM above a CROSS JOIN model_folder f
   WHERE f.organization_id = :organization_id AND f.folder_id = a.parent_folder_id AND a.parent_folder_id <> ''
 )
 SELECT folder_id FROM above

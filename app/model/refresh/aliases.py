@@ -14,10 +14,10 @@ from app.access.records import User
 from app.database.engine import is_sqlite, run_plainly
 from app.database.statements import run
 from app.model.refresh.scratch import ALIAS_CHANGE, TABLES_OF_KIND, USER_ALIAS, RowChange
-from app.store.access_tables import AccessUserAliasRow
+from app.store.access_tables import ModelUserAliasRow
 from app.store.record_tables import core_table
 
-ACCESS_ALIAS = core_table(AccessUserAliasRow)
+ACCESS_ALIAS = core_table(ModelUserAliasRow)
 
 _COLLECT = """
 INSERT INTO refresh_user_alias (alias, user_id)
@@ -35,29 +35,29 @@ SELECT alias, MIN(user_id) FROM refresh_user_alias GROUP BY alias HAVING COUNT(*
 _ADDED = """
 INSERT INTO refresh_alias_change (alias, user_id, change)
 SELECT r.alias, r.user_id, {add} FROM refresh_user_alias r
-WHERE NOT EXISTS (SELECT 1 FROM access_user_alias a WHERE a.alias = r.alias AND a.user_id = r.user_id)
+WHERE NOT EXISTS (SELECT 1 FROM model_user_alias a WHERE a.alias = r.alias AND a.user_id = r.user_id)
 """
 
 _REMOVED = """
 INSERT INTO refresh_alias_change (alias, user_id, change)
-SELECT a.alias, a.user_id, {remove} FROM access_user_alias a
+SELECT a.alias, a.user_id, {remove} FROM model_user_alias a
 WHERE {within} NOT EXISTS (SELECT 1 FROM refresh_user_alias r WHERE r.alias = a.alias AND r.user_id = a.user_id)
 """
 
 _TOUCHED_USERS = "a.user_id IN (SELECT user_id FROM refresh_touched_user) AND "
 
 _HOLDER = (
-    "(SELECT CASE WHEN COUNT(*) = 1 THEN MIN(held.user_id) END FROM access_user_alias held WHERE held.alias = {alias})"
+    "(SELECT CASE WHEN COUNT(*) = 1 THEN MIN(held.user_id) END FROM model_user_alias held WHERE held.alias = {alias})"
 )
 
 _FORMER_HOLDER = """CASE WHEN EXISTS (SELECT 1 FROM refresh_former_alias was WHERE was.alias = {alias})
   THEN (SELECT was.user_id FROM refresh_former_alias was WHERE was.alias = {alias}) ELSE {holder} END"""
 
-_KNOWN = "EXISTS (SELECT 1 FROM access_user_alias held WHERE held.alias = {alias})"
+_KNOWN = "EXISTS (SELECT 1 FROM model_user_alias held WHERE held.alias = {alias})"
 
 _FORMERLY_KNOWN = f"""(EXISTS (
   SELECT 1 FROM refresh_alias_change gone WHERE gone.alias = {{alias}} AND gone.change = {int(RowChange.REMOVE)})
-OR EXISTS (SELECT 1 FROM access_user_alias held WHERE held.alias = {{alias}} AND NOT EXISTS (
+OR EXISTS (SELECT 1 FROM model_user_alias held WHERE held.alias = {{alias}} AND NOT EXISTS (
   SELECT 1 FROM refresh_alias_change come
   WHERE come.alias = held.alias AND come.user_id = held.user_id AND come.change = {int(RowChange.ADD)})))"""  # noqa: S608 - our own names
 

@@ -57,7 +57,7 @@ INSERT INTO refresh_binding_change (user_alias, source_id, user_id, change)
 SELECT DISTINCT f.user_alias, f.source_id, a.user_id, {{add}} FROM (
   SELECT t.user_alias AS alias FROM refresh_touched_fill t WHERE t.user_alias <> ''
   UNION SELECT c.alias FROM refresh_alias_change c WHERE c.change = {{add}}) AS touched
-CROSS JOIN source_fill f CROSS JOIN access_user_alias a
+CROSS JOIN source_fill f CROSS JOIN model_user_alias a
 WHERE f.user_alias = touched.alias AND f.user_alias <> '' AND a.alias = touched.alias AND {disabling("f")}
 AND {_UNBOUND}
 """  # noqa: S608 - as above

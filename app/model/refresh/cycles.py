@@ -76,7 +76,7 @@ WITH RECURSIVE around (organization_id, group_id) AS (
     UNION SELECT organization_id, member_group_id FROM refresh_delta_group_member
     WHERE member_group_id <> '' AND change <> {int(RowChange.UPDATE)}) AS begun
   UNION
-  SELECT m.organization_id, m.member_group_id FROM around a JOIN access_group_member m
+  SELECT m.organization_id, m.member_group_id FROM around a JOIN model_group_member m
   ON m.organization_id = a.organization_id AND m.organization_user_group_id = a.group_id
   AND m.user_id = '' AND m.member_group_id <> ''
 )
@@ -84,7 +84,7 @@ SELECT m.organization_id, m.organization_user_group_id, m.member_group_id, COALE
   SELECT s.source_id FROM source_group_member s JOIN directory_source d ON d.source_id = s.source_id
   WHERE s.organization_id = m.organization_id AND s.organization_user_group_id = m.organization_user_group_id
   AND s.user_id = '' AND s.member_group_id = m.member_group_id ORDER BY d.position LIMIT 1), 0)
-FROM around a JOIN access_group_member m
+FROM around a JOIN model_group_member m
 ON m.organization_id = a.organization_id AND m.organization_user_group_id = a.group_id
 AND m.user_id = '' AND m.member_group_id <> ''
 """  # noqa: S608 - a number of our own

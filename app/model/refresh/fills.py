@@ -67,9 +67,9 @@ _OF_TOUCHED = {
   SELECT t.user_id AS filled_id, {_SAID} FROM refresh_touched_user t CROSS JOIN source_fill s
   WHERE s.user_id = t.user_id AND s.user_alias = '' AND {shown("s")}
   UNION ALL
-  SELECT t.user_id, {_SAID} FROM refresh_touched_user t CROSS JOIN access_user_alias r CROSS JOIN source_fill s
+  SELECT t.user_id, {_SAID} FROM refresh_touched_user t CROSS JOIN model_user_alias r CROSS JOIN source_fill s
   WHERE r.user_id = t.user_id AND s.user_alias = r.alias AND s.user_alias <> '' AND NOT EXISTS (
-    SELECT 1 FROM access_user_alias o WHERE o.alias = r.alias AND o.user_id <> r.user_id) AND {shown("s")}
+    SELECT 1 FROM model_user_alias o WHERE o.alias = r.alias AND o.user_id <> r.user_id) AND {shown("s")}
   UNION ALL
   SELECT t.user_id, {_BOUND} FROM refresh_touched_user t CROSS JOIN fill_binding s WHERE s.user_id = t.user_id
 ) AS f""",  # noqa: S608 - our own names
@@ -83,7 +83,7 @@ WHERE filled_id <> '' AND NOT EXISTS (SELECT 1 FROM refresh_touched_user t WHERE
 
 _FILLED_BY_TOUCHED = """
 SELECT t.user_id AS filled_id FROM refresh_touched_fill t
-UNION SELECT a.user_id FROM refresh_touched_fill t CROSS JOIN access_user_alias a
+UNION SELECT a.user_id FROM refresh_touched_fill t CROSS JOIN model_user_alias a
   WHERE t.user_alias <> '' AND a.alias = t.user_alias
 UNION SELECT b.user_id FROM refresh_touched_fill t CROSS JOIN fill_binding b
   WHERE t.user_alias <> '' AND b.user_alias = t.user_alias
@@ -114,14 +114,14 @@ SELECT f.user_id, f.user_alias, f.source_id, (
   CASE WHEN f.user_alias <> '' AND {known} THEN {ambiguous} ELSE {dangling} END AS cause
 FROM refresh_touched_fill t CROSS JOIN source_fill f
 WHERE f.user_id = t.user_id AND f.user_alias = t.user_alias AND t.late = {late} AND NOT EXISTS (
-  SELECT 1 FROM access_user u WHERE u.user_id = COALESCE({former}, f.user_id))
+  SELECT 1 FROM model_user u WHERE u.user_id = COALESCE({former}, f.user_id))
 GROUP BY f.user_id, f.user_alias, f.source_id
 """
 
 _LEAVE_OUT_TOUCHED = f"""
 INSERT INTO refresh_left_out_fill (user_id, user_alias, source_id, cause)
 SELECT DISTINCT user_id, user_alias, source_id, CASE WHEN user_alias <> '' AND holder IS NULL
-    AND EXISTS (SELECT 1 FROM access_user_alias a WHERE a.alias = user_alias) THEN {{ambiguous}} ELSE {{dangling}} END
+    AND EXISTS (SELECT 1 FROM model_user_alias a WHERE a.alias = user_alias) THEN {{ambiguous}} ELSE {{dangling}} END
 FROM (
   SELECT f.user_id, f.user_alias, f.source_id, {holder("f.user_alias")} AS holder
   FROM refresh_touched_fill t CROSS JOIN source_fill f
@@ -129,7 +129,7 @@ FROM (
 WHERE NOT EXISTS (
   SELECT 1 FROM refresh_delta_user d WHERE d.user_id = COALESCE(holder, named.user_id) AND d.change = {{add}})
 AND NOT EXISTS (
-  SELECT 1 FROM access_user u WHERE u.user_id = COALESCE(holder, named.user_id) AND NOT EXISTS (
+  SELECT 1 FROM model_user u WHERE u.user_id = COALESCE(holder, named.user_id) AND NOT EXISTS (
     SELECT 1 FROM refresh_delta_user d WHERE d.user_id = u.user_id AND d.change = {{remove}}))
 """  # noqa: S608 - as above
 

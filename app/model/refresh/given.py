@@ -51,7 +51,7 @@ WHERE t.user_id <> '' AND r.user_id = t.user_id AND {same} AND s.user_id = '' AN
 AND {shown}
 """
 
-_ONE_HOLDER = "AND NOT EXISTS (SELECT 1 FROM access_user_alias o WHERE o.alias = r.alias AND o.user_id <> r.user_id)"
+_ONE_HOLDER = "AND NOT EXISTS (SELECT 1 FROM model_user_alias o WHERE o.alias = r.alias AND o.user_id <> r.user_id)"
 
 _UNCHANGED_ALIAS = "AND NOT EXISTS (SELECT 1 FROM refresh_former_alias f WHERE f.alias = r.alias)"
 
@@ -312,7 +312,7 @@ def _combine_touched(connection: Connection, tables: ModelTables, *, late: bool,
     others = [name for name in keys if name not in {"user_id", "user_alias"}]
     written = _arm(_WRITTEN, keys, holder=holder("t.user_alias", former=former))
     only = f"{_ONE_HOLDER} {_UNCHANGED_ALIAS}" if former else _ONE_HOLDER
-    arms = [written, _arm(_BY_ALIAS, others, holders="access_user_alias", only=only)]
+    arms = [written, _arm(_BY_ALIAS, others, holders="model_user_alias", only=only)]
     if former:
         arms.append(_arm(_BY_ALIAS, others, holders="refresh_former_alias", only=""))
     run(

@@ -40,7 +40,7 @@ from app.model.refresh.scratch import (
     dialect_of,
     same,
 )
-from app.store.access_tables import AccessUserAliasRow
+from app.store.access_tables import ModelUserAliasRow
 from app.store.record_tables import Reference, core_table
 
 Columns = tuple[ColumnElement[str], ...]
@@ -149,7 +149,7 @@ class Touched:
     """The keys in the ``touched`` tables. Kinds are merged in their order: the ``delta`` tables of those that a record
     refers to are filled when its own kind is looked at."""
 
-    holders = core_table(AccessUserAliasRow)
+    holders = core_table(ModelUserAliasRow)
 
     def given(self, tables: ScratchTables) -> Table:
         """What is given under the touched keys, and nothing else; fills as they are."""

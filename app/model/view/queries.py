@@ -108,7 +108,7 @@ class _Sqlite:
 
     def of_groups(self) -> str:
         # The primary key would do as well, at the price of reading the grants to users that stand between.
-        return "access_grant AS g INDEXED BY ix_access_grant_of_groups"
+        return "model_grant AS g INDEXED BY ix_model_grant_of_groups"
 
     def gathered(self, row: str) -> str:
         return f"json_group_array(json_array({row}))"
@@ -135,7 +135,7 @@ class _PostgreSql:
         return f"CROSS JOIN LATERAL (SELECT * FROM {table} WHERE {condition} OFFSET 0) AS {table}"
 
     def of_groups(self) -> str:
-        return "access_grant AS g"
+        return "model_grant AS g"
 
     def gathered(self, row: str) -> str:
         return f"CAST(COALESCE(json_agg(json_build_array({row})), '[]') AS text)"
@@ -150,11 +150,11 @@ def _written(db: _Sqlite | _PostgreSql, payload: str) -> Statements[str]:
     people, documents, folders = _pairs(db, "u"), _pairs(db, "d"), _pairs(db, "")
     of_organizations = f"""{ids}
             SELECT organization_id, access_type, disabled, {payload}
-            FROM asked {db.look_up("access_organization", "organization_id = asked.id")}"""
+            FROM asked {db.look_up("model_organization", "organization_id = asked.id")}"""
     of_documents = f"""WITH {documents}
-            SELECT access_document.organization_id, access_document.document_id, folder_id, access_type, {payload},
-                {_of_groups(db, "access_document.organization_id", "''", "access_document.document_id")}
-            FROM asked {_in_organization(db, "access_document", "asked", "document_id = asked.id")}"""
+            SELECT model_document.organization_id, model_document.document_id, folder_id, access_type, {payload},
+                {_of_groups(db, "model_document.organization_id", "''", "model_document.document_id")}
+            FROM asked {_in_organization(db, "model_document", "asked", "document_id = asked.id")}"""
     return Statements(
         batch=_together(
             _gathered(db, _REVISION, 2),
@@ -196,28 +196,28 @@ def _together(*texts: str) -> str:
 def _users(db: _Sqlite | _PostgreSql, pairs: str, payload: str) -> str:
     return f"""WITH {pairs}
         SELECT user_id, disabled, {payload}
-        FROM asked {db.look_up("access_user", "user_id = asked.id")}"""
+        FROM asked {db.look_up("model_user", "user_id = asked.id")}"""
 
 
 def _memberships(db: _Sqlite | _PostgreSql, pairs: str) -> str:
     return f"""WITH {pairs}
-        SELECT access_membership.organization_id, user_id, access_role, expires_at
-        FROM asked {_in_organization(db, "access_membership", "asked", "user_id = asked.id")}"""
+        SELECT model_membership.organization_id, user_id, access_role, expires_at
+        FROM asked {_in_organization(db, "model_membership", "asked", "user_id = asked.id")}"""
 
 
 def _group_edges(db: _Sqlite | _PostgreSql, pairs: str) -> str:
-    above = "access_group_member.member_group_id = edge.organization_user_group_id"
+    above = "model_group_member.member_group_id = edge.organization_user_group_id"
     # A group that does not exist has no members. As a subquery, both databases look it up by its key.
-    exists = """(SELECT TRUE FROM access_group WHERE access_group.organization_id = access_group_member.organization_id
-                AND access_group.organization_user_group_id = access_group_member.organization_user_group_id)"""
+    exists = """(SELECT TRUE FROM model_group WHERE model_group.organization_id = model_group_member.organization_id
+                AND model_group.organization_user_group_id = model_group_member.organization_user_group_id)"""
     return f"""WITH RECURSIVE {pairs},
         edge(organization_id, organization_user_group_id, user_id, member_group_id) AS (
-            SELECT access_group_member.organization_id, organization_user_group_id, user_id, CAST('' AS VARCHAR)
-            FROM asked {_in_organization(db, "access_group_member", "asked", f"user_id = asked.id AND {exists}")}
+            SELECT model_group_member.organization_id, organization_user_group_id, user_id, CAST('' AS VARCHAR)
+            FROM asked {_in_organization(db, "model_group_member", "asked", f"user_id = asked.id AND {exists}")}
             UNION
-            SELECT access_group_member.organization_id, access_group_member.organization_user_group_id,
-                CAST('' AS VARCHAR), access_group_member.member_group_id
-            FROM edge {_in_organization(db, "access_group_member", "edge", f"{above} AND {exists}")})
+            SELECT model_group_member.organization_id, model_group_member.organization_user_group_id,
+                CAST('' AS VARCHAR), model_group_member.member_group_id
+            FROM edge {_in_organization(db, "model_group_member", "edge", f"{above} AND {exists}")})
         SELECT organization_id, organization_user_group_id, user_id, member_group_id FROM edge"""
 
 
@@ -226,16 +226,16 @@ def _in_organization(db: _Sqlite | _PostgreSql, table: str, outer: str, conditio
 
 
 def _folders(db: _Sqlite | _PostgreSql, pairs: str, payload: str) -> str:
-    above = "access_folder.folder_id = chain.parent_folder_id AND chain.parent_folder_id <> ''"
-    columns = ", ".join(f"access_folder.{name}" for name in ("organization_id", "folder_id", "parent_folder_id"))
-    described = f"access_folder.access_type, {'access_folder.payload' if payload == 'payload' else payload}"
+    above = "model_folder.folder_id = chain.parent_folder_id AND chain.parent_folder_id <> ''"
+    columns = ", ".join(f"model_folder.{name}" for name in ("organization_id", "folder_id", "parent_folder_id"))
+    described = f"model_folder.access_type, {'model_folder.payload' if payload == 'payload' else payload}"
     return f"""WITH RECURSIVE {pairs},
         chain(organization_id, folder_id, parent_folder_id, access_type, payload) AS (
             SELECT {columns}, {described}
-            FROM asked {_in_organization(db, "access_folder", "asked", "folder_id = asked.id")}
+            FROM asked {_in_organization(db, "model_folder", "asked", "folder_id = asked.id")}
             UNION
             SELECT {columns}, {described}
-            FROM chain {_in_organization(db, "access_folder", "chain", above)})
+            FROM chain {_in_organization(db, "model_folder", "chain", above)})
         SELECT organization_id, folder_id, parent_folder_id, access_type, payload,
             {_of_groups(db, "chain.organization_id", "chain.folder_id", "''")} FROM chain"""
 
@@ -252,13 +252,13 @@ def _own_grants(db: _Sqlite | _PostgreSql, pairs: str) -> str:
     few = db.gathered("folder_id, document_id, access_role, expires_at")
     return f"""WITH {pairs}
         SELECT asked.organization_id, asked.id, (SELECT {few} FROM (
-            SELECT g.folder_id, g.document_id, g.access_role, g.expires_at FROM access_grant AS g
+            SELECT g.folder_id, g.document_id, g.access_role, g.expires_at FROM model_grant AS g
             WHERE g.user_id = asked.id AND g.organization_id = asked.organization_id LIMIT {FEW + 1}) AS few)
         FROM asked"""
 
 
-_GRANT = """access_grant.organization_id, access_grant.folder_id, access_grant.document_id, access_grant.user_id,
-            access_grant.organization_user_group_id, access_grant.access_role, access_grant.expires_at"""
+_GRANT = """model_grant.organization_id, model_grant.folder_id, model_grant.document_id, model_grant.user_id,
+            model_grant.organization_user_group_id, model_grant.access_role, model_grant.expires_at"""
 
 
 def _exact_grants(db: _Sqlite | _PostgreSql) -> str:
@@ -268,7 +268,7 @@ def _exact_grants(db: _Sqlite | _PostgreSql) -> str:
         return db.strings(db.part("u.value", key), name)
 
     wanted = " AND ".join(
-        f"access_grant.{name} = wanted.{name}"
+        f"model_grant.{name} = wanted.{name}"
         for name in ("organization_id", "folder_id", "document_id", "user_id", "organization_user_group_id")
     )
     return f"""WITH wanted(organization_id, folder_id, document_id, user_id, organization_user_group_id) AS (
@@ -279,7 +279,7 @@ def _exact_grants(db: _Sqlite | _PostgreSql) -> str:
             SELECT o.key, i.value, '', '', g.value FROM {users}, {listed("gf", "i")}, {listed("g", "g")}
             UNION ALL
             SELECT o.key, '', i.value, '', g.value FROM {users}, {listed("gd", "i")}, {listed("g", "g")})
-        SELECT {_GRANT} FROM wanted {db.look_up("access_grant", wanted)}"""
+        SELECT {_GRANT} FROM wanted {db.look_up("model_grant", wanted)}"""
 
 
 def _context_grants(db: _Sqlite | _PostgreSql) -> str:
@@ -293,11 +293,11 @@ def _context_grants(db: _Sqlite | _PostgreSql) -> str:
     wanted = " AND ".join(
         [
             *(
-                f"access_context_grant.{name} = wanted.{name}"
+                f"model_context_grant.{name} = wanted.{name}"
                 for name in ("organization_id", "user_id", "organization_user_group_id", "field")
             ),
-            "access_context_grant.value IN (wanted.value, '*')",
-            "access_context_grant.document_id IN (wanted.document_id, '')",
+            "model_context_grant.value IN (wanted.value, '*')",
+            "model_context_grant.document_id IN (wanted.document_id, '')",
         ]
     )
     return f"""WITH item(organization_id, user_id, parts, document_id, field, value) AS (
@@ -307,7 +307,7 @@ def _context_grants(db: _Sqlite | _PostgreSql) -> str:
             UNION
             SELECT organization_id, '', g.value, field, item.value, document_id
             FROM item, {db.strings(db.part("item.parts", "g"), "g")})
-        SELECT access_context_grant.organization_id, access_context_grant.user_id,
-            access_context_grant.organization_user_group_id, access_context_grant.field, access_context_grant.value,
-            access_context_grant.document_id, expires_at
-        FROM wanted {db.look_up("access_context_grant", wanted)}"""
+        SELECT model_context_grant.organization_id, model_context_grant.user_id,
+            model_context_grant.organization_user_group_id, model_context_grant.field, model_context_grant.value,
+            model_context_grant.document_id, expires_at
+        FROM wanted {db.look_up("model_context_grant", wanted)}"""
