@@ -26,7 +26,7 @@ from app.model.contents import (
     revision_created_at,
     source_states,
 )
-from app.model.refresh.sequences import PushState, push_states
+from app.model.refresh.push_state import PushState, push_states
 from app.model.touched import touched_since
 from app.notify.concerns import Cause, Concern, DueAfter
 from app.notify.outbox import message_counts

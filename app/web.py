@@ -37,7 +37,7 @@ from app.ingest.blueprint import Ingest, install_ingest
 from app.metrics import Metrics
 from app.model.contents import current_revision, instance_stamp, oldest_good_read, revision_created_at, source_states
 from app.model.origins import load_origins
-from app.model.refresh.sequences import push_states
+from app.model.refresh.push_state import push_states
 from app.numbers import DatabaseNumbers
 from app.provider.answer import ProviderObserver, ViewLoader
 from app.provider.blueprint import provider_blueprint

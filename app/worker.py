@@ -161,9 +161,17 @@ class Timetable:
 
 
 def scheduler_for(
-    timetable: Timetable, runs: Runs, *, prune: Callable[[], object], clock: Clock, random: Random, stop: Event
+    timetable: Timetable,
+    runs: Runs,
+    *,
+    prune: Callable[[], object],
+    count_problems: Callable[[], object],
+    clock: Clock,
+    random: Random,
+    stop: Event,
 ) -> BackgroundScheduler:
-    """A scheduler, not yet started, that puts runs into the queue and calls ``prune`` once a day.
+    """A scheduler, not yet started, that puts runs into the queue, calls ``prune`` once a day and ``count_problems``
+    once a minute.
 
     An empty schedule is never due. If the machine slept through several due times, they cause one run.
     Raises ``ScheduleError``.
@@ -194,6 +202,7 @@ def scheduler_for(
             },
         )
     scheduler.add_job(prune, IntervalTrigger(days=1), id="prune")
+    scheduler.add_job(count_problems, IntervalTrigger(minutes=1), id="problems")
     return scheduler
 
 

@@ -19,7 +19,8 @@ from app.client.retry import RetryPolicy
 from app.client.settings import BackendSettings
 from app.ledger.failures import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, PARKED_AFTER
 from app.ledger.observed import FOREIGN_NAMED
-from app.model.refresh.problems import PROBLEMS_KEPT, ProblemSort
+from app.model.problems import PROBLEMS_KEPT, ProblemSort
+from app.model.stored_problems import COUNT_EVERY_MS
 from app.model.view.cache import KEEP
 from app.plan.rules import RULES, Aspect, Kind
 from app.plan.settings import LimitSettings
@@ -290,6 +291,7 @@ READERS_OF_THE_ACCESS_MODEL = {
     "model/unclear.py": "reads aliases",
     "model/outline.py": "lists organizations",
     "model/contents.py": "counts and exports",
+    "model/stored_problems.py": "reads single users",
 }
 """Modules below ``app/`` that name tables of the access model, and why each of them may."""
 
@@ -368,7 +370,8 @@ BACKEND, LIMITS, RETRIES = BackendSettings(), LimitSettings(), RetryPolicy()
         ("ledger", "Failures", f"rests: {WORDS[FIRST_PAUSE_MS // 1000]}, doubled each time"),
         ("ledger", "Failures", f"up to {WORDS[LONGEST_PAUSE_MS // 1000]}"),
         ("ledger", "Failures", f"{WORDS[PARKED_AFTER]} in a row"),
-        ("model", "Problems", f"{WORDS[PROBLEMS_KEPT]} texts are kept"),
+        ("model", "Problems", f"the first {WORDS[PROBLEMS_KEPT].removeprefix('a ')} of them"),
+        ("model", "Problems", f"at most every {WORDS[COUNT_EVERY_MS // 60_000]}\nminutes"),
         ("model", "The view", f"{KEEP:,} of them at most"),
         ("runs", "The queue and the schedule", f"{WORDS[MAX_QUEUED]} may be queued"),
         ("runs", "The queue and the schedule", f"{WORDS[MAX_CONTINUATIONS]} in a row"),

@@ -9,15 +9,17 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 import structlog
+from sqlalchemy import Engine
 
 from app.activity import forget_activity
 from app.audit import Audit
 from app.bootstrap.application import Application, expectations_of, watch_over
 from app.bootstrap.databases import store_guard
-from app.clock import epoch_ms
+from app.clock import Clock, epoch_ms
 from app.database.engine import writing
 from app.database.trouble import log_fields
 from app.metrics import Metrics
+from app.model.stored_problems import COUNT_EVERY_MS, count_problems
 from app.notify.watch import Watch
 from app.runs.heartbeat import Heartbeat
 from app.runs.lifecycle import Runs
@@ -59,7 +61,15 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
         keep_audit=timedelta(days=settings.console.keep_audit_days),
     )
     lock = parts.sync_lock()
-    scheduler = scheduler_for(timetable, parts.runs, prune=prune, clock=clock, random=random, stop=stop)
+    scheduler = scheduler_for(
+        timetable,
+        parts.runs,
+        prune=prune,
+        count_problems=partial(count_changed_problems, parts.engine, clock=clock),
+        clock=clock,
+        random=random,
+        stop=stop,
+    )
     return WorkerParts(
         worker=Worker(
             runs=parts.runs,
@@ -87,6 +97,14 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
         polls=polls_of(parts.engine, parts.sources(stop=stop), guard=settings.directory.guard, clock=clock, stop=stop),
         next_run=expectations_of(settings).due_after(clock()),
     )
+
+
+def count_changed_problems(engine: Engine, *, clock: Clock) -> None:
+    """Counts the problems of the directory if it has changed and the last count is old enough. Logs errors."""
+    try:
+        count_problems(engine, clock, every_ms=COUNT_EVERY_MS)
+    except Exception as error:  # noqa: BLE001 - log_fields contains all of it
+        structlog.stdlib.get_logger(__name__).warning("problems_not_counted", **log_fields(error))
 
 
 def delete_old_rows(runs: Runs, *, keep_runs: timedelta, keep_audit: timedelta) -> None:

@@ -18,16 +18,16 @@ from app.clock import epoch_ms, utc_now
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
 from app.commands.operator import kept_reason, reason_option
 from app.commands.preview import preview
-from app.model.refresh.problems import ProblemSort
+from app.model.problems import ProblemSort
 from app.screen import note, progress, say, show_json, show_table
 from app.text import counted, printable
 
 if TYPE_CHECKING:
     from app.directory.source import Source
     from app.model.contents import SourceState
+    from app.model.problems import ProblemGroup
     from app.model.refresh.guard import Guard
-    from app.model.refresh.problems import ProblemGroup
-    from app.model.refresh.replace import Replaced
+    from app.model.refresh.revision import Replaced
     from app.runs.reading import RefreshReport, SourceReport
     from app.runs.suspicion import Suspicion
 

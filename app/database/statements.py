@@ -6,6 +6,7 @@ A statement is a constant text with a few words in it that each database spells 
 ``@list(name)``       a query for the texts, as ``value``, in the JSON list that the parameter ``name`` holds
 ``@numbers(name)``    the same for whole numbers: ``p.ordinal IN (@numbers(ordinals))``
 ``@part(column, 0)``   of a column that holds a JSON list of texts: its first, as text
+``@each(column)``      a table with the column ``value``: the texts in a column that holds a JSON list
 ``@json(expression)``  the expression, a text, as a JSON string
 ``@minute(expression)``  the expression, epoch milliseconds, as people read it: ``2026-11-20 12:00 UTC``
 ``@keyed``            ends the definition of a temporary table: clustered by its key, gone with the transaction
@@ -33,7 +34,7 @@ from app.database.engine import is_sqlite
 
 _WORD = re.compile(
     r"@(?:list\((?P<list>\w+)\)|numbers\((?P<numbers>\w+)\)|part\((?P<part>[\w.]+), (?P<index>\d+)\)"
-    r"|json\((?P<json>[\w.]+)\)|minute\((?P<minute>[^()]*(?:\([^()]*\)[^()]*)*)\)"
+    r"|each\((?P<each>[\w.]+)\)|json\((?P<json>[\w.]+)\)|minute\((?P<minute>[^()]*(?:\([^()]*\)[^()]*)*)\)"
     r"|by\((?P<by>\w+)\)|(?P<keyed>keyed)\b|(?P<ordinal>ordinal)\b|(?P<brief>brief)\b|(?P<bytes>bytes)\b)"
 )
 
@@ -101,6 +102,8 @@ def _spell_sqlite(word: re.Match[str]) -> str:
         return f"SELECT value FROM json_each(:{name})"  # noqa: S608 - a name out of a constant template
     if word["part"]:
         return f"json_extract({word['part']}, '$[{word['index']}]')"
+    if column := word["each"]:
+        return f"json_each({column})"
     if expression := word["json"]:
         return f"json_quote({expression})"
     if expression := word["minute"]:
@@ -119,6 +122,8 @@ def _spell_postgresql(word: re.Match[str]) -> str:
         return f"SELECT CAST(jsonb_array_elements_text(CAST(:{name} AS JSONB)) AS BIGINT)"
     if word["part"]:
         return f"CAST({word['part']} AS JSONB) ->> {word['index']}"
+    if column := word["each"]:
+        return f"LATERAL (SELECT value FROM jsonb_array_elements_text(CAST({column} AS JSONB)) AS listed (value))"  # noqa: S608 - as above
     if expression := word["json"]:
         return f"CAST(to_json(CAST({expression} AS TEXT)) AS TEXT)"
     if expression := word["minute"]:

@@ -55,6 +55,7 @@ class ObjectsEnd:
     cursor: str = ""
     answered: Answered | None = None
     except_malformed: bool = False
+    login_refused: bool = False
 
 
 Objects = Iterator[DirectoryObject | ObjectGone | Malformed | Remark | ObjectsEnd]

@@ -59,11 +59,6 @@ class Origin(NamedTuple):
     """The rule that made the record of the object, where the source has rules: its number, counted from 1."""
 
 
-LOGIN_REFUSED = "login refused: "
-"""How the reason of a failed read begins if the directory refused the name or the password. Polls stop after three of
-these reads, because directories lock accounts."""
-
-
 SERVER_AWAY = "server away: "
 """How a remark begins if a source has several servers and one of them could not be reached."""
 
@@ -111,6 +106,9 @@ class End(NamedTuple):
     """What the read was about, where that is not everything."""
     except_malformed: bool = False
     """Of a partial read: whether only malformed objects make it partial, each named by its ``Malformed``."""
+    login_refused: bool = False
+    """Of a failed read: whether the directory refused the name or the password. Polls stop after three of these reads,
+    because directories lock accounts."""
 
 
 class Answered(StrEnum):

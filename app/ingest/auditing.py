@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from flask import request
 from sqlalchemy import Connection
 
-from app.audit import BEGUN, DONE, Actor, Audit
+from app.audit import DONE, Actor, Audit
 from app.edge.request_id import current_request_id
 from app.edge.throttle import network_of
 from app.edge.tokens import shown_fingerprint
 from app.ingest.everything import without_advice
 from app.model.refresh.pushes import PushWitness
 from app.model.refresh.refresh import Witness
-from app.model.refresh.replace import Replaced
-from app.model.refresh.staging import COMPLETE, StagedRead
+from app.model.refresh.revision import Replaced
+from app.model.refresh.sources import COMPLETE, StagedRead
 from app.refusals import Refusals
 from app.text import counted
 
@@ -56,13 +56,11 @@ class PushAudit:
             return None
         actor = _actor()
 
-        def note(connection: Connection, reads: Sequence[StagedRead], replaced: Replaced | None) -> None:
+        def note(connection: Connection, reads: Sequence[StagedRead], replaced: Replaced) -> None:
             (read,) = reads
             subject = f"{source}: {counted(read.records, 'record')}{', acceptShrink' if accept_shrink else ''}"
             if read.verdict != COMPLETE:
                 outcome = f"was not applied: {without_advice(read.reason)}"
-            elif replaced is None:
-                outcome = BEGUN
             else:
                 subject += f", revision {replaced.revision}"
                 outcome = f"{DONE}{end}"

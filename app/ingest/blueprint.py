@@ -33,8 +33,8 @@ from app.ingest.everything import apply_everything
 from app.ingest.targets import PushTarget, Targets
 from app.ingest.wire import LINES_TYPES, SourceAnswer, SourceStateWire
 from app.model.contents import source_states
+from app.model.refresh.push_state import NEVER_PUSHED, SequenceConflictError, push_states
 from app.model.refresh.pushes import Pushed, apply_push
-from app.model.refresh.sequences import NEVER_PUSHED, SequenceConflictError, push_states
 
 MAX_PUSH_BYTES = 8 * 1024 * 1024
 """A larger push is refused."""

@@ -13,7 +13,6 @@ from sqlalchemy import Engine
 
 from app.clock import Clock
 from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionDenied
-from app.database.engine import reading
 from app.directory.casting import record_from_object
 from app.directory.fields import MalformedRecordError
 from app.directory.jsonl import END_FIELDS, MAX_LINE_BYTES, object_from_line
@@ -21,12 +20,10 @@ from app.directory.pushes import Allowed, ItemProblem
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Remark, Verdict
 from app.ingest.targets import PushTarget, Targets
 from app.ingest.wire import LineReason, SourceAnswer
-from app.model.contents import source_states
+from app.model.problems import Problem, ProblemList, ProblemSort
 from app.model.refresh.guard import Guard
-from app.model.refresh.marks import About
-from app.model.refresh.problems import Problem, ProblemList, ProblemSort
+from app.model.refresh.push_state import HIGHEST_FIRST_SEQUENCE, About, go_on_from
 from app.model.refresh.refresh import Refresh, Witness
-from app.model.refresh.sequences import HIGHEST_FIRST_SEQUENCE, go_on_from
 from app.text import counted, named
 
 PROBLEMS_TOLD = 100
@@ -34,8 +31,6 @@ PROBLEMS_TOLD = 100
 
 _LINE = "line "
 """How the place of a record begins."""
-
-_USED_AS_IT_STANDS = frozenset({ProblemSort.REMARK, ProblemSort.GROUP_CYCLE})
 
 
 def apply_everything(
@@ -69,6 +64,7 @@ def apply_everything(
         _refuse(said)
         refreshing.end(records=said.records, verdict=Verdict.COMPLETE.value, reason="")
         outcome = refreshing.finish(accepted, accepted, all_or_nothing=True)
+        without_effect = refreshing.staged_problems()
     read = outcome.reads[0]
     if read.verdict != Verdict.COMPLETE:
         raise FailedPrecondition(
@@ -77,10 +73,8 @@ def apply_everything(
         )
     if said.sequence is not None:
         go_on_from(engine, target.name, said.sequence, by=by, clock=clock)
-    with reading(engine) as connection:
-        dangling = sum(state.dangling for state in source_states(connection) if state.name == target.name)
-    # What is wrong with other sources is no business of who pushes to this one.
-    own = [one for one in problems.kept if one.source == target.name and one.place.startswith(_LINE)]
+    problems.add_found(without_effect)
+    dangling = sum(one.count for (_, sort), one in without_effect.items() if sort != ProblemSort.OWNED_ELSEWHERE)
     return {
         "revision": outcome.replaced.revision,
         "records": said.records,
@@ -90,8 +84,8 @@ def apply_everything(
             if one.any
         },
         "dangling": dangling,
-        "leftOut": _by_line([one for one in own if one.sort not in _USED_AS_IT_STANDS]),
-        "remarks": _by_line([one for one in own if one.sort in _USED_AS_IT_STANDS]),
+        "leftOut": _by_line([one for one in problems.kept if one.sort != ProblemSort.REMARK]),
+        "remarks": _by_line([one for one in problems.kept if one.sort == ProblemSort.REMARK]),
     }
 
 

@@ -23,11 +23,11 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from app.database.engine import WRITE, is_sqlite, open_engine
-from app.model.refresh.replace import REVISION, STATE, revision_in_force
-from app.model.refresh.staging import SOURCE
+from app.model.refresh.sources import SOURCE, STATE
+from app.model.revisions import REVISION, revision_in_force
 
 World = tuple[int, int]
-"""The generation of the sources' records, and the revision of the access model."""
+"""The number of changes of the sources' records, and the revision of the access model."""
 
 _OF_REFRESHES: Sequence[Table] = (SOURCE, STATE, REVISION)
 """What every refresh writes."""
@@ -146,14 +146,14 @@ def is_stirred(connection: Connection, now_ms: int) -> bool:
 
 def world(connection: Connection) -> World:
     """What moves on when somebody reads the directory."""
-    generation: int | None = connection.execute(select(STATE.c.generation)).scalar()
-    return generation or 0, revision_in_force(connection)
+    changes: int | None = connection.execute(select(STATE.c.changes)).scalar()
+    return changes or 0, revision_in_force(connection)
 
 
 def _world(connection: Connection, tables: Mapping[str, str]) -> World:
-    generation = connection.execute(text(f"SELECT generation FROM {tables[STATE.name]}")).scalar()  # noqa: S608 - as above
+    changes = connection.execute(text(f"SELECT changes FROM {tables[STATE.name]}")).scalar()  # noqa: S608 - as above
     revision = connection.execute(text(f"SELECT MAX(revision) FROM {tables[REVISION.name]}")).scalar()  # noqa: S608 - as above
-    return generation or 0, revision or 0
+    return changes or 0, revision or 0
 
 
 def _lasting_home(connection: Connection, table: Table) -> str:

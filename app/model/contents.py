@@ -13,11 +13,11 @@ from sqlalchemy import Connection, func, select
 from app.access.records import Record, User
 from app.database.statements import statement
 from app.model.effective import ALL_FOLDERS, cause
-from app.model.refresh.aliases import ACCESS_ALIAS
-from app.model.refresh.replace import REVISION, revision_in_force
-from app.model.refresh.staging import SOURCE, UNCONFIGURED_POSITION
-from app.store.directory_tables import SOURCE_TABLES
-from app.store.record_tables import KIND_TABLES, KindTable
+from app.model.problems import ProblemSort
+from app.model.refresh.sources import MODEL_ALIAS, SOURCE, UNCONFIGURED_POSITION
+from app.model.revisions import REVISION, revision_in_force
+from app.store.directory_tables import SOURCE_TABLES, ProblemCountRow
+from app.store.record_tables import KIND_TABLES, KindTable, core_table
 
 _ROWS_AT_A_TIME = 1_000
 
@@ -43,7 +43,7 @@ class SourceState:
     malformed: int = 0
     """How many records of the last read could not be understood."""
     dangling: int = 0
-    """How many of those that are kept refer to something that is nowhere in the directory."""
+    """How many of its records refer to something that does not exist or has no effect, as of the last count."""
     tells_changes: bool = False
     """Whether it can be asked for changes: there is a cursor."""
     last_answered: str = ""
@@ -114,6 +114,7 @@ def source_states(connection: Connection, *, by_kind: bool = False) -> list[Sour
     """The sources in the order of the configuration as of the last refresh; ``by_kind``: with how many records of each
     kind are kept, which takes a while to count."""
     kinds = _kept_by_kind(connection) if by_kind else {}
+    dangling = {row.source_id: int(row.problems) for row in connection.execute(_DANGLING)}
     return [
         SourceState(
             name=row.name,
@@ -125,7 +126,7 @@ def source_states(connection: Connection, *, by_kind: bool = False) -> list[Sour
             records=row.records,
             is_configured=row.position < UNCONFIGURED_POSITION,
             malformed=row.malformed,
-            dangling=row.dangling,
+            dangling=dangling.get(row.source_id, 0),
             tells_changes=bool(row.cursor),
             last_answered=row.last_answered,
             last_read_seconds=row.last_read_ms / 1000,
@@ -137,6 +138,15 @@ def source_states(connection: Connection, *, by_kind: bool = False) -> list[Sour
         )
         for row in connection.execute(select(SOURCE).order_by(SOURCE.c.position, SOURCE.c.name))
     ]
+
+
+_COUNT = core_table(ProblemCountRow)
+_WITHOUT_TARGET = (ProblemSort.DANGLING, ProblemSort.AMBIGUOUS, ProblemSort.FOLDER_CYCLE)
+_DANGLING = (
+    select(_COUNT.c.source_id, func.sum(_COUNT.c.problems).label("problems"))
+    .where(_COUNT.c.sort.in_([sort.value for sort in _WITHOUT_TARGET]))
+    .group_by(_COUNT.c.source_id)
+)
 
 
 def _kept_by_kind(connection: Connection) -> dict[int, dict[str, int]]:
@@ -180,8 +190,8 @@ def export_records(connection: Connection) -> Iterator[Record]:
 
 def _users(connection: Connection, users: KindTable) -> Iterator[User]:
     table = users.table
-    named = table.outerjoin(ACCESS_ALIAS, ACCESS_ALIAS.c.user_id == table.c.user_id)
-    query = select(table, ACCESS_ALIAS.c.alias).select_from(named).order_by(table.c.user_id, ACCESS_ALIAS.c.alias)
+    named = table.outerjoin(MODEL_ALIAS, MODEL_ALIAS.c.user_id == table.c.user_id)
+    query = select(table, MODEL_ALIAS.c.alias).select_from(named).order_by(table.c.user_id, MODEL_ALIAS.c.alias)
     rows = connection.execute(query, execution_options={"yield_per": _ROWS_AT_A_TIME})
     for _, same_user in groupby(rows, key=lambda row: row.user_id):
         first, *others = same_user

@@ -5,21 +5,21 @@ record is as it was, and is kept here from the moment when the directory changes
 for an item that is synced, and a record that many items carry is kept once.
 """
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, Table
 
 from app.database.statements import run
-from app.model.refresh.scratch import ModelTables, RowChange
+from app.model.refresh.tables import ModelTables
 from app.store.access_tables import FormerPayloadRow
 from app.store.record_tables import core_table
 
 FORMER_PAYLOAD: Table = core_table(FormerPayloadRow)
 
-# Outer joins keep SQLite from turning the joins round and reading whole tables for a small delta.
+# Outer joins stop SQLite from swapping the sides and reading whole tables for a small delta.
 _KEEP = """
 INSERT INTO former_payload (kind, organization_id, item_id, digest, payload)
-SELECT '{kind}', {organization}, a.{item}, a.digest, a.payload
-FROM {delta} d LEFT JOIN {access} a ON {same_record} LEFT JOIN {given} s ON {same_row}
-WHERE d.change <> {add} AND a.digest IS NOT NULL AND (d.change = {remove} OR s.digest <> a.digest)
+SELECT '{kind}', {organization:a}, {item:a}, a.digest, a.payload
+FROM {delta} d LEFT JOIN {model} a ON {keys:a=d} LEFT JOIN {merged} m ON {keys:m=d}
+WHERE d.change IN ({update}, {remove}) AND a.digest IS NOT NULL AND m.digest IS DISTINCT FROM a.digest
 ORDER BY 2, 3, 4
 ON CONFLICT DO NOTHING
 """
@@ -37,40 +37,11 @@ AND digest NOT IN (
 """
 
 
-def may_keep_former(connection: Connection, tables: ModelTables) -> bool:
-    """Whether the delta changes or removes records that have fields."""
-    changed = select(tables.delta.c.change).where(tables.delta.c.change != RowChange.ADD).limit(1)
-    return "payload" in tables.access.columns and connection.execute(changed).first() is not None
-
-
-def keep_former(connection: Connection, tables: ModelTables, given: Table) -> None:
-    """Keeps the fields of what the delta is about to change or remove; records without fields have none to keep.
-
-    ``given``: where the new ones stand."""
-    if not may_keep_former(connection, tables):
-        return
-    access, delta = tables.access, tables.delta
-    *within, item = tables.keys
-    run(
-        connection,
-        _KEEP,
-        kind=tables.kind,
-        organization="a.organization_id" if within else "''",
-        item=item,
-        delta=delta.name,
-        access=access.name,
-        given=given.name,
-        same_record=_same("a", tables.keys),
-        same_row=_same("s", tables.given_keys),
-        add=str(int(RowChange.ADD)),
-        remove=str(int(RowChange.REMOVE)),
-    )
+def keep_former(connection: Connection, tables: ModelTables) -> None:
+    """Keeps the fields of what the delta is about to change or remove, of a kind that has fields."""
+    tables.run(connection, _KEEP)
 
 
 def forget_former(connection: Connection) -> int:
     """Forgets the fields of which neither a ledger nor a delete in a plan has a digest any more; how many records."""
     return run(connection, _FORGET).rowcount
-
-
-def _same(alias: str, columns: tuple[str, ...]) -> str:
-    return " AND ".join(f"{alias}.{name} = d.{name}" for name in columns)

@@ -19,9 +19,8 @@ from app.access.kinds import KINDS
 from app.access.records import Key, Record, User
 from app.database.engine import reading
 from app.database.statements import json_list, run
-from app.model.refresh.bindings import disabling
-from app.model.refresh.fills import add_fill
-from app.model.refresh.staging import UNCONFIGURED_POSITION
+from app.model.refresh.sources import UNCONFIGURED_POSITION
+from app.model.refresh.users import add_fill, disabling
 from app.store.directory_tables import SOURCE_TABLES, access_keys, object_of_origin
 from app.store.record_tables import KIND_TABLES, KindTable
 from app.text import quoted

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from app.database.statements import json_list, run
-from app.model.refresh.scratch import MODEL_TABLES, ModelTables
+from app.model.refresh.tables import MODEL_TABLES, ModelTables, RowChange
 from app.store.push_tables import TouchedRow
 from app.store.record_tables import core_table
 
@@ -65,18 +65,20 @@ class Followed:
 
 
 def touched_in_deltas(connection: Connection, followed: Followed | None = None) -> tuple[list[str], list[str]]:
-    """The organizations and the users about which something stands in a refresh's deltas, which are those of the access
-    model, but for what is ``followed``. None: nothing is."""
-    organizations, users = (connection.execute(query).scalars().all() for query in _named(followed))
+    """The organizations and users of the changed rows of the access model, except what is ``followed``. None: nothing
+    is. If an alias changes hands, the rows that name it are among them."""
+    organizations, users = (connection.execute(query).scalars().all() for query in _changed(followed))
     return sorted(organizations), sorted(users)
 
 
 @lru_cache(maxsize=16)
-def _named(followed: Followed | None) -> tuple[CompoundSelect[str], CompoundSelect[str]]:
+def _changed(followed: Followed | None) -> tuple[CompoundSelect[str], CompoundSelect[str]]:
     organizations, users = [], []
     for tables in MODEL_TABLES:
         delta = tables.delta.c
-        rest = [] if followed is None else [_is_not_seen_to(tables, followed)]
+        rest = [delta.change != int(RowChange.OWNER)]
+        if followed is not None:
+            rest.append(_is_not_followed(tables, followed))
         if "organization_id" in tables.keys:
             organizations.append(select(delta.organization_id).where(*rest))
         elif "user_id" in tables.keys:
@@ -84,13 +86,13 @@ def _named(followed: Followed | None) -> tuple[CompoundSelect[str], CompoundSele
     return union(*organizations), union(*users)
 
 
-def _is_not_seen_to(tables: ModelTables, followed: Followed) -> ColumnElement[bool]:
-    seen_to = [
+def _is_not_followed(tables: ModelTables, followed: Followed) -> ColumnElement[bool]:
+    conditions = [
         tables.delta.c[name].in_(ids) if name in tables.keys else false()
         for name, ids in (("organization_id", followed.organization_ids), ("user_id", followed.user_ids))
         if ids
     ]
-    return not_(and_(true(), *seen_to))
+    return not_(and_(true(), *conditions))
 
 
 def touched_since(connection: Connection) -> int | None:

@@ -19,12 +19,11 @@ from app.ledger.failures import PARKED_AFTER, Failure, failing_now, most_stubbor
 from app.ledger.ledger import ledger_in_use
 from app.logs import mask_secrets
 from app.model.contents import SourceState, source_states
-from app.model.kept_problems import first_problems, problem_counts
-from app.model.refresh.problems import ProblemSort
-from app.model.unclear import unclear_disabling
+from app.model.problems import ProblemSort
+from app.model.stored_problems import first_problems, problem_counts, unclear_disabling
 from app.runs.status import failed_run, held_runs, last_began
 from app.runs.workers import workers
-from app.text import are, counted, printable
+from app.text import are, counted, printable, quoted
 
 DueAfter = Callable[[datetime], datetime | None]
 """When the next run is due after a moment; None: never."""
@@ -288,16 +287,17 @@ def _ambiguous(connection: Connection, states: Sequence[SourceState]) -> Iterato
         for kept in counts.get(state.name, ()):
             if kept.sort != ProblemSort.AMBIGUOUS or not state.is_configured:
                 continue
-            (_, first), *_ = [*first_problems(connection, state.name, kept.sort), ("", "")]
+            first = first_problems(connection, state.name, kept.sort)
+            example = f", as {first[0].reason}" if first else ""
             records = f"{counted(kept.problems, 'record')} of source {state.name}"
             yield Concern(
                 cause=Cause.AMBIGUOUS,
                 about=state.name,
                 fingerprint="ambiguous",
                 size=kept.problems,
-                says=_plain(f"users that {records} name by an alias cannot be told apart, as {first}"),
+                says=_plain(f"users that {records} name by an alias cannot be told apart{example}"),
                 advice="take the alias from all but one user, or name users by id; usher directory check has the list",
-                since=from_epoch_ms(kept.told_at),
+                since=from_epoch_ms(kept.since),
             )
 
 
@@ -305,15 +305,16 @@ def _disabling(connection: Connection, states: Sequence[SourceState]) -> Iterato
     read_at = {state.name: state.last_good_at for state in states}
     for found in unclear_disabling(connection):
         says = []
-        if found.of_nobody:
-            says.append(f"{found.of_nobody:,} match nobody, as {found.nobody}")
-        if found.of_several:
-            says.append(f"{found.of_several:,} match several users and disable them all, as {found.several}")
+        if found.nobody:
+            says.append(f"{found.nobody:,} match nobody, as {quoted(found.example_of_nobody)}")
+        if found.several:
+            example = f"{quoted(found.example_of_several)}: {', '.join(map(quoted, found.users))}"
+            says.append(f"{found.several:,} match several users and disable them all, as {example}")
         yield Concern(
             cause=Cause.DISABLING,
             about=found.source,
-            fingerprint=" ".join(["nobody"] * bool(found.of_nobody) + ["several"] * bool(found.of_several)),
-            size=found.of_nobody + found.of_several,
+            fingerprint=" ".join(["nobody"] * bool(found.nobody) + ["several"] * bool(found.several)),
+            size=found.nobody + found.several,
             says=_plain(f"of the records of source {found.source} that disable a user, {'; '.join(says)}"),
             advice="join by a lasting id instead of an address, and leave out people who left long ago",
             since=from_epoch_ms(read_at.get(found.source) or 0),

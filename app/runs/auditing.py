@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from app.audit import BEGUN, DONE, Actor, Audit
+from app.audit import DONE, Actor, Audit
 
 # Whoever reads the directory alone loads nothing of runs.
 if TYPE_CHECKING:
     from app.model.refresh.refresh import Witness as RefreshWitness
-    from app.model.refresh.replace import Replaced
-    from app.model.refresh.staging import StagedRead
+    from app.model.refresh.revision import Replaced
+    from app.model.refresh.sources import StagedRead
     from app.runs.lifecycle import Witness
     from app.runs.run import Run
 
@@ -28,14 +28,11 @@ def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) 
 
 
 def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | None = None) -> "RefreshWitness":
-    """Writes a row about a read of the directory in the transaction that closes the revision; and one before, where
-    the sources' records are kept in a transaction of their own. ``accepted``: what was said to be meant."""
+    """Writes a row about a read of the directory in its transaction. ``accepted``: what the operator accepted."""
 
-    def note(connection: Connection, _reads: "Sequence[StagedRead]", replaced: "Replaced | None") -> None:
-        what = "the sources' records" if replaced is None else f"revision {replaced.revision}"
-        outcome = BEGUN if replaced is None else DONE
-        subject = f"{what} {accepted}".strip()
-        audit.note(connection, actor, "directory refreshed", subject=subject, reason=reason, outcome=outcome)
+    def note(connection: Connection, _reads: "Sequence[StagedRead]", replaced: "Replaced") -> None:
+        subject = f"revision {replaced.revision} {accepted}".strip()
+        audit.note(connection, actor, "directory refreshed", subject=subject, reason=reason, outcome=DONE)
 
     return note
 
@@ -48,9 +45,8 @@ def audited_forgetting(
     def witness_of(records: Mapping[str, int]) -> "RefreshWitness":
         subject = f"{name}: {counts_in_words(records)}"
 
-        def note(connection: Connection, _reads: "Sequence[StagedRead]", replaced: "Replaced | None") -> None:
-            outcome = BEGUN if replaced is None else DONE
-            audit.note(connection, actor, "source forgotten", subject=subject, reason=reason, outcome=outcome)
+        def note(connection: Connection, _reads: "Sequence[StagedRead]", _: "Replaced") -> None:
+            audit.note(connection, actor, "source forgotten", subject=subject, reason=reason, outcome=DONE)
 
         return note
 

@@ -43,7 +43,7 @@ from app.ledger.ledger import Ledger, note_findings, open_ledger
 from app.ledger.outcomes import add_counts, counted_as_planned, read_counts
 from app.ledger.unsupported import tell_again, unsupported_operations
 from app.model.candidate import CandidateLostError, candidate_of, shadow_tables, world
-from app.model.refresh.replace import revision_in_force
+from app.model.revisions import revision_in_force
 from app.plan.making import PlanningError, is_still_due, make_plan
 from app.plan.selection import Selection
 from app.plan.stored import Plan, load_plan, plan_allows_deletes, stale_sentence

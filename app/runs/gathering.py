@@ -27,9 +27,9 @@ from app.directory.source import (
     Source,
     Verdict,
 )
-from app.model.refresh.intake import HowRead
-from app.model.refresh.problems import Problem, ProblemList, ProblemSort
+from app.model.problems import Problem, ProblemList, ProblemSort
 from app.model.refresh.refresh import Refresh
+from app.model.refresh.staging import HowRead
 from app.plan.selection import Selection
 from app.store.directory_tables import origin_text
 
@@ -167,10 +167,10 @@ class Gathering:
             pass
         elif isinstance(step, Malformed):
             read.malformed += 1
-            if step.object is not None:
-                origin = origin_text(*step.object)
+            origin = "" if step.object is None else origin_text(*step.object)
+            if origin:
                 self._refreshing.malformed(origin, disabled=step.disabled, position=read.position)
-            read.problems.add(Problem(ProblemSort.MALFORMED, read.source.name, step.place, step.reason))
+            read.problems.add(Problem(ProblemSort.MALFORMED, read.source.name, step.place, step.reason, origin=origin))
         elif isinstance(step, Remark):
             read.problems.add(Problem(ProblemSort.REMARK, read.source.name, step.place, step.reason))
 
@@ -223,6 +223,7 @@ class Gathering:
                 seconds=(self._clock() - read.began).total_seconds(),
                 cursor_refused=read.cursor_refused,
                 except_malformed=end.verdict is Verdict.PARTIAL and end.except_malformed,
+                login_refused=end.login_refused,
             ),
         )
 

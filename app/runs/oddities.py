@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from app.access.records import Document, Folder, Group, Organization, Record, User
 from app.contract.limits import EMAIL_LENGTH, TEXT_LENGTH
 from app.directory.source import EVERYTHING, Found, Reading, ReadRequest, Remark, Source
-from app.model.refresh.problems import Problem, ProblemSort
+from app.model.problems import Problem, ProblemSort
 from app.text import quoted
 
 _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")

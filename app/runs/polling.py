@@ -10,16 +10,17 @@ noted in the same transaction, and a worker queues runs about it (``Runs.enqueue
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Event
+from typing import Any
 
 import structlog
-from sqlalchemy import Engine, Table, func, or_, select, update
+from sqlalchemy import Engine, Row, Table, func, or_, select, update
 
 from app.clock import Clock, epoch_ms
 from app.database.engine import reading, writing
 from app.database.trouble import log_fields
 from app.directory.guarded import ReadingStoppedError
 from app.directory.settings import GuardSettings
-from app.directory.source import LOGIN_REFUSED, Source, Verdict
+from app.directory.source import Source, Verdict
 from app.runs.gathering import policy_of
 from app.runs.reading import RefreshReport, refresh
 from app.store.directory_tables import DirectorySourceRow
@@ -33,6 +34,7 @@ _JUDGED = (
     _SOURCE.c.last_verdict,
     _SOURCE.c.last_reason,
     _SOURCE.c.refused,
+    _SOURCE.c.login_refused,
 )
 
 _LONGEST_PAUSE = 30.0
@@ -107,7 +109,7 @@ class Poll:
             row = connection.execute(select(*_JUDGED).where(_SOURCE.c.name == self.name)).first()
         if row is None:
             return False
-        self._judge(row.last_read_at, row.last_verdict, row.last_reason, is_refused_here=bool(row.refused))
+        self._judge(row)
         if self._refused_logins >= _MOST_REFUSED_LOGINS:
             return False
         now = epoch_ms(self.clock())
@@ -124,16 +126,16 @@ class Poll:
         with writing(self.engine) as connection:
             return connection.execute(update(_SOURCE).where(due).values(polled_at=now)).rowcount == 1
 
-    def _judge(self, at: int | None, verdict: str, reason: str, *, is_refused_here: bool) -> None:
+    def _judge(self, source: Row[*tuple[Any, ...]]) -> None:
         """Counts the last read if it failed, each read once. What the guard refused was read well."""
-        if at is None or at == self._judged_at:
+        if source.last_read_at is None or source.last_read_at == self._judged_at:
             return
-        self._judged_at = at
-        failed = verdict == Verdict.FAILED and not is_refused_here
+        self._judged_at = source.last_read_at
+        failed = source.last_verdict == Verdict.FAILED and not source.refused
         self._failures = self._failures + 1 if failed else 0
-        self._refused_logins = self._refused_logins + 1 if failed and reason.startswith(LOGIN_REFUSED) else 0
+        self._refused_logins = self._refused_logins + 1 if failed and source.login_refused else 0
         if self._refused_logins == _MOST_REFUSED_LOGINS:
-            structlog.stdlib.get_logger(__name__).error("polls_stopped", source=self.name, reason=reason)
+            structlog.stdlib.get_logger(__name__).error("polls_stopped", source=self.name, reason=source.last_reason)
 
     def _pause(self) -> float:
         """Seconds between two polls: twice as long after each failure but the first."""

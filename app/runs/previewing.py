@@ -16,10 +16,10 @@ from app.directory.settings import GuardSettings
 from app.directory.source import End, Malformed, Remark, Source, Verdict
 from app.model.candidate import CandidateLostError, candidate_of
 from app.model.contents import current_revision
-from app.model.refresh.changes import ChangeCounts
+from app.model.problems import Problem, ProblemGroup, ProblemList, ProblemSort
 from app.model.refresh.guard import Guard
-from app.model.refresh.problems import Problem, ProblemGroup, ProblemList, ProblemSort
-from app.model.refresh.staging import Losses
+from app.model.refresh.sources import Losses
+from app.model.refresh.tables import ChangeCounts
 from app.runs.gathering import ReadingProgress
 from app.runs.reading import refresh
 from app.runs.suspicion import of_read

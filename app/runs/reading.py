@@ -18,13 +18,14 @@ from app.directory.settings import GuardSettings
 from app.directory.source import Source, Verdict
 from app.model.candidate import World
 from app.model.contents import SourceState, export_records, model_counts, source_states
-from app.model.refresh.changes import ChangeCounts
+from app.model.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList
 from app.model.refresh.guard import Guard, losses_in_words
-from app.model.refresh.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList
 from app.model.refresh.pushes import note_still_in_force
 from app.model.refresh.refresh import Refresh, Refreshed, Witness
-from app.model.refresh.replace import Replaced
-from app.model.refresh.staging import Losses, SourceError, StagedRead
+from app.model.refresh.revision import Replaced
+from app.model.refresh.sources import Losses, SourceError, StagedRead
+from app.model.refresh.tables import ChangeCounts
+from app.model.stored_problems import COUNT_EVERY_MS, count_problems
 from app.model.touched import Followed
 from app.plan.selection import Selection
 from app.runs.gathering import GatheredRead, Gathering, ReadingProgress, policy_of
@@ -190,6 +191,10 @@ def refresh(
         for read in reads:
             problems.add_all(read.problems)
         outcome = refreshing.finish(accept_empty, accept_shrink)
+        is_complete = any(not read.answered for read in outcome.reads)
+        problems.add_found(refreshing.staged_problems(cycles=is_complete))
+    if not on_candidate and asked is None:
+        count_problems(engine, clock, every_ms=0 if is_complete else COUNT_EVERY_MS)
     if pushed and not on_candidate:
         note_still_in_force(engine, pushed, clock=clock)
     return _report_of(outcome, reads, guards, problems, seconds=(clock() - began).total_seconds())

@@ -1,4 +1,8 @@
-"""The access model in SQL: one table per kind of record, in the revision that is in force now.
+"""The tables of the access model: one for each kind of record, as of the current revision.
+
+For each key they contain what the most authoritative source provides, whether or not the record is effective: what a
+record refers to may be missing. ``source_id`` is that source. Only ``app.model.effective`` and the merge may read them
+without checking references.
 
 Ids that may be absent are stored as the empty string (no real id is empty), so that they can stand in primary keys and
 compare by ``=``. ``payload`` holds the record's descriptive fields as canonical JSON (sorted keys, no spaces; fields
@@ -25,6 +29,7 @@ class ModelOrganizationRow(StoreTable, table=True):
     disabled: bool
     payload: str
     digest: str
+    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
 
 
 class ModelUserRow(StoreTable, table=True):
@@ -37,6 +42,7 @@ class ModelUserRow(StoreTable, table=True):
     disabled: bool
     payload: str
     digest: str
+    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
 
 
 class ModelUserAliasRow(StoreTable, table=True):
@@ -57,6 +63,7 @@ class ModelMembershipRow(StoreTable, table=True):
     user_id: str = Field(primary_key=True)
     access_role: str
     expires_at: int | None = Field(default=None, sa_type=BigInteger)
+    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
 
 
 class ModelGroupRow(StoreTable, table=True):
@@ -68,6 +75,7 @@ class ModelGroupRow(StoreTable, table=True):
     organization_user_group_id: str = Field(primary_key=True)
     payload: str
     digest: str
+    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
 
 
 class ModelGroupMemberRow(StoreTable, table=True):
@@ -85,6 +93,7 @@ class ModelGroupMemberRow(StoreTable, table=True):
     organization_user_group_id: str = Field(primary_key=True)
     user_id: str = Field(primary_key=True)
     member_group_id: str = Field(primary_key=True)
+    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
 
 
 class ModelFolderRow(StoreTable, table=True):
@@ -99,6 +108,7 @@ class ModelFolderRow(StoreTable, table=True):
     access_type: str
     payload: str
     digest: str
+    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
 
 
 class ModelDocumentRow(StoreTable, table=True):
@@ -113,6 +123,7 @@ class ModelDocumentRow(StoreTable, table=True):
     access_type: str
     payload: str
     digest: str
+    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
 
 
 class ModelGrantRow(StoreTable, table=True):
@@ -154,6 +165,7 @@ class ModelGrantRow(StoreTable, table=True):
     organization_user_group_id: str = Field(primary_key=True)
     access_role: str
     expires_at: int | None = Field(default=None, sa_type=BigInteger)
+    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
 
 
 class ModelContextGrantRow(StoreTable, table=True):
@@ -167,6 +179,7 @@ class ModelContextGrantRow(StoreTable, table=True):
     value: str = Field(primary_key=True)
     document_id: str = Field(primary_key=True)
     expires_at: int | None = Field(default=None, sa_type=BigInteger)
+    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
 
 
 class FormerPayloadRow(StoreTable, table=True):

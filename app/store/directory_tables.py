@@ -37,8 +37,6 @@ class DirectorySourceRow(StoreTable, table=True):
     """How many records are kept."""
     malformed: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
     """How many records of the last read could not be understood."""
-    dangling: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
-    """How many of the kept records refer to something that nobody gives, as of the last merge."""
     last_verdict: str = ""
     """complete, partial, failed; empty before the first read."""
     last_reason: str = ""
@@ -61,27 +59,33 @@ class DirectorySourceRow(StoreTable, table=True):
     last_refusal: str = Field(default="", sa_column_kwargs={"server_default": ""})
     """What was last refused, of its records by us or of our cursor by it."""
     last_refused_at: int | None = Field(default=None, sa_type=BigInteger)
+    login_refused: bool = Field(default=False, sa_column_kwargs={"server_default": text("false")})
+    """Whether the last read failed because the source refused the name or the password."""
     polled_at: int | None = Field(default=None, sa_type=BigInteger)
     """When a worker last set out to ask it for changes between syncs."""
 
 
 class DirectoryStateRow(StoreTable, table=True):
-    """One row: ties the access model to the sources' records that it was merged from."""
+    """One row, which refreshes lock."""
 
     __tablename__ = "directory_state"
 
     state_id: int = Field(default=1, primary_key=True)
-    generation: int = Field(default=0, sa_type=BigInteger)
-    """Moves on with every change to the sources' records or their order."""
-    merged_generation: int = Field(default=-1, sa_type=BigInteger)
-    """The generation that the access model was last merged from."""
-    merge_problems: int = Field(default=0, sa_type=BigInteger)
-    """How many problems that merge found."""
+    merge_all: bool = Field(default=False)
+    """Whether the next refresh merges all keys: after an upgrade, or if a push moved sources in their order."""
+    changes: int = Field(default=0, sa_type=BigInteger)
+    """How many transactions changed records of sources, or the order of the sources."""
+    counted_changes: int = Field(default=-1, sa_type=BigInteger, sa_column_kwargs={"server_default": "-1"})
+    """``changes`` when problems were last counted; see ``app.model.stored_problems``."""
+    counted_revision: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
+    """The revision at which they were counted."""
+    counted_at: int | None = Field(default=None, sa_type=BigInteger)
+    """When, in epoch milliseconds; None: never."""
 
 
 class FillBindingRow(StoreTable, table=True):
     """A user whom a source disabled by an alias, for as long as the source disables that alias; see
-    ``app.model.refresh.bindings``."""
+    ``app.model.refresh.users``."""
 
     __tablename__ = "fill_binding"
     __table_args__ = (Index(None, "user_id"), {"sqlite_with_rowid": False})
@@ -91,33 +95,45 @@ class FillBindingRow(StoreTable, table=True):
     user_id: str = Field(primary_key=True)
 
 
-class DirectoryProblemCountRow(StoreTable, table=True):
-    """How many problems of a sort a source had as of the last refresh that told all of them; none: no row."""
+class ProblemCountRow(StoreTable, table=True):
+    """How many problems of a sort a source has; none: no row. See ``app.model.stored_problems``."""
 
-    __tablename__ = "directory_problem_count"
+    __tablename__ = "problem_count"
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    """0: no source alone has them."""
     sort: str = Field(primary_key=True)
-    """As ``app.model.refresh.problems`` names it."""
+    """A ``ProblemSort`` or ``UnclearDisabling`` of ``app.model.problems``."""
+    by_read: bool = Field(primary_key=True)
+    """Whether a read of the source found them; otherwise they were counted."""
     problems: int = Field(sa_type=BigInteger)
-    told_at: int = Field(sa_type=BigInteger)
-    """When they were last told differently."""
+    since: int = Field(sa_type=BigInteger)
+    """When the first of them was found, in epoch milliseconds."""
 
 
-class DirectoryProblemRow(StoreTable, table=True):
-    """One of the first hundred problems of a source and sort."""
+class ProblemRow(StoreTable, table=True):
+    """One of the first hundred problems of a source and sort; the fields of ``app.model.problems.Problem``."""
 
-    __tablename__ = "directory_problem"
+    __tablename__ = "problem"
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     sort: str = Field(primary_key=True)
+    by_read: bool = Field(primary_key=True)
     ordinal: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
-    """From 1 on, in the order in which they were found."""
+    """From 1 on."""
+    kind: str
+    """Of the record; empty: it could not be understood."""
+    key: str
+    """The values of the record's key, as a JSON list."""
+    cause: str
+    detail: str
+    """The values of the sentence, as a JSON list."""
     place: str
-    """Where in the source it stands; may be empty."""
-    reason: str
+    """Where the record is in the source; may be empty."""
+    origin: str
+    """The object of the source, if a read found the problem; may be empty."""
 
 
 _MAX_ORIGIN_BYTES = 64
@@ -171,14 +187,14 @@ def access_keys(kind: RecordKind) -> tuple[str, ...]:
     return tuple(field.attribute for field in kind.keys if field.sort is not Sort.ALIAS)
 
 
-def given_keys(kind: RecordKind) -> tuple[str, ...]:
-    """The columns that identify what a source says once: the alias counts as long as nobody knows whose it is."""
+def written_keys(kind: RecordKind) -> tuple[str, ...]:
+    """The columns that identify a record as its source writes it: by a user's id or alias."""
     return (*access_keys(kind), *(("user_alias",) if kind.names_user else ()), "source_id")
 
 
 def source_keys(kind: RecordKind) -> tuple[str, ...]:
     """The columns that identify one of a source's records."""
-    return (*given_keys(kind), "origin", "rule")
+    return (*written_keys(kind), "origin", "rule")
 
 
 _LOOKED_UP_BY: dict[str, Sequence[tuple[tuple[str, ...], str]]] = {

@@ -38,7 +38,7 @@ from app.bootstrap.service import service_app
 from app.contract.operations import by_name
 from app.database.engine import open_engine, writing
 from app.database.migrations import upgrade
-from app.model.refresh.problems import ProblemList
+from app.model.problems import ProblemList
 from app.model.refresh.refresh import Refresh
 from app.provider.settings import ProviderSettings
 from app.settings import Settings

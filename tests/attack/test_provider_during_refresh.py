@@ -17,7 +17,7 @@ from app.access.decide import Check, DecisionPolicy, PermissionRequest
 from app.access.records import Record
 from app.contract.permission_call import RequestEntry
 from app.database.engine import open_engine
-from app.model.refresh.problems import ProblemList
+from app.model.problems import ProblemList
 from app.model.refresh.refresh import Refresh
 from app.model.view.loader import AccessViewLoader
 from app.model.view.sql_view import SqlAccessView

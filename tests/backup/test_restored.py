@@ -165,7 +165,7 @@ def test_database_that_is_lost_is_made_again_from_directory_and_backend(
             connection.execute(text(f"DELETE FROM {table}"))
         for kind in ("organization", "user", "membership", "document"):
             connection.execute(text(f"DELETE FROM source_{kind}"))
-            connection.execute(text(f"DELETE FROM access_{kind}"))
+            connection.execute(text(f"DELETE FROM model_{kind}"))
     people.users = [*people.users[:-1], "u40"]
     people.write()
     run = run_of(world, allow_deletes=True)

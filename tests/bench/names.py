@@ -108,11 +108,11 @@ def _make(engine: Engine, folder: Path, size: Size) -> None:
 
 _INDEXES_SQLITE = """
 SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL
-AND (tbl_name LIKE 'access_%' OR tbl_name = 'plan_item')
+AND (tbl_name LIKE 'access_%' OR tbl_name LIKE 'model_%' OR tbl_name = 'plan_item')
 """
 _INDEXES = """
 SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND indexname LIKE 'ix_%'
-AND (tablename LIKE 'access_%' OR tablename = 'plan_item')
+AND (tablename LIKE 'access_%' OR tablename LIKE 'model_%' OR tablename = 'plan_item')
 """
 
 

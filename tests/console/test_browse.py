@@ -23,7 +23,7 @@ from app.access.records import (
 from app.console.console import address
 from app.console.settings import Role
 from app.database.engine import writing
-from app.model.refresh.problems import ProblemList
+from app.model.problems import ProblemList
 from app.model.refresh.refresh import Refresh
 from tests.conftest import DATABASES
 from tests.console.conftest import Browser, Office, standing_office

@@ -21,7 +21,7 @@ from app.ledger.failures import failing_now, message_digest, most_stubborn, park
 from app.ledger.ledger import open_ledger
 from app.provider.settings import ProviderSettings
 from app.runs.run import RunRequest, RunStatus
-from app.store.directory_tables import DirectoryProblemCountRow, DirectoryProblemRow, DirectorySourceRow
+from app.store.directory_tables import DirectorySourceRow, DirectoryStateRow, ProblemCountRow, ProblemRow
 from app.store.sync_tables import ItemFailureRow, PlanItemRow, PlanRow
 from tests.console.conftest import ADMIN_TOKEN, TOKENS, Browser, Office
 from tests.worlds.plans import note_parts
@@ -404,12 +404,13 @@ def test_before_the_first_read_the_overview_says_what_to_do(office: Office) -> N
 def test_sources_tell_their_problems_and_what_to_type(office: Office) -> None:
     with writing(office.engine) as connection:
         source = connection.execute(select(DirectorySourceRow.__table__.c.source_id)).scalar_one()
-        connection.execute(delete(DirectoryProblemCountRow.__table__))
-        connection.execute(delete(DirectoryProblemRow.__table__))
-        counts = {"source_id": source, "sort": "malformed", "problems": 250, "told_at": 1}
-        connection.execute(insert(DirectoryProblemCountRow.__table__).values(counts))
-        found = {"source_id": source, "sort": "malformed", "ordinal": 1, "place": HOSTILE, "reason": HOSTILE}
-        connection.execute(insert(DirectoryProblemRow.__table__).values(found))
+        connection.execute(delete(ProblemCountRow.__table__))
+        connection.execute(delete(ProblemRow.__table__))
+        of_source = {"source_id": source, "sort": "malformed", "by_read": True}
+        connection.execute(insert(ProblemCountRow.__table__).values(**of_source, problems=250, since=1))
+        texts = {"place": HOSTILE, "cause": HOSTILE, "kind": "", "key": "[]", "detail": "[]", "origin": ""}
+        connection.execute(insert(ProblemRow.__table__).values(**of_source, ordinal=1, **texts))
+        connection.execute(update(DirectoryStateRow.__table__).values(counted_revision=1234, counted_at=1))
         connection.execute(
             update(DirectorySourceRow.__table__).values(
                 last_verdict="failed", last_reason="it gave nothing; confirm it once with --accept-empty people"
@@ -419,6 +420,7 @@ def test_sources_tell_their_problems_and_what_to_type(office: Office) -> None:
     html = browser.get(address("sources"))
     assert "usher directory refresh --accept-empty people" in html
     assert "250" in html
+    assert "problems counted at revision 1,234" in html
     html = browser.get(address("problems", source="people", sort="malformed"))
     assert "The first 1 of 250" in html
     assert "&lt;script&gt;" in html
@@ -437,13 +439,13 @@ def test_sources_tell_their_problems_and_what_to_type(office: Office) -> None:
 def test_what_is_wrong_between_sources_is_told_beside_them(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     assert "Between sources" not in browser.get(address("sources"))
-    of_all = {"source_id": 0, "sort": "groupCycle"}
-    of_nobody = {"source_id": 99, "sort": "dangling"}  # a source that is no more
+    of_all = {"source_id": 0, "sort": "groupCycle", "by_read": False}
+    of_nobody = {"source_id": 99, "sort": "dangling", "by_read": False}  # a source that is no more
+    groups = {"kind": "group", "key": '["acme", "a"]', "cause": "groupCycle", "detail": '["a", "b"]', "origin": ""}
     with writing(office.engine) as connection:
         for one in (of_all, of_nobody):
-            connection.execute(insert(DirectoryProblemCountRow.__table__).values(**one, problems=7, told_at=0))
-            first = {**one, "ordinal": 1, "place": "people.yaml:7", "reason": "the groups contain each other"}
-            connection.execute(insert(DirectoryProblemRow.__table__).values(**first))
+            connection.execute(insert(ProblemCountRow.__table__).values(**one, problems=7, since=0))
+            connection.execute(insert(ProblemRow.__table__).values(**one, **groups, ordinal=1, place="people.yaml:7"))
     html = browser.get(address("sources"))
     section = html.partition("<h2>Between sources</h2>")[2]
     assert "groupCycle" in section
@@ -452,7 +454,7 @@ def test_what_is_wrong_between_sources_is_told_beside_them(office: Office) -> No
     assert href is not None
     html = browser.get(href[1].replace("&amp;", "&"))
     assert "people.yaml:7" in html
-    assert "the groups contain each other" in html
+    assert "contain each other; all have the union of their members" in html
     assert "Between sources" in html
     assert "No such problem" in browser.get(address("problems", sort="dangling"))
     browser.get(address("problems", source="nobody", sort="dangling"))

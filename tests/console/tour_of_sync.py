@@ -12,10 +12,10 @@ from app.console.settings import Role
 from app.database.engine import reading, writing
 from app.ledger.failures import message_digest
 from app.ledger.ledger import open_ledger
-from app.model.refresh.staging import UNCONFIGURED_POSITION
+from app.model.refresh.sources import UNCONFIGURED_POSITION
 from app.runs.run import Run, RunStatus
 from app.runs.settings import SyncSettings
-from app.store.directory_tables import DirectoryProblemCountRow, DirectoryProblemRow, DirectorySourceRow
+from app.store.directory_tables import DirectorySourceRow, DirectoryStateRow, ProblemCountRow, ProblemRow
 from app.store.plan_tables import PlanImpactRow
 from app.store.sync_tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow, PlanItemRow, PlanRow, RunRow
 from tests.console import states
@@ -254,16 +254,19 @@ def tour_of_sources(visitors: Visitors) -> None:
     ):
         with writing(office.engine) as connection:
             number = len(connection.execute(select(table)).all())
-            values = {"name": f"source-{number + 1}", "position": number + 1, "last_reason": "", "dangling": number % 2}
+            values = {"name": f"source-{number + 1}", "position": number + 1, "last_reason": ""}
             connection.execute(insert(table).values(**values | row))
     with reading(office.engine) as connection:
         source = connection.execute(select(table.c.source_id).where(table.c.name == "source-3")).scalar_one()
     for source_id, sort, number in ((source, "malformed", 250), (source, "ambiguous", 1), (0, "groupCycle", 1)):
-        counts = {"source_id": source_id, "sort": sort, "problems": number, "told_at": 1}
-        add_rows(office, DirectoryProblemCountRow, [counts])
-        first = {"source_id": source_id, "sort": sort, "reason": "wrong"}
+        of_source = {"source_id": source_id, "sort": sort, "by_read": True}
+        add_rows(office, ProblemCountRow, [of_source | {"problems": number, "since": 1}])
+        first = of_source | {"cause": "wrong", "kind": "", "key": "[]", "detail": "[]", "origin": ""}
         places = ({"ordinal": 1, "place": ""}, {"ordinal": 2, "place": "people.yaml:7"})
-        add_rows(office, DirectoryProblemRow, [first | place for place in places])
+        add_rows(office, ProblemRow, [first | place for place in places])
+    show("sources")
+    with writing(office.engine) as connection:
+        connection.execute(update(DirectoryStateRow.__table__).values(counted_revision=1, counted_at=1))
     show("sources")
     for query in ({"source": "source-3", "sort": "malformed"}, {"sort": "groupCycle"}, {"sort": "dangling"}):
         show("problems", **query)

@@ -12,18 +12,21 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.script import ScriptDirectory
-from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, insert, inspect, select
+from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, insert, inspect, select, text
 
 import app
 from app.backend.schema import METADATA as BACKEND
 from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.clock import utc_now
 from app.database.alembic_revisions import context_of
 from app.database.compatibility import SchemaGuard, SchemaState
 from app.database.engine import open_engine, reading, writing
 from app.database.migrations import pending, state_of, upgrade
 from app.database.programs import ForeignDatabaseError, Migrations, SchemaNewerError
 from app.ledger.failures import FailureGroup, failures_page
-from app.model.refresh.bindings import FILL_BINDING
+from app.model.problems import ProblemList
+from app.model.refresh.refresh import Refresh
+from app.model.refresh.users import FILL_BINDING
 from app.store.directory_tables import SOURCE_TABLES
 from app.store.schema import METADATA as STORE
 
@@ -82,7 +85,8 @@ def test_upgrade_from_each_revision_keeps_what_is_there(
         assert upgrade(engine, old)
         with writing(engine) as connection:
             # The one table without which neither of them can be.
-            table = next(table for table in metadata.sorted_tables if table.name in {"model_user", "organization"})
+            (name,) = {"access_user", "model_user", "organization"} & set(inspect(connection).get_table_names())
+            table = Table(name, MetaData(), autoload_with=connection)
             connection.execute(insert(table).values(filled(table, len(numbers))))
             numbers.append(len(numbers))
             assert connection.scalar(select(func.count()).select_from(table)) == len(numbers)
@@ -338,7 +342,7 @@ def test_upgrade_binds_the_users_whom_fills_disable_by_an_alias(database_url: st
     upgrade(engine, old)
     with writing(engine) as connection:
         fills = Table("source_fill", MetaData(), autoload_with=connection)
-        holders = Table("model_user_alias", MetaData(), autoload_with=connection)
+        holders = Table("access_user_alias", MetaData(), autoload_with=connection)
         sources = Table("directory_source", MetaData(), autoload_with=connection)
         rows = [("", "ann@x", True), ("", "ann@x", True), ("", "bob@x", False), ("", "who@x", True), ("u9", "", True)]
         connection.execute(
@@ -357,4 +361,55 @@ def test_upgrade_binds_the_users_whom_fills_disable_by_an_alias(database_url: st
         assert [tuple(row) for row in bound] == [("ann@x", 7, "u5"), ("ann@x", 7, "u6")]
         # Everything is read again, so that aliases are folded as they are now.
         assert connection.execute(select(sources.c.cursor)).scalars().all() == [""]
+    engine.dispose()
+
+
+def test_upgrade_moves_the_access_model_and_the_next_refresh_merges_all_keys(database_url: str, tmp_path: Path) -> None:
+    old = copied(STORE_MIGRATIONS, tmp_path)
+    for revision in STORE_MIGRATIONS.revisions[: STORE_MIGRATIONS.revisions.index("0017")]:
+        (file,) = (STORE_MIGRATIONS.folder / "versions").glob(f"{revision}_*.py")
+        shutil.copy(file, old.folder / "versions")
+    engine = open_engine(database_url)
+    upgrade(engine, old)
+    user: dict[str, object] = {"user_id": "ada", "disabled": False, "payload": '{"userId":"ada"}', "digest": "d"}
+    grant: dict[str, object] = {
+        "organization_id": "o",
+        "document_id": "nowhere",
+        "user_id": "ada",
+        "access_role": "viewer",
+    }
+    made: dict[str, object] = {"source_id": 1, "place": "1"}
+    rows: dict[str, dict[str, object]] = {
+        "directory_source": {"source_id": 1, "name": "people", "position": 0, "records": 2, "read_in_force": 1},
+        "directory_state": {"state_id": 1},
+        "access_revision": {"revision": 1, "created_at": 0, "changes": "{}"},
+        "access_user": user,
+        "source_user": {**user, **made, "aliases": "[]"},
+        "source_grant": {**grant, **made, "folder_id": "", "organization_user_group_id": "", "user_alias": ""},
+    }
+    with writing(engine) as connection:
+        for name, row in rows.items():
+            table = Table(name, MetaData(), autoload_with=connection)
+            needed: dict[str, object] = {
+                column.name: 0 if isinstance(column.type, Integer) else ""
+                for column in table.columns
+                if not column.nullable and column.server_default is None
+            }
+            connection.execute(insert(table).values(needed | row))
+    upgrade(engine, STORE_MIGRATIONS)
+    with reading(engine) as connection:
+        # Until then it is what it was.
+        assert [tuple(row) for row in connection.execute(text("SELECT user_id, source_id FROM model_user"))] == [
+            ("ada", 0)
+        ]
+        assert connection.execute(text("SELECT COUNT(*) FROM model_grant")).scalar_one() == 0
+    with Refresh(engine, clock=utc_now, problems=ProblemList()) as refresh:
+        refresh.begin(["people"])
+        refresh.end(records=0, verdict="failed", reason="it is away")
+        replaced = refresh.finish().replaced
+    assert (replaced.revision, replaced.changes["grant"].added, replaced.changes["user"].any) == (2, 1, False)
+    with reading(engine) as connection:
+        assert connection.execute(text("SELECT source_id FROM model_user")).scalars().all() == [1]
+        assert connection.execute(text("SELECT document_id, source_id FROM model_grant")).one() == ("nowhere", 1)
+        assert not connection.execute(text("SELECT merge_all FROM directory_state")).scalar_one()
     engine.dispose()

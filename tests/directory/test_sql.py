@@ -24,7 +24,6 @@ from app.directory.connectors.sql.trouble import trouble_of
 from app.directory.fields import MalformedRecordError
 from app.directory.guarded import GuardedSource
 from app.directory.source import (
-    LOGIN_REFUSED,
     Answered,
     End,
     Found,
@@ -209,7 +208,9 @@ def test_what_is_wrong_with_certificates_leads_to_the_part_of_the_url(says: str,
 def test_a_refused_login_is_one_for_polls(original: Exception) -> None:
     """They stop after three of them: MySQL locks accounts, too."""
     url = make_url("postgresql+psycopg://u:hunter2@a/x")
-    assert str(trouble_of(OperationalError(None, None, original), url)).startswith(f"{LOGIN_REFUSED}url: ")
+    trouble = trouble_of(OperationalError(None, None, original), url)
+    assert trouble.login_refused
+    assert str(trouble).startswith("login refused: url: ")
     other = RuntimeError(2003, "Can't connect to MySQL server")
     assert str(trouble_of(OperationalError(None, None, other), url)).startswith("url: ")
 

@@ -14,7 +14,7 @@ from app.bootstrap.service import service_app
 from app.database.engine import open_engine, reading
 from app.directory.casting import object_from_record, record_from_object
 from app.model.contents import export_records
-from app.model.refresh.problems import ProblemList
+from app.model.problems import ProblemList
 from app.model.refresh.refresh import Refresh
 from app.settings import Settings
 from app.store.schema import METADATA

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from app.audit import BEGUN, DONE, AuditEntry, audit_page
 from app.database.engine import reading
 from app.edge.throttle import FAILURES
-from app.model.refresh.sequences import NEVER_PUSHED, push_states
+from app.model.refresh.push_state import NEVER_PUSHED, push_states
 from app.refusals import AN_HOUR, MORE
 from tests.dying import Died, dying_at
 from tests.ingest.conftest import HR, NEW_PUSH, PUSH, SMALL, Service, document, key, organization, user

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from app.clock import Clock
 from app.database.engine import reading, writing
-from app.model.refresh.problems import ProblemList
+from app.model.problems import ProblemList
 from app.model.refresh.pushes import Pushed, apply_push
 from app.model.refresh.refresh import Refresh
 from tests.ingest.conftest import HR, Service, cast, document, key, organization
@@ -186,6 +186,6 @@ def clear(service: Service) -> None:
         for table in ("directory_push", "pushed_key", "directory_source", "directory_state", "touched"):
             connection.execute(text(f"DELETE FROM {table}"))
         for table in ("organization", "document"):
-            for sort in ("source", "access"):
+            for sort in ("source", "model"):
                 connection.execute(text(f"DELETE FROM {sort}_{table}"))
         connection.execute(text("DELETE FROM access_revision"))

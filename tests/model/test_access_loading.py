@@ -222,8 +222,8 @@ def test_every_statement_looks_up_an_index(engine: Engine, recorder: Recorder) -
         )  # what the first statement sets for the transaction holds for its plans
         for name, asked, _ in recorder.runs[: len(Statements._fields)]:
             plan = _plan(connection, texts[name], {"asked": json.dumps(asked)})
-            assert not re.search(r"SCAN access_|Seq Scan on access_|Bitmap", plan), f"{name}\n{plan}"
-            assert re.search(r"SEARCH access_|Index (Only )?Scan.* on access_", plan), f"{name}\n{plan}"
+            assert not re.search(r"SCAN access_|Seq Scan on model_|Bitmap", plan), f"{name}\n{plan}"
+            assert re.search(r"SEARCH model_|Index (Only )?Scan.* on model_", plan), f"{name}\n{plan}"
 
 
 def _plan(connection: Connection, statement: str, parameters: dict[str, str]) -> str:
@@ -381,9 +381,7 @@ def test_known_structure_costs_one_statement_whose_plan_was_made_once(postgres: 
 
 def test_plans_made_for_empty_tables_are_look_ups_too(postgres: Engine) -> None:
     with writing(postgres) as connection:
-        connection.execute(
-            text("TRUNCATE model_grant, model_document, model_folder, model_user, model_membership")
-        )
+        connection.execute(text("TRUNCATE model_grant, model_document, model_folder, model_user, model_membership"))
     direct = DirectConnections(postgres, DIRECT_SETTINGS)
     for statement in direct_statements():
         with direct.cursor() as cursor:
@@ -391,7 +389,7 @@ def test_plans_made_for_empty_tables_are_look_ups_too(postgres: Engine) -> None:
             cursor.execute("EXPLAIN EXECUTE one('{}')")
             plan = "\n".join(row[0] for row in cursor.fetchall())
             cursor.execute("DEALLOCATE one")
-        assert not re.search(r"Seq Scan on access_|Bitmap", plan), plan
+        assert not re.search(r"Seq Scan on model_|Bitmap", plan), plan
 
 
 def test_statements_of_two_revisions_are_never_mixed(postgres: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """A user whom a fill disabled by an alias stays disabled until the fill goes, whatever becomes of the alias."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 
 import pytest
@@ -12,11 +11,11 @@ from sqlalchemy import Engine, text
 from app.access.records import Fill, Record, User
 from app.database.engine import open_engine, reading
 from app.model.candidate import candidate_of
-from app.model.refresh.problems import ProblemList
+from app.model.problems import ProblemList
 from app.model.refresh.refresh import Refresh
 from app.store.schema import METADATA
-from tests.model.test_keyed_merge import Told, merging_everything, push, tell, watching_keyed_merges
 from tests.model.test_merging import SOURCES, Read, emptied, model_of, run_refresh
+from tests.model.test_merging_keys import Told, merge_everything, push, tell
 from tests.tables import make_tables
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -51,13 +50,12 @@ class World:
         """The users that are disabled afterwards."""
         gone = {one.key for one in [*upserted, *(removed or [])]}
         self._kept[source] = [one for one in self._kept[source] if one.key not in gone] + upserted
-        everything: AbstractContextManager[None] = merging_everything() if "everything" in self._way else nullcontext()
-        with everything, watching_keyed_merges() as keyed:
-            if "push" in self._way:
-                push(self._engine, source, upserted, removed or [])
-            else:
-                run_refresh(self._engine, self._reads())
-        assert len(keyed) == (self._way == "push by key")
+        if "all keys" in self._way:
+            merge_everything(self._engine)
+        if "push" in self._way:
+            push(self._engine, source, upserted, removed or [])
+        else:
+            run_refresh(self._engine, self._reads())
         return disabled_in(self._engine)
 
     def _reads(self) -> dict[str, Read]:
@@ -72,7 +70,7 @@ def engine(database_url: str) -> Iterator[Engine]:
     made.dispose()
 
 
-@pytest.fixture(params=["push by key", "push, everything merged", "read, everything merged"])
+@pytest.fixture(params=["push", "push, all keys merged", "read, all keys merged"])
 def world(engine: Engine, request: pytest.FixtureRequest) -> World:
     return World(engine, request.param)
 
@@ -125,10 +123,10 @@ def test_bound_users_get_no_other_field_of_the_fill(world: World, engine: Engine
 
 
 def test_candidate_changes_no_binding(engine: Engine) -> None:
-    world = World(engine, "push by key")
+    world = World(engine, "push")
     world.begin(first=[person("u5", "ann@x"), person("u6")], second=[left("ann@x")])
-    for merged in (nullcontext, merging_everything):
-        with candidate_of(engine) as candidate, merged():
+    for _ in range(2):
+        with candidate_of(engine) as candidate:
             with Refresh(candidate, clock=lambda: NOW, problems=ProblemList(), on_candidate=True) as refresh:
                 refresh.begin([PEOPLE, HR])
                 found: list[list[Record]] = [[person("u5"), person("u6", "ann@x")], [left("ann@x")]]
@@ -141,6 +139,7 @@ def test_candidate_changes_no_binding(engine: Engine) -> None:
             assert len(bindings_of(candidate)) == 2
         assert disabled_in(engine) == {"u5"}
         assert bindings_of(engine) == [("ann@x", "u5")]
+        merge_everything(engine)
 
 
 def bindings_of(engine: Engine) -> list[tuple[str, str]]:
@@ -254,6 +253,7 @@ def test_whoever_was_disabled_stays_so_until_the_fill_goes(engine: Engine, then:
     }
     for way, by_key, source, upserted, removed in then:
         naive.say(way, source, upserted, removed)
-        with nullcontext() if by_key else merging_everything():
-            ways[way](source, upserted, removed)
+        if not by_key:
+            merge_everything(engine)
+        ways[way](source, upserted, removed)
         assert disabled_in(engine) == naive.disabled()

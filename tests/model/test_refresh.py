@@ -5,17 +5,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Engine, event, text
 
-import app.model.refresh.changes
-import app.model.refresh.refresh
 import app.model.refresh.session
+import app.model.refresh.tables
 from app.access.records import Fill, Membership, User
 from app.database.engine import is_sqlite, open_engine, reading, writing
 from app.model.contents import current_revision, export_records, source_states
-from app.model.refresh.problems import ProblemList
+from app.model.problems import ProblemList
 from app.model.refresh.refresh import Refresh
-from app.model.refresh.scratch import TEMPORARY
+from app.model.refresh.tables import TEMPORARY
 from app.store.directory_tables import origin_text
 from app.store.schema import METADATA
 from tests.hearing import heard
@@ -47,71 +46,18 @@ def users(engine: Engine) -> set[str]:
         return {record.user_id for record in export_records(connection) if isinstance(record, User)}
 
 
-def interrupt_once(monkeypatch: pytest.MonkeyPatch, step: str, interruption: "Interruption") -> None:
-    """Lets another refresh go through, from beginning to end, right after ``step`` has been worked out."""
-    original = getattr(app.model.refresh.refresh, step)
-
-    def interrupted(*arguments: object) -> object:
-        result = original(*arguments)
-        interruption()
-        return result
-
-    monkeypatch.setattr(app.model.refresh.refresh, step, interrupted)
-
-
-class Interruption:
-    def __init__(self, engine: Engine, *user_ids: str) -> None:
-        self._engine = engine
-        self._user_ids = user_ids
-        self.happened = False
-
-    def __call__(self) -> None:
-        if not self.happened:
-            self.happened = True
-            refresh(self._engine, *self._user_ids)
-
-
-@pytest.fixture
-def merges_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is merged by key, which is done while the lock is held."""
-    monkeypatch.setattr(app.model.refresh.refresh, "is_merged", lambda _: False)
-
-
-@pytest.mark.usefixtures("merges_everything")
-@pytest.mark.parametrize("step", ["compute_source_changes", "compute_access_changes"])
-def test_refresh_works_out_again_what_another_has_overtaken(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_of_two_reads_the_one_that_began_last_wins(engine: Engine) -> None:
     refresh(engine, "ada")
-    interruption = Interruption(engine, "ada", "cleo")
-    interrupt_once(monkeypatch, step, interruption)
-    revision = refresh(engine, "ada", "bob")
-    assert interruption.happened
-    # The other one began later, so what it read is newer.
+    with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as earlier:
+        earlier.begin(["people"])
+        earlier.add(User(user_id="bob", name="bob", email=""), "people:1")
+        earlier.end(records=1, verdict="complete", reason="")
+        assert refresh(engine, "ada", "cleo") == 2
+        finished = earlier.finish()
+    (read,) = finished.reads
+    assert (read.verdict, read.overtaken) == ("failed", True)
+    assert finished.replaced.revision == 2
     assert users(engine) == {"ada", "cleo"}
-    with reading(engine) as connection:
-        assert current_revision(connection) == revision == 2
-
-
-@pytest.mark.usefixtures("merges_everything")
-def test_refresh_works_things_out_while_it_holds_the_lock_when_others_never_rest(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refresh(engine, "ada")
-    original = vars(app.model.refresh.refresh)["compute_access_changes"]
-    rounds: list[bool] = []
-
-    def disturbed(session: object, connection: Connection, *others: object) -> None:
-        original(session, connection, *others)
-        if len(rounds) < 2:
-            rounds.append(True)
-            with writing(engine) as other:
-                other.execute(text("UPDATE directory_state SET generation = generation + 1"))
-
-    monkeypatch.setattr(app.model.refresh.refresh, "compute_access_changes", disturbed)
-    assert refresh(engine, "bob") == 2
-    assert len(rounds) == 2
-    assert users(engine) == {"bob"}
 
 
 def test_readers_keep_their_revision_while_the_model_is_replaced(engine: Engine) -> None:
@@ -130,14 +76,14 @@ def test_what_is_gone_is_looked_for_where_anything_is(engine: Engine) -> None:
 
     @event.listens_for(engine, "before_cursor_execute")
     def _note(_: Any, __: Any, statement: str, *___: Any) -> None:
-        if "NOT (EXISTS (SELECT * \nFROM refresh_staged_" in statement:
+        if "NOT EXISTS (SELECT 1 FROM refresh_staged_" in statement:
             looked.append(statement.split()[2])
 
     for user_ids, expected in (
         (["cid", "bob", "ada"], []),
         (["ada", "bob", "cid", "dan"], []),
-        (["ada", "eve", "bob", "cid", "eve"], ["refresh_delta_user"]),
-        (["ada", "bob", "cid"], ["refresh_delta_user"]),
+        (["ada", "eve", "bob", "cid", "eve"], ["refresh_source_delta_user"]),
+        (["ada", "bob", "cid"], ["refresh_source_delta_user"]),
     ):
         looked.clear()
         refresh(engine, *user_ids)
@@ -151,15 +97,9 @@ def test_small_refresh_leaves_its_tables_empty_for_the_next_one(engine: Engine) 
     refresh(engine, "bob", "cid")
     assert users(engine) == {"bob", "cid"}
     assert [statement for statement in said if "CREATE TEMP" in statement] == []
-    views = (
-        "SELECT count(*) FROM sqlite_temp_master WHERE type = 'view'"
-        if is_sqlite(engine)
-        else "SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema() AND relkind = 'v'"
-    )
     with engine.connect() as connection:
         for table in TEMPORARY.sorted_tables:
             assert connection.execute(text(f"SELECT count(*) FROM {table.name}")).scalar_one() == 0, table.name
-        assert connection.execute(text(views)).scalar_one() == 0
 
 
 @pytest.mark.parametrize("few", [0, 1, 2, 3, 4, 5, 100])
@@ -247,7 +187,7 @@ def indexes(engine: Engine) -> list[str]:
 
 
 def test_indexes_are_as_they_were_after_a_first_refresh(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app.model.refresh.changes, "_WORTH_INDEXING_AFTERWARDS", 2)
+    monkeypatch.setattr(app.model.refresh.tables, "_WORTH_INDEXING_AFTERWARDS", 2)
     made: list[str] = []
 
     @event.listens_for(engine, "before_cursor_execute")

@@ -671,12 +671,13 @@ def test_unclear_aliases_need_attention(make_watch: MakeWatch, kept: Kept, engin
     ]
     hr.remove("1")
     people.put("u7", User(user_id="u7", name="N", email=""))
-    time.move_on(minutes=1)
+    time.move_on(minutes=5)
     refresh(engine, [people, hr], clock=time)
     watch.tick()
     # Everybody who had the alias stays disabled.
     assert sorted(kept.told()[2:]) == [("changed", "disabling"), ("over", "ambiguous")]
     hr.remove("2")
+    time.move_on(minutes=5)
     refresh(engine, [people, hr], clock=time)
     watch.tick()
     assert kept.told()[4:] == [("over", "disabling")]

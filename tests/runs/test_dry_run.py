@@ -358,7 +358,7 @@ def test_what_changes_all_of_a_sudden_while_a_plan_is_made_makes_it_void(
 
     def change_and_plan(*arguments: Any, **further: Any) -> Any:
         with writing(company.engine) as connection:
-            connection.execute(text("UPDATE directory_state SET generation = generation + 1"))
+            connection.execute(text("UPDATE directory_state SET changes = changes + 1"))
         return make_plan(*arguments, **further)
 
     monkeypatch.setattr("app.runs.engine.make_plan", change_and_plan)

@@ -17,7 +17,7 @@ from app.directory.policy import Policy
 from app.directory.settings import DirectorySettings
 from app.directory.source import Source, Verdict
 from app.model.contents import export_records, source_states
-from app.model.refresh.problems import ProblemSort
+from app.model.problems import ProblemSort
 from app.runs.reading import RefreshReport, refresh
 from app.store.schema import METADATA
 from tests.tables import make_tables

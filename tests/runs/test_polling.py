@@ -13,7 +13,7 @@ from app.database.engine import open_engine, reading
 from app.directory.guarded import GuardedSource
 from app.directory.policy import Policy
 from app.directory.settings import GuardSettings
-from app.directory.source import EVERYTHING, LOGIN_REFUSED, End, Reading, ReadRequest, Source, Verdict
+from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
 from app.model.contents import SourceState, export_records, source_states
 from app.runs.lifecycle import Runs
 from app.runs.polling import Poll, polls_of
@@ -184,7 +184,7 @@ class Refusing(ChangingSource):
             yield from super().read(request)
             return
         self.asked.append(request)
-        yield End(Verdict.FAILED, f"{LOGIN_REFUSED}bind_dn cn=usher: the password is wrong")
+        yield End(Verdict.FAILED, "bind_dn cn=usher: the password is wrong", login_refused=True)
 
 
 def test_polls_stop_after_three_refused_logins_until_a_sync_succeeds(engine: Engine, time: SimulatedTime) -> None:
@@ -206,7 +206,7 @@ def test_polls_stop_after_three_refused_logins_until_a_sync_succeeds(engine: Eng
         for worker in workers:
             worker.tick()
     assert len(source.asked) == asked + 3
-    assert state(engine).last_reason.startswith(LOGIN_REFUSED)
+    assert state(engine).last_reason == "bind_dn cn=usher: the password is wrong"
     # A worker that starts again may have other settings.
     again = started()
     time.move_on(minutes=10)

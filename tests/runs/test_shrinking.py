@@ -15,7 +15,7 @@ from app.directory.policy import Policy
 from app.directory.settings import GuardSettings
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
 from app.model.contents import export_records, model_counts, source_states
-from app.model.refresh.staging import Losses
+from app.model.refresh.sources import Losses
 from app.runs.reading import (
     RefreshReport,
     UnknownSourceError,

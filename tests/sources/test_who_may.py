@@ -8,15 +8,13 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from sqlalchemy import Connection
 
 from app.access.records import Grant
 from app.database.engine import open_engine, reading, writing
 from app.directory.source import Verdict
 from app.model.contents import export_records
 from app.model.origins import origins_of
-from app.model.refresh import marks
-from app.model.refresh.staging import StagedRead
+from app.model.refresh.staging import drop_duplicates
 from app.plan.selection import Selection
 from app.runs.reading import RefreshReport
 from app.store.schema import METADATA
@@ -150,21 +148,19 @@ def test_a_removal_of_what_was_not_known_yet_holds_against_a_read_under_way(make
         assert installation.allowed() == NOBODY
 
 
-def test_a_removal_between_comparing_and_writing_holds(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_between_reading_and_comparing_holds(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     installation = make()
     application = installation.application
     installation.read()
     application.put("share", "s1", doc="d1", person="ann", role="editor")
-    compare = marks.spare_pushed
     pushed: list[dict[str, Any]] = []
 
-    def spare_pushed(connection: Connection, reads: Sequence[StagedRead]) -> None:
-        compare(connection, reads)
-        if not pushed:
-            application.drop("share", "s1")
-            pushed.append(installation.push("app", application.record("grant", "d1", "ann")))
+    def push_first(*arguments: Any) -> None:
+        application.drop("share", "s1")
+        pushed.append(installation.push("app", application.record("grant", "d1", "ann")))
+        drop_duplicates(*arguments)
 
-    monkeypatch.setattr("app.model.refresh.refresh.spare_pushed", spare_pushed)
+    monkeypatch.setattr("app.model.refresh.refresh.drop_duplicates", push_first)
     installation.read()
     assert pushed
     assert installation.allowed() == NOBODY

@@ -269,8 +269,16 @@ def test_scheduler_puts_due_runs_into_the_queue(runs: Runs, time: SimulatedTime)
         timezone="UTC",
         jitter=0,
     )
-    scheduler = scheduler_for(timetable, runs, prune=lambda: None, clock=time, random=Random(1), stop=Event())
-    assert {job.id for job in scheduler.get_jobs()} == {"schedule", "prune"}
+    scheduler = scheduler_for(
+        timetable,
+        runs,
+        prune=lambda: None,
+        count_problems=lambda: None,
+        clock=time,
+        random=Random(1),
+        stop=Event(),
+    )
+    assert {job.id for job in scheduler.get_jobs()} == {"schedule", "prune", "problems"}
     scheduler.start()
     try:
         for _ in range(300):

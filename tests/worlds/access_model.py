@@ -207,7 +207,7 @@ class SqlDirectory:
         self._revision += 1
         with writing(self.engine) as connection:
             for table in METADATA.sorted_tables:
-                if table.name.startswith("access_") and table.name != "access_revision":
+                if table.name.startswith("model_"):
                     connection.execute(table.delete())
             for row_type, values in rows.items():
                 connection.execute(insert(row_type), values)

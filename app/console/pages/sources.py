@@ -11,8 +11,8 @@ from app.clock import from_epoch_ms
 from app.console.console import Console, one_of, query
 from app.console.views import Views
 from app.model.contents import SourceState, source_states
-from app.model.kept_problems import BETWEEN, KeptProblems, first_problems, problem_counts
-from app.model.refresh.problems import PROBLEMS_KEPT, ProblemSort
+from app.model.problems import PROBLEMS_KEPT, ProblemSort
+from app.model.stored_problems import BETWEEN, LastCount, ProblemCount, first_problems, last_count, problem_counts
 
 SORTS = tuple(ProblemSort)
 MEANINGS = {
@@ -36,8 +36,10 @@ def sources(console: Console) -> Response:
     with console.reading() as connection:
         states = source_states(connection)
         counts = problem_counts(connection)
+        counted = _counted(last_count(connection))
     rows = [(state, _moments(state), _problems(counts.get(state.name, ())), _to_type(state)) for state in states]
-    return console.show("sources.html", current="sources", sources=rows, between=_problems(counts.get(BETWEEN, ())))
+    between = _problems(counts.get(BETWEEN, ()))
+    return console.show("sources.html", current="sources", sources=rows, between=between, last_count=counted)
 
 
 @VIEWS.get("problems")
@@ -49,7 +51,8 @@ def problems(console: Console) -> Response:
         if "\0" in given["source"] or given["source"] not in names or not sort:
             raise NotFound("No source has that name, or no sort of problem was chosen; Sources lists both")
         kept = {one.sort: one for one in problem_counts(connection).get(given["source"], ())}
-        first = first_problems(connection, given["source"], sort)
+        first = first_problems(connection, given["source"], sort, still=True)
+        counted = _counted(last_count(connection))
     return console.show(
         "problems.html",
         current="sources",
@@ -57,14 +60,20 @@ def problems(console: Console) -> Response:
         sort=sort,
         meaning=MEANINGS[ProblemSort(sort)],
         number=kept[sort].problems if sort in kept else 0,
-        told_at=from_epoch_ms(kept[sort].told_at) if sort in kept else None,
+        since=from_epoch_ms(kept[sort].since) if sort in kept else None,
+        last_count=counted,
         first=first,
         most=PROBLEMS_KEPT,
     )
 
 
-def _problems(kept: Sequence[KeptProblems]) -> list[tuple[KeptProblems, str]]:
-    return [(one, MEANINGS[ProblemSort(one.sort)] if one.sort in SORTS else "") for one in kept]
+def _problems(counts: Sequence[ProblemCount]) -> list[tuple[ProblemCount, str]]:
+    return [(one, MEANINGS[ProblemSort(one.sort)]) for one in counts]
+
+
+def _counted(last: LastCount | None) -> tuple[int, datetime] | None:
+    """The revision and the time of the last count."""
+    return None if last is None else (last.revision, from_epoch_ms(last.at))
 
 
 def _to_type(state: SourceState) -> str:

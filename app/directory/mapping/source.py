@@ -186,7 +186,7 @@ class _Mapping:
         if verdict is Verdict.COMPLETE and self._malformed:
             verdict, reason = Verdict.PARTIAL, counted(self._malformed, "malformed record")
         if verdict is Verdict.FAILED:
-            return End(verdict, reason, cursor, end.answered)
+            return End(verdict, reason, cursor, end.answered, login_refused=end.login_refused)
         if verdict is Verdict.PARTIAL and end.answered is Answered.CHANGES and not except_malformed:
             # What is missing of them is asked for again, until it can be understood or everything is read.
             return End(verdict, reason, self._request.since, end.answered)

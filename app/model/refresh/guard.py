@@ -1,11 +1,11 @@
-"""The guard against a read that is whole and cannot be true: it would take away too much at once.
+"""Which reads are used: verdicts, and the guard against reads that would remove too much.
 
 The rules: ``app/model/README.md``, "Verdicts".
 
-A reader that has lost its rights often gets success, and nothing or next to nothing; or everything but the attribute
-that disables. A read is refused if it would remove, or enable again, more than so many records of one kind, and more
-than so many percent of them. Until somebody confirms it, it counts as partial: what it adds or changes counts, what it
-would remove or enable stays. It is judged by the deltas, before any of them is carried out.
+A reader that has lost its permissions often gets success, and nothing or next to nothing; or everything except the
+attribute that disables. A read is refused if it would remove, or enable again, more than so many records of one kind,
+and more than so many percent of them. Until an operator confirms it, it is partial: it adds and updates, but neither
+removes nor enables. The guard checks ``source_delta`` before it is carried out.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,15 +14,61 @@ from functools import cache
 from shlex import quote
 from typing import Any
 
-from sqlalchemy import Connection, Select, exists, func, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    and_,
+    exists,
+    func,
+    literal_column,
+    select,
+    tuple_,
+)
 from sqlalchemy import delete as delete_from
 
 from app.access.records import Fill
-from app.model.refresh.changes import is_disabled_by, losing_kinds
-from app.model.refresh.given import NOBODY
-from app.model.refresh.scratch import SCRATCH_TABLES, SCRATCH_TABLES_OF_KIND, RowChange, ScratchTables, same
-from app.model.refresh.staging import FAILED, PARTIAL, Losses, StagedRead
-from app.model.refresh.verdicts import refuse
+from app.model.refresh.sources import FAILED, PARTIAL, SOURCE, Losses, StagedRead
+from app.model.refresh.tables import REFRESH_TABLES, REFRESH_TABLES_OF_KIND, RefreshTables, RowChange
+from app.text import are, counted
+
+_SOURCES = select(SOURCE)
+
+
+def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Collection[str]) -> list[StagedRead]:
+    """The reads, with those failed that must not be used."""
+    kept = {row.source_id: row for row in connection.execute(_SOURCES)}
+    in_force = sum(row.records for row in kept.values())
+    judged = []
+    for read in reads:
+        row = kept.get(read.source_id)
+        is_whole = read.tells_what_is_gone and not read.answered
+        if row is None or (row.read_in_force > read.number and not read.caught_up):
+            reason = "another refresh that began later has been faster"
+            judged.append(replace(read, verdict=FAILED, reason=reason, overtaken=True))
+        elif is_whole and read.records == 0 and row.records > 0 and read.name not in accept_empty:
+            reason = (
+                f"is empty, but gave {counted(row.records, 'record')} before; if that is meant, "
+                f"confirm it once with --accept-empty {read.name}"
+            )
+            judged.append(refuse(read, reason))
+        elif is_whole and read.records == 0 and in_force and row.read_in_force == 0 and read.name not in accept_empty:
+            reason = (
+                f"is read for the first time and is empty, while {counted(in_force, 'record')} of other sources"
+                f" {are(in_force)} in force; "
+                f"if that is meant, confirm it once with --accept-empty {read.name}"
+            )
+            judged.append(refuse(read, reason))
+        else:
+            judged.append(read)
+    return judged
+
+
+def refuse(read: StagedRead, reason: str, verdict: str = FAILED) -> StagedRead:
+    """A read that does not count as it is although the source gave all that it was asked for. ``verdict``: what it
+    counts as."""
+    return replace(read, verdict=verdict, reason=reason, refused=reason, except_malformed=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +154,15 @@ def refuse_shrunk(
 
 def _hold(connection: Connection, source_ids: Sequence[int], *, as_a_whole: bool) -> None:
     """Takes out of the deltas what these sources would take away; ``as_a_whole``: all that they would change."""
-    for tables in SCRATCH_TABLES:
-        delta = tables.delta
+    for tables in REFRESH_TABLES:
+        delta = tables.source_delta
         of_sources = delta.c.source_id.in_(source_ids)
         if as_a_whole:
             connection.execute(delete_from(delta).where(of_sources))
             continue
         for lost in _lost_keys(tables):
             keys = lost.where(of_sources).subquery()
-            columns = tuple_(*(delta.c[name] for name in tables.given_keys))
+            columns = tuple_(*(delta.c[name] for name in tables.written_keys))
             connection.execute(delete_from(delta).where(of_sources, columns.in_(select(keys))))
 
 
@@ -129,55 +175,66 @@ def _gone(connection: Connection) -> dict[int, dict[str, int]]:
     """Source → what is lost (a kind, or its disabled records) → how many keys the deltas take it from. What another
     object or rule provides as well is not lost."""
     found: dict[int, dict[str, int]] = {}
-    for kind in sorted(losing_kinds(connection)):
-        for what, query in zip(_what_is_lost(kind), _gone_queries(kind), strict=True):
-            for row in connection.execute(query):
-                found.setdefault(row.source_id, {})[what] = row.gone
+    for kind, is_losing in connection.exec_driver_sql(_LOSING_KINDS).all():
+        if is_losing:
+            for what, query in zip(_what_is_lost(kind), _gone_queries(kind), strict=True):
+                for row in connection.execute(query):
+                    found.setdefault(row.source_id, {})[what] = row.gone
     return found
+
+
+_IS_LOSING = "SELECT '{kind}', EXISTS (SELECT 1 FROM {source_delta} WHERE change = {remove})"
+
+_MAY_ENABLE = "SELECT '{kind}', EXISTS (SELECT 1 FROM {source_delta} WHERE change <> {add})"
+
+_LOSING_KINDS = " UNION ALL ".join(
+    tables.text(_MAY_ENABLE if tables.may_be_disabled else _IS_LOSING) for tables in REFRESH_TABLES
+)
+"""Whether the deltas remove records of a kind, or may enable disabled ones."""
 
 
 def _what_is_lost(kind: str) -> Sequence[str]:
     """The names in ``Losses`` of what ``_lost_keys`` yields: records that go, and disabled ones that are enabled."""
-    return (kind, f"disabled {kind}") if is_disabled_by(SCRATCH_TABLES_OF_KIND[kind]) else (kind,)
+    return (kind, f"disabled {kind}") if REFRESH_TABLES_OF_KIND[kind].may_be_disabled else (kind,)
 
 
 @cache
 def _gone_queries(kind: str) -> Sequence[Select[tuple[int, int]]]:
     """What counts the lost keys of a kind. To build them takes longer than to run them after few changes."""
     queries = []
-    for lost in _lost_keys(SCRATCH_TABLES_OF_KIND[kind]):
+    for lost in _lost_keys(REFRESH_TABLES_OF_KIND[kind]):
         keys = lost.subquery()
         queries.append(select(keys.c.source_id, func.count().label("gone")).group_by(keys.c.source_id))
     return queries
 
 
-def _lost_keys(tables: ScratchTables) -> Sequence[Select[Any]]:
+def _lost_keys(tables: RefreshTables) -> Sequence[Select[Any]]:
     """The keys of a kind whose records go; and, if they may be disabled, those whose records are enabled."""
-    delta, source, staged = tables.delta, tables.source, tables.staged
+    delta, source, staged = tables.source_delta, tables.source, tables.staged
     other, kept = delta.alias("other"), delta.alias("kept")
     removed = int(RowChange.REMOVE)
-    comes = exists().where(same(other, delta, tables.given_keys), other.c.change != removed)
-    untouched = ~exists().where(same(kept, source, tables.source_keys), kept.c.change == removed)
-    stays = exists().where(same(source, delta, tables.given_keys), untouched)
-    columns = [delta.c[name] for name in tables.given_keys]
+    comes = exists().where(_same(other, delta, tables.written_keys), other.c.change != removed)
+    untouched = ~exists().where(_same(kept, source, tables.source_keys), kept.c.change == removed)
+    stays = exists().where(_same(source, delta, tables.written_keys), untouched)
+    columns = [delta.c[name] for name in tables.written_keys]
     gone = select(*columns).where(delta.c.change == removed, ~comes, ~stays).distinct()
-    if not is_disabled_by(tables):
+    if not tables.may_be_disabled:
         return [gone]
     before, rest = source.alias("before"), source.alias("rest")
     comes_disabled = exists().where(
-        same(other, delta, tables.given_keys),
+        _same(other, delta, tables.written_keys),
         other.c.change != removed,
-        same(staged, other, tables.source_keys),
+        _same(staged, other, tables.source_keys),
         staged.c.disabled.is_(True),
     )
     stays_disabled = exists().where(
-        same(rest, delta, tables.given_keys),
+        _same(rest, delta, tables.written_keys),
         rest.c.disabled.is_(True),
-        ~exists().where(same(kept, rest, tables.source_keys)),
+        ~exists().where(_same(kept, rest, tables.source_keys)),
     )
     enabled = (
         select(*columns)
-        .select_from(delta.join(before, same(before, delta, tables.source_keys)))
+        .select_from(delta.join(before, _same(before, delta, tables.source_keys)))
         .where(delta.c.change != int(RowChange.ADD), before.c.disabled.is_(True), ~comes_disabled, ~stays_disabled)
         .distinct()
     )
@@ -188,7 +245,7 @@ def _lost_keys(tables: ScratchTables) -> Sequence[Select[Any]]:
 def _of_how_many(connection: Connection, gone: Mapping[str, int], source_ids: Sequence[int], from_on: int) -> Losses:
     """What would go, and of how many that is where it is at least ``from_on``."""
     found: dict[str, tuple[int, int | None]] = {}
-    for tables in SCRATCH_TABLES:
+    for tables in REFRESH_TABLES:
         for what in _what_is_lost(tables.kind):
             number = gone.get(what, 0)
             if number:
@@ -198,12 +255,15 @@ def _of_how_many(connection: Connection, gone: Mapping[str, int], source_ids: Se
     return found
 
 
-def _kept(connection: Connection, tables: ScratchTables, source_ids: Sequence[int], *, disabled: bool) -> int:
+def _kept(connection: Connection, tables: RefreshTables, source_ids: Sequence[int], *, disabled: bool) -> int:
     source = tables.source
-    keys = select(*(source.c[name] for name in tables.given_keys)).where(source.c.source_id.in_(source_ids))
+    keys = select(*(source.c[name] for name in tables.written_keys)).where(source.c.source_id.in_(source_ids))
     if disabled:
         keys = keys.where(source.c.disabled.is_(True))
-    if connection.execute(select(source.c.source_id).where(source.c.origin != NOBODY).limit(1)).first() is None:
+    if (
+        connection.execute(select(source.c.source_id).where(source.c.origin != literal_column("''")).limit(1)).first()
+        is None
+    ):
         # Without objects each key is said once.
         return connection.execute(select(func.count()).select_from(keys.subquery())).scalar_one()
     return connection.execute(select(func.count()).select_from(keys.distinct().subquery())).scalar_one()
@@ -216,3 +276,7 @@ def _too_many(guard: Guard | None, losses: Losses) -> Losses:
         for kind, (gone, kept) in losses.items()
         if guard is not None and kept is not None and guard.refuses(gone, kept)
     }
+
+
+def _same(left: FromClause, right: FromClause, columns: Sequence[str]) -> ColumnElement[bool]:
+    return and_(*(left.c[name] == right.c[name] for name in columns))

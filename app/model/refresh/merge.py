@@ -1,216 +1,187 @@
-"""The merging of sources: which of their records do not count, and what that changes in the access model.
+"""The merge: for each key, what the most authoritative source provides.
 
-The rules: ``app/model/README.md``, "From a read to a revision".
+The rules: ``app/model/README.md``, "The merge".
 
-In this order, kind by kind, so that whatever refers to a record that is left out is left out after it:
+It merges the keys whose records changed, or all keys, and computes the delta of the access model. No row depends on
+another row: whether a record's organization, user, group, folder or document exists is for readers to check
+(``app.model.effective``). Only aliases are replaced by the id of their only holder, and fills add to users
+(``users.py``).
 
-1. records whose key belongs to a source further up;
-2. records that refer to something that nobody gives, or that is left out. For folders this means those from which no
-   way leads to the top: that one rule catches missing parents, cycles, and all that hangs below either. An alias that
-   nobody has, or that several have, is no user.
-
-What the sources give is sorted out first (``given.py``), and users get what fills add to them (``fills.py``).
-
-It is all done by the database, set by set; the memory needed here does not grow with the directory. Which keys it is
-done for says the scope.
+Few keys must be looked up in large tables one by one. On SQLite the cross joins ensure that, on PostgreSQL
+``RefreshSession.looking_up``.
 """
 
 from collections import Counter
+from collections.abc import Collection
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    FromClause,
-    Insert,
-    Table,
-    and_,
-    case,
-    exists,
-    func,
-    insert,
-    literal,
-    or_,
-    select,
-)
+from sqlalchemy import Connection
 
-from app.access.records import Folder
-from app.database.engine import run_plainly
-from app.model.refresh.given import NOBODY
-from app.model.refresh.scope import MergeScope
-from app.model.refresh.scratch import (
-    REACHED_FOLDER,
-    SCRATCH_TABLES,
-    LeftOutCause,
+from app.access.records import Fill, User
+from app.model.refresh.session import RefreshSession
+from app.model.refresh.tables import (
+    ALIAS_DELTA,
+    BINDING_DELTA,
+    CHANGED_ALIAS,
+    CHANGED_FILL,
+    FILLED_USER,
+    MODEL_TABLES,
+    MODEL_TABLES_OF_KIND,
+    USER_ALIAS,
     ModelTables,
-    RowChange,
-    ScratchTables,
-    same,
 )
-from app.model.refresh.staging import SOURCE
-from app.store.record_tables import Reference
-
-_DANGLING = " UNION ALL ".join(
-    f"SELECT source_id, COUNT(*) FROM {tables.left_out.name}"  # noqa: S608 - our own tables
-    f" WHERE cause <> {int(LeftOutCause.OWNED_ELSEWHERE)} GROUP BY source_id"
-    for tables in SCRATCH_TABLES
+from app.model.refresh.users import (
+    apply_fills,
+    has_fills,
+    note_changed_fills,
+    note_filled_users,
+    update_aliases,
+    update_bindings,
 )
 
-_FOLDER_KEY = ("organization_id", "folder_id")
+_CHANGED_KEYS = "INSERT INTO {changed} ({keys}) SELECT {keys} FROM {rows} WHERE true ON CONFLICT DO NOTHING"
 
-_SOURCES = select(func.count()).select_from(SOURCE)
+_CHANGED_KEYS_BY_ID = """
+INSERT INTO {changed} ({keys}) SELECT {keys} FROM {rows} WHERE user_alias = '' ON CONFLICT DO NOTHING
+"""
 
+_CHANGED_KEYS_BY_ALIAS = """
+INSERT INTO {changed} ({others}, user_id)
+SELECT {others:r}, h.user_id FROM {rows} r CROSS JOIN model_user_alias h
+WHERE r.user_alias <> '' AND h.alias = r.user_alias
+AND NOT EXISTS (SELECT 1 FROM model_user_alias o WHERE o.alias = h.alias AND o.user_id <> h.user_id)
+ON CONFLICT DO NOTHING
+"""
 
-def merge_kind(connection: Connection, tables: ModelTables, scope: MergeScope, *, several_sources: bool) -> None:
-    """Fills the kind's ``left_out`` from the sources' kept records, as this connection's transaction sees them.
+_KEYS_OF_CHANGED_ALIASES = """
+INSERT INTO {changed} ({others}, user_id)
+SELECT {others:s}, a.user_id
+FROM (SELECT alias, former_user_id AS user_id FROM refresh_changed_alias WHERE former_user_id IS NOT NULL
+  UNION ALL SELECT alias, user_id FROM refresh_changed_alias WHERE user_id IS NOT NULL) a
+CROSS JOIN {source} s
+WHERE s.user_alias = a.alias AND s.user_alias <> ''
+ON CONFLICT DO NOTHING
+"""
 
-    The kinds that it refers to have been merged."""
-    if several_sources:
-        scope.leave_out(connection, _leave_out_owned_elsewhere, tables)
-    if tables.kind == Folder.kind:
-        run_plainly(connection, [f"DELETE FROM {REACHED_FOLDER.name}"])  # noqa: S608 - our own table
-        scope.run(connection, _reach_folders, tables)
-        scope.leave_out(connection, _leave_out_unreached_folders, tables)
-    else:
-        if tables.record_kind.names_user:
-            scope.leave_out(connection, _leave_out_unresolved, tables)
-        for reference in tables.references:
-            scope.leave_out(connection, _leave_out_dangling, tables, reference)
+# Of each key the first row in this order is stored; the others conflict with it. Pushed rows, whose origin is empty,
+# come before those of objects.
+_MERGE_FIRST = """
+INSERT INTO {merged} ({merged_columns})
+SELECT {merged_columns:s} FROM {changed} c CROSS JOIN {source} s CROSS JOIN directory_source d
+WHERE {keys:s=c} AND d.source_id = s.source_id
+ORDER BY {keys:s}, d.position, d.source_id, s.origin @bytes, LENGTH(s.rule), s.rule @bytes
+ON CONFLICT DO NOTHING
+"""
 
+# The rows of each source are combined; of each key the first source is stored. A pushed row hides the rows of objects
+# with the same written key. To count holders is faster on PostgreSQL, which expects too few rows of ``NOT EXISTS``.
+_MERGE_COMBINED = """
+INSERT INTO {merged} ({keys}, {values})
+SELECT {keys:n}, {combined}
+FROM (
+  SELECT {keys:c}, {values:s} FROM {changed} c CROSS JOIN {source} s
+  WHERE {keys:s=c} AND s.user_alias = ''
+  AND (s.origin = '' OR NOT EXISTS (SELECT 1 FROM {source} p WHERE {written_keys:p=s} AND p.origin = ''))
+  UNION ALL
+  SELECT {keys:c}, {values:s} FROM {changed} c CROSS JOIN model_user_alias h CROSS JOIN {source} s
+  WHERE c.user_id <> '' AND h.user_id = c.user_id
+  AND (SELECT COUNT(*) FROM model_user_alias o WHERE o.alias = h.alias) = 1
+  AND {others:s=c} AND s.user_id = '' AND s.user_alias = h.alias
+  AND (s.origin = '' OR NOT EXISTS (SELECT 1 FROM {source} p WHERE {written_keys:p=s} AND p.origin = ''))
+) AS n CROSS JOIN directory_source d
+WHERE d.source_id = n.source_id
+GROUP BY {keys:n}, d.position, n.source_id
+ORDER BY {keys:n}, d.position, n.source_id
+ON CONFLICT DO NOTHING
+"""
 
-def compare_kind(connection: Connection, tables: ModelTables, scope: MergeScope) -> int:
-    """Fills the kind's ``delta``, which is empty, with what differs in the access model; how many rows."""
-    if not scope.may_stand(connection, tables):
-        return scope.run(connection, _new, tables).rowcount
-    return scope.run(connection, _differing, tables).rowcount + scope.run(connection, _gone, tables).rowcount
+_COMPARE = """
+INSERT INTO {delta} ({keys}, change)
+SELECT {keys:c}, CASE WHEN a.source_id IS NULL THEN {add} WHEN m.source_id IS NULL THEN {remove}
+  WHEN ({content:m}) IS DISTINCT FROM ({content:a}) THEN {update} ELSE {owner} END
+FROM {changed} c LEFT JOIN {merged} m ON {keys:m=c} LEFT JOIN {model} a ON {keys:a=c}
+WHERE (m.source_id IS NOT NULL OR a.source_id IS NOT NULL)
+AND (m.source_id IS DISTINCT FROM a.source_id OR ({content:m}) IS DISTINCT FROM ({content:a}))
+"""
 
-
-def several_sources(connection: Connection) -> bool:
-    """Whether a key can be given by more than one."""
-    return connection.execute(_SOURCES).scalar_one() > 1
-
-
-def dangling_by_source(connection: Connection) -> dict[int, int]:
-    """Source → how many of its records refer to something that does not count, after everything was merged."""
-    found = Counter[int]()
-    for source_id, records in connection.exec_driver_sql(_DANGLING):
-        found[source_id] += records
-    return found
-
-
-def owned_elsewhere(tables: ModelTables, given: Table, mine: FromClause) -> ColumnElement[bool]:
-    """The condition that a source further up than ``mine`` gives the row of ``given`` as well."""
-    other, theirs = given.alias("other"), SOURCE.alias("theirs")
-    return exists(
-        select(other.c.source_id)
-        .select_from(other.join(theirs, theirs.c.source_id == other.c.source_id))
-        .where(same(other, given, tables.owned_keys), theirs.c.position < mine.c.position)
-    )
-
-
-def clear(tables: ScratchTables) -> list[str]:
-    """The statements that empty what merging fills."""
-    return [f"DELETE FROM {table.name}" for table in (tables.left_out, tables.delta)]  # noqa: S608 - our own tables
-
-
-# The rules, each one statement.
-
-
-def _leave_out_owned_elsewhere(tables: ModelTables, scope: MergeScope) -> Insert:
-    given = scope.given(tables)
-    mine = SOURCE.alias("mine")
-    losing = (
-        select(*(given.c[name] for name in tables.given_keys), literal(int(LeftOutCause.OWNED_ELSEWHERE)))
-        .select_from(given.join(mine, mine.c.source_id == given.c.source_id))
-        .where(scope.within(tables, given), owned_elsewhere(tables, given, mine))
-    )
-    return insert(tables.left_out).from_select([*tables.given_keys, "cause"], losing)
-
-
-def _leave_out_dangling(tables: ModelTables, scope: MergeScope, reference: Reference) -> Insert:
-    given = scope.given(tables)
-    dangling = select(*(given.c[name] for name in tables.given_keys), literal(int(LeftOutCause.DANGLING))).where(
-        scope.within(tables, given),
-        given.c[reference.columns[-1]] != "",
-        scope.counts(tables),
-        ~scope.stands(reference, tuple(given.c[name] for name in reference.columns)),
-    )
-    return insert(tables.left_out).from_select([*tables.given_keys, "cause"], dangling)
+_EMPTIED = (
+    *(table for tables in MODEL_TABLES for table in (tables.changed, tables.merged, tables.delta)),
+    *(USER_ALIAS, ALIAS_DELTA, CHANGED_ALIAS, CHANGED_FILL, BINDING_DELTA, FILLED_USER),
+)
 
 
-def _leave_out_unresolved(tables: ModelTables, scope: MergeScope) -> Insert:
-    given = scope.given(tables)
-    is_known = exists().where(scope.holders.c.alias == given.c.user_alias)
-    cause = case((is_known, int(LeftOutCause.AMBIGUOUS)), else_=int(LeftOutCause.DANGLING))
-    unresolved = select(*(given.c[name] for name in tables.given_keys), cause).where(
-        scope.within(tables, given), given.c.user_alias != NOBODY, scope.counts(tables)
-    )
-    return insert(tables.left_out).from_select([*tables.given_keys, "cause"], unresolved)
+def merge(session: RefreshSession, connection: Connection, changed_kinds: Collection[str] | None) -> list[ModelTables]:
+    """Fills the deltas of the access model, and returns the kinds that have one; aliases and bindings are updated.
+
+    ``changed_kinds``: those of which ``source_delta`` has rows, which are carried out; None: all keys are merged.
+    """
+    session.run_all(f"DELETE FROM {table.name}" for table in _EMPTIED)  # noqa: S608 - our own tables
+    return _Merge(session, connection, changed_kinds).compute()
 
 
-def _reach_folders(tables: ModelTables, scope: MergeScope) -> Insert:
-    given = scope.given(tables)
-    looked_at = and_(scope.within(tables, given), scope.counts(tables))
-    organization = tables.kind_table.references[0]
-    at_the_top = or_(
-        given.c.parent_folder_id == "", scope.holds_folder((given.c.organization_id, given.c.parent_folder_id))
-    )
-    reached = (
-        select(given.c.organization_id, given.c.folder_id)
-        .where(looked_at, at_the_top, scope.stands(organization, (given.c.organization_id,)))
-        .cte("reached", recursive=True)
-    )
-    below = select(given.c.organization_id, given.c.folder_id).select_from(
-        reached.join(
-            given,
-            and_(
-                given.c.organization_id == reached.c.organization_id,
-                given.c.parent_folder_id == reached.c.folder_id,
-                looked_at,
-            ),
-        )
-    )
-    reached = reached.union(below)
-    return insert(REACHED_FOLDER).from_select(list(_FOLDER_KEY), select(reached))
+class _Merge:
+    def __init__(self, session: RefreshSession, connection: Connection, changed_kinds: Collection[str] | None) -> None:
+        self._session = session
+        self._connection = connection
+        self._all = changed_kinds is None
+        self._kinds = {tables.kind for tables in MODEL_TABLES} | {Fill.kind} if changed_kinds is None else changed_kinds
+        self._changed = Counter[str]()
+        """Kind → how many keys are merged."""
 
+    def compute(self) -> list[ModelTables]:
+        rows = "source" if self._all else "source_delta"
+        for tables in MODEL_TABLES:
+            if tables.kind not in self._kinds:
+                continue
+            if not tables.record_kind.names_user:
+                self._note(tables, _CHANGED_KEYS, rows)
+                if self._all:
+                    self._note(tables, _CHANGED_KEYS, "model")
+                self._merge(tables, _MERGE_FIRST)
+            elif not self._all:
+                # By the holders before the change: what was removed is under their keys.
+                self._note(tables, _CHANGED_KEYS_BY_ID, rows)
+                self._note(tables, _CHANGED_KEYS_BY_ALIAS, rows)
+        self._merge_users()
+        for tables in MODEL_TABLES:
+            if tables.record_kind.names_user:
+                self._merge_kind_that_names_users(tables)
+        return [tables for tables in MODEL_TABLES if self._compare(tables)]
 
-def _leave_out_unreached_folders(tables: ModelTables, scope: MergeScope) -> Insert:
-    given = scope.given(tables)
-    unreachable = select(*(given.c[name] for name in tables.given_keys), literal(int(LeftOutCause.UNREACHABLE))).where(
-        scope.within(tables, given), scope.counts(tables), ~exists().where(same(REACHED_FOLDER, given, _FOLDER_KEY))
-    )
-    return insert(tables.left_out).from_select([*tables.given_keys, "cause"], unreachable)
+    def _merge_users(self) -> None:
+        connection, users = self._connection, MODEL_TABLES_OF_KIND[User.kind]
+        if self._changed[User.kind]:
+            update_aliases(self._session, connection)
+        fills_change = Fill.kind in self._kinds and note_changed_fills(connection, all_fills=self._all)
+        if not fills_change and not (self._changed[User.kind] and has_fills(connection)):
+            return
+        more = note_filled_users(connection)
+        if more:
+            self._changed[User.kind] += more
+            self._session.run_all([users.text("DELETE FROM {merged}")])
+            self._merge(users, _MERGE_FIRST)
+        update_bindings(self._session, connection)
+        if self._changed[User.kind]:
+            apply_fills(connection)
 
+    def _merge_kind_that_names_users(self, tables: ModelTables) -> None:
+        if self._all:
+            self._note(tables, _CHANGED_KEYS_BY_ID, "source")
+            self._note(tables, _CHANGED_KEYS_BY_ALIAS, "source")
+            self._note(tables, _CHANGED_KEYS, "model")
+        elif self._changed[User.kind]:
+            self._note(tables, _KEYS_OF_CHANGED_ALIASES, "")
+        self._merge(tables, _MERGE_COMBINED)
 
-def _differing(tables: ModelTables, scope: MergeScope) -> Insert:
-    given, access = scope.given(tables), tables.access
-    missing = access.c[tables.keys[0]].is_(None)
-    changed = (
-        select(
-            *(given.c[name] for name in tables.given_keys),
-            case((missing, int(RowChange.ADD)), else_=int(RowChange.UPDATE)),
-        )
-        .select_from(given.outerjoin(access, same(given, access, tables.keys)))
-        .where(
-            scope.within(tables, given),
-            or_(missing, *(given.c[name].is_distinct_from(access.c[name]) for name in tables.model_compared)),
-            scope.counts(tables),
-        )
-    )
-    return insert(tables.delta).from_select([*tables.given_keys, "change"], changed)
+    def _note(self, tables: ModelTables, statement: str, rows: str) -> None:
+        self._changed[tables.kind] += tables.run(self._connection, statement, rows=rows).rowcount
 
+    def _merge(self, tables: ModelTables, statement: str) -> None:
+        keys = self._changed[tables.kind]
+        if keys:
+            self._session.went_through(keys)
+            self._session.analyze_if_many(tables.changed, keys)
+            tables.run(self._connection, statement)
+            self._session.analyze_if_many(tables.merged, keys)
 
-def _new(tables: ModelTables, scope: MergeScope) -> Insert:
-    """All that counts, where the access model has none of the kind."""
-    given = scope.given(tables)
-    keys = [given.c[name] for name in tables.given_keys]
-    new = select(*keys, literal(int(RowChange.ADD))).where(scope.within(tables, given), scope.counts(tables))
-    return insert(tables.delta).from_select([*tables.given_keys, "change"], new)
-
-
-def _gone(tables: ModelTables, scope: MergeScope) -> Insert:
-    given, access = scope.given(tables), tables.access
-    gone = select(*(access.c[name] for name in tables.keys), literal(0), literal(int(RowChange.REMOVE))).where(
-        scope.within(tables, access),
-        ~exists().where(and_(same(given, access, tables.keys), scope.counts(tables))),
-    )
-    return insert(tables.delta).from_select([*tables.keys, "source_id", "change"], gone)
+    def _compare(self, tables: ModelTables) -> bool:
+        return bool(self._changed[tables.kind]) and tables.run(self._connection, _COMPARE).rowcount > 0

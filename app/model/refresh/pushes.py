@@ -32,39 +32,47 @@ from sqlalchemy import (
 from app.access.records import Record
 from app.clock import Clock, epoch_ms
 from app.database.engine import is_sqlite, reading, writing
-from app.database.statements import json_list, run
-from app.model.refresh.changes import counted, total
-from app.model.refresh.kept import carry_out_kept, compute_source_changes
-from app.model.refresh.marks import Key, mark, pushed_keys
-from app.model.refresh.problems import ProblemList
+from app.database.statements import json_list
+from app.model.problems import ProblemList
+from app.model.refresh.push_state import Key, Numbered, former_answer, mark, note_push, remember_answer
 from app.model.refresh.refresh import Refresh
-from app.model.refresh.replace import STATE
-from app.model.refresh.scratch import SCRATCH_TABLES, RowChange, ScratchTables
-from app.model.refresh.sequences import Numbered, former_answer, note_push, remember_answer
-from app.model.refresh.staging import COMPLETE, PARTIAL, SOURCE, UNCONFIGURED_POSITION, StagedRead
+from app.model.refresh.sources import (
+    COMPLETE,
+    PARTIAL,
+    SOURCE,
+    STATE,
+    UNCONFIGURED_POSITION,
+    SourceCounts,
+    StagedRead,
+    compute_source_changes,
+    note_change,
+    order_of_sources,
+    total,
+)
+from app.model.refresh.tables import REFRESH_TABLES, RefreshTables
 from app.store.record_tables import VALUES_FROM_RECORD
 
 _KEY_POSITIONS = {
-    tables.kind: [tables.staged_columns.index(name) for name in pushed_keys(tables)] for tables in SCRATCH_TABLES
+    tables.kind: [tables.staged_columns.index(name) for name in tables.pushed_keys] for tables in REFRESH_TABLES
 }
-"""kind → where the values of a record's key stand among those of its row."""
+"""kind → the positions of a record's key among the values of its row."""
 
-# A cross join keeps SQLite from reading the source's table to look its rows up in the list.
+# A cross join stops SQLite from reading all rows of the source to look them up in the list.
 _REMOVE = """
-INSERT INTO {delta} ({columns}, change)
-SELECT {found}, {remove}
-FROM (@list(keys)) AS asked CROSS JOIN {source} s
-WHERE {same} AND s.source_id = :source_id
+INSERT INTO {source_delta} ({source_keys}, change)
+SELECT {source_keys:s}, {remove}
+FROM (SELECT value AS key FROM (@list(keys)) AS listed) AS asked CROSS JOIN {source} s
+WHERE ({pushed_keys:s}) = ({pushed_parts:asked}) AND s.source_id = :source_id
 """
 
-_REMOVED_KEYS = f"""
-SELECT COUNT(*) FROM (SELECT DISTINCT {{keys}} FROM {{delta}} WHERE change = {int(RowChange.REMOVE)}) AS gone
-"""  # noqa: S608 - a number
+_REMOVED_KEYS = """
+SELECT COUNT(*) FROM (SELECT DISTINCT {written_keys} FROM {source_delta} WHERE change = {remove}) AS gone
+"""
 
-_ADDED_OVER_OTHERS = f"""
-SELECT COUNT(*) FROM {{delta}} d WHERE d.change = {int(RowChange.ADD)}
-AND EXISTS (SELECT 1 FROM {{source}} s WHERE {{same}} AND s.origin <> '')
-"""  # noqa: S608 - a number
+_ADDED_OVER_OTHERS = """
+SELECT COUNT(*) FROM {source_delta} d WHERE d.change = {add}
+AND EXISTS (SELECT 1 FROM {source} s WHERE {written_keys:s=d} AND s.origin <> '')
+"""
 
 
 PushWitness = Callable[[Connection, Mapping[str, int], int], None]
@@ -146,7 +154,7 @@ class _Applying:
         self._upserts, self._replaced = _last_of_each(pushed.upserts)
         self._removed = {(record.kind, _ids(record)) for record in pushed.removals}
         told = {kind for kind, _ in (*self._upserts, *self._removed)}
-        self._kinds = [tables for tables in SCRATCH_TABLES if tables.kind in told]
+        self._kinds = [tables for tables in REFRESH_TABLES if tables.kind in told]
         self._answer: dict[str, Any] | None = None
 
     def apply(self) -> dict[str, Any]:
@@ -193,46 +201,22 @@ class _Applying:
         over = removed = 0
         for tables in self._kinds:
             self._remove(connection, tables)
-            which = {
-                "delta": tables.delta.name,
-                "source": tables.source.name,
-                "keys": ", ".join(tables.given_keys),
-                "same": " AND ".join(f"s.{name} = d.{name}" for name in tables.given_keys),
-            }
-            removed += run(connection, _REMOVED_KEYS, **which).scalar_one()
+            removed += tables.run(connection, _REMOVED_KEYS).scalar_one()
             if connection.execute(_from_objects(tables.source), {"source_id": self._source_id}).first():
-                over += run(connection, _ADDED_OVER_OTHERS, **which).scalar_one()
+                over += tables.run(connection, _ADDED_OVER_OTHERS).scalar_one()
         return _Found(over, removed)
 
-    def _remove(self, connection: Connection, tables: ScratchTables) -> None:
+    def _remove(self, connection: Connection, tables: RefreshTables) -> None:
         """Adds to the delta that all rows of the removed keys go."""
         keys = [ids for kind, ids in self._removed if kind == tables.kind]
         if not keys:
             return
-        run(
-            connection,
-            _REMOVE,
-            {
-                "keys": json_list(json.dumps(ids, ensure_ascii=False) for ids in sorted(keys)),
-                "source_id": self._source_id,
-            },
-            delta=tables.delta.name,
-            source=tables.source.name,
-            columns=", ".join(tables.source_keys),
-            found=", ".join(f"s.{name}" for name in tables.source_keys),
-            remove=str(int(RowChange.REMOVE)),
-            same=" AND ".join(
-                f"s.{name} = @part(asked.value, {number})" for number, name in enumerate(pushed_keys(tables))
-            ),
-        )
+        listed = json_list(json.dumps(ids, ensure_ascii=False) for ids in sorted(keys))
+        tables.run(connection, _REMOVE, {"keys": listed, "source_id": self._source_id})
 
-    def _keep(self, connection: Connection, found: "_Found") -> dict[str, int]:
-        """Carries the deltas out, and writes down how far the source's pushes have come."""
+    def _keep(self, connection: Connection, found: "_Found", changes: SourceCounts) -> dict[str, int]:
+        """Stores the state of the source after the push."""
         now = epoch_ms(self._clock())
-        changes = []
-        for tables in self._kinds:
-            changes.append(counted(connection, tables))
-            carry_out_kept(connection, tables, changes[-1])
         every = total(changes)
         added, updated = every.added - found.over, every.updated + found.over
         counts = {
@@ -310,14 +294,13 @@ def _make_known(connection: Connection, name: str, configured: Sequence[str]) ->
     if not is_sqlite(connection):
         connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
     known = {row.name: row for row in connection.execute(select(SOURCE.c.name, SOURCE.c.source_id, SOURCE.c.position))}
-    moved = False
+    before = order_of_sources(connection)
     for position, other in enumerate(configured):
         if other in known and known[other].position != position:
             connection.execute(update(SOURCE).where(SOURCE.c.name == other).values(position=position))
-            moved = True
-    if moved:
-        # Which records belong to which source is to be worked out anew.
-        connection.execute(update(STATE).values(generation=STATE.c.generation + 1))
+            note_change(connection)
+    if [source_id for source_id in order_of_sources(connection) if source_id in before] != before:
+        connection.execute(update(STATE).values(merge_all=True))
     if name in known:
         return int(known[name].source_id)
     values = {"name": name, "position": configured.index(name), "reads_begun": 0, "read_in_force": 0, "records": 0}

@@ -8,10 +8,11 @@ To make the tables takes longer than a small change does. So a session through w
 with the connection, which goes back to the pool; those of a larger one are gone with it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from app.database.engine import WRITE, is_sqlite, run_plainly
 from app.database.statements import insert_on_sqlite
-from app.model.refresh.scratch import MODEL_TABLES, SCRATCH_TABLES, TEMPORARY, ScratchTables, dialect_of
+from app.model.refresh.tables import REFRESH_TABLES, TEMPORARY, RefreshTables
 from app.store.record_tables import Values
 
 _FAILED = 3
@@ -41,8 +42,13 @@ _STATEMENTS_PREPARED = 500
 """So many PostgreSQL remembers for one connection: more than one change takes."""
 
 
-_DELTA_INDEXES = {f"ix_{tables.delta.name}": (tables.delta.name, tables.source_keys) for tables in SCRATCH_TABLES}
+_DELTA_INDEXES = {
+    f"ix_{tables.source_delta.name}": (tables.source_delta.name, tables.source_keys) for tables in REFRESH_TABLES
+}
 """Name → table and columns of the indexes of deltas on PostgreSQL; on SQLite the tables are clustered by their keys."""
+
+_WORTH_ANALYZING = 1_000
+"""The number of changed rows from which PostgreSQL's planner is informed at once."""
 
 
 @dataclass(slots=True)
@@ -58,8 +64,9 @@ class _Tables:
 
 @cache
 def _made_by(dialect: str) -> tuple[str, ...]:
-    """The texts that make the temporary tables; to put them together anew takes longer than they do."""
-    return tuple(str(CreateTable(table).compile(dialect=dialect_of(dialect))) for table in TEMPORARY.sorted_tables)
+    """The texts that create the temporary tables; to compile them takes longer than to execute them."""
+    spelling = import_module(f"sqlalchemy.dialects.{dialect}").dialect()
+    return tuple(str(CreateTable(table).compile(dialect=spelling)) for table in TEMPORARY.sorted_tables)
 
 
 class RefreshSession:
@@ -81,7 +88,7 @@ class RefreshSession:
         """How many rows went through the tables in this session."""
         self._kinds_staged: set[str] = set()
         self._inserts = {
-            tables.kind: self._insert_text(tables.staged, tables.staged_columns) for tables in SCRATCH_TABLES
+            tables.kind: self._insert_text(tables.staged, tables.staged_columns) for tables in REFRESH_TABLES
         }
 
     @property
@@ -96,6 +103,11 @@ class RefreshSession:
     def kinds_staged(self) -> Collection[str]:
         """The kinds of which records were staged, dropped ones included: of the others there are none."""
         return self._kinds_staged
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether few rows went through the tables so far."""
+        return self._rows <= _FEW_ROWS
 
     def __enter__(self) -> Self:
         try:
@@ -120,13 +132,13 @@ class RefreshSession:
     def _index_all(self) -> None:
         if not self._sqlite:
             self._driver_connection.prepared_max = _STATEMENTS_PREPARED
-        missing = [tables for tables in SCRATCH_TABLES if tables.kind not in self._tables.staged_indexes]
+        missing = [tables for tables in REFRESH_TABLES if tables.kind not in self._tables.staged_indexes]
         if missing:
             self.run_all(str(CreateIndex(tables.staged_index)) for tables in missing)
             self._tables.staged_indexes.update(tables.kind for tables in missing)
         self._index_deltas()
 
-    def index_staged(self, tables: ScratchTables) -> None:
+    def index_staged(self, tables: RefreshTables) -> None:
         """Makes the index of a kind's staged table, in the transaction that is open, where it is not there."""
         if tables.kind not in self._tables.staged_indexes:
             self.run_all([str(CreateIndex(tables.staged_index))])
@@ -143,7 +155,7 @@ class RefreshSession:
     def _make_room(self) -> None:
         """Takes away what smaller sessions have left: many rows are indexed when they are there, and their plans are
         others."""
-        staged = (tables for tables in SCRATCH_TABLES if tables.kind in self._tables.staged_indexes)
+        staged = (tables for tables in REFRESH_TABLES if tables.kind in self._tables.staged_indexes)
         indexes = [str(tables.staged_index.name) for tables in staged]
         self._tables.staged_indexes.clear()
         if not self._sqlite and self._tables.has_delta_indexes:
@@ -157,7 +169,7 @@ class RefreshSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        few = self._is_small or (self._rows <= _FEW_ROWS and not self._on_candidate)
+        few = self._is_small or (self.has_few_rows and not self._on_candidate)
         if kind is None and few and self._tables.rows < _MOST_ROWS_STAGED:
             self._leave_empty()
         else:
@@ -166,9 +178,6 @@ class RefreshSession:
     def _leave_empty(self) -> None:
         try:
             with self.scratch():
-                if not self._is_small:
-                    # They look at lasting tables, which whoever migrates these would stumble over.
-                    self.run_all(f"DROP VIEW IF EXISTS {tables.given.name}" for tables in MODEL_TABLES)
                 self.run_all(f"DELETE FROM {table.name}" for table in TEMPORARY.sorted_tables)  # noqa: S608 - our own tables
         except BaseException:
             self._close()
@@ -182,7 +191,6 @@ class RefreshSession:
         if self._on_candidate:
             self._connection.rollback()
             with self.scratch():
-                self.run_all(f"DROP VIEW IF EXISTS {tables.given.name}" for tables in MODEL_TABLES)
                 self.run_all(f"DROP TABLE IF EXISTS {table.name}" for table in TEMPORARY.sorted_tables)
             self._connection.info.pop(_TABLES, None)
             self._connection.close()
@@ -190,10 +198,6 @@ class RefreshSession:
         # Closed for good instead of going back to the pool: the temporary tables must not outlive the refresh.
         self._connection.detach()
         self._connection.close()
-
-    def grow(self) -> None:
-        """Many rows will stand in the tables all the same."""
-        self._is_small = False
 
     @contextmanager
     def scratch(self) -> Iterator[Connection]:
@@ -228,7 +232,7 @@ class RefreshSession:
         self._tables.rows += rows
 
     def stage(self, rows: dict[str, list[Values]]) -> None:
-        """Adds rows (kind → values in the order of ``ScratchTables.staged_columns``) to the staged tables."""
+        """Adds rows (kind → values in the order of ``RefreshTables.staged_columns``) to the staged tables."""
         with self.scratch():
             before = self._rows
             self.went_through(sum(map(len, rows.values())))
@@ -252,13 +256,14 @@ class RefreshSession:
         if not self._sqlite:
             self._connection.execute(text(f"ANALYZE {table.name}"))
 
+    def analyze_if_many(self, table: Table, rows: int) -> None:
+        """The same if so many of its rows have changed."""
+        if rows > _WORTH_ANALYZING:
+            self.analyze(table)
+
     def run_all(self, statements: Iterable[str]) -> None:
         """Executes texts without parameters, in the transaction that is open."""
         run_plainly(self._connection, statements)
-
-    def rows(self, query: str) -> Sequence[tuple[Any, ...]]:
-        """The rows of a query without parameters, in the transaction that is open."""
-        return [tuple(row) for row in self._connection.exec_driver_sql(query)]
 
     @contextmanager
     def looking_up(self) -> Iterator[None]:

@@ -1,105 +1,346 @@
-"""What was read from each source just now.
+"""The records that a refresh reads, in temporary tables, and how each of its sources was read.
 
-A complete read replaces what the source said before; a partial one adds to it and updates it; a failed one changes
-nothing. A read of changes, or of a part, does so for the objects that it tells of, and for nothing else. Within one
-source the last record of a key counts.
+A complete read replaces what the source provided before; a partial one adds and updates; a failed one changes nothing.
+A read of changes, or of a part, does so for the objects that it is about. Within one source the last record of a key
+wins.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from types import MappingProxyType
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType, TracebackType
+from typing import Self
 
-from sqlalchemy import (
-    Connection,
-    Insert,
-    Select,
-    exists,
-    func,
-    insert,
-    select,
-    text,
-)
+from sqlalchemy import Connection, func, select
 from sqlalchemy import delete as delete_from
 
-from app.model.refresh.problems import Problem, ProblemList, ProblemSort
-from app.model.refresh.scratch import (
-    MALFORMED_OBJECT,
-    REPLACED,
-    REREAD_OBJECT,
-    SCRATCH_TABLES,
-    SCRATCH_TABLES_OF_KIND,
-    ScratchTables,
-    described,
-    same,
-)
+from app.access.records import Record
+from app.database.statements import json_list, run
+from app.model.problems import PROBLEMS_KEPT, Problem, ProblemCause, ProblemList, ProblemSort
+from app.model.refresh.guard import Guard
+from app.model.refresh.objects import aliases_of, objects_of
+from app.model.refresh.push_state import About, is_marked
 from app.model.refresh.session import RefreshSession
-from app.store.directory_tables import DirectorySourceRow
-from app.store.record_tables import core_table
+from app.model.refresh.sources import FAILED, Begun, StagedRead, begin_reads, make_state
+from app.model.refresh.tables import REFRESH_TABLES, REPLACED, RefreshTables
+from app.store.record_tables import VALUES_FROM_RECORD, Values
 
-COMPLETE, PARTIAL, FAILED = "complete", "partial", "failed"
-"""Verdicts, as ``directory`` names them."""
+_BATCH_ROWS = 5_000
+_BATCH_CHARACTERS = 4 * 1024 * 1024
+"""Records are written to the database when there are so many, or their payloads are so long."""
 
-CHANGES, PART = "changes", "part"
-"""What a read was about that did not read everything, as ``directory`` names it."""
+_OBJECTS_AT_A_TIME = 500
+"""The same for objects that are gone or malformed."""
 
-SOURCE = core_table(DirectorySourceRow)
+NO_GUARDS: Mapping[str, Guard] = MappingProxyType({})
+"""No source has a guard of its own."""
+
+NOTHING_LEFT_OUT: Mapping[str, About] = MappingProxyType({})
+"""Every source is read completely."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HowRead:
+    """Details of a finished read; the fields of ``StagedRead``."""
+
+    answered: str = ""
+    cursor: str = ""
+    digest: str = ""
+    except_malformed: bool = False
+    caught_up: bool = False
+    """Whether ``Refresh.caught_up`` has added what changed meanwhile."""
+    seconds: float = 0
+    cursor_refused: str = ""
+    login_refused: bool = False
+
+
+AS_A_WHOLE = HowRead()
+"""A complete read of a source that has no cursors."""
+
+
+class Intake:
+    """The reads of one refresh; use it in a ``with`` statement."""
+
+    def __init__(self, session: RefreshSession) -> None:
+        self._session = session
+        self._waiting: dict[str, list[Values]] = {tables.kind: [] for tables in REFRESH_TABLES}
+        self._waiting_rows = 0
+        self._waiting_characters = 0
+        self._begun: dict[int, Begun] = {}
+        self._gone: dict[int, set[str]] = {}
+        """Position → objects that are gone, until they are written."""
+        self._malformed: dict[int, dict[str, bool]] = {}
+        """Position → malformed objects, and whether they are disabled, until they are written."""
+        self._follows: dict[int, Mapping[str, int]] = {}
+        """Position → the last numbers of the staged records when changes began to follow."""
+        self._open: dict[int, StagedRead] = {}
+        """Position in the configuration → the read of that source."""
+        self._ended: dict[int, StagedRead] = {}
+        self._guard: Guard | None = None
+        self._guards: dict[int, Guard] = {}
+        self._abouts: dict[int, About] = {}
+        self._positions: dict[int, int] = {}
+        """Source → its position in the configuration, read or not."""
+
+    def __enter__(self) -> Self:
+        self._session.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.__exit__(kind, error, trace)
+
+    def begin(
+        self,
+        names: Sequence[str],
+        *,
+        only: Collection[str] | None = None,
+        guard: Guard | None = None,
+        guards: Mapping[str, Guard] = NO_GUARDS,
+        abouts: Mapping[str, About] = NOTHING_LEFT_OUT,
+    ) -> None:
+        """Sets the sources, in the order of the configuration; names are unique. All of them will be read, or ``only``
+        some: the others stay as they are.
+
+        ``guard`` guards them, alone and together, except those that have one in ``guards``. The reads of sources in
+        ``abouts`` are about that alone.
+        """
+        with self._session.change() as connection:
+            make_state(connection)
+            begun = begin_reads(connection, names, names if only is None else only)
+        self._begun = dict(enumerate(begun))
+        self._positions = {one.source_id: position for position, one in self._begun.items()}
+        self._open = {
+            position: StagedRead(
+                source_id=begun.source_id,
+                name=names[position],
+                position=position,
+                number=begun.number,
+                records=0,
+                verdict=FAILED,
+                reason="",
+            )
+            for position, begun in self._begun.items()
+            if begun.number
+        }
+        self._guard = guard
+        self._abouts = {read.source_id: abouts[read.name] for read in self._open.values() if read.name in abouts}
+        self._guards = {read.source_id: guards[read.name] for read in self._open.values() if read.name in guards}
+
+    def begun(self, position: int) -> Begun:
+        """The state of the source at that position when its read began."""
+        return self._begun[position]
+
+    def objects_of(
+        self, position: int, organization_ids: Collection[str], user_ids: Collection[str]
+    ) -> Sequence[tuple[str, str]] | None:
+        """The objects of the source at that position that provided records of these; None: they are unknown."""
+        source_id = self._begun[position].source_id
+        with self._session.snapshot() as connection:
+            # It is not known to which objects the pushed records belong.
+            if is_marked(connection, source_id):
+                return None
+            return objects_of(connection, source_id, organization_ids, user_ids)
+
+    def aliases_of(self, user_ids: Collection[str]) -> Sequence[str]:
+        """The aliases of these users in the access model."""
+        with self._session.snapshot() as connection:
+            return aliases_of(connection, user_ids)
+
+    def open_source(self, source_id: int) -> None:
+        """Stages what is added from here on for this source without a read. For ``apply_changes``."""
+        self._open = {0: StagedRead(source_id, name="", position=0, number=0, records=0, verdict=FAILED, reason="")}
+
+    def add(self, record: Record, place: str, *, origin: str = "", rule: str = "", position: int | None = None) -> None:
+        """Stages a record of the source at that position; None: of the first that has not ended yet.
+
+        ``origin``: the object that it was made from (``app.store.directory_tables.origin_text``), ``rule``: the rule
+        that made it; both are empty if the source has no objects.
+        """
+        if position is None:
+            position = next(iter(self._open))
+        if self._gone and origin in self._gone.get(position, ()):
+            self._flush()
+        kind = record.kind
+        values = VALUES_FROM_RECORD[kind](record)
+        self._waiting[kind].append((*values, self._open[position].source_id, origin, rule, place))
+        self._waiting_rows += 1
+        # Payloads are the only long values of a row; they are next to last.
+        payload = values[-2]
+        if isinstance(payload, str):
+            self._waiting_characters += len(payload)
+        if self._waiting_rows >= _BATCH_ROWS or self._waiting_characters >= _BATCH_CHARACTERS:
+            self._flush()
+
+    def gone(self, origin: str, *, position: int | None = None) -> None:
+        """Removes an object in a read of changes, with what was added of it before."""
+        gone = self._gone.setdefault(self._read_at(position).position, set())
+        gone.add(origin)
+        if len(gone) >= _OBJECTS_AT_A_TIME:
+            self._flush()
+
+    def malformed(self, origin: str, *, disabled: bool, position: int | None = None) -> None:
+        """Keeps what a malformed object provided before, ``disabled`` if the object is."""
+        malformed = self._malformed.setdefault(self._read_at(position).position, {})
+        malformed[origin] = malformed.get(origin, False) or disabled
+        if len(malformed) >= _OBJECTS_AT_A_TIME:
+            self._flush()
+
+    def again(self, position: int) -> None:
+        """Drops what was added of the source at that position: it is read again from the beginning."""
+        self._flush()
+        self._follows.pop(position, None)
+        with self._session.scratch() as connection:
+            drop_staged(connection, self._open[position].source_id)
+
+    def follow(self, position: int) -> None:
+        """All of the source was added; what is added of it from here on are changes since."""
+        self._flush()
+        with self._session.scratch() as connection:
+            self._follows[position] = _last_staged(connection)
+
+    def caught_up(self, position: int, *, usable: bool) -> None:
+        """The changes that ``follow`` announced were added as well; unless they are ``usable``, they are dropped."""
+        self._flush()
+        source_id, before = self._open[position].source_id, self._follows.pop(position)
+        with self._session.scratch() as connection:
+            if usable:
+                _note_reread_objects(connection, source_id, before)
+                _supersede(connection, source_id, before)
+            else:
+                drop_staged(connection, source_id, after=before)
+
+    def end(
+        self,
+        *,
+        records: int,
+        verdict: str,
+        reason: str,
+        malformed: int = 0,
+        position: int | None = None,
+        how: HowRead = AS_A_WHOLE,
+    ) -> None:
+        """Ends the read of the source at that position, as ``add``; the records of a failed read are dropped."""
+        self._flush()
+        details = {one.name: getattr(how, one.name) for one in fields(how)}
+        read = replace(
+            self._read_at(position), records=records, malformed=malformed, verdict=verdict, reason=reason, **details
+        )
+        del self._open[read.position]
+        self._ended[read.position] = read
+        with self._session.scratch() as connection:
+            if verdict == FAILED:
+                drop_staged(connection, read.source_id)
+            elif how.answered:
+                _note_reread_objects(connection, read.source_id, NOTHING_STAGED)
+                run(connection, _KEEP_MALFORMED, {"source_id": read.source_id})
+
+    def _read_at(self, position: int | None) -> StagedRead:
+        return self._open[next(iter(self._open)) if position is None else position]
+
+    def _reads(self) -> list[StagedRead]:
+        """The finished reads, in the order of the configuration."""
+        return [read for _, read in sorted(self._ended.items())]
+
+    def _flush(self) -> None:
+        if self._waiting_rows:
+            self._session.stage(self._waiting)
+            for values in self._waiting.values():
+                values.clear()
+            self._waiting_rows = self._waiting_characters = 0
+        for position, gone in self._gone.items():
+            with self._session.scratch() as connection:
+                _note_gone(connection, self._open[position].source_id, gone, self._follows.get(position))
+        self._gone.clear()
+        for position, malformed in self._malformed.items():
+            source_id = self._open[position].source_id
+            rows = [{"source_id": source_id, "origin": one, "disabled": off} for one, off in sorted(malformed.items())]
+            with self._session.scratch() as connection:
+                run(connection, _NOTE_MALFORMED, rows)
+        self._malformed.clear()
+
+
+# Single objects of a read.
 
 NOTHING_STAGED: Mapping[str, int] = MappingProxyType({})
 """Nothing was staged before."""
 
-UNCONFIGURED_POSITION = 1_000_000
-"""Sources that are kept although they are no longer configured stand behind all others."""
+_NOTE_REREAD = """
+INSERT INTO refresh_reread_object (source_id, origin)
+SELECT DISTINCT source_id, origin FROM {staged} WHERE source_id = :source_id AND seq > :after
+ON CONFLICT DO NOTHING
+"""
+
+_NOTE_GONE = """
+INSERT INTO refresh_reread_object (source_id, origin)
+SELECT CAST(:source_id AS INTEGER), value FROM (@list(origins)) AS gone WHERE true
+ON CONFLICT DO NOTHING
+"""
+
+_NOTE_MALFORMED = """
+INSERT INTO refresh_malformed_object (source_id, origin, disabled) VALUES (:source_id, :origin, :disabled)
+ON CONFLICT (source_id, origin) DO UPDATE SET disabled = refresh_malformed_object.disabled OR excluded.disabled
+"""
+
+# A read of changes does not replace malformed objects: what else they provided before is kept.
+_KEEP_MALFORMED = """
+DELETE FROM refresh_reread_object WHERE source_id = :source_id
+AND origin IN (SELECT origin FROM refresh_malformed_object WHERE source_id = :source_id)
+"""
+
+_DROP = "DELETE FROM {staged} WHERE source_id = :source_id AND seq > :after"
+
+_DROP_OF_OBJECTS = f"{_DROP} AND origin IN (@list(origins))"
+
+_DROP_REREAD = """
+DELETE FROM {staged} WHERE source_id = :source_id AND seq <= :before
+AND origin IN (SELECT origin FROM refresh_reread_object WHERE source_id = :source_id)
+"""
+
+_FORGET_REREAD = "DELETE FROM refresh_reread_object WHERE source_id = :source_id"
+
+_FORGET_MALFORMED = "DELETE FROM refresh_malformed_object WHERE source_id = :source_id"
 
 
-class SourceError(ValueError):
-    """What was asked of a source cannot be; the text is one line for whoever asked."""
+def drop_staged(connection: Connection, source_id: int, *, after: Mapping[str, int] = NOTHING_STAGED) -> None:
+    """Drops what was staged for a source; ``after``: kind → only records behind this number."""
+    for tables in REFRESH_TABLES:
+        tables.run(connection, _DROP, {"source_id": source_id, "after": after.get(tables.kind, 0)})
+    run(connection, _FORGET_REREAD, {"source_id": source_id})
+    if not after:
+        run(connection, _FORGET_MALFORMED, {"source_id": source_id})
 
 
-Losses = Mapping[str, tuple[int, int | None]]
-"""kind → how many keys would go, and of how many (None: these were not counted); kinds of which any would."""
+def _note_reread_objects(connection: Connection, source_id: int, after: Mapping[str, int]) -> None:
+    """Stores the objects whose records were staged; ``after``: kind → only records behind this number."""
+    for tables in REFRESH_TABLES:
+        tables.run(connection, _NOTE_REREAD, {"source_id": source_id, "after": after.get(tables.kind, 0)})
 
 
-@dataclass(frozen=True, slots=True)
-class StagedRead:
-    """One read of one source that has come to its end."""
+def _note_gone(
+    connection: Connection, source_id: int, origins: Collection[str], after: Mapping[str, int] | None
+) -> None:
+    """Stores objects that are gone, and drops what was staged of them before, behind these numbers."""
+    gone = {"source_id": source_id, "origins": json_list(sorted(origins))}
+    for tables in REFRESH_TABLES:
+        tables.run(connection, _DROP_OF_OBJECTS, {**gone, "after": (after or {}).get(tables.kind, 0)})
+    run(connection, _NOTE_GONE, gone)
 
-    source_id: int
-    name: str
-    position: int
-    number: int
-    """Its number among the reads of this source."""
-    records: int
-    """How many records it gave, duplicates included."""
-    verdict: str
-    reason: str
-    malformed: int = 0
-    """How many of its records could not be understood."""
-    answered: str = ""
-    """``CHANGES`` or ``PART``; empty: everything."""
-    cursor: str = ""
-    """From where changes can be asked for next; empty: only everything can be."""
-    digest: str = ""
-    """Of the settings under which it was read."""
-    except_malformed: bool = False
-    """Of a partial read: whether only malformed objects make it partial. What they provided before is kept."""
-    caught_up: bool = False
-    """Whether what changed while everything was read was asked for afterwards, and is part of it."""
-    seconds: float = 0
-    """How long it took."""
-    overtaken: bool = False
-    """Whether another read, which began later, is in force already."""
-    refused: str = ""
-    """Why it does not count as complete although the source gave all that it was asked for; empty: it does."""
-    cursor_refused: str = ""
-    """Why the source did not accept the cursor that it was asked with at first; empty: it did."""
-    losses: Losses = field(default_factory=dict)
-    """What it takes away, or would, were it not refused."""
 
-    @property
-    def tells_what_is_gone(self) -> bool:
-        """Whether what it does not provide is gone, but for what malformed objects provided before."""
-        return self.verdict == COMPLETE or self.except_malformed
+def _supersede(connection: Connection, source_id: int, before: Mapping[str, int]) -> None:
+    """Drops, of what was staged for a source up to these numbers, the objects that were read again behind them."""
+    for tables in REFRESH_TABLES:
+        tables.run(connection, _DROP_REREAD, {"source_id": source_id, "before": before.get(tables.kind, 0)})
+    # The rest is a complete read.
+    run(connection, _FORGET_REREAD, {"source_id": source_id})
+
+
+def _last_staged(connection: Connection) -> Mapping[str, int]:
+    """Kind → the number of the last staged record."""
+    return {
+        tables.kind: connection.execute(select(func.coalesce(func.max(tables.staged.c.seq), 0))).scalar_one()
+        for tables in REFRESH_TABLES
+    }
 
 
 # Duplicates within a source.
@@ -111,34 +352,28 @@ def drop_duplicates(session: RefreshSession, names: Mapping[int, str], problems:
     From here on the staged tables that hold anything are indexed.
     """
     with session.scratch() as connection:
-        for tables in SCRATCH_TABLES:
+        for tables in REFRESH_TABLES:
             if tables.kind not in session.kinds_staged:
                 continue
             session.index_staged(tables)
             session.analyze(tables.staged)
-            if connection.execute(_find_repeated(tables.kind)).rowcount:
+            if tables.run(connection, _FIND_REPEATED).rowcount:
                 _drop_duplicates_of_kind(connection, tables, names, problems)
                 connection.execute(delete_from(REPLACED))
 
 
-@cache
-def _find_repeated(kind: str) -> Insert:
-    """Notes the records that are replaced: the index is read once, and what was staged several times looked up."""
-    tables = SCRATCH_TABLES_OF_KIND[kind]
-    staged = tables.staged
-    columns = [staged.c[name] for name in tables.source_keys]
-    last = func.max(staged.c.seq).label("last_seq")
-    repeated = select(*columns, last).group_by(*columns).having(func.count() > 1).subquery()
-    replaced = (
-        select(staged.c.seq, repeated.c.last_seq)
-        .select_from(repeated.join(staged, same(staged, repeated, tables.source_keys)))
-        .where(staged.c.seq < repeated.c.last_seq)
-    )
-    return insert(REPLACED).from_select(["seq", "last_seq"], replaced)
+# The index is read once, and the records that were staged several times are looked up.
+_FIND_REPEATED = """
+INSERT INTO refresh_replaced (seq, last_seq)
+SELECT t.seq, r.last_seq
+FROM (SELECT {source_keys}, MAX(seq) AS last_seq FROM {staged} GROUP BY {source_keys} HAVING COUNT(*) > 1) r
+JOIN {staged} t ON {source_keys:t=r}
+WHERE t.seq < r.last_seq
+"""
 
 
 def _drop_duplicates_of_kind(
-    connection: Connection, tables: ScratchTables, names: Mapping[int, str], problems: ProblemList
+    connection: Connection, tables: RefreshTables, names: Mapping[int, str], problems: ProblemList
 ) -> None:
     staged, last = tables.staged, tables.staged.alias("last")
     replaced = REPLACED.join(staged, staged.c.seq == REPLACED.c.seq)
@@ -153,121 +388,20 @@ def _drop_duplicates_of_kind(
             .select_from(replaced.join(last, last.c.seq == REPLACED.c.last_seq))
             .where(staged.c.source_id == source_id)
             .order_by(staged.c.seq)
-            .limit(problems.of_each)
+            .limit(PROBLEMS_KEPT)
         )
         sample += [
             Problem(
                 ProblemSort.DUPLICATE,
                 names[source_id],
                 row.place,
-                f"{described(tables, row)} stands again at {row.last_place}, which replaces this record",
+                ProblemCause.REPLACED,
+                kind=tables.kind,
+                key=tuple(getattr(row, one.attribute) for one in tables.record_kind.keys),
+                detail=(row.last_place,),
+                origin=row.origin,
             )
             for row in connection.execute(sampled)
         ]
     connection.execute(delete_from(staged).where(staged.c.seq.in_(select(REPLACED.c.seq))))
     problems.add_counted(ProblemSort.DUPLICATE, {names[one]: count for one, count in counts.items()}, sample)
-
-
-# What a read tells of single objects.
-
-
-def tell_objects(connection: Connection, source_id: int, after: Mapping[str, int]) -> None:
-    """Notes the objects whose records were staged for a source; ``after``: kind → only those behind this number."""
-    for tables in SCRATCH_TABLES:
-        staged = tables.staged
-        origins = (
-            select(staged.c.source_id, staged.c.origin)
-            .where(staged.c.source_id == source_id, staged.c.seq > after.get(tables.kind, 0))
-            .distinct()
-        )
-        tell(connection, origins)
-
-
-def leave_out_malformed(connection: Connection, source_id: int) -> None:
-    """Takes malformed objects out of those of which a read says all: what else they provided before is kept."""
-    connection.execute(
-        delete_from(REREAD_OBJECT).where(
-            REREAD_OBJECT.c.source_id == source_id,
-            exists().where(same(MALFORMED_OBJECT, REREAD_OBJECT, ("source_id", "origin"))),
-        )
-    )
-
-
-def tell(connection: Connection, objects: Select[tuple[int, str]]) -> None:
-    """Notes objects, whether they are noted or not."""
-    named = objects.subquery()
-    new = select(named).where(
-        ~exists().where(REREAD_OBJECT.c.source_id == named.c.source_id, REREAD_OBJECT.c.origin == named.c.origin)
-    )
-    connection.execute(insert(REREAD_OBJECT).from_select(["source_id", "origin"], new))
-
-
-def tell_gone(
-    connection: Connection, source_id: int, origins: Collection[str], *, after: Mapping[str, int] = NOTHING_STAGED
-) -> None:
-    """Notes objects of which nothing is left, and drops what was staged of them before, behind these numbers; a few
-    hundred at a time."""
-    for tables in SCRATCH_TABLES:
-        staged = tables.staged
-        connection.execute(
-            delete_from(staged).where(
-                staged.c.source_id == source_id,
-                staged.c.seq > after.get(tables.kind, 0),
-                staged.c.origin.in_(list(origins)),
-            )
-        )
-    noted = select(REREAD_OBJECT.c.origin).where(
-        REREAD_OBJECT.c.source_id == source_id, REREAD_OBJECT.c.origin.in_(list(origins))
-    )
-    new = set(origins) - set(connection.execute(noted).scalars())
-    if new:
-        rows = [{"source_id": source_id, "origin": origin} for origin in sorted(new)]
-        connection.execute(insert(REREAD_OBJECT), rows)
-
-
-def tell_malformed(connection: Connection, source_id: int, origins: Mapping[str, bool]) -> None:
-    """Notes malformed objects, and whether they are disabled; a few hundred at a time."""
-    rows = [{"source_id": source_id, "origin": origin, "disabled": off} for origin, off in sorted(origins.items())]
-    connection.execute(text(_MALFORMED), rows)
-
-
-_MALFORMED = f"""
-INSERT INTO {MALFORMED_OBJECT.name} (source_id, origin, disabled) VALUES (:source_id, :origin, :disabled)
-ON CONFLICT (source_id, origin) DO UPDATE SET disabled = {MALFORMED_OBJECT.name}.disabled OR excluded.disabled
-"""  # noqa: S608 - our own table
-
-
-def drop_staged(connection: Connection, source_id: int, *, after: Mapping[str, int] = NOTHING_STAGED) -> None:
-    """Drops what was staged for a source; ``after``: kind → only what stands behind this number."""
-    for tables in SCRATCH_TABLES:
-        staged = tables.staged
-        behind = staged.c.seq > after.get(tables.kind, 0)
-        connection.execute(delete_from(staged).where(staged.c.source_id == source_id, behind))
-    connection.execute(delete_from(REREAD_OBJECT).where(REREAD_OBJECT.c.source_id == source_id))
-    if not after:
-        connection.execute(delete_from(MALFORMED_OBJECT).where(MALFORMED_OBJECT.c.source_id == source_id))
-
-
-def supersede_staged(connection: Connection, source_id: int, before: Mapping[str, int]) -> None:
-    """Drops, of what was staged for a source up to these numbers, what was read anew behind them."""
-    anew = select(REREAD_OBJECT.c.origin).where(REREAD_OBJECT.c.source_id == source_id)
-    if connection.execute(anew.limit(1)).first() is not None:
-        for tables in SCRATCH_TABLES:
-            staged = tables.staged
-            connection.execute(
-                delete_from(staged).where(
-                    staged.c.source_id == source_id,
-                    staged.c.seq <= before.get(tables.kind, 0),
-                    staged.c.origin.in_(anew),
-                )
-            )
-    # What remains is all that there is: nothing more is to be said of single objects.
-    connection.execute(delete_from(REREAD_OBJECT).where(REREAD_OBJECT.c.source_id == source_id))
-
-
-def last_staged(connection: Connection) -> dict[str, int]:
-    """Kind → the number of the last record that was staged."""
-    return {
-        tables.kind: connection.execute(select(func.coalesce(func.max(tables.staged.c.seq), 0))).scalar_one()
-        for tables in SCRATCH_TABLES
-    }

@@ -9,7 +9,12 @@ from app.directory.connectors.ldap.objects import asks_for_silent
 from app.directory.connectors.ldap.reading import Reader, batches
 from app.directory.connectors.ldap.session import LdapSession, opened
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
-from app.directory.connectors.ldap.trouble import CursorRefusedError, LdapTroubleError, ServerAwayError
+from app.directory.connectors.ldap.trouble import (
+    CursorRefusedError,
+    LdapTroubleError,
+    LoginRefusedError,
+    ServerAwayError,
+)
 from app.directory.source import SERVER_AWAY, Answered, Malformed, ObjectId, Part, ReadRequest, Remark, Verdict
 
 Told = Iterator[DirectoryObject | ObjectGone | Malformed]
@@ -37,7 +42,7 @@ class Conversations:
         except LdapTroubleError as error:
             if session is not None and isinstance(error, ServerAwayError):
                 self._failed = session.settings.server
-            yield ObjectsEnd(Verdict.FAILED, str(error))
+            yield ObjectsEnd(Verdict.FAILED, str(error), login_refused=isinstance(error, LoginRefusedError))
         except CursorRefusedError as error:
             yield ObjectsEnd(Verdict.FAILED, str(error), answered=Answered.CURSOR_REFUSED)
 

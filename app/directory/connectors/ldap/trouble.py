@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import ldap
 
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
-from app.directory.source import LOGIN_REFUSED
 from app.files import read_small_file
 from app.text import printable
 
@@ -24,6 +23,10 @@ class LdapTroubleError(Exception):
 
 class ServerAwayError(LdapTroubleError):
     """The server cannot be reached, or does not answer; another one may."""
+
+
+class LoginRefusedError(LdapTroubleError):
+    """The server refused the name or the password."""
 
 
 class CursorRefusedError(Exception):
@@ -59,8 +62,8 @@ def refused_bind(error: ldap.LDAPError, settings: LdapConnectionSettings) -> Lda
     """Of a bind that did not succeed."""
     text = said_of(error)
     if isinstance(error, ldap.INVALID_CREDENTIALS):
-        return LdapTroubleError(
-            f"{LOGIN_REFUSED}{_refused_login(error, settings, text)} (polls stop after three refused logins, so that"
+        return LoginRefusedError(
+            f"login refused: {_refused_login(error, settings, text)} (polls stop after three refused logins, so that"
             " the account is not locked; each sync still tries once)"
         )
     if isinstance(error, ldap.STRONG_AUTH_REQUIRED | ldap.CONFIDENTIALITY_REQUIRED):

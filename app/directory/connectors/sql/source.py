@@ -26,7 +26,7 @@ class SqlConnector:
             with self._database.open(request, wanted.attributes) as read:
                 yield from ObjectsOfRead(read).read(wanted, request)
         except SqlTroubleError as trouble:
-            yield ObjectsEnd(Verdict.FAILED, str(trouble))
+            yield ObjectsEnd(Verdict.FAILED, str(trouble), login_refused=trouble.login_refused)
         except NoCursorError as error:
             yield ObjectsEnd(Verdict.FAILED, f"the cursor {error}", answered=Answered.CURSOR_REFUSED)
 
@@ -50,7 +50,7 @@ class ObjectsOfRead:
                         unnamed += step.object is None
                     yield step
         except SqlTroubleError as trouble:
-            yield ObjectsEnd(Verdict.FAILED, str(trouble))
+            yield ObjectsEnd(Verdict.FAILED, str(trouble), login_refused=trouble.login_refused)
             return
         if malformed:
             reason, cursor = counted(malformed, "malformed row"), "" if unnamed else self._read.cursor
@@ -85,7 +85,7 @@ class SqlSource:
             with self._database.open(request, self._wanted.attributes) as read:
                 yield from self._read(read, request)
         except SqlTroubleError as trouble:
-            yield End(Verdict.FAILED, str(trouble))
+            yield End(Verdict.FAILED, str(trouble), login_refused=trouble.login_refused)
         except NoCursorError as error:
             yield End(Verdict.FAILED, f"the cursor {error}", answered=Answered.CURSOR_REFUSED)
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from sqlalchemy import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from app.directory.source import LOGIN_REFUSED
 from app.text import printable
 
 _LONGEST = 300
@@ -18,14 +17,20 @@ _LONGEST = 300
 class SqlTroubleError(Exception):
     """The read cannot go on; the text is the reason, for people."""
 
+    def __init__(self, reason: str, *, login_refused: bool = False) -> None:
+        """``login_refused``: the database refused the name or the password."""
+        super().__init__(reason)
+        self.login_refused = login_refused
+
 
 def trouble_of(error: BaseException, url: URL, query: str = "") -> SqlTroubleError:
     """The reason of an error of SQLAlchemy or a driver. ``query`` is the query's name, empty while connecting."""
     where = f"queries.{query}" if query else "url"
     says = without_secrets(_words_of(error), url)
     advice = _advice(error, where, url)
-    refused = LOGIN_REFUSED if advice == _OTHER_LOGIN else ""
-    return SqlTroubleError(f"{refused}{where}: {says}" + (f"; {advice}" if advice else ""))
+    is_refused = advice == _OTHER_LOGIN
+    reason = f"{'login refused: ' if is_refused else ''}{where}: {says}{f'; {advice}' if advice else ''}"
+    return SqlTroubleError(reason, login_refused=is_refused)
 
 
 def driver_missing(url: URL, error: BaseException) -> SqlTroubleError:
