@@ -49,7 +49,7 @@ BOUNDED = {
     "SELECT MIN(minute)": "the first of the index",
     "SELECT ordinal, action FROM plan_item": "what becomes of one organization itself",
     "SELECT deleting, failures,": "of one item, to write and to delete it",
-    "SELECT d.name, c.users <> 0": "the records that disable a user, each looked up by a key",
+    "WITH RECURSIVE asked AS MATERIALIZED": "the references of the records of a page, each looked up by a key",
 }
 """Beginnings of statements that sort, count or read what they have, each with the reason why that is little."""
 
