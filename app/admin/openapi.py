@@ -9,7 +9,6 @@ from typing_extensions import TypedDict
 
 from app.admin.resync import DecisionRequest, ResyncRequest
 from app.admin.wire import Changes, ItemKind, ItemStatus, NewRun, RunWire
-from app.contract.envelope import FailureEnvelope
 from app.contract.permission_call import RequestWire, ResultWire
 from app.edge.json import json_response
 from app.ingest.wire import LINES_TYPES, PushAnswer, PushWire, SourceAnswer, SourceStateWire
@@ -68,8 +67,22 @@ class Explanations(_Answer):
     data: list[ExplanationWire]
 
 
+class ErrorWire(TypedDict):
+    """The error of a failure. ``details`` depends on the endpoint."""
+
+    status: str
+    message: str
+    details: NotRequired[dict[str, Any]]
+
+
+class FailureWire(TypedDict):
+    """The body of a failure."""
+
+    error: ErrorWire
+
+
 _REQUESTS = (RequestWire, ResyncRequest, DecisionRequest, PushWire)
-_ANSWERS = (Answers, Explanations, NewRun, RunWire, Changes, PushAnswer, SourceAnswer, SourceStateWire, FailureEnvelope)
+_ANSWERS = (Answers, Explanations, NewRun, RunWire, Changes, PushAnswer, SourceAnswer, SourceStateWire, FailureWire)
 _BODY_CODES = (413, 415)
 
 
@@ -207,7 +220,7 @@ def _described(endpoint: _Endpoint) -> Json:
         "summary": endpoint.summary,
         "security": [{endpoint.token: []}],
         "parameters": list(endpoint.parameters),
-        "responses": responses | {str(code): _response("Failure", "FailureEnvelope") for code in failures},
+        "responses": responses | {str(code): _response("Failure", "FailureWire") for code in failures},
     }
     return described if endpoint.body is None else described | {"requestBody": endpoint.body}
 

@@ -24,6 +24,7 @@ from app.refusals import Refusals
 from app.runs.lifecycle import Runs
 from app.store.schema import METADATA
 from tests.tables import make_tables
+from tests.worlds.described import undescribed_answers
 
 TOKEN = "let-me-in"
 
@@ -55,6 +56,7 @@ def admin(database_url: str, tmp_path: Path) -> Iterator[Admin]:
     runs = Runs(engine, lambda: datetime(2026, 11, 20, 12, 0, tzinfo=UTC), Random(7))
     broken: list[str] = []
     app = Flask("admin")
+    undescribed = undescribed_answers(app)
     install_request_ids(app, lambda: "id")
     install_error_handlers(app)
     tokens = TokenSet([TOKEN, "another"], FailedCredentials())
@@ -64,6 +66,7 @@ def admin(database_url: str, tmp_path: Path) -> Iterator[Admin]:
     app.register_blueprint(metrics_blueprint(lambda _accept: (b"up 1\n", "text/plain"), door.require))
     yield Admin(app, engine, runs, broken)
     engine.dispose()
+    assert undescribed == []
 
 
 def _check(name: str, broken: list[str]) -> Callable[[], str]:

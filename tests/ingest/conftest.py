@@ -19,6 +19,7 @@ from app.model.refresh.refresh import Refresh
 from app.settings import Settings
 from app.store.schema import METADATA
 from tests.tables import make_tables
+from tests.worlds.described import undescribed_answers
 
 PUSH = "push-" + "p" * 20
 NEW_PUSH = "push-" + "n" * 20
@@ -126,8 +127,10 @@ def service(database_url: str) -> Iterator[Service]:
         }
     )
     app = service_app(settings, engine, clock=clock, new_id=lambda: "id")
+    undescribed = undescribed_answers(app)
     yield Service(app.test_client(), engine, clock)
     engine.dispose()
+    assert undescribed == []
 
 
 def organization(organization_id: str = "acme") -> dict[str, object]:

@@ -1,0 +1,34 @@
+"""Compares the service's answers with its OpenAPI document, as an app under test gives them."""
+
+import re
+from typing import Any
+
+import jsonschema_rs
+from flask import Flask, Response, request
+
+from app.admin.openapi import document
+from app.contract.base import wire_name
+
+
+def undescribed_answers(app: Flask) -> list[str]:
+    """The answers that the document does not describe: empty at first, and filled as the app answers."""
+    described: Any = document(
+        version="1", provider_path="/permissions/check", explain_path="/permissions/explain", max_requests=1000
+    )
+    found: list[str] = []
+
+    @app.after_request
+    def compare(response: Response) -> Response:
+        path = re.sub(r"<(?:\w+:)?(\w+)>", lambda part: f"{{{wire_name(part[1])}}}", str(request.url_rule))
+        operation = described["paths"].get(path, {}).get(request.method.lower())
+        if operation is not None:
+            known = operation["responses"].get(str(response.status_code))
+            schema = known and known.get("content", {}).get("application/json", {}).get("schema")
+            if known is None:
+                found.append(f"{request.method} {path}: {response.status_code}")
+            elif schema:
+                rules = jsonschema_rs.Draft202012Validator(schema | {"components": described["components"]})
+                found.extend(f"{request.method} {path}: {error.message}" for error in rules.iter_errors(response.json))
+        return response
+
+    return found
