@@ -1,14 +1,10 @@
-"""The applier, which brings a plan into the backend.
+"""Applies a plan to the backend.
 
 The rules: ``app/apply/README.md``, "Calls".
 
-Applying reads nothing but the plan, a page at a time and in its order. One thread (the caller's) reads the plan and
-writes to our database; up to ``max_in_flight`` others send calls. Each turn of the loop is one transaction: it takes in
-the answers that have come meanwhile, and writes down in the journal the calls that go out next. So each answered batch
-changes plan, ledger, failures and the run's counts together, and no call is sent that is not written down.
-
-A phase begins when the one before is settled. Within a phase, calls go side by side, except those that put folders into
-their parents, which go one after the other within an organization: a later one may hold children of an earlier one.
+One thread, the caller's, reads the plan by page and writes to the database; up to ``max_in_flight`` others send calls.
+Each turn of the loop is one transaction: it settles the answers that have arrived, and records the next calls in the
+journal before they are sent. A phase begins when the one before is settled.
 """
 
 from collections import deque

@@ -1,10 +1,6 @@
-"""The contents of what is deleted: items that were to go along, and that the answer did not confirm.
+"""Settles the items that a delete covers if the backend did not confirm all of them.
 
 The rules: ``app/apply/README.md``, "What goes along".
-
-A delete of a group's members, of a folder or of an organization takes along what hangs on it (``covered_by``). Its
-answer may name such items all the same, and then it counts item by item: who is named as still there stays in the
-ledger and is deleted by name next time.
 """
 
 from collections.abc import Collection, Iterable

@@ -1,17 +1,9 @@
-"""Verify: what the backend really holds, and the ledger mended accordingly.
+"""Reads the backend back and corrects the ledger.
 
 The rules: ``app/apply/README.md``, "Verify".
 
-Everything that the backend can be asked about is read by page and staged, then compared in one transaction:
-
-- what the ledger holds and the backend does not is taken out, so that the next plan adds it again if it is wanted;
-- what is there with other fields, in another folder or with another role is noted so, and updated by the next plan;
-- what is there, was never ours and is wanted is adopted;
-- what is there although the backend said that it is deleted is ours still, and deleted again by the next plan;
-- what is there, was never ours and is not wanted is counted and named, and left alone.
-
-Nothing is mended when reading breaks off in the middle. What a backend with core operations alone cannot tell (folders,
-documents; of groups any backend tells the members only) stays as the ledger has it, and the report says so.
+Everything that the backend can be asked about is read by page and staged, then compared in one transaction. If reading
+fails in the middle, the ledger stays as it was.
 """
 
 from collections.abc import Iterable

@@ -1,11 +1,9 @@
 # ruff: noqa: S608 - SQL is put together from constants of this module alone; data travels in parameters.
-"""Failures: items that could not be brought about, how often, and when they are tried again.
+"""Failed items: how often each failed, and when it is retried.
 
 The rules: ``app/ledger/README.md``, "Failures".
 
-An item that fails rests for a while before another run tries it, each time longer; after ``PARKED_AFTER`` failures in a
-row it is parked until what it should be changes, or someone says retry. Failures
-to write and to delete an item are counted apart.
+Writes and deletes of an item are counted separately.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,10 +1,10 @@
 # ruff: noqa: S608 - SQL is put together from constants of this project alone; data travels in parameters.
-"""The journal of calls: which were sent, and which of them was never answered.
+"""The journal of calls: which were sent, and which were never answered.
 
 The rules: ``app/ledger/README.md``, "The journal".
 
-A call is written down before it is sent and settled in the transaction that takes in its answer. What is left unsettled
-when no run is going was in flight when a process died: ``recover`` marks its items as unconfirmed.
+A call is recorded before it is sent, and settled in the transaction that processes its answer. A call that is not
+settled while no run is active was in flight when a process died: ``recover`` marks its items as unconfirmed.
 """
 
 import json

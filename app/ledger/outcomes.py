@@ -1,13 +1,10 @@
 # ruff: noqa: S608 - SQL is put together from constants of this module alone; data travels in parameters.
-"""The effects of answered calls on what we remember: plan, ledger, failures and the run's counts.
+"""Settles answered calls: writes their effects to the plan, the ledger, failures and the run's counts.
 
 The rules: ``app/ledger/README.md``, "Confirmed and unconfirmed".
 
-``settle`` is one step of one transaction: whatever it is given is taken in whole or not at all. Its number of
-statements depends on how many different operations and fates it is given, never on the number of items.
-
-Which of an item's columns an operation tells the backend is given with the outcomes: an update of a document's name
-says nothing about its folder, so the ledger keeps what it knows about that.
+``settle`` is part of one transaction. Its number of statements depends on the operations and outcomes that occur, never
+on the number of items.
 """
 
 import json

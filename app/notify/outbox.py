@@ -1,8 +1,8 @@
-"""The outbox: which matters are open, and which messages about them are on their way.
+"""The outbox: open concerns, and messages about them that are to be sent.
 
-A message is written down in the transaction that finds the matter new, changed or over, so that of several workers one
-tells of it, and a crash neither loses nor repeats it. Delivering takes a message by moving its next try on: a worker
-that dies over it leaves it to be tried again.
+A message is stored in the transaction that finds the concern new, changed or over. So one of several workers reports
+it, and a crash neither loses nor repeats it. A worker takes a message by moving its next try on; if it dies, the
+message is retried.
 """
 
 from collections.abc import Collection, Sequence

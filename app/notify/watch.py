@@ -1,8 +1,8 @@
-"""The watch, which looks again and again for what needs attention, and sees to it that people hear of it.
+"""The watch: finds what needs attention, and notifies the channels.
 
-A worker does, in a thread of its own, so that no sync ever waits for a mail server. Each look compares what needs
-attention now with what people were told: what is new, has changed or is over becomes one line in the log and one
-message for each channel. A matter that only goes on, as deletes that every run holds again, is not told again.
+A worker runs it in a thread of its own, so that no sync waits for a mail server. It compares the current concerns with
+those that were reported: one that is new, has changed or is over becomes a line in the log and a message for each
+channel. A concern that only continues is not reported again.
 """
 
 import time

@@ -1,17 +1,9 @@
-"""The deletes of a plan: what the backend holds of ours and should not, and what goes along with something else.
+"""Finds the deletes of a plan: items that are in the ledger and no longer desired.
 
 The rules: ``app/plan/README.md``, "Deletes, and what goes along".
 
-A delete of a folder takes its documents, subfolders and users with it in the backend, a delete of an organization
-everything, a delete of a document its users, and emptying a group its members. Such items are *covered*: they are part
-of that one call. What a delete covers is judged by where things lie in the ledger; of folders inside folders that all
-go, the topmost one alone is sent. A document or folder that is not confirmed may lie elsewhere (a move of which nobody
-knows what became): it is deleted by name. Something that still belongs to the directory and lies below, according to
-the ledger, is moved away by an earlier phase; whether it really was is asked again before the delete is sent
-(``app.plan.dependencies``).
-
-What is to be gone keeps ``ledger_item.gone_at``, the moment when a plan first found that out. Within the grace period
-it waits, and a delete that would cover it waits with it.
+``ledger_item.gone_at`` is the moment at which a plan first found an item gone. What is below a deleted container and
+still desired is moved away in an earlier phase; ``app.plan.dependencies`` checks that before the delete is sent.
 """
 
 from sqlalchemy import Connection

@@ -1,27 +1,14 @@
-"""The desired state: what the backend should hold, by what the directory says now.
+"""Computes the desired state: what the backend should contain according to the access model.
 
 The rules: ``app/plan/README.md``, "Desired".
 
-``compute`` fills the temporary table ``desired`` from the access model, one row per item, in set operations alone: how
-much memory it takes does not depend on how many items there are. Its columns are those of a ledger item, and
+``compute`` fills the temporary table ``desired`` with set operations, one row per item. Memory does not grow with the
+number of items. Its columns are those of a ledger item, and:
 
-- ``depth``: how many folders lie above a folder;
+- ``depth``: the number of folders above a folder;
 - ``in_force``: the access type in force in a folder;
-- ``via``: the group through which a user has a folder, a document or a membership of an outer group; empty when it is
-  by their own record.
-
-Expired memberships and grants and disabled users do not count. Of a disabled organization there is its own row alone;
-planning leaves the rest of it as it is.
-
-Access types. A folder or document without a type of its own inherits in the backend as it does here, so its
-``access_type`` is empty; at the top of the tree, where there is nothing to inherit from, it is the organization's. The
-backend can make a folder inherit again, but not a document: Update Document Access takes a type and nothing else. So a
-document in a folder that once was given a type (the ledger has one, or the outcome of a call is unknown, or verify
-found one and wrote it there) and has none of its own now, is to have the type in force where it lies, and is compared
-with that from then on.
-
-Roles. At a folder or document the user's own grant there decides; without one, the most permissive of their groups'
-grants there. Members of a group inside a group are members of the outer one. The backend is told flat lists.
+- ``via``: the group through which a user has a folder, a document or a membership of an outer group. Empty if it is by
+  the user's own record.
 """
 
 from datetime import datetime

@@ -1,8 +1,7 @@
-"""One item of a plan in full: its fields before and after, and what other runs did with it.
+"""One item of a plan in full: its fields before and after, and its history in other runs.
 
-What an item was is put together from what is kept anyway: an update has what the ledger knew in ``was``, a delete has
-the ledger's columns as its own, and what a digest stands for is in the access model, or in ``former_payload`` for as
-long as a ledger or a plan that is kept needs it.
+The fields before an update are in ``was``, those before a delete in the item's own columns. The text behind a digest is
+in the access model, or in ``former_payload`` while a ledger or a stored plan needs it.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""The differences between what is desired and what the ledger has, as the items of a plan.
+"""Compares the desired state with the ledger, and writes the items of a plan.
 
 The rules: ``app/plan/README.md``, "Differences".
 
-Set differences that the database makes: a thing that differs becomes a row of the temporary table ``step`` with its
-*aspects*; ``app.plan.rules.RULES`` turns each aspect into one plan item, one operation.
+An item that differs becomes a row of the temporary table ``step`` with its *aspects*. ``app.plan.rules.RULES`` turns
+each aspect into one plan item, one operation.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,7 @@
 # ruff: noqa: S608 - SQL is put together from constants of this project alone; data travels in parameters.
-"""The memory of discarded deletes, about which nobody is asked again.
+"""Discarded deletes: deletes that an operator refused, and that later plans leave alone.
 
 The rules: ``app/plan/README.md``, "Discards".
-
-A discarded delete is remembered by what it would do: which item, what the ledger holds of it, and what it would go
-along with. It is left alone for as long as that stays the same; an item that is wanted again, or is not in the ledger
-any more, is forgotten. What is left alone does not count towards the limits. What has changed since is due again: an
-item that would now go along with another, or that the ledger holds otherwise. What would go along with a delete that is
-left alone, and was not discarded itself, goes by itself.
 """
 
 from sqlalchemy import Connection

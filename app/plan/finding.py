@@ -1,7 +1,7 @@
-"""The items of a plan that somebody looks for, each sort of them by one range of an index.
+"""Finds items of a plan by status, kind, action, organization or id.
 
-Items of a kind, an action or an organization are ranges of ordinals (``app.plan.parts``), those of a status or an id
-have an index of their own in the order of ordinals. So a page of a plan of any size costs what a page costs.
+Each filter reads one range of an index: kinds, actions and organizations are ranges of ordinals (``app.plan.parts``),
+and statuses and ids have indexes of their own. So a page costs the same in a plan of any size.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,7 @@
-"""The impact of a plan: how many people of each organization get in, lose, or change.
+"""The impact of a plan: how many users of each organization gain, lose or change access.
 
-Counted from the temporary table ``step`` while a plan is made, because that is one pass then, and a scan of the plan
-later. A person counts once in each organization: who is only let in somewhere gets in, whose entries are only taken
-away loses, and with whom both happens, or whose role or fields are told anew, changes. What is only sent again because
-it is unconfirmed, and what was discarded, affects nobody.
+It is counted from the temporary table ``step`` while a plan is made, in one pass. A user counts once in each
+organization. An item that is only sent again because it is unconfirmed, or was discarded, affects nobody.
 """
 
 from collections.abc import Sequence

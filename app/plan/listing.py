@@ -1,7 +1,7 @@
-"""A plan's items as people and programs read them: with names beside the ids, and what changes field by field.
+"""The items of a plan for pages and programs: with names beside ids, and the fields that change.
 
-Names are those of the directory as it is now, or of what was there last; what an item itself tells comes first. All of
-them come with the page of items, in one statement.
+Names come from the item itself, otherwise from the directory as it is now or was last. One statement reads a page of
+items with all names.
 """
 
 import json

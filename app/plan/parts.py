@@ -1,8 +1,8 @@
-"""The parts of a plan: stretches of items that are alike, known without a look at the items.
+"""The parts of a plan: ranges of neighbouring items that are alike.
 
-A plan is ordered by phase, operation, kind and scope, and a scope begins with its organization. So what is alike in the
-first three stands together, and within that what belongs to one organization. Both are written down in the pass in
-which the plan is hashed; there are never more of them in memory than one page of items has.
+A plan is ordered by phase, operation, kind and scope, and a scope begins with its organization. So items that share the
+first three are neighbours, and within these the items of one organization. Parts are written in the pass in which the
+plan is hashed; memory is bounded by one page of items.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""The reasons for deletes in words, as SQL over what the directory says now.
+"""The reasons for deletes, as SQL over the access model.
 
-``why_gone`` is put into the statement that finds what is gone, so that it is worked out for those rows alone and by
-key. Empty where there is nothing better to say than the sentence of the rule (``app.plan.rules``).
+``why_gone`` is part of the statement that finds deletes, so it is evaluated for those rows alone, by key. It is empty
+if the sentence of the rule (``app.plan.rules``) says as much.
 """
 
 from app.plan.rules import CONTAINERS, USER_KINDS, Kind

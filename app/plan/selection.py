@@ -1,11 +1,6 @@
-"""The selection of a run: which organizations and users it is about.
+"""The selection of a run: its organizations and users.
 
 The rules: ``app/plan/README.md``, "Selection".
-
-Narrowed to organizations, a run plans everything of theirs and nothing else. Narrowed to users, it plans what hangs on
-those users alone: their entries in organizations, folders, documents and groups. The organizations, folders, documents
-and groups themselves are then left as they are; where one that such an entry needs is not in the backend yet, the entry
-is skipped and says so. Narrowed to both, it plans those users in those organizations.
 """
 
 import json

@@ -1,7 +1,6 @@
-"""Unknown ids: those of a run's selection that neither the directory nor the ledger knows.
+"""Finds ids in a run's selection that exist in neither the directory nor the ledger.
 
-A run for an id that was mistyped has nothing to do, like one for an id that is in step. What tells them apart is
-whether the directory's model or the backend's ledger has the id at all.
+Without it, a run for a mistyped id would look like a run for an id that is in step: both have nothing to do.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,8 @@
-"""The items of a plan that this backend does not support, for want of an operation.
+"""Marks the items of a preview that this backend does not support.
 
-A run that applies a plan finds out while it sends, and settles such an item in the ledger all the same. A plan that is
-only shown has to say it beforehand: its items are then ``skipped`` with a message that begins with ``UNSUPPORTED``.
-Before it is applied after all they become ``planned`` again, because by then the backend may have the operation, and
-because settling them is part of applying.
+A run that applies a plan finds out while it sends, and settles such an item in the ledger. In a preview these items are
+``skipped``, with a message that begins with ``UNSUPPORTED``. Before the plan is applied they become ``planned`` again,
+because the backend may have the operation by then.
 """
 
 from sqlalchemy import Connection

@@ -1,7 +1,6 @@
-"""The signs of life of a worker.
+"""The heartbeat of a worker: a thread that updates the worker's row.
 
-A thread of its own writes a sign of life into the database, whatever the worker does meanwhile. A database that is
-away, or on SQLite busy with a large plan, makes a sign late and does no harm besides.
+A database that is away, or on SQLite busy with a large plan, only makes a heartbeat late.
 """
 
 import time

@@ -1,8 +1,7 @@
 """The rows of runs: read, claimed, and moved from one status to another.
 
-Whoever moves a run says in which status they found it. The row is claimed, compared and moved in one transaction,
-before anything that hangs on it (a plan's items): of several processes that want different things of one run, one has
-its way, and the others are told what has become of it.
+A caller that moves a run names the status in which it found it. The row is claimed, compared and moved in one
+transaction. If several processes want to move one run, one succeeds, and the others get a ``RunConflictError``.
 """
 
 import json

@@ -1,8 +1,7 @@
 """The status of synchronization: what is held, whether the last run failed, when one last began.
 
-Every run that finds the same deletes over the limits holds them anew, and the earlier ones can still be approved:
-somebody may have been told of those. What is held *now* is what the last run of everything held, and what narrower runs
-have held since.
+Every run that finds the same deletes over the limits holds them again, and the earlier runs can still be approved. What
+is held *now* is what the last run of everything held, and what narrower runs have held since.
 """
 
 import json

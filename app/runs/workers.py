@@ -1,7 +1,7 @@
-"""The workers that live, and those that died without a word.
+"""The workers that are alive, and those that died.
 
-Each writes down a sign of life again and again, and takes its row away when it is told to stop. So a row that nobody
-keeps up belongs to a worker that was killed, or that is cut off from the database.
+Each worker updates its row regularly and deletes it when it stops. So an old row belongs to a worker that was killed or
+is cut off from the database.
 """
 
 import socket
