@@ -149,7 +149,7 @@ CREATE TEMPORARY TABLE container (
 """
 _CONTAINERS_OF_USERS = """
 INSERT INTO container
-WITH RECURSIVE place (organization_id, folder_id, document_id) AS (
+WITH RECURSIVE place (organization_id, folder_id, document_id) AS MATERIALIZED (
   SELECT m.organization_id, m.folder_id, m.document_id FROM model_grant m WHERE {within}
   UNION
   SELECT m.organization_id, m.folder_id, m.document_id
@@ -162,7 +162,7 @@ WITH RECURSIVE place (organization_id, folder_id, document_id) AS (
   FROM (@list(user_ids)) AS wanted CROSS JOIN ledger_item l @by(ix_ledger_item_ledger_id_kind_item_id)
   WHERE l.ledger_id = :ledger_id AND l.kind IN ('folderUser', 'documentUser') AND l.item_id = wanted.value
 ),
-lies (kind, organization_id, item_id, folder_id) AS (
+lies (kind, organization_id, item_id, folder_id) AS MATERIALIZED (
   SELECT 'folder', p.organization_id, p.folder_id, p.folder_id FROM place p WHERE p.folder_id <> ''
   UNION ALL
   SELECT 'document', p.organization_id, p.document_id, (
