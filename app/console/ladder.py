@@ -68,7 +68,7 @@ def make_ladder(
     if organization is None:
         return None
     user = view.user(question.user_id)
-    levels, obstacle = _levels(view, question, organization, decision.rule)
+    levels, obstacle = _levels(view, question, organization)
     grants = [record for record in decision.trail if isinstance(record, Grant)]
     rungs = _Rungs(view, question, decision, levels, now).all()
     rungs[1:1] = _gap(question, decision, levels, obstacle)
@@ -97,7 +97,7 @@ def passed_over(
     organization = view.organization(question.organization_id)
     if organization is None or decision.rule in _UNDECIDED:
         return []
-    levels, _ = _levels(view, question, organization, decision.rule)
+    levels, _ = _levels(view, question, organization)
     rungs = _Rungs(view, question, decision, levels, now)
     found: list[tuple[Grant | Membership, str]] = []
     for number in reversed(range(len(levels))):
@@ -112,9 +112,7 @@ def passed_over(
     ]
 
 
-def _levels(
-    view: AccessView, question: PermissionRequest, organization: Organization, rule: Rule
-) -> tuple[list[Level], Ancestry]:
+def _levels(view: AccessView, question: PermissionRequest, organization: Organization) -> tuple[list[Level], Ancestry]:
     """The levels that exist, from the organization down, and their ancestry."""
     if question.type == "organization":
         return [organization], Ancestry()
@@ -124,9 +122,6 @@ def _levels(
         document = view.document(question.organization_id, question.resource_id)
         folder_id = None if document is None else document.folder_id
     ancestry = Ancestry() if folder_id is None else view.ancestry_of(question.organization_id, folder_id)
-    if document is not None and ancestry.obstacle is not None and rule not in _UNDECIDED | _MISSING:
-        # The hint of the request decided, as for an unknown document.
-        return [organization], Ancestry()
     levels: list[Level] = [organization, *reversed(ancestry.folders)]
     return levels if document is None else [*levels, document], ancestry
 

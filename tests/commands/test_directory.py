@@ -5,12 +5,16 @@ import json
 from pathlib import Path
 
 import pytest
+from sqlalchemy import delete
 
+from app.database.engine import open_engine, writing
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
 from app.directory.mapping.source import MappedSource
 from app.directory.policy import Policy
 from app.directory.pushed import PushedSource
+from app.store.access_tables import ModelUserRow
+from app.store.record_tables import core_table
 from tests.commands.conftest import DIRECTORY, Usher
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
 
@@ -181,6 +185,17 @@ def test_check_warns_of_a_directory_that_lets_nobody_in(usher_in: Usher, folder:
     assert result.exit_code == 1
     assert "source directory.yaml: is empty: it lets nobody in; see whether its export ran to the end" in result.stderr
     assert not (folder / "usher.db").exists()
+
+
+def test_export_leaves_out_records_without_effect(usher_read: Usher, folder: Path) -> None:
+    engine = open_engine(f"sqlite:///{folder}/usher.db")
+    with writing(engine) as connection:
+        connection.execute(delete(core_table(ModelUserRow)))
+    engine.dispose()
+    assert usher_read("directory", "export", "out.jsonl").exit_code == 0
+    kinds = {json.loads(line).get("kind") for line in Path("out.jsonl").read_bytes().splitlines()}
+    assert "organization" in kinds
+    assert kinds.isdisjoint({"user", "membership", "groupMember", "grant", "contextGrant"})
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])

@@ -261,6 +261,24 @@ def test_many_grants_of_a_group_are_not_read_through(engine: Engine, recorder: R
     assert recorder.group_grants + recorder.rows("exact_grants") <= 2 * FEW
 
 
+def test_a_hint_finds_the_grant_of_a_user_with_many(engine: Engine) -> None:
+    acme = {"organization_id": "acme"}
+    document = {**acme, "document_id": "lost", "folder_id": "missing", "access_type": "", "payload": "{}", "digest": ""}
+    holder = {"user_id": "user-9", "organization_user_group_id": "", "access_role": "editor", "expires_at": None}
+    with writing(engine) as connection:
+        connection.execute(insert(tables.ModelDocumentRow), [document])
+        connection.execute(
+            insert(tables.ModelGrantRow), [{**acme, "folder_id": "folder-3", "document_id": "", **holder}]
+        )
+    policy = DecisionPolicy(decision_ttl=0, unknown_document="inherit_folder")
+    asked = Check(
+        user_id="user-9", type="document", resource_id="lost", organization_id="acme", parent_folder_id="folder-3"
+    )
+    with reading(engine) as connection:
+        view = load_view(connection, [asked], policy=policy)
+    assert decide(view, asked, NOW, policy).rule is Rule.OWN_GRANT
+
+
 def test_names_are_read_when_asked_for(engine: Engine) -> None:
     asked = [question(1, "document", 1)]
     for names, expected in ((True, "N"), (False, "")):
