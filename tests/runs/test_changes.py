@@ -275,9 +275,9 @@ def test_a_part_is_asked_for_and_touches_nothing_else(engine: Engine, source: Ch
     assert found["user", "ada"] == User(user_id="ada", name="Ada", email="")
     assert ("membership", "acme", "ada") not in found
     assert found["user", "bob"] == User(user_id="bob", name="Name", email="")
-    # Its cursor did not move: what was not asked for is told with the changes.
+    # The cursor does not cover the part, so the next read is complete.
     read(engine, source)
-    assert source.asked[-1] == ReadRequest(since="4")
+    assert source.asked[1] == ReadRequest()
     assert model(engine) == said(source)
 
 

@@ -179,6 +179,23 @@ def test_a_part_is_not_asked_for_while_the_source_may_deny_what_was_pushed(make:
     assert installation.read(asked=Selection.of([], ["ann"])).sources[0].answered == "part"
 
 
+def test_a_restore_undoes_what_a_part_found(make: Make) -> None:
+    """The backup is from between the complete read and the part."""
+    installation = make()
+    application = installation.application
+    application.put("share", "s1", doc="d1", person="ann", role="viewer")
+    application.put("share", "s2", doc="d2", person="bob", role="viewer")
+    installation.read()
+    backup, allowed = application.save(), installation.allowed()
+    application.put("share", "s1", doc="d1", person="ann", role="editor")
+    assert installation.read(asked=Selection.of([], ["ann"])).sources[0].answered == "part"
+    assert installation.allowed() == allowed | ANN
+    application.restore(backup)
+    installation.read()
+    assert installation.allowed() == allowed
+    assert installation.read().sources[0].answered == "changes"
+
+
 def test_an_explanation_names_the_push_and_not_what_it_hides(make: Make) -> None:
     installation = make()
     application = installation.application

@@ -93,6 +93,10 @@ _RULES: list[dict[str, Any]] = [
 _LEAVER = {"from": "leaver", "fill": {"userId": "it.person", "disabled": "it.has_left != 0"}}
 
 
+Backup = tuple[int, dict[str, list[dict[str, Any]]]]
+"""What ``Application.save`` returns."""
+
+
 class Application:
     """The database. Each change raises the counter ``changed``; a row that is deleted stays, with ``gone``."""
 
@@ -156,6 +160,25 @@ class Application:
                 text(f"UPDATE {table} SET gone = 1, changed = :changed WHERE id = :id"),
                 {"changed": self._changed, "id": row_id},
             )
+
+    def save(self) -> Backup:
+        """The counter, and all rows of each table."""
+        with self._engine.connect() as connection:
+            rows = {
+                name: [dict(row) for row in connection.execute(text(f"SELECT * FROM {name}")).mappings()]
+                for name in _TABLES
+            }
+        return self._changed, rows
+
+    def restore(self, backup: Backup) -> None:
+        """Makes the database what it was, its counter included."""
+        self._changed, tables = backup
+        with self._engine.begin() as connection:
+            for name, rows in tables.items():
+                connection.execute(text(f"DELETE FROM {name}"))
+                for row in rows:
+                    values = ", ".join(f":{column}" for column in row)
+                    connection.execute(text(f"INSERT INTO {name} ({', '.join(row)}) VALUES ({values})"), row)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows that are not gone."""

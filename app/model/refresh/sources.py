@@ -362,6 +362,10 @@ def note_reads(
         of_source = [of_kind[read.source_id] for of_kind in counts.values() if read.source_id in of_kind]
         values = _state_after(read, now_ms)
         values["records"] = SOURCE.c.records + sum(one.added - one.removed for one in of_source)
+        if read.answered == PART and of_source:
+            # The cursor does not cover what this read found. If the source is restored to a state before that, only a
+            # complete read notices it.
+            values["cursor"] = ""
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == read.source_id).values(values))
     if forgotten:
         connection.execute(delete_from(SOURCE).where(SOURCE.c.source_id.in_(list(forgotten))))
