@@ -84,11 +84,13 @@ def test_the_columns_of_a_table_are_the_fields_of_its_kind() -> None:
     for table in KIND_TABLES:
         kind = KINDS[table.kind]
         stored = [field.attribute for field in kind.fields if field.sort not in {Sort.TEXT, Sort.ALIAS, Sort.ALIASES}]
-        assert list(table.columns) == stored + (["payload", "digest"] if kind.carries else [])
+        *columns, owner = table.columns
+        assert columns == stored + (["payload", "digest"] if kind.carries else [])
+        assert owner == "source_id"
         assert table.keys == access_keys(kind)
         of_sources = [column.name for column in SOURCE_TABLES[kind.name].columns]
-        assert [name for name in of_sources if name in table.columns] == list(table.columns)
-        assert {*of_sources} - {*table.columns} - {"user_alias", "aliases"} == {"source_id", "origin", "rule", "place"}
+        assert [name for name in of_sources if name in columns] == columns
+        assert {*of_sources} - {*columns} - {"user_alias", "aliases"} == {"source_id", "origin", "rule", "place"}
 
 
 def test_the_key_of_what_sources_say_begins_with_that_of_the_model() -> None:
