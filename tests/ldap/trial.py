@@ -357,7 +357,7 @@ class Trial:
             one.save(self._backup)
             self._is_saved, self._saved_members = True, frozenset(one.members())
             return "the directory is saved"
-        self._compare()
+        self._perhaps_compare()
         one.restore(self._backup)
         self._is_saved, self._was_restored = False, True
         self._write_mail(self._random.choice(self._dns(one.person_filter)))
