@@ -179,23 +179,6 @@ def _no_kind(given: object, fields: Fields) -> str:
     return f"{quoted(given)} is not one of {', '.join(_READERS)}{hint}"
 
 
-def are_plain_names(kind: str, names: Sequence[str]) -> bool:
-    """Whether nothing is odd about these fields, whatever stands in them: each is one of the kind's own, or travels on,
-    or is a note."""
-    unknown = [name for name in names if name not in _KNOWN[kind]]
-    if "kind" in names or any(_misspelt(kind, name) or "\0" in name or _is_cut(name) for name in unknown):
-        return False
-    if any(is_for_users_alone(kind, name) for name in unknown):
-        return False
-    carries = KINDS[kind].carries
-    return all(_remark(kind, name) is None if carries else name.startswith(_NOTE) for name in unknown)
-
-
-def _is_cut(name: str) -> bool:
-    """Whether there is half of a surrogate pair in it."""
-    return name.encode(errors="ignore").decode() != name
-
-
 def check_field_names(kind: str, names: Sequence[str]) -> None:
     """Raises ``MalformedRecordError`` for a name that would make every record of the kind malformed."""
     _refuse_misspelt(kind, [name for name in names if name not in _KNOWN[kind]], dict.fromkeys(names, True))
