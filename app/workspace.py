@@ -7,8 +7,8 @@ from pydantic import SecretStr, ValidationError
 
 from app.client.client import BackendClient, WorkspaceCredentials
 from app.contract import operations
-from app.contract.complaint import first_error
 from app.contract.tokens import GetAuthTokensRequest
+from app.contract.validation import first_error
 from app.contract.workspace import CreateWorkspaceRequest
 
 

@@ -19,8 +19,8 @@ from werkzeug.wrappers import Response as BaseResponse
 from app.admin.door import Door, actor, asking
 from app.admin.wire import Changes, ItemKind, ItemStatus, NewRun, change_to_wire, run_to_wire
 from app.contract.base import Id, Request
-from app.contract.complaint import first_error
 from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound
+from app.contract.validation import first_error
 from app.edge.body import read_json
 from app.edge.errors import answer_error
 from app.edge.json import json_response

@@ -31,9 +31,9 @@ from app.client.errors import (
 from app.client.hearing import hearing
 from app.client.items import SUCCEEDED, UNANSWERED, ItemAnswer, item_results, readable_items
 from app.contract import operations as contract
-from app.contract.complaint import first_error
 from app.contract.errors import Status
 from app.contract.operation import Tier, Verb
+from app.contract.validation import first_error
 from app.plan.rules import Kind
 from app.plan.stored import PlanItem
 

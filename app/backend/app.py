@@ -9,10 +9,10 @@ from flask import Flask, Response
 from sqlalchemy import Engine
 from werkzeug.middleware.proxy_fix import ProxyFix
 
+from app.backend.cascade import Cascade
 from app.backend.collaboration.activities import record_activities
 from app.backend.collaboration.deletion import delete_of_documents, delete_of_organizations, delete_of_users
 from app.backend.collaboration.notifications import notify
-from app.backend.contents import Contents
 from app.backend.document_migrations.migrating import forget_migrations
 from app.backend.embedders.opening import open_embedder
 from app.backend.handlers import all_handlers
@@ -44,7 +44,7 @@ _KEYS_CACHED = "public, max-age=300"
 """Who meets a token of a key that they do not know looks again anyway."""
 
 
-CONTENTS = Contents(
+CASCADE = Cascade(
     documents=(delete_judgments_of_documents, delete_of_documents),
     organizations=(
         delete_judgments_of_organizations,
@@ -95,7 +95,7 @@ def create_backend(
         page_tokens=PageTokens(vault.pages),
         providers=ProviderGate(threads),
         sinks=(record_activities, notify, send_webhooks),
-        contents=CONTENTS,
+        cascade=CASCADE,
         embedder=embedder,
     )
     handlers = all_handlers(JudgmentSearcher(embedder, JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)))

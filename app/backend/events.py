@@ -1,6 +1,6 @@
 """Events: which operation produces which activity record, notification, judgment and webhook event?
 
-``PRODUCED`` is the whole answer: one row per kind of event. Handlers tell what happened with ``Call.emit``, in the
+``EVENT_KINDS`` is the whole answer: one row per kind of event. Handlers tell what happened with ``Call.emit``, in the
 transaction in which it happens; the backend's event sinks write what follows from it, in the same transaction.
 (Judgments are written by the one handler that makes them, because their embeddings are computed before the transaction
 begins.)
@@ -64,7 +64,7 @@ _KINDS = (
     EventKind("crdt.update", ("update_crdt_data",), f"{_WHO} changed the text.", feature_type="crdt"),
 )
 # fmt: on
-PRODUCED: Mapping[str, EventKind] = MappingProxyType({kind.type: kind for kind in _KINDS})
+EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType({kind.type: kind for kind in _KINDS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Event:
     """Something that happened to a document's feature data. Everything is as the wire tells it, after the change."""
 
     type: str
-    """A key of ``PRODUCED``."""
+    """A key of ``EVENT_KINDS``."""
     organization_id: str
     document_id: str
     target_id: str
@@ -91,7 +91,7 @@ class Event:
     @property
     def kind(self) -> EventKind:
         """What comes of it."""
-        return PRODUCED[self.type]
+        return EVENT_KINDS[self.type]
 
     @property
     def action_user_id(self) -> str:
@@ -100,7 +100,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
+class EventContext:
     """The request in which events happen, as far as event sinks need to know it."""
 
     api_key_id: str
@@ -111,6 +111,6 @@ class Occasion:
     vault: Vault
 
 
-EventSink = Callable[[Connection, Occasion, Sequence[Event]], None]
+EventSink = Callable[[Connection, EventContext, Sequence[Event]], None]
 """Writes what follows from events, in the transaction in which they happen and in a number of statements that does not
 depend on theirs. It must not wait for anybody. What it raises undoes the request."""

@@ -11,7 +11,7 @@ from app.backend.collaboration import (
 )
 from app.backend.document_migrations import migration_handlers
 from app.backend.editor import crdt_handlers
-from app.backend.http.registry import Handler, in_transaction, on_its_own
+from app.backend.http.registry import Handler, in_transaction, own_transactions
 from app.backend.judgments import judgment_handlers
 from app.backend.judgments.search import JudgmentSearcher
 from app.backend.permissions import permission_handlers, provider_config
@@ -28,9 +28,9 @@ from app.backend.workspaces import domain_handlers, email_config_handlers, works
 from app.contract import operations
 
 _HANDLERS = (
-    on_its_own(operations.CREATE_WORKSPACE, workspace_handlers.create_workspace),
+    own_transactions(operations.CREATE_WORKSPACE, workspace_handlers.create_workspace),
     in_transaction(operations.GET_WORKSPACE, workspace_handlers.get_workspace),
-    on_its_own(operations.CREATE_API_KEY, workspace_handlers.create_api_key),
+    own_transactions(operations.CREATE_API_KEY, workspace_handlers.create_api_key),
     in_transaction(operations.GET_AUTH_TOKENS, workspace_handlers.get_auth_tokens),
     in_transaction(operations.RESET_AUTH_TOKEN, workspace_handlers.reset_auth_token),
     in_transaction(operations.GET_ORGANIZATIONS_V1, organization_handlers.get_organizations_v1),
@@ -61,44 +61,44 @@ _HANDLERS = (
     in_transaction(
         operations.UPDATE_PERMISSION_PROVIDER_CONFIG,
         provider_config.update_permission_provider_config,
-        check=provider_config.check_given,
+        check=provider_config.check_config,
     ),
     in_transaction(operations.ADD_PERMISSIONS, permission_handlers.add_permissions),
     in_transaction(operations.REMOVE_PERMISSIONS, permission_handlers.remove_permissions),
-    on_its_own(operations.GET_PERMISSIONS, permission_handlers.get_permissions),
-    on_its_own(operations.ADD_CRDT_DATA, crdt_handlers.add_crdt_data),
+    own_transactions(operations.GET_PERMISSIONS, permission_handlers.get_permissions),
+    own_transactions(operations.ADD_CRDT_DATA, crdt_handlers.add_crdt_data),
     in_transaction(operations.GET_CRDT_DATA, crdt_handlers.get_crdt_data),
-    on_its_own(operations.UPDATE_CRDT_DATA, crdt_handlers.update_crdt_data),
+    own_transactions(operations.UPDATE_CRDT_DATA, crdt_handlers.update_crdt_data),
     in_transaction(operations.GET_ACTIVITY_LOGS, activity_handlers.get_activity_logs),
     in_transaction(operations.ADD_ACTIVITIES, activity_handlers.add_activities),
     in_transaction(operations.UPDATE_NOTIFICATIONS, notification_handlers.update_notifications),
-    on_its_own(operations.ADD_NOTIFICATIONS, notification_handlers.add_notifications),
+    own_transactions(operations.ADD_NOTIFICATIONS, notification_handlers.add_notifications),
     in_transaction(operations.GET_NOTIFICATIONS, notification_handlers.get_notifications),
-    on_its_own(operations.ADD_COMMENT_ANNOTATIONS, comment_annotation_handlers.add_comment_annotations),
+    own_transactions(operations.ADD_COMMENT_ANNOTATIONS, comment_annotation_handlers.add_comment_annotations),
     in_transaction(operations.GET_COMMENT_ANNOTATIONS, comment_annotation_handlers.get_comment_annotations),
-    on_its_own(operations.UPDATE_COMMENT_ANNOTATIONS, comment_annotation_handlers.update_comment_annotations),
+    own_transactions(operations.UPDATE_COMMENT_ANNOTATIONS, comment_annotation_handlers.update_comment_annotations),
     in_transaction(operations.DELETE_COMMENT_ANNOTATIONS, comment_annotation_handlers.delete_comment_annotations),
-    on_its_own(operations.ADD_COMMENTS, comment_handlers.add_comments),
+    own_transactions(operations.ADD_COMMENTS, comment_handlers.add_comments),
     in_transaction(operations.GET_COMMENTS, comment_handlers.get_comments),
     in_transaction(operations.UPDATE_COMMENTS, comment_handlers.update_comments),
     in_transaction(operations.DELETE_COMMENTS, comment_handlers.delete_comments),
     in_transaction(operations.GET_ALL_USER_DATA, user_data.get_all_user_data),
-    on_its_own(operations.GENERATE_TOKEN, token_handlers.generate_token),
-    on_its_own(operations.GENERATE_TOKEN_V2, token_handlers.generate_token_v2),
-    on_its_own(operations.GENERATE_SIGNATURE, token_handlers.generate_signature),
-    on_its_own(operations.ADD_DOMAINS, domain_handlers.add_domains),
+    own_transactions(operations.GENERATE_TOKEN, token_handlers.generate_token),
+    own_transactions(operations.GENERATE_TOKEN_V2, token_handlers.generate_token_v2),
+    own_transactions(operations.GENERATE_SIGNATURE, token_handlers.generate_signature),
+    own_transactions(operations.ADD_DOMAINS, domain_handlers.add_domains),
     in_transaction(
         operations.UPDATE_EMAIL_CONFIG,
         email_config_handlers.update_email_config,
-        check=email_config_handlers.check_given,
+        check=email_config_handlers.check_config,
     ),
-    on_its_own(operations.MIGRATE_DOCUMENTS, migration_handlers.migrate_documents),
-    on_its_own(operations.MIGRATE_DOCUMENTS_STATUS, migration_handlers.migrate_documents_status),
+    own_transactions(operations.MIGRATE_DOCUMENTS, migration_handlers.migrate_documents),
+    own_transactions(operations.MIGRATE_DOCUMENTS_STATUS, migration_handlers.migrate_documents_status),
     in_transaction(operations.GET_WEBHOOK_CONFIG, basic_webhook_handlers.get_webhook_config),
     in_transaction(
         operations.UPDATE_WEBHOOK_CONFIG,
         basic_webhook_handlers.update_webhook_config,
-        check=basic_webhook_handlers.check_given,
+        check=basic_webhook_handlers.check_config,
     ),
     in_transaction(operations.GET_ADVANCED_WEBHOOK_CONFIG, advanced_webhook_handlers.get_config),
     in_transaction(

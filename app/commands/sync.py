@@ -51,7 +51,7 @@ class GivenId(click.ParamType[str]):
         from pydantic import TypeAdapter, ValidationError
 
         from app.contract.base import Id
-        from app.contract.complaint import first_error
+        from app.contract.validation import first_error
 
         try:
             return TypeAdapter[str](Id).validate_python(value)

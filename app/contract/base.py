@@ -24,9 +24,9 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from app.contract import limits
-from app.contract.complaint import first_error
 from app.contract.errors import InvalidArgument
 from app.contract.storable import refuse_unstorable
+from app.contract.validation import first_error
 
 NO_NUL = r"^[^\x00]*$"
 """Databases and C libraries end a string at NUL: such text is refused, not cut. (Lone surrogates are refused

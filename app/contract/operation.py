@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from app.contract.base import Request, parse_request
-from app.contract.complaint import first_error
 from app.contract.envelope import ABSENT, Answer, ResultT, TokenField, bare, success
 from app.contract.errors import Status
+from app.contract.validation import first_error
 
 RequestT = TypeVar("RequestT", bound=Request)
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from app.contract import limits
-from app.contract.complaint import field_path
 from app.contract.errors import InvalidArgument
+from app.contract.validation import field_path
 
 
 class _Node(NamedTuple):

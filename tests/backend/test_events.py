@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 
 import app.backend
 from app.backend import app as backend_app
-from app.backend.events import PRODUCED
+from app.backend.events import EVENT_KINDS
 from app.backend.http.call import Call
 from app.contract.operations import by_name
 
@@ -19,8 +19,8 @@ comment_annotation.suggestion_reject comment.reaction_add comment.reaction_delet
 
 
 def test_every_trigger_of_the_reference_is_produced_by_an_operation() -> None:
-    assert set(TRIGGERS.split()) <= set(PRODUCED)
-    for kind in PRODUCED.values():
+    assert set(TRIGGERS.split()) <= set(EVENT_KINDS)
+    for kind in EVENT_KINDS.values():
         assert kind.operations
         for name in kind.operations:
             assert not by_name(name).is_read
@@ -37,7 +37,7 @@ def test_the_table_in_the_docs_is_the_table_in_the_code() -> None:
             kind.notified,
             kind.decision or "–",
         ]
-        for kind in PRODUCED.values()
+        for kind in EVENT_KINDS.values()
     ]
 
 

@@ -17,7 +17,7 @@ NUMBER = 12
 @pytest.fixture
 def full(tenant: Caller, monkeypatch: pytest.MonkeyPatch) -> Caller:
     """Someone with a dozen rows of each kind, of which three fit a page."""
-    monkeypatch.setattr(paging, "HEAVIEST_PAGE", 3500)
+    monkeypatch.setattr(paging, "MAX_PAGE_BYTES", 3500)
     ids = [f"i{number:02}" for number in range(NUMBER)]
     tenant("add_organizations", organizations=[{"organizationId": one, "note": HEAVY} for one in ids])
     tenant("add_folder", **OF, folders=[{"folderId": one, "note": HEAVY} for one in ids], createOrganization=True)
@@ -81,7 +81,7 @@ def test_what_has_no_pages_is_refused_where_it_is_too_heavy(
     full: Caller, monkeypatch: pytest.MonkeyPatch, operation: str, data: dict[str, Any], less: dict[str, Any]
 ) -> None:
     assert len(full(operation, **data)) >= NUMBER
-    monkeypatch.setattr(paging, "HEAVIEST_ANSWER", 3500)
+    monkeypatch.setattr(paging, "MAX_RESPONSE_BYTES", 3500)
 
     code, status, message = full.refused(operation, **data)
 

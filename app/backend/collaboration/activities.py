@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, delete, select
 
 from app.backend.collaboration.tables import ACTIVITY
-from app.backend.events import Event, Occasion
+from app.backend.events import Event, EventContext
 from app.backend.ids import new_ids
 from app.backend.scope import Scope, own_columns, within
 from app.backend.storage import json_sets
@@ -22,7 +22,7 @@ def stored(scope: Scope) -> Select[Any]:
 
 def row_of_input(scope: Scope, document_id: str, activity_id: str, given: ActivityInput, now: int) -> Writable:
     """An activity as it was written. What happened without a timestamp happened ``now``."""
-    payload = given.unknown_fields() | json_sets.given(
+    payload = given.unknown_fields() | json_sets.without_none(
         actionUser=given.action_user.to_wire(),
         displayMessageTemplate=given.display_message_template,
         displayMessageTemplateData=given.display_message_template_data,
@@ -47,10 +47,10 @@ def write_activities(connection: Connection, scope: Scope, rows: Sequence[Writab
     insert_rows(connection, ACTIVITY, rows)
 
 
-def record_activities(connection: Connection, occasion: Occasion, events: Sequence[Event]) -> None:
+def record_activities(connection: Connection, context: EventContext, events: Sequence[Event]) -> None:
     """An event sink: an activity record for each event."""
-    ids = new_ids(occasion.entropy, len(events))
-    insert_rows(connection, ACTIVITY, [_row_of_event(occasion, *pair) for pair in zip(events, ids, strict=True)])
+    ids = new_ids(context.entropy, len(events))
+    insert_rows(connection, ACTIVITY, [_row_of_event(context, *pair) for pair in zip(events, ids, strict=True)])
 
 
 def to_wire(row: Row[Any], scope: Scope) -> dict[str, object]:
@@ -71,7 +71,7 @@ def to_wire(row: Row[Any], scope: Scope) -> dict[str, object]:
     return wire
 
 
-def _row_of_event(occasion: Occasion, event: Event, activity_id: str) -> Writable:
+def _row_of_event(context: EventContext, event: Event, activity_id: str) -> Writable:
     data: dict[str, object] = {"actionUser": dict(event.action_user)}
     for name, part in (("comment", event.comment), ("reaction", event.reaction)):
         if part is not None:
@@ -83,7 +83,7 @@ def _row_of_event(occasion: Occasion, event: Event, activity_id: str) -> Writabl
         "displayMessageTemplate": event.kind.template,
         "displayMessageTemplateData": data,
     }
-    return Scope(occasion.api_key_id, event.organization_id).columns() | {
+    return Scope(context.api_key_id, event.organization_id).columns() | {
         "activity_id": activity_id,
         "document_id": event.document_id,
         "target_entity_id": event.target_id,
@@ -91,5 +91,5 @@ def _row_of_event(occasion: Occasion, event: Event, activity_id: str) -> Writabl
         "feature_type": event.kind.feature_type,
         "action_type": event.type,
         "payload": json_sets.dump(payload),
-        "happened_at": occasion.now,
+        "happened_at": context.now,
     }

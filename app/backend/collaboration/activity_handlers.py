@@ -9,7 +9,7 @@ from app.backend.http.results import Results, done
 from app.backend.ids import new_ids
 from app.backend.resources.containers import require_document
 from app.backend.storage.json_sets import among
-from app.backend.storage.paging import narrowed
+from app.backend.storage.paging import where_equal
 from app.contract.activities import AddActivitiesRequest, GetActivityLogsRequest
 
 
@@ -18,7 +18,7 @@ def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection
     scope = call.scope
     wanted = (request.document_id, request.target_entity_id, request.user_id)
     columns = (ACTIVITY.c.document_id, ACTIVITY.c.target_entity_id, ACTIVITY.c.user_id)
-    query = narrowed(activities.stored(scope), *zip(columns, wanted, strict=True))
+    query = where_equal(activities.stored(scope), *zip(columns, wanted, strict=True))
     if request.activity_ids is not None:
         query = query.where(among(connection, ACTIVITY.c.activity_id, request.activity_ids))
     is_narrow = any(value is not None for value in (*wanted, request.activity_ids))

@@ -12,7 +12,7 @@ from app.backend.collaboration.thread_events import author_of, comment_event, re
 from app.backend.collaboration.threads import NO_ANNOTATION, Thread
 from app.backend.events import Event
 from app.backend.http.call import Call, Reply
-from app.backend.http.dispatch import writing_alone
+from app.backend.http.dispatch import exclusive_write
 from app.backend.http.results import Results, done, failed, per_id
 from app.backend.ids import new_id
 from app.backend.judgments.store import PreparedJudgment, prepare_judgments, write_judgments
@@ -20,7 +20,7 @@ from app.backend.permissions.access_check import users_with_access
 from app.backend.resources.containers import require_document
 from app.backend.scope import Scope
 from app.backend.storage.json_sets import among
-from app.backend.storage.paging import narrowed
+from app.backend.storage.paging import where_equal
 from app.contract.comments import (
     AddCommentAnnotationsRequest,
     AddCommentsRequest,
@@ -51,7 +51,7 @@ def add_comment_annotations(call: Call[AddCommentAnnotationsRequest]) -> Reply:
     scope = call.scope
     results: Results = {}
     new: list[NewThread] = []
-    with writing_alone(call) as connection:
+    with exclusive_write(call) as connection:
         require_document(connection, scope, request.document_id)
         there = threads.load_threads(connection, scope, given)
         for annotation_id, (number, thread) in given.items():
@@ -76,7 +76,7 @@ def get_comment_annotations(call: Call[GetCommentAnnotationsRequest], connection
     request = call.request
     scope = call.scope
     table = COMMENT_ANNOTATION.c
-    query = narrowed(
+    query = where_equal(
         threads.stored(scope), (table.document_id, request.document_id), (table.location_id, request.location_id)
     )
     if request.annotation_ids is not None:
@@ -112,7 +112,7 @@ def update_comment_annotations(call: Call[UpdateCommentAnnotationsRequest]) -> R
     scope = call.scope
     prepared = _prepared_judgments(call, scope)
     events: list[Event] = []
-    with writing_alone(call) as connection:
+    with exclusive_write(call) as connection:
         there = threads.load_threads(connection, scope, request.annotation_ids, request.document_id)
         reassigned: list[str] = []
         decided: list[Thread] = []

@@ -12,7 +12,7 @@ from app.backend.collaboration.thread_events import author_of, comment_event, re
 from app.backend.collaboration.threads import NO_ANNOTATION, Thread
 from app.backend.events import Event
 from app.backend.http.call import Call, Reply
-from app.backend.http.dispatch import writing_alone
+from app.backend.http.dispatch import exclusive_write
 from app.backend.http.results import Results, done, failed, per_id
 from app.backend.ids import new_id
 from app.backend.scope import Scope
@@ -37,7 +37,7 @@ def add_comments(call: Call[AddCommentsRequest]) -> Reply:
     for one in request.comment_data:
         given.setdefault(one.comment_id or new_id(call.backend.entropy), one)
     results: Results = {}
-    with writing_alone(call) as connection:
+    with exclusive_write(call) as connection:
         scope, thread = _thread(call, connection)
         there = {
             comment.comment_id for comment in comments.load_comments(connection, scope, [thread.annotation_id], given)

@@ -38,7 +38,7 @@ class StoredComment:
     def take(self, given: CommentInput | CommentUpdate) -> None:
         """Takes over the fields that were given, reactions aside."""
         self.payload |= given.unknown_fields()
-        self.payload |= json_sets.given(
+        self.payload |= json_sets.without_none(
             commentText=given.comment_text, commentHtml=given.comment_html, agent=given.agent
         )
         if given.from_ is not None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from app.backend.collaboration.comments import StoredComment
 from app.backend.collaboration.threads import Thread
-from app.backend.events import PRODUCED
+from app.backend.events import EVENT_KINDS
 from app.backend.http.call import Call
 from app.backend.ids import new_id
 from app.backend.judgments.record import JudgmentInput
@@ -43,13 +43,13 @@ def judgment(
         "organizationId": scope.organization_id,
         "documentId": thread.document_id,
         "annotationId": thread.annotation_id,
-        "decision": PRODUCED[event_type].decision,
+        "decision": EVENT_KINDS[event_type].decision,
         "contentType": "suggestion",
         "createdAt": call.now,
     }
     text = first.payload.get("commentText") if first is not None else None
     action_user = None if request.action_user is None else request.action_user.to_wire()
-    optional = json_sets.given(
+    optional = json_sets.without_none(
         reasoning=request.reasoning, agent=request.agent, actionUser=action_user, content=text or None
     )
     return JudgmentInput.from_wire(record | optional)

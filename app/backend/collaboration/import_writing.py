@@ -214,7 +214,7 @@ def _time(given: int | None, now: int) -> int:
 def _comment(line: int, record: CommentRecord, now: int) -> StoredComment:
     created_at = _time(record.created_at, now)
     payload = record.unknown_fields() | {"commentText": record.comment_text, "from": record.from_.to_wire()}
-    payload |= json_sets.given(commentHtml=record.comment_html, agent=record.agent)
+    payload |= json_sets.without_none(commentHtml=record.comment_html, agent=record.agent)
     return StoredComment(
         record.annotation_id,
         record.comment_id,

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Engine, select
 from app.backend.collaboration.import_records import MODELS
 from app.backend.collaboration.import_writing import Placed, Refused, write
 from app.backend.embedders.embedder import Embedder
-from app.backend.http.dispatch import one_writer
+from app.backend.http.dispatch import lock_for_writing
 from app.backend.judgments.record import parse_judgment
 from app.backend.judgments.store import PreparedJudgment, prepare_judgments, write_judgments
 from app.backend.resources.containers import (
@@ -33,9 +33,9 @@ from app.backend.resources.containers import (
 from app.backend.resources.tables import DOCUMENT
 from app.backend.scope import Scope, existing
 from app.backend.security.tables import API_KEY
-from app.contract.complaint import first_error
 from app.contract.errors import InvalidArgument
 from app.contract.storable import refuse_unstorable
+from app.contract.validation import first_error
 from app.database.engine import reading, writing
 from app.edge.strict_json import parse
 
@@ -94,7 +94,7 @@ class Import:
         prepared = prepare_judgments([placed.record for placed in judgments], self.embedder)
         refused: list[Refused] = []
         with writing(self.engine) as connection:
-            one_writer(connection, self.api_key_id)
+            lock_for_writing(connection, self.api_key_id)
             known, missing = self._known(connection, batch)
             refused.extend(missing)
             kept = {placed.line for placed in known}

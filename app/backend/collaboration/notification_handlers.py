@@ -6,7 +6,7 @@ from app.backend.collaboration import notifications
 from app.backend.collaboration.notifications import NewNotification, Reading
 from app.backend.collaboration.tables import NOTIFICATION, NOTIFICATION_USER
 from app.backend.http.call import Call, Reply
-from app.backend.http.dispatch import writing_alone
+from app.backend.http.dispatch import exclusive_write
 from app.backend.http.results import Results, done
 from app.backend.ids import new_id
 from app.backend.permissions.access_check import users_with_access
@@ -16,7 +16,7 @@ from app.backend.resources.tables import USER_ENTRY
 from app.backend.scope import Scope, existing, within
 from app.backend.storage import json_sets
 from app.backend.storage.json_sets import among
-from app.backend.storage.paging import narrowed
+from app.backend.storage.paging import where_equal
 from app.backend.storage.rows import insert_rows, update_rows
 from app.contract.errors import AlreadyExists
 from app.contract.notifications import (
@@ -75,7 +75,7 @@ def add_notifications(call: Call[AddNotificationsRequest]) -> Reply:
             asked = [*named, *_of_document(call, connection, scope)]
         let_in = users_with_access(call.backend, scope, request.document_id, asked, call.now)
     notification_id = request.notification_id or new_id(call.backend.entropy)
-    with writing_alone(call) as connection:
+    with exclusive_write(call) as connection:
         require_document(connection, scope, request.document_id)
         named_id = request.notification_id
         if named_id is not None and existing(connection, scope, NOTIFICATION.c.notification_id, [named_id]):
@@ -100,9 +100,9 @@ def get_notifications(call: Call[GetNotificationsRequest], connection: Connectio
         query = notifications.of_user(scope, request.user_id, request.document_id)
         table = NOTIFICATION_USER
     else:
-        query = narrowed(notifications.stored(scope), (NOTIFICATION.c.document_id, request.document_id))
+        query = where_equal(notifications.stored(scope), (NOTIFICATION.c.document_id, request.document_id))
         table = NOTIFICATION
-    query = narrowed(query, (NOTIFICATION.c.location_id, request.location_id))
+    query = where_equal(query, (NOTIFICATION.c.location_id, request.location_id))
     if request.notification_ids is not None:
         query = query.where(among(connection, table.c.notification_id, request.notification_ids))
     keys = (table.c.created_at, table.c.notification_id)
@@ -121,7 +121,7 @@ def _in_scope(
     query = select(NOTIFICATION.c.notification_id, NOTIFICATION.c.payload).where(
         within(NOTIFICATION, scope), among(connection, NOTIFICATION.c.notification_id, ids)
     )
-    query = narrowed(
+    query = where_equal(
         query, (NOTIFICATION.c.document_id, request.document_id), (NOTIFICATION.c.location_id, request.location_id)
     )
     if request.user_id is not None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Connection, Row, Select, bindparam, select, update
 
 from app.backend.collaboration.tables import NOTIFICATION, NOTIFICATION_USER, THREAD_USER
-from app.backend.events import Event, Occasion
+from app.backend.events import Event, EventContext
 from app.backend.ids import new_ids
-from app.backend.resources.removed_users import out_of_reach
+from app.backend.resources.removed_users import excluded_pairs
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
 from app.backend.storage.json_sets import among
@@ -85,7 +85,7 @@ def of_user(scope: Scope, user_id: str, document_id: str | None) -> Select[Any]:
 
 def payload_of(given: "NotificationUpdate | AddNotificationsRequest | NotificationRecord") -> dict[str, object]:
     """What is kept as it came, with the fields that nobody declared."""
-    fields = json_sets.given(
+    fields = json_sets.without_none(
         actionUser=given.action_user,
         displayHeadlineMessageTemplate=given.display_headline_message_template,
         displayHeadlineMessageTemplateData=given.display_headline_message_template_data,
@@ -200,7 +200,7 @@ def to_wire(row: Row[Any], readers: Sequence[Any]) -> dict[str, object]:
     return wire
 
 
-def notify(connection: Connection, occasion: Occasion, events: Sequence[Event]) -> None:
+def notify(connection: Connection, context: EventContext, events: Sequence[Event]) -> None:
     """An event sink: a notification for each event that somebody but the one who acts is told about.
 
     Of several events of one kind in one thread (for reactions: about one comment) the last is told, or a thousand
@@ -209,13 +209,13 @@ def notify(connection: Connection, occasion: Occasion, events: Sequence[Event]) 
     rows: list[Writable] = []
     user_rows: list[Writable] = []
     last = list({_subject(event): event for event in events}.values())
-    ids = new_ids(occasion.entropy, len(last))
-    for event, told, notification_id in zip(last, recipients(connection, occasion, last), ids, strict=True):
+    ids = new_ids(context.entropy, len(last))
+    for event, told, notification_id in zip(last, recipients(connection, context, last), ids, strict=True):
         if told:
-            scope = Scope(occasion.api_key_id, event.organization_id)
+            scope = Scope(context.api_key_id, event.organization_id)
             new = row(
                 scope,
-                NewNotification(notification_id, event.document_id, event.location_id, _payload(event), occasion.now),
+                NewNotification(notification_id, event.document_id, event.location_id, _payload(event), context.now),
             )
             rows.append(new)
             user_rows.extend(user_row(new, user_id) for user_id in told)
@@ -223,24 +223,24 @@ def notify(connection: Connection, occasion: Occasion, events: Sequence[Event]) 
     insert_rows(connection, NOTIFICATION_USER, user_rows)
 
 
-def recipients(connection: Connection, occasion: Occasion, events: Sequence[Event]) -> list[list[str]]:
+def recipients(connection: Connection, context: EventContext, events: Sequence[Event]) -> list[list[str]]:
     """Who is told about each of the events: never the one who acts, nor who was taken out and stands nowhere near."""
     participants = _participants(
-        connection, occasion, [event for event in events if event.kind.notified == "participants"]
+        connection, context, [event for event in events if event.kind.notified == "participants"]
     )
     told = [
         [user_id for user_id in dict.fromkeys(_told(event, participants)) if user_id != event.action_user_id]
         for event in events
     ]
-    out = _out_of_reach(connection, occasion, events, told)
+    out = _excluded_pairs(connection, context, events, told)
     return [
         [user_id for user_id in users if (event.organization_id, event.document_id, user_id) not in out]
         for event, users in zip(events, told, strict=True)
     ]
 
 
-def _out_of_reach(
-    connection: Connection, occasion: Occasion, events: Sequence[Event], told: Sequence[Sequence[str]]
+def _excluded_pairs(
+    connection: Connection, context: EventContext, events: Sequence[Event], told: Sequence[Sequence[str]]
 ) -> set[tuple[str, str, str]]:
     """Organization, document and user, where the user is not to be told of the document."""
     by_document: dict[str, dict[str, set[str]]] = {}
@@ -249,7 +249,7 @@ def _out_of_reach(
     return {
         (organization_id, *pair)
         for organization_id, here in by_document.items()
-        for pair in out_of_reach(connection, Scope(occasion.api_key_id, organization_id), here, occasion.now)
+        for pair in excluded_pairs(connection, Scope(context.api_key_id, organization_id), here, context.now)
     }
 
 
@@ -270,12 +270,12 @@ def _told(event: Event, participants: Mapping[tuple[str, str], Sequence[str]]) -
 
 
 def _participants(
-    connection: Connection, occasion: Occasion, events: Sequence[Event]
+    connection: Connection, context: EventContext, events: Sequence[Event]
 ) -> dict[tuple[str, str], list[str]]:
     """Who takes part in the events' threads, by organization and thread."""
     found: dict[tuple[str, str], list[str]] = {}
     for organization_id in dict.fromkeys(event.organization_id for event in events):
-        scope = Scope(occasion.api_key_id, organization_id)
+        scope = Scope(context.api_key_id, organization_id)
         threads = dict.fromkeys(event.target_id for event in events if event.organization_id == organization_id)
         query = select(THREAD_USER.c.annotation_id, THREAD_USER.c.user_id).where(
             within(THREAD_USER, scope), among(connection, THREAD_USER.c.annotation_id, threads)

@@ -10,7 +10,7 @@ from app.backend.collaboration.tables import COMMENT, COMMENT_ANNOTATION, REACTI
 from app.backend.scope import Scope, own_columns, within
 from app.backend.storage import json_sets
 from app.backend.storage.json_sets import among
-from app.backend.storage.paging import narrowed
+from app.backend.storage.paging import where_equal
 from app.backend.storage.rows import insert_rows, update_rows, upsert
 from app.contract import limits
 from app.contract.comments import CommentAnnotationInput, CommentAnnotationUpdate
@@ -41,7 +41,7 @@ class Thread:
         """Takes over the fields that were given; ``path`` is where they stand in the request."""
         self.payload |= given.unknown_fields()
         names = ("location", "status", "priority", "context", "visibility")
-        self.payload |= json_sets.given(**{name: getattr(given, name) for name in names})
+        self.payload |= json_sets.without_none(**{name: getattr(given, name) for name in names})
         if given.location is not None:
             self.location_id = _location_id(given.location, path)
         if given.type is not None:
@@ -76,7 +76,7 @@ def load_threads(
 ) -> dict[str, Thread]:
     """Those of the threads that are there (and lie in this document), by id."""
     query = stored(scope).where(among(connection, _TABLE.annotation_id, annotation_ids))
-    query = narrowed(query, (_TABLE.document_id, document_id))
+    query = where_equal(query, (_TABLE.document_id, document_id))
     return {row.annotation_id: from_row(row) for row in connection.execute(query)}
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from app.backend.document_migrations.document_data import move_some, tables_with_data
 from app.backend.document_migrations.tables import DOCUMENT_MIGRATION
 from app.backend.http.call import Backend
-from app.backend.http.dispatch import one_writer
+from app.backend.http.dispatch import lock_for_writing
 from app.backend.ids import new_id
 from app.backend.resources import user_entries
 from app.backend.resources.containers import document_exists, require_document
@@ -116,7 +116,7 @@ def migrate_all(backend: Backend) -> None:
         log.warning("migrations_interrupted", problem=type(error.orig).__name__, reason=cause_of(error))
 
 
-def look_regularly(backend: Backend, sleep: Sleep) -> None:
+def poll_migrations(backend: Backend, sleep: Sleep) -> None:
     """Goes on with what others left behind, again and again; for a thread of its own."""
     while True:
         backend.background.wake(lambda: migrate_all(backend))
@@ -128,7 +128,7 @@ def step(backend: Backend, migration: Migration, owner: str) -> bool:
     scope = Scope(migration.api_key_id, migration.organization_id)
     old, new = migration.document_id, migration.new_document_id
     with backend.writing() as connection:
-        one_writer(connection, migration.api_key_id)
+        lock_for_writing(connection, migration.api_key_id)
         now = _now(backend)
         if not _renew(connection, migration, owner, now):
             return True

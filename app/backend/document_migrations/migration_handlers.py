@@ -2,7 +2,7 @@
 
 from app.backend.document_migrations import migrating
 from app.backend.http.call import Call, Reply
-from app.backend.http.dispatch import writing_alone
+from app.backend.http.dispatch import exclusive_write
 from app.contract.documents import MigrateDocumentsRequest, MigrateDocumentsStatusRequest
 from app.contract.errors import InvalidArgument
 from app.database.engine import reading
@@ -12,7 +12,7 @@ def migrate_documents(call: Call[MigrateDocumentsRequest]) -> Reply:
     """The work is done in the background, once the request is stored."""
     request = call.request
     scope = call.scope
-    with writing_alone(call) as connection:
+    with exclusive_write(call) as connection:
         ids = (request.document_id, request.new_document_id)
         migration_id = migrating.begin(connection, call.backend, scope, ids, call.now)
     _go_on(call)

@@ -16,10 +16,10 @@ from app.backend.editor.editor_data import EditorDataError, OutgrownError
 from app.backend.editor.tables import EDITOR_DATA
 from app.backend.events import Event
 from app.backend.http.call import Call, Reply
-from app.backend.http.dispatch import writing_alone
+from app.backend.http.dispatch import exclusive_write
 from app.backend.resources.containers import ensure_document, ensure_organization
 from app.backend.scope import Scope, within
-from app.backend.storage.paging import whole
+from app.backend.storage.paging import fetch_all
 from app.contract.crdt import (
     DEFAULT_CONTENT_KEY,
     AddCrdtDataRequest,
@@ -53,7 +53,7 @@ def add_crdt_data(call: Call[AddCrdtDataRequest]) -> Reply:
     content_key = request.content_key or DEFAULT_CONTENT_KEY
     with _saying_why():
         state = _new_state(call, request.type, content_key)
-    with writing_alone(call) as connection:
+    with exclusive_write(call) as connection:
         _refuse_existing(connection, editor)
         ensure_organization(connection, scope, call.now)
         ensure_document(connection, scope, request.document_id, call.now)
@@ -85,7 +85,7 @@ def update_crdt_data(call: Call[UpdateCrdtDataRequest]) -> Reply:
             old = _stored(call, editor)
             with _saying_why():
                 new = _changed_state(call, old)
-            with writing_alone(call) as connection:
+            with exclusive_write(call) as connection:
                 changed = connection.execute(
                     update(EDITOR_DATA)
                     .where(editor, EDITOR_DATA.c.state == old.state)
@@ -160,7 +160,7 @@ def get_crdt_data(call: Call[GetCrdtDataRequest], connection: Connection) -> Rep
     if request.editor_id is not None:
         query = query.where(EDITOR_DATA.c.editor_id == request.editor_id)
     found = connection.execute(query.order_by(EDITOR_DATA.c.editor_id))
-    rows = whole(found, "ask by editorId", lambda row: len(row.state))
+    rows = fetch_all(found, "ask by editorId", lambda row: len(row.state))
     if request.editor_id is not None and not rows:
         raise NotFound(NO_EDITOR)
     data = [

@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 import requests
 from sqlalchemy import Column, Connection, Engine, Select
 
-from app.backend.contents import Contents
+from app.backend.cascade import Cascade
 from app.backend.embedders.embedder import Embedder
-from app.backend.events import Event, EventSink, Occasion
+from app.backend.events import Event, EventContext, EventSink
 from app.backend.http.background import Background
 from app.backend.http.locks import StripedLocks
 from app.backend.http.page_tokens import PageTokens
@@ -45,7 +45,7 @@ class Backend:
     providers: ProviderGate
     sinks: tuple[EventSink, ...] = ()
     """Who writes what follows from events, in this order."""
-    contents: Contents = field(default_factory=Contents)
+    cascade: Cascade = field(default_factory=Cascade)
     """What is forgotten with documents, organizations and users."""
     background: Background = field(default_factory=Background, repr=False)
     """For work that no request waits for."""
@@ -96,9 +96,9 @@ class Call(Generic[RequestT]):
     def emit(self, connection: Connection, events: Sequence[Event]) -> None:
         """Hands the events of this request to every sink of the backend, in the transaction in which they happen."""
         if events:
-            occasion = Occasion(self.principal.api_key_id, self.now, self.backend.entropy, self.backend.vault)
+            context = EventContext(self.principal.api_key_id, self.now, self.backend.entropy, self.backend.vault)
             for sink in self.backend.sinks:
-                sink(connection, occasion, events)
+                sink(connection, context, events)
 
     def page(
         self,

@@ -80,29 +80,29 @@ def _principal(operation: AnyOperation, backend: Backend, failures: FailedCreden
 
 
 def _run(operation: AnyOperation, handler: Handler, call: Call) -> Reply:  # type: ignore[type-arg]  # any request
-    if handler.on_its_own is not None:
-        return handler.on_its_own(call)
+    if handler.own_transactions is not None:
+        return handler.own_transactions(call)
     assert handler.in_transaction is not None  # noqa: S101 - one of the two is set
     if handler.check is not None:
         handler.check(call)
     if operation.is_read:
         with reading(call.backend.engine) as connection:
             return handler.in_transaction(call, connection)
-    with writing_alone(call) as connection:
+    with exclusive_write(call) as connection:
         return handler.in_transaction(call, connection)
 
 
 @contextmanager
-def writing_alone(call: Call[RequestT], api_key_id: str = "") -> Iterator[Connection]:
+def exclusive_write(call: Call[RequestT], api_key_id: str = "") -> Iterator[Connection]:
     """A write transaction in which nobody else writes for this API key; without one, for the caller's API key or
     workspace.
     """
     with call.backend.writing() as connection:
-        one_writer(connection, api_key_id or call.principal.api_key_id or call.principal.workspace_id)
+        lock_for_writing(connection, api_key_id or call.principal.api_key_id or call.principal.workspace_id)
         yield connection
 
 
-def one_writer(connection: Connection, name: str) -> None:
+def lock_for_writing(connection: Connection, name: str) -> None:
     """Waits until this transaction is the only one that writes for ``name``; until it ends.
 
     What it reads from here on cannot change under it. SQLite has one writer at a time anyway.

@@ -16,17 +16,17 @@ Check = Callable[[Call[RequestT]], None]
 """Checks the request alone, before the transaction begins: what takes time must not hold up writers. Raises what is
 wrong with it.
 """
-OnItsOwn = Callable[[Call[RequestT]], Reply]
+OwnTransactions = Callable[[Call[RequestT]], Reply]
 """Opens its transactions itself, because it waits for others in between or keeps something although it fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One operation's handler; exactly one of ``in_transaction`` and ``on_its_own`` is set."""
+    """One operation's handler; exactly one of ``in_transaction`` and ``own_transactions`` is set."""
 
     operation: AnyOperation
     in_transaction: InTransaction[Any] | None = None
-    on_its_own: OnItsOwn[Any] | None = None
+    own_transactions: OwnTransactions[Any] | None = None
     check: Check[Any] | None = None
 
 
@@ -37,6 +37,6 @@ def in_transaction(
     return Handler(operation, in_transaction=handler, check=check)
 
 
-def on_its_own(operation: Operation[RequestT, ResultT], handler: OnItsOwn[RequestT]) -> Handler:
+def own_transactions(operation: Operation[RequestT, ResultT], handler: OwnTransactions[RequestT]) -> Handler:
     """``handler`` serves ``operation`` and opens its transactions itself."""
-    return Handler(operation, on_its_own=handler)
+    return Handler(operation, own_transactions=handler)

@@ -82,7 +82,7 @@ def _query(
         start, end = filters.date_range.start, filters.date_range.end
         earliest = None if start is None else moment_ms(start)
         latest = None if end is None else moment_ms(end)
-    compared = json_sets.given(**wanted)
+    compared = json_sets.without_none(**wanted)
     asked = JudgmentQuery(call.principal.api_key_id, within, compared, earliest, latest, filters.annotation_id)
     return asked, scope
 

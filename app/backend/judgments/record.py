@@ -7,10 +7,10 @@ from pydantic import Field, ValidationError
 
 from app.backend.storage import json_sets
 from app.contract.base import Id, JsonObject, LongText, Request, Text
-from app.contract.complaint import first_error
 from app.contract.errors import InvalidArgument
 from app.contract.judgments import JudgeType, Moment, moment_ms
 from app.contract.storable import refuse_unstorable
+from app.contract.validation import first_error
 
 
 def review_text(decision: str, reasoning: object) -> str:
@@ -67,7 +67,7 @@ class JudgmentInput(Request):
         user = dict(self.action_user or {})
         if "name" not in user and self.reviewer:
             user["name"] = self.reviewer
-        return self.unknown_fields() | json_sets.given(
+        return self.unknown_fields() | json_sets.without_none(
             reasoning=self.reasoning,
             confidence=self.confidence,
             actionUser=user or None,

@@ -16,7 +16,7 @@ import requests
 import structlog
 from urllib3.exceptions import HTTPError
 
-from app.backend.security.outgoing import at_most
+from app.backend.security.outgoing import time_limit
 from app.clock import Sleep
 from app.contract import limits
 from app.contract.permission_call import RequestEntry
@@ -117,7 +117,7 @@ def _one_call(
     deadline = monotonic() + timeout
     try:
         with (
-            at_most(timeout) as watch,
+            time_limit(timeout) as watch,
             session.post(
                 provider.url, data=body, headers=headers, timeout=timeout, allow_redirects=False, stream=True
             ) as response,

@@ -66,7 +66,7 @@ def update_permission_provider_config(
     return Reply("Permission provider config updated successfully.", _to_wire(config))
 
 
-def check_given(call: Call[UpdatePermissionProviderConfigRequest]) -> None:
+def check_config(call: Call[UpdatePermissionProviderConfigRequest]) -> None:
     given = call.request.permission_provider_config
     if given is not None:
         allow_private = call.backend.settings.allow_private_urls

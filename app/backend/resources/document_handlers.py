@@ -177,7 +177,7 @@ def delete_documents(call: Call[DeleteDocumentsRequest], connection: Connection)
             within(USER_ENTRY, scope), USER_ENTRY.c.level == "document", USER_ENTRY.c.container_id.in_(gone)
         )
     )
-    call.backend.contents.forget_documents(connection, scope, there)
+    call.backend.cascade.delete_of_documents(connection, scope, there)
     connection.execute(delete(DOCUMENT).where(within(DOCUMENT, scope), DOCUMENT.c.document_id.in_(gone)))
     results: Results = {
         document_id: done(document_id, "Deleted Successfully" if document_id in there else "Document does not exist")

@@ -22,7 +22,7 @@ from app.backend.resources.folder_tree import FOLDER_COLUMNS, MAX_DEPTH, TOP, Fo
 from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
-from app.backend.storage.paging import whole
+from app.backend.storage.paging import fetch_all
 from app.backend.storage.rows import insert_rows
 from app.contract import limits
 from app.contract.errors import NotFound
@@ -143,7 +143,7 @@ def get_folders(call: Call[GetFoldersRequest], connection: Connection) -> Reply:
     scope = call.scope
     top = stored_parent(request.folder_id)
     depth = limits.FOLDER_DEPTH_MAX if request.max_depth is None else request.max_depth
-    rows = whole(_subtree(connection, scope, top, depth), "ask for less by folderId and maxDepth")
+    rows = fetch_all(_subtree(connection, scope, top, depth), "ask for less by folderId and maxDepth")
     if top != TOP and not rows:
         raise NotFound(f"data.folderId: {NO_FOLDER}")
     return Reply("Folder(s) retrieved successfully.", _nested(rows, scope.organization_id, top, depth))
@@ -163,7 +163,7 @@ def delete_folder(call: Call[DeleteFolderRequest], connection: Connection) -> Re
         of_level = USER_ENTRY.c.level == level
         in_them = USER_ENTRY.c.container_id.in_(json_sets.texts(connection, ids))
         connection.execute(delete(USER_ENTRY).where(within(USER_ENTRY, scope), of_level, in_them))
-    call.backend.contents.forget_documents(connection, scope, documents)
+    call.backend.cascade.delete_of_documents(connection, scope, documents)
     connection.execute(delete(DOCUMENT).where(within(DOCUMENT, scope), in_gone))
     connection.execute(
         delete(FOLDER).where(within(FOLDER, scope), FOLDER.c.folder_id.in_(json_sets.texts(connection, gone)))

@@ -95,7 +95,7 @@ def _row(scope: Scope, group_id: str, payload: dict[str, object], now: int) -> d
 
 
 def _payload(group: GroupInput) -> dict[str, object]:
-    return group.unknown_fields() | json_sets.given(groupName=group.group_name)
+    return group.unknown_fields() | json_sets.without_none(groupName=group.group_name)
 
 
 def _done(group_id: str, message: str) -> dict[str, object]:

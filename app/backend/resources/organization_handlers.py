@@ -11,7 +11,7 @@ from app.backend.resources.containers import NO_ORGANIZATION
 from app.backend.resources.tables import DOCUMENT, FOLDER, GROUP_MEMBER, ORGANIZATION, USER_ENTRY, USER_GROUP
 from app.backend.scope import delete_within
 from app.backend.storage import json_sets
-from app.backend.storage.paging import whole
+from app.backend.storage.paging import fetch_all
 from app.backend.storage.rows import insert_rows, update_rows
 from app.contract.organizations import (
     AddOrganizationsRequest,
@@ -29,7 +29,7 @@ _CONTENTS = (GROUP_MEMBER, USER_GROUP, USER_ENTRY, DOCUMENT, FOLDER)
 
 def get_organizations_v1(call: Call[GetOrganizationsV1Request], connection: Connection) -> Reply:
     found = connection.execute(_asked(call, connection).order_by(ORGANIZATION.c.organization_id))
-    rows = whole(found, "ask by page, or by organizationIds")
+    rows = fetch_all(found, "ask by page, or by organizationIds")
     return Reply("Organization(s) retrieved successfully.", [_to_wire(row) for row in rows])
 
 
@@ -95,7 +95,7 @@ def update_organizations(call: Call[UpdateOrganizationsRequest], connection: Con
 def delete_organizations(call: Call[DeleteOrganizationsRequest], connection: Connection) -> Reply:
     wanted = dict.fromkeys(call.request.organization_ids)
     there = _existing(call.principal.api_key_id, connection, wanted)
-    call.backend.contents.forget_organizations(connection, call.principal.api_key_id, there)
+    call.backend.cascade.delete_of_organizations(connection, call.principal.api_key_id, there)
     for table in (*_CONTENTS, ORGANIZATION):
         delete_within(connection, table, call.principal.api_key_id, there)
     return Reply("Organizations processed.", per_id(wanted, there, "Organization deleted.", NO_ORGANIZATION))

@@ -29,7 +29,7 @@ def welcome(connection: Connection, scope: Scope, user_ids: Iterable[str]) -> No
     connection.execute(delete(REMOVED_USER).where(within(REMOVED_USER, scope), whose))
 
 
-def out_of_reach(
+def excluded_pairs(
     connection: Connection, scope: Scope, told: Mapping[str, Iterable[str]], now: int
 ) -> frozenset[tuple[str, str]]:
     """The pairs of document and user, of those in ``told``, that are not to be told to each other."""

@@ -98,7 +98,7 @@ def to_wire(
     ``expiresAt`` is in epoch seconds and comes only where access was given for a time.
     """
     ends = None if expires_at is None else expires_at // 1000
-    return {**payload, "userId": user_id} | json_sets.given(accessRole=access_role, expiresAt=ends)
+    return {**payload, "userId": user_id} | json_sets.without_none(accessRole=access_role, expiresAt=ends)
 
 
 def row_to_wire(found: Row[str, str, str, int | None, str]) -> dict[str, object]:

@@ -91,7 +91,7 @@ def delete_users(call: Call[DeleteUsersRequest], connection: Connection) -> Repl
         )
     note_removed(connection, scope, there)
     if container.level != "folder":
-        call.backend.contents.forget_users(connection, scope, there, container.container_id or None)
+        call.backend.cascade.delete_of_users(connection, scope, there, container.container_id or None)
     results: Results = {
         user_id: {"success": True, "message": "User removed."}
         if user_id in there
@@ -259,7 +259,7 @@ def _change(entry: Entry, user: UserInput) -> None:
 
 def _payload(user: UserInput) -> dict[str, object]:
     payload = {name: value for name, value in user.unknown_fields().items() if name not in _TOLD_BY_GET_USERS}
-    return payload | json_sets.given(name=user.name, email=user.email, initial=user.initial)
+    return payload | json_sets.without_none(name=user.name, email=user.email, initial=user.initial)
 
 
 def derived_initial(name: str | None) -> str | None:

@@ -131,7 +131,7 @@ _WATCH: ContextVar[ConnectionWatch | None] = ContextVar("watch", default=None)
 
 
 @contextmanager
-def at_most(seconds: float) -> Iterator[ConnectionWatch]:
+def time_limit(seconds: float) -> Iterator[ConnectionWatch]:
     """Connections that sessions of this module make or use within the block are cut when it lasts longer.
 
     Timeouts of sockets start anew with every byte; this one does not.

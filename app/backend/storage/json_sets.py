@@ -51,7 +51,7 @@ def dump(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-def given(**fields: Any) -> dict[str, Any]:
+def without_none(**fields: Any) -> dict[str, Any]:
     """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -19,13 +19,13 @@ from app.contract.errors import ResourceExhausted
 RowT = TypeVar("RowT")
 SelectT = TypeVar("SelectT", bound=Select[*tuple[Any, ...]])
 
-MOST_BRANCHES = 10
+MAX_BRANCHES = 10
 """Up to so many values of one filter are looked up one by one; more of them are so common that a scan finds enough."""
 
-HEAVIEST_PAGE = 8 * 1024 * 1024
+MAX_PAGE_BYTES = 8 * 1024 * 1024
 """How many bytes of stored text a page may bring along before it ends early."""
 
-HEAVIEST_ANSWER = 32 * 1024 * 1024
+MAX_RESPONSE_BYTES = 32 * 1024 * 1024
 """The same for what has no pages; beyond, it is refused."""
 
 
@@ -43,35 +43,35 @@ def payload_weight(row: Any) -> int:
 
 def cut(rows: Iterable[RowT], size: int, weight: Callable[[RowT], int] | None = None) -> tuple[list[RowT], bool]:
     """Those of the rows that make the page, and whether more follow: ``size`` at most, and no more than weigh
-    ``HEAVIEST_PAGE`` together, but at least one. What is not needed is not fetched.
+    ``MAX_PAGE_BYTES`` together, but at least one. What is not needed is not fetched.
     """
     weigh = payload_weight if weight is None else weight
     page: list[RowT] = []
     total = 0
     for row in rows:
         total += weigh(row)
-        if len(page) == size or (page and total > HEAVIEST_PAGE):
+        if len(page) == size or (page and total > MAX_PAGE_BYTES):
             return page, True
         page.append(row)
     return page, False
 
 
-def whole(rows: Iterable[RowT], narrower: str, weight: Callable[[RowT], int] | None = None) -> list[RowT]:
+def fetch_all(rows: Iterable[RowT], narrower: str, weight: Callable[[RowT], int] | None = None) -> list[RowT]:
     """All of the rows, for what has no pages. Raises ``ResourceExhausted`` where they weigh more than
-    ``HEAVIEST_ANSWER``; ``narrower`` says how to ask for less.
+    ``MAX_RESPONSE_BYTES``; ``narrower`` says how to ask for less.
     """
     weigh = payload_weight if weight is None else weight
     found: list[RowT] = []
     total = 0
     for row in rows:
         total += weigh(row)
-        if found and total > HEAVIEST_ANSWER:
-            raise ResourceExhausted(f"the answer would be larger than {HEAVIEST_ANSWER} bytes: {narrower}")
+        if found and total > MAX_RESPONSE_BYTES:
+            raise ResourceExhausted(f"the answer would be larger than {MAX_RESPONSE_BYTES} bytes: {narrower}")
         found.append(row)
     return found
 
 
-def narrowed(query: SelectT, *wanted: tuple[ColumnElement[Any], object]) -> SelectT:
+def where_equal(query: SelectT, *wanted: tuple[ColumnElement[Any], object]) -> SelectT:
     """``query`` with the rows whose columns have these values; None for any."""
     return query.where(*(column == value for column, value in wanted if value is not None))
 
@@ -106,7 +106,7 @@ class Page:
         A page for each value is read from its own stretch of the index, then merged: rare values are found at once
         among millions of others, and common ones need not all be sorted.
         """
-        if len(values) > MOST_BRANCHES:
+        if len(values) > MAX_BRANCHES:
             # An expression has no index: the rows are filtered in the page's order, not collected and sorted.
             return self.of(query.where(json_sets.among(connection, column + literal(""), values)))
         if len(values) <= 1:

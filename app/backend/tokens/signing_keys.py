@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from app.backend.http.call import Backend, Call, RequestT
-from app.backend.http.dispatch import writing_alone
+from app.backend.http.dispatch import exclusive_write
 from app.backend.ids import new_id
 from app.backend.tokens.tables import SIGNING_KEY
 from app.contract import limits
@@ -48,7 +48,7 @@ def current_key(connection: Connection, backend: Backend, api_key_id: str) -> Si
 
 def key_made_if_needed(call: Call[RequestT], api_key_id: str) -> SigningKey:
     """The key that signs now, in a transaction of its own, which makes it where there is none."""
-    with writing_alone(call, api_key_id) as connection:
+    with exclusive_write(call, api_key_id) as connection:
         found = current_key(connection, call.backend, api_key_id)
         return _made(connection, call.backend, api_key_id, call.now) if found is None else found
 

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, select
 
 from app.backend.http.auth import WrongBodyCredentialsError, authenticate
 from app.backend.http.call import Backend, Call, Reply
-from app.backend.http.dispatch import writing_alone
+from app.backend.http.dispatch import exclusive_write
 from app.backend.ids import new_id
 from app.backend.permissions.permission_handlers import give
 from app.backend.resources.tables import ORGANIZATION
@@ -51,7 +51,7 @@ def generate_token_v2(call: Call[GenerateTokenV2Request]) -> Reply:
     key = key or key_made_if_needed(call, api_key_id)
     token = _token(call, api_key_id, key, subject)
     if resources:
-        with writing_alone(call) as connection:
+        with exclusive_write(call) as connection:
             give(connection, api_key_id, request.user_id, resources, call.now)
     return Reply("Token generated successfully.", {"token": token})
 

@@ -47,7 +47,7 @@ def check_public_key(text: str, field: str) -> None:
             raise InvalidArgument(f"{field}: {error}") from error
 
 
-def check_given(call: Call[UpdateWebhookConfigRequest]) -> None:
+def check_config(call: Call[UpdateWebhookConfigRequest]) -> None:
     given, allow_private = call.request.webhook_service_config, call.backend.settings.allow_private_urls
     if given is None:
         return

@@ -15,7 +15,7 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from app.backend.http.dispatch import one_writer
+from app.backend.http.dispatch import lock_for_writing
 from app.backend.ids import new_id
 from app.backend.security.vault import Vault
 from app.backend.webhooks import queues
@@ -220,7 +220,7 @@ class DeliveryWorker:
             record(connection)
 
     def _disable(self, connection: Connection, queue: Queue, reason: str, now: int) -> None:
-        one_writer(connection, queue.api_key_id)
+        lock_for_writing(connection, queue.api_key_id)
         disable_endpoint(connection, queue.api_key_id, queue.target, reason=reason, now=now, entropy=self.entropy)
 
     def _release(self, queue: Queue, turn: _Turn) -> None:

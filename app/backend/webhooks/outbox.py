@@ -8,7 +8,7 @@ import structlog
 from sqlalchemy import Connection, delete, select, update
 
 from app.backend.collaboration.notifications import recipients
-from app.backend.events import Event, Occasion
+from app.backend.events import Event, EventContext
 from app.backend.ids import new_id
 from app.backend.storage import json_sets
 from app.backend.storage.rows import insert_rows, upsert
@@ -92,11 +92,11 @@ def wake(connection: Connection, api_key_id: str, targets: set[str], now: int) -
     connection.execute(statement, rows)
 
 
-def send_webhooks(connection: Connection, occasion: Occasion, events: Sequence[Event]) -> None:
+def send_webhooks(connection: Connection, context: EventContext, events: Sequence[Event]) -> None:
     """An event sink: a message for each event that somebody wants to be told about."""
-    api_key_id = occasion.api_key_id
+    api_key_id = context.api_key_id
     told_of = [event for event in events if event.kind.has_webhook]
-    basic = basic_config(connection, occasion.vault, api_key_id)
+    basic = basic_config(connection, context.vault, api_key_id)
     advanced = advanced_config(connection, api_key_id)
     endpoints = load_endpoints(connection, api_key_id) if advanced is not None and advanced.is_enabled else []
     wanted: list[tuple[Event, list[str]]] = []
@@ -108,12 +108,12 @@ def send_webhooks(connection: Connection, occasion: Occasion, events: Sequence[E
             wanted.append((event, targets))
     if not wanted:
         return
-    told = recipients(connection, occasion, [event for event, _ in wanted])
+    told = recipients(connection, context, [event for event, _ in wanted])
     messages = [
-        Outgoing(event.type, payload_of(event, api_key_id, occasion.now, users), targets, event.organization_id)
+        Outgoing(event.type, payload_of(event, api_key_id, context.now, users), targets, event.organization_id)
         for (event, targets), users in zip(wanted, told, strict=True)
     ]
-    post(connection, api_key_id, messages, occasion.now, occasion.entropy)
+    post(connection, api_key_id, messages, context.now, context.entropy)
 
 
 def disable_endpoint(

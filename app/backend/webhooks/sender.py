@@ -7,7 +7,7 @@ from time import monotonic
 import requests
 from urllib3.exceptions import HTTPError
 
-from app.backend.security.outgoing import at_most, open_session
+from app.backend.security.outgoing import open_session, time_limit
 
 _ALWAYS = {
     "Content-Type": "application/json",
@@ -54,7 +54,7 @@ def open_sender(*, allow_private: bool, timeout: float) -> Send:
 
 
 def _send(session: requests.Session, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Outcome:
-    with at_most(timeout) as watch:
+    with time_limit(timeout) as watch:
         try:
             # What the answer says besides its status is not read.
             with session.post(

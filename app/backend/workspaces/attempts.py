@@ -7,7 +7,7 @@ Failed attempts count, throttled ones do not.
 from sqlalchemy import delete, func, insert, select
 
 from app.backend.http.call import Backend
-from app.backend.http.dispatch import one_writer
+from app.backend.http.dispatch import lock_for_writing
 from app.backend.ids import new_id
 from app.backend.workspaces.tables import WORKSPACE_ATTEMPT
 from app.contract.errors import PermissionDenied
@@ -25,7 +25,7 @@ def count_attempt(backend: Backend, address: str, now: int) -> None:
         raise PermissionDenied("this backend creates no workspaces: self_hosted_backend.workspaces_per_hour is 0")
     counted = network_of(address)[:_LONGEST_ADDRESS]
     with backend.writing() as connection:
-        one_writer(connection, f"workspace attempts {counted}")
+        lock_for_writing(connection, f"workspace attempts {counted}")
         connection.execute(delete(WORKSPACE_ATTEMPT).where(WORKSPACE_ATTEMPT.c.attempted_at <= now - _WINDOW_MS))
         number, oldest = connection.execute(
             select(func.count(), func.min(WORKSPACE_ATTEMPT.c.attempted_at)).where(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, select, update
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.dispatch import writing_alone
+from app.backend.http.dispatch import exclusive_write
 from app.backend.security.tables import AUTH_TOKEN
 from app.backend.storage import json_sets
 from app.contract import limits
@@ -26,7 +26,7 @@ def add_domains(call: Call[AddDomainsRequest]) -> Reply:
     given = dict.fromkeys(
         stripped_domain(text, f"data.domains[{number}]") for number, text in enumerate(call.request.domains)
     )
-    with writing_alone(call) as connection:
+    with exclusive_write(call) as connection:
         added = _add(connection, call.principal.api_key_id, given)
     return Reply("Domains added successfully.", {"domainsAdded": list(added)})
 

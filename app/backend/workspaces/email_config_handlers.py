@@ -56,7 +56,7 @@ def update_email_config(call: Call[UpdateEmailConfigRequest], connection: Connec
     return Reply("Email config updated successfully.", {"useEmailService": in_use, "emailServiceConfig": shown})
 
 
-def check_given(call: Call[UpdateEmailConfigRequest]) -> None:
+def check_config(call: Call[UpdateEmailConfigRequest]) -> None:
     given = call.request.email_service_config
     address = None if given is None else given.to_wire().get("fromEmail")
     if isinstance(address, str):

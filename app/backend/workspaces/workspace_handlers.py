@@ -6,7 +6,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Row, delete, func, insert, select
 
 from app.backend.http.call import Backend, Call, Reply
-from app.backend.http.dispatch import one_writer, writing_alone
+from app.backend.http.dispatch import exclusive_write, lock_for_writing
 from app.backend.ids import new_id
 from app.backend.security.tables import API_KEY, AUTH_TOKEN, WORKSPACE
 from app.backend.storage import json_sets
@@ -32,7 +32,7 @@ def create_workspace(call: Call[CreateWorkspaceRequest]) -> Reply:
     with reading(call.backend.engine) as connection:
         seems_first = _owner(connection, email) is None
     with call.backend.writing() as connection:
-        one_writer(connection, f"owner {email.key}")
+        lock_for_writing(connection, f"owner {email.key}")
         owner = _owner(connection, email)
         if owner is not None and seems_first:
             raise AlreadyExists("a workspace already exists for the email")
@@ -63,7 +63,7 @@ def create_api_key(call: Call[CreateApiKeyRequest]) -> Reply:
     request = call.request
     email = owner_address(request.owner_email)
     workspace_id = call.principal.workspace_id
-    with writing_alone(call) as connection:
+    with exclusive_write(call) as connection:
         email_key = connection.scalar(select(WORKSPACE.c.email_key).where(WORKSPACE.c.workspace_id == workspace_id))
         if email.key != email_key:
             raise InvalidArgument("data.ownerEmail: is not the owner of this workspace")

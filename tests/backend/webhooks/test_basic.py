@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from sqlalchemy import select
 
-from app.backend.events import PRODUCED
+from app.backend.events import EVENT_KINDS
 from app.backend.webhooks.config import DEFAULT_TRIGGERS
 from app.backend.webhooks.tables import WEBHOOK_CONFIG, WEBHOOK_MESSAGE
 from tests.backend.conftest import Caller, World
@@ -271,4 +271,4 @@ def test_editor_data_is_told_about_when_it_is_asked_for(post: Post, receiver: Re
 
 
 def test_every_event_has_a_trigger() -> None:
-    assert set(PRODUCED) <= set(DEFAULT_TRIGGERS)
+    assert set(EVENT_KINDS) <= set(DEFAULT_TRIGGERS)

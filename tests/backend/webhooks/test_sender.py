@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from app.backend.security.outgoing import at_most, open_session
+from app.backend.security.outgoing import open_session, time_limit
 from app.backend.webhooks.sender import open_sender
 
 from .conftest import Receiver
@@ -162,12 +162,12 @@ def test_certificates_are_checked(receiver: Receiver, tls_receiver: Path) -> Non
 def test_time_counts_below_tls_too(receiver: Receiver, tls_receiver: Path) -> None:
     session = open_session(allow_private=True)
     session.verify = str(tls_receiver)
-    with at_most(5) as watch:
+    with time_limit(5) as watch:
         assert session.post(receiver.url, data=b"{}", headers={"Connection": "close"}, timeout=5).status_code == 200
     assert not watch.was_cut
     receiver.on_request = lambda _: time.sleep(2)
     started = time.monotonic()
-    with at_most(0.5) as watch, pytest.raises(requests.ConnectionError):
+    with time_limit(0.5) as watch, pytest.raises(requests.ConnectionError):
         session.post(receiver.url, data=b"{}", timeout=30)
     assert watch.was_cut
     assert time.monotonic() - started < 1.9
