@@ -1,1 +1,1 @@
-"""Embedders: how texts become vectors that can be compared."""
+"""Embedders: they turn texts into vectors that can be compared."""

@@ -1,7 +1,7 @@
-"""The port by which a text becomes a vector that can be compared.
+"""The port of embedders, which turn a text into a vector.
 
-``Embedder`` is the port. Two implement it: ``hashing`` needs nothing and is instant; ``minilm`` understands
-paraphrases and needs the extra ``embeddings`` and the package of the model.
+``hashing`` implements it without dependencies. ``minilm`` recognizes paraphrases. It needs the extra ``embeddings``
+and the package of the model.
 """
 
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ Vectors = NDArray[np.float32]
 EmbedderName = Literal["hashing", "minilm"]
 
 DIMENSIONS = 384
-"""Of every embedder's vectors."""
+"""The length of every embedder's vectors."""
 
 
 class EmbedderUnavailableError(RuntimeError):
-    """The embedder that the settings name is not installed; one line for the operator that says what to do."""
+    """The configured embedder is not installed. One line for the operator, with what to do."""
 
 
 class Embedder(Protocol):
-    """Obligations: the same text always gives the same vector, in every process; vectors are float32 and of length 1,
-    or all zero for a text without content. Safe to call from several threads.
+    """Returns the same vector for the same text in every process: float32, of length 1, or zeros for a text without
+    content. Must be thread-safe.
     """
 
     @property
     def name(self) -> str:
-        """Stored with every vector. It changes whenever the vectors of a text do."""
+        """Stored with every vector. It must change when the vectors change."""
         ...
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -37,7 +37,7 @@ class Embedder(Protocol):
 
 
 def unit_length(vectors: Vectors) -> Vectors:
-    """The vectors, each scaled to length 1; those of zeros stay."""
+    """Scales each vector to length 1, except zeros."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: Vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
     return scaled

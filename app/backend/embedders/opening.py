@@ -1,14 +1,14 @@
-"""The embedder that the settings name."""
+"""The factory of embedders."""
 
 from app.backend.embedders.embedder import Embedder, EmbedderName
 
 
 def open_embedder(name: EmbedderName) -> Embedder:
-    """The embedder of that name. Raises ``EmbedderUnavailableError``."""
+    """Raises ``EmbedderUnavailableError``. Imports only the embedder that is used."""
     if name == "hashing":
-        from app.backend.embedders.hashing import HashingEmbedder  # noqa: PLC0415 - only the one in use is loaded
+        from app.backend.embedders.hashing import HashingEmbedder  # noqa: PLC0415
 
         return HashingEmbedder()
-    from app.backend.embedders.minilm import open_minilm  # noqa: PLC0415 - needs packages that may be missing
+    from app.backend.embedders.minilm import open_minilm  # noqa: PLC0415
 
     return open_minilm()
