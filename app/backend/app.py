@@ -26,7 +26,7 @@ from app.backend.judgments.search import JudgmentSearcher
 from app.backend.judgments.store import delete_judgments_of_documents, delete_judgments_of_organizations
 from app.backend.security.vault import open_vault
 from app.backend.settings import SelfHostedBackendSettings
-from app.backend.tokens.token_handlers import key_set
+from app.backend.tokens.signing_keys import key_set
 from app.backend.webhooks.outbox import forget_messages, send_webhooks
 from app.clock import Clock, Sleep
 from app.contract.openapi import document as openapi_document

@@ -1,5 +1,6 @@
-"""Tokens for clients: what they say, who can check them, and when they end."""
+"""Client tokens and signatures: claims, published keys, expiry."""
 
+import random
 import re
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from jwt.api_jws import PyJWS
 from sqlalchemy import select
 from werkzeug.serving import make_server
 
+from app.backend.security.vault import open_vault
 from app.backend.tokens.jwt import canonical_json
 from app.backend.tokens.tables import SIGNING_KEY
 from tests.worlds.clock import NOON
@@ -35,14 +37,14 @@ def keys_of(tenant: Caller) -> list[dict[str, str]]:
 
 
 def checked(tenant: Caller, token: str, **how: Any) -> dict[str, Any]:
-    """The claims, checked as any server would with the published keys. The clock of the test stands still."""
+    """The claims, verified with the published keys but not against the time, because the test's clock is fixed."""
     key = jwt.PyJWKSet(keys_of(tenant))[jwt.get_unverified_header(token)["kid"]]
     options: Any = {"verify_exp": False, "verify_iat": False, "require": ["exp", "iat", "sub", "jti", "aud", "iss"]}
     how = {"audience": tenant.ids["api_key"], "issuer": "http://127.0.0.1:8090", "options": options} | how
     return jwt.decode(token, key, algorithms=["EdDSA"], **how)
 
 
-def test_a_token_says_who_it_is_for(world: World, tenant: Caller) -> None:
+def test_a_token_contains_the_properties_of_its_user(world: World, tenant: Caller) -> None:
     properties = {"organizationId": "acme", "isAdmin": True, "email": "ada@acme.example", "more": "x"}
     token = world.anonymous("generate_token", **credentials(tenant), userId="ada", userProperties=properties)["token"]
 
@@ -63,14 +65,14 @@ def test_a_token_says_who_it_is_for(world: World, tenant: Caller) -> None:
     }
 
 
-def test_a_token_leaves_out_what_was_not_given(world: World, tenant: Caller) -> None:
+def test_a_token_omits_missing_properties(world: World, tenant: Caller) -> None:
     token = world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"]
 
     assert set(checked(tenant, token)) == {"iss", "aud", "sub", "iat", "exp", "jti", "userId", "isAdmin"}
     assert checked(tenant, token)["isAdmin"] is False
 
 
-def test_two_tokens_differ_and_share_a_key(world: World, tenant: Caller) -> None:
+def test_tokens_differ_and_share_a_key(world: World, tenant: Caller) -> None:
     one, two = (world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"] for _ in range(2))
 
     assert checked(tenant, one)["jti"] != checked(tenant, two)["jti"]
@@ -105,7 +107,7 @@ def test_generate_token_refuses(world: World, tenant: Caller, wrong: dict[str, A
     assert keys_of(tenant) == []
 
 
-def test_one_key_does_not_open_another(world: World) -> None:
+def test_credentials_of_two_api_keys_cannot_be_mixed(world: World) -> None:
     one, other = world.tenant(), world.tenant()
     mixed = credentials(one) | {"apiKey": other.ids["api_key"], "userId": "ada"}
 
@@ -116,7 +118,7 @@ def test_one_key_does_not_open_another(world: World) -> None:
         checked(other, token)
 
 
-def test_reset_stops_the_auth_token_at_once_and_changes_the_key(world: World) -> None:
+def test_reset_revokes_the_auth_token_and_changes_the_signing_key(world: World) -> None:
     owner = world.workspace()
     key = owner.ids["api_key"]
     old = owner("get_auth_tokens", apiKey=key)["authTokens"][0]["token"]
@@ -129,13 +131,13 @@ def test_reset_stops_the_auth_token_at_once_and_changes_the_key(world: World) ->
         assert refused == (400, "INVALID_ARGUMENT", "data.authToken: the auth token is not found")
     after = world.anonymous("generate_token", apiKey=key, authToken=new, userId="ada")["token"]
     assert jwt.get_unverified_header(before)["kid"] != jwt.get_unverified_header(after)["kid"]
-    # What was signed before goes on for the rest of its 48 hours, so nobody is signed out in the middle of their work.
+    # Tokens signed before the reset stay valid until they expire.
     assert checked(owner, before)["sub"] == checked(owner, after)["sub"] == "ada"
     world.clock.move_on(hours=48)
-    assert [one["kid"] for one in keys_of(owner)] == [jwt.get_unverified_header(after)["kid"]]
+    assert [published["kid"] for published in keys_of(owner)] == [jwt.get_unverified_header(after)["kid"]]
 
 
-def test_retired_keys_cannot_sign_and_are_forgotten(world: World) -> None:
+def test_retired_keys_lose_their_private_part_and_are_deleted(world: World) -> None:
     owner = world.workspace()
     key = owner.ids["api_key"]
     for _ in range(3):
@@ -156,29 +158,21 @@ def test_private_keys_are_stored_encrypted(world: World, tenant: Caller) -> None
 
     with world.engine.connect() as connection:
         row = connection.execute(select(SIGNING_KEY)).one()
-    opened = world_vault_open(world, row)
-    assert opened not in str(row)
-    assert len(opened) == 43
-
-
-def world_vault_open(world: World, row: Any) -> str:
-    import random
-
-    from app.backend.security.vault import open_vault
-
     vault = open_vault(world.settings, random.SystemRandom())
-    return vault.stored.open(row.private_sealed, f"signing key {row.api_key_id} {row.key_id}")
+    seed = vault.stored.open(row.private_sealed, f"signing key {row.api_key_id} {row.key_id}")
+    assert seed not in str(row)
+    assert len(seed) == 43
 
 
 @pytest.mark.parametrize("path", ["nobody.json", "%00.json", "%C3%A9.json", "x" * 2000 + ".json"])
-def test_the_keys_of_nobody_are_none(world: World, path: str) -> None:
+def test_an_unknown_api_key_has_no_keys(world: World, path: str) -> None:
     response = world.app.test_client().get(f"/.well-known/jwks/{path}")
 
     assert response.status_code == 200
     assert response.json == {"keys": []}
 
 
-def test_v2_gives_permissions_along_with_the_token(tenant: Caller) -> None:
+def test_v2_grants_permissions_with_the_token(tenant: Caller) -> None:
     tenant("add_users", organizationId="acme", users=[{"userId": "bob"}])
     tenant("add_documents", organizationId="acme", documents=[{"documentId": "d"}])
     resource = {"type": "document", "id": "d", "organizationId": "acme", "accessRole": "viewer"}
@@ -190,7 +184,7 @@ def test_v2_gives_permissions_along_with_the_token(tenant: Caller) -> None:
     assert may["ada"]["documents"]["d"]["accessRole"] == "viewer"
 
 
-def test_v2_gives_all_permissions_or_none(tenant: Caller) -> None:
+def test_v2_grants_all_permissions_or_none(tenant: Caller) -> None:
     tenant("add_users", organizationId="acme", users=[{"userId": "bob"}])
     resources = [
         {"type": "organization", "id": "acme"},
@@ -211,7 +205,7 @@ def test_v2_needs_no_permissions(tenant: Caller) -> None:
     assert "organizationId" not in claims
 
 
-def test_a_disabled_organization_lets_nobody_in(world: World, tenant: Caller) -> None:
+def test_a_disabled_organization_gets_no_tokens(world: World, tenant: Caller) -> None:
     tenant("add_organizations", organizations=[{"organizationId": "acme", "disabled": True}])
     properties = {"userId": "ada", "userProperties": {"organizationId": "acme"}}
     message = "data.userProperties.organizationId: the organization is disabled"
@@ -225,7 +219,7 @@ def test_a_disabled_organization_lets_nobody_in(world: World, tenant: Caller) ->
     assert tenant("generate_token_v2", **properties)["token"]
 
 
-def test_a_signature_is_over_the_results_as_they_stand(tenant: Caller) -> None:
+def test_a_signature_covers_the_canonical_results(tenant: Caller) -> None:
     results = [
         {"userId": "ada", "resourceId": "d", "type": "document", "hasAccess": True, "expiresAt": 1795212345000.0},
         {"userId": "ë\U0001f600", "hasAccess": False, "\uffff": 1, "\U00010000": 2},
@@ -246,7 +240,7 @@ def test_a_signature_is_over_the_results_as_they_stand(tenant: Caller) -> None:
         jwt.decode(signature, key, algorithms=["EdDSA"], audience=tenant.ids["api_key"])
 
 
-def test_the_check_of_the_readme_works_over_http(make_world: WorldMaker) -> None:
+def test_the_verifier_in_the_readme_works_over_http(make_world: WorldMaker) -> None:
     world = make_world()
     world.clock.now = world.clock.now.fromtimestamp(time.time(), world.clock.now.tzinfo)
     tenant = world.tenant()
@@ -278,7 +272,7 @@ def test_the_check_of_the_readme_works_over_http(make_world: WorldMaker) -> None
         server.server_close()
 
 
-def test_guesses_at_auth_tokens_are_slowed_down(world: World, tenant: Caller) -> None:
+def test_wrong_auth_tokens_are_throttled(world: World, tenant: Caller) -> None:
     request = credentials(tenant) | {"userId": "ada", "authToken": "a guess"}
     responses = [world.anonymous.call("generate_token", **request) for _ in range(200)]
 
@@ -287,5 +281,5 @@ def test_guesses_at_auth_tokens_are_slowed_down(world: World, tenant: Caller) ->
     assert codes[-1] == 429
     assert sorted(codes) == codes
     assert int(responses[-1].headers["Retry-After"]) > 0
-    # Who has the right one is not kept out.
+    # Valid tokens are never throttled.
     assert world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"]

@@ -1,1 +1,1 @@
-"""Tokens for clients, signatures, and the keys with which others check them."""
+"""Client tokens, signatures, and their keys."""

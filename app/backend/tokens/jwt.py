@@ -1,13 +1,11 @@
-"""JWTs and signatures: what is signed, and in which form?
+"""Signs client tokens and permission results.
 
-Tokens are JWTs. Signatures over the results of a permission-provider answer are JWS (RFC 7515) with the payload
-detached and unencoded (RFC 7797), because whoever checks has the results already. Both carry the id of their key; the
-``typ`` in their headers keeps the one from being taken for the other.
+A client token is a JWT. A signature over permission results is a JWS (RFC 7515) with a detached, unencoded payload
+(RFC 7797), because the verifier already has the results. The ``typ`` header prevents using one as the other.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import jwt
 from jwt.api_jws import PyJWS
@@ -16,45 +14,18 @@ from app.backend.tokens.signing_keys import ALGORITHM, SigningKey
 from app.contract import limits
 
 SIGNATURE_TYPE = "permissions+jws"
-_EXACT = 2.0**53
+_MAX_EXACT = 2.0**53
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenSubject:
-    """For whom a token is."""
-
-    user_id: str
-    organization_id: str | None = None
-    is_admin: bool = False
-    email: str | None = None
-
-
-def signed_token(
-    key: SigningKey, subject: TokenSubject, *, issuer: str, api_key_id: str, token_id: str, now: int
-) -> str:
-    """A JWT, valid from ``now`` (epoch milliseconds) for 48 hours. Claims of our own are called as the request calls
-    them; what was not given is left out, except ``isAdmin``.
-    """
+def signed_token(key: SigningKey, claims: Mapping[str, object], now: int) -> str:
+    """A JWT with these claims, valid for 48 hours from ``now`` (epoch milliseconds)."""
     issued = now // 1000
-    claims: dict[str, object] = {
-        "iss": issuer,
-        "aud": api_key_id,
-        "sub": subject.user_id,
-        "iat": issued,
-        "exp": issued + limits.TOKEN_LIFETIME_SECONDS,
-        "jti": token_id,
-        "userId": subject.user_id,
-        "isAdmin": subject.is_admin,
-    }
-    if subject.organization_id is not None:
-        claims["organizationId"] = subject.organization_id
-    if subject.email is not None:
-        claims["email"] = subject.email
-    return jwt.encode(claims, key.private, algorithm=ALGORITHM, headers={"kid": key.key_id})
+    times = {"iat": issued, "exp": issued + limits.TOKEN_LIFETIME_SECONDS}
+    return jwt.encode({**claims, **times}, key.private, algorithm=ALGORITHM, headers={"kid": key.key_id})
 
 
 def signature(key: SigningKey, permissions: Sequence[object], now: int) -> str:
-    """``<header>..<signature>`` over ``canonical_json(permissions)``. The header tells when it was made (``iat``)."""
+    """``<header>..<signature>`` over ``canonical_json(permissions)``, with the time in the header (``iat``)."""
     headers = {"kid": key.key_id, "typ": SIGNATURE_TYPE, "iat": now // 1000}
     return PyJWS().encode(
         canonical_json(permissions), key.private, algorithm=ALGORITHM, headers=headers, is_payload_detached=True
@@ -62,17 +33,15 @@ def signature(key: SigningKey, permissions: Sequence[object], now: int) -> str:
 
 
 def canonical_json(value: object) -> bytes:
-    """JSON that reads the same for everybody, as RFC 8785 has it: no white space, keys in the order of their UTF-16
-    code units, whole numbers without a fraction.
-    """
-    return json.dumps(_ordered(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    """JSON as in RFC 8785: no white space, keys sorted by UTF-16 code units, whole numbers without a fraction."""
+    return json.dumps(_canonical(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _ordered(value: object) -> object:
+def _canonical(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _ordered(value[key]) for key in sorted(value, key=lambda key: str(key).encode("utf-16-be"))}
+        return {key: _canonical(value[key]) for key in sorted(value, key=lambda key: str(key).encode("utf-16-be"))}
     if isinstance(value, list | tuple):
-        return [_ordered(inner) for inner in value]
-    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+        return [_canonical(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _MAX_EXACT:
         return int(value)
     return value

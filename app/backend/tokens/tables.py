@@ -1,4 +1,4 @@
-"""Keys that sign tokens and signatures, per API key."""
+"""Table of signing keys."""
 
 from sqlalchemy import BigInteger
 from sqlmodel import Field
@@ -7,9 +7,7 @@ from app.backend.storage.base import METADATA, BackendTable
 
 
 class SigningKeyRow(BackendTable, table=True):
-    """An Ed25519 key. At most one of an API key is not retired; retired ones are published until what they signed has
-    expired.
-    """
+    """An Ed25519 key. An API key has at most one that is not retired."""
 
     __tablename__ = "signing_key"
 
@@ -18,7 +16,7 @@ class SigningKeyRow(BackendTable, table=True):
     public_key: str
     """URL-safe base64 without padding, as ``x`` of a JWK."""
     private_sealed: str
-    """Empty once retired: nothing is signed with it any more."""
+    """Empty if retired."""
     created_at: int = Field(sa_type=BigInteger)
     retired_at: int | None = Field(default=None, sa_type=BigInteger)
 
