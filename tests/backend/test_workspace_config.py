@@ -17,7 +17,7 @@ SECRET = "SG.a-long-secret-of-the-email-service.9f3c"
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("text", "domain"),
     [
         ("acme.example", "acme.example"),
         ("https://www.Acme.Example/", "acme.example"),
@@ -34,13 +34,13 @@ SECRET = "SG.a-long-secret-of-the-email-service.9f3c"
         ("a_b.acme.example", "a_b.acme.example"),
     ],
 )
-def test_domains_are_stripped(given: str, kept: str) -> None:
-    assert stripped_domain(given, "f") == kept
-    assert stripped_domain(kept, "f") == kept
+def test_domains_are_normalized(text: str, domain: str) -> None:
+    assert stripped_domain(text, "f") == domain
+    assert stripped_domain(domain, "f") == domain
 
 
 @pytest.mark.parametrize(
-    "given",
+    "text",
     [
         "*",
         "*.",
@@ -62,12 +62,12 @@ def test_domains_are_stripped(given: str, kept: str) -> None:
         "::1",
     ],
 )
-def test_what_is_no_domain_is_refused(given: str) -> None:
+def test_invalid_domains_are_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match=r"data\.domains\[0\]: must be a domain"):
-        stripped_domain(given, "data.domains[0]")
+        stripped_domain(text, "data.domains[0]")
 
 
-def test_add_domains_adds_to_the_tokens_of_the_key(world: World) -> None:
+def test_add_domains_adds_to_every_token_of_the_key(world: World) -> None:
     owner = world.workspace()
     key = owner.ids["api_key"]
 
@@ -121,7 +121,7 @@ def test_email_config_is_merged_and_its_key_hidden(world: World, tenant: Caller)
     assert vault.stored.open(row.key_sealed, f"email_config {row.api_key_id}") == SECRET
 
 
-def test_a_short_key_shows_nothing_and_an_empty_one_takes_it_away(tenant: Caller) -> None:
+def test_a_short_key_is_masked_completely_and_an_empty_key_is_removed(tenant: Caller) -> None:
     assert tenant("update_email_config", emailServiceConfig={"apiKey": "short"})["emailServiceConfig"] == {
         "apiKey": "****"
     }

@@ -32,7 +32,7 @@ def test_create_workspace_names_it_after_its_owner(world: World) -> None:
     assert next(iter(wire["apiKeyList"].values()))["apiKeyName"] == "Ada Test API Key"
 
 
-def test_create_workspace_takes_a_given_name(world: World) -> None:
+def test_create_workspace_uses_the_requested_name(world: World) -> None:
     assert world.anonymous("create_workspace", ownerEmail="a@acme.example", workspaceName="W")["name"] == "W"
 
 
@@ -63,7 +63,7 @@ def test_create_workspace_refuses_bad_fields(world: World, data: dict[str, str])
     assert message.startswith(f"data.{next(iter(data))}: ")
 
 
-def test_further_workspaces_need_a_paid_root_and_end_at_five(world: World) -> None:
+def test_further_workspaces_need_a_production_key_and_are_limited_to_five(world: World) -> None:
     root = world.workspace("ada@acme.example")
 
     assert world.anonymous.refused("create_workspace", ownerEmail="ADA@acme.example")[:2] == (403, "PERMISSION_DENIED")
@@ -78,7 +78,7 @@ def test_further_workspaces_need_a_paid_root_and_end_at_five(world: World) -> No
     world.workspace("bob@acme.example")
 
 
-def test_a_production_key_elsewhere_does_not_pay_for_the_root(world: World) -> None:
+def test_a_production_key_of_another_workspace_does_not_count(world: World) -> None:
     root = world.workspace("ada@acme.example")
     root("create_api_key", ownerEmail="ada@acme.example", type="testing")
 
@@ -140,7 +140,7 @@ def test_the_limit_by_address_ignores_the_port_that_some_proxies_add(make_world:
     assert codes == [200, 429, 200, 429]
 
 
-def test_no_workspaces_are_created_if_none_may_be(make_world: WorldMaker) -> None:
+def test_workspaces_per_hour_zero_refuses_all(make_world: WorldMaker) -> None:
     world = make_world(workspaces_per_hour=0)
     for _ in range(2):
         response = world.anonymous.call("create_workspace", ownerEmail="b@acme.example")
@@ -151,7 +151,7 @@ def test_no_workspaces_are_created_if_none_may_be(make_world: WorldMaker) -> Non
         assert connection.scalar(select(func.count()).select_from(WORKSPACE_ATTEMPT)) == 0
 
 
-def test_forwarded_addresses_are_believed_of_trusted_proxies_only(make_world: WorldMaker) -> None:
+def test_forwarded_addresses_are_used_behind_trusted_proxies_only(make_world: WorldMaker) -> None:
     for trusted, codes in ((0, [200, 429]), (1, [200, 200])):
         world = make_world(workspaces_per_hour=1, trusted_proxies=trusted)
         world.clock.move_on(hours=2 + trusted * 2)
@@ -166,7 +166,7 @@ def test_forwarded_addresses_are_believed_of_trusted_proxies_only(make_world: Wo
         assert answers == codes
 
 
-def test_get_workspace_shows_what_create_workspace_did(world: World) -> None:
+def test_get_workspace_returns_the_created_workspace(world: World) -> None:
     created = world.anonymous("create_workspace", ownerEmail="ada@acme.example", avatar="https://pics.example/a")
     headers = {"x-service-workspace-id": created["id"], "x-service-workspace-auth-token": created["authToken"]}
     response = world.app.test_client().post("/v2/workspace/get", json={"data": {}}, headers=headers)
@@ -175,7 +175,7 @@ def test_get_workspace_shows_what_create_workspace_did(world: World) -> None:
     assert response.json["result"]["data"] == created
 
 
-def test_create_api_key_makes_keys_that_work(world: World) -> None:
+def test_create_api_key_returns_a_usable_key(world: World) -> None:
     owner = world.workspace("ada@acme.example")
 
     plain = owner("create_api_key", ownerEmail="ada@acme.example", type="production")["apiKey"]
@@ -198,7 +198,7 @@ def test_create_api_key_makes_keys_that_work(world: World) -> None:
     assert response.status_code == 200
 
 
-def test_create_api_key_is_for_the_owner(world: World) -> None:
+def test_create_api_key_requires_the_owner(world: World) -> None:
     owner = world.workspace("ada@acme.example")
     world.workspace("bob@acme.example")
 
@@ -208,7 +208,7 @@ def test_create_api_key_is_for_the_owner(world: World) -> None:
     assert message.startswith("data.ownerEmail: ")
 
 
-def test_reset_auth_token_stops_the_old_one_at_once_on_every_node(world: World) -> None:
+def test_reset_auth_token_revokes_the_old_token_on_every_node(world: World) -> None:
     owner = world.workspace()
     key = owner.ids["api_key"]
     old = owner("get_auth_tokens", apiKey=key)["authTokens"][0]

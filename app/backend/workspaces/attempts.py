@@ -14,29 +14,29 @@ from app.contract.errors import PermissionDenied
 from app.edge.throttle import TooManyRequests, network_of
 
 _WINDOW_MS = 3_600_000
-_LONGEST_ADDRESS = 64
+_MAX_ADDRESS_LENGTH = 64
 
 
 def count_attempt(backend: Backend, address: str, now: int) -> None:
     """Stores an attempt at ``now`` (epoch milliseconds). Raises ``TooManyRequests`` if there were too many within the
     hour, and ``PermissionDenied`` if the settings allow none.
     """
-    if not backend.settings.workspaces_per_hour:
+    limit = backend.settings.workspaces_per_hour
+    if not limit:
         raise PermissionDenied("this backend creates no workspaces: self_hosted_backend.workspaces_per_hour is 0")
-    counted = network_of(address)[:_LONGEST_ADDRESS]
+    network = network_of(address)[:_MAX_ADDRESS_LENGTH]
+    table = WORKSPACE_ATTEMPT.c
     with backend.writing() as connection:
-        lock_for_writing(connection, f"workspace attempts {counted}")
-        connection.execute(delete(WORKSPACE_ATTEMPT).where(WORKSPACE_ATTEMPT.c.attempted_at <= now - _WINDOW_MS))
-        number, oldest = connection.execute(
-            select(func.count(), func.min(WORKSPACE_ATTEMPT.c.attempted_at)).where(
-                WORKSPACE_ATTEMPT.c.address == counted
-            )
+        lock_for_writing(connection, f"workspace attempts {network}")
+        connection.execute(delete(WORKSPACE_ATTEMPT).where(table.attempted_at <= now - _WINDOW_MS))
+        count, oldest = connection.execute(
+            select(func.count(), func.min(table.attempted_at)).where(table.address == network)
         ).one()
-        if number >= backend.settings.workspaces_per_hour:
+        if count >= limit:
             wait = max(1, -(-(oldest + _WINDOW_MS - now) // 1000))
             raise TooManyRequests(
                 "too many workspaces were created from this address; try again later", retry_after=wait
             )
         connection.execute(
-            insert(WORKSPACE_ATTEMPT).values(address=counted, attempt_id=new_id(backend.entropy), attempted_at=now)
+            insert(WORKSPACE_ATTEMPT).values(address=network, attempt_id=new_id(backend.entropy), attempted_at=now)
         )

@@ -1,10 +1,9 @@
-"""The domains that an API key is used from: add."""
+"""Handler of Add Domains, and the normalization of domains."""
 
 import ipaddress
 import re
-from collections.abc import Iterable
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import select, update
 
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import exclusive_write
@@ -17,60 +16,55 @@ from app.contract.workspace import AddDomainsRequest
 _PROTOCOL = re.compile(r"\A[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LABEL = re.compile(r"\A[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\Z")
 _PORT = re.compile(r"\A[1-9][0-9]{0,4}\Z")
-_LONGEST_NAME = 253
-_LAST_PORT = 65535
+_MAX_NAME_LENGTH = 253
+_MAX_PORT = 65535
 
 
 def add_domains(call: Call[AddDomainsRequest]) -> Reply:
-    """All auth tokens of the API key get the domains; told is what at least one of them did not have."""
-    given = dict.fromkeys(
+    """Adds the domains to every auth token of the API key. Returns those that at least one token did not have."""
+    domains = dict.fromkeys(
         stripped_domain(text, f"data.domains[{number}]") for number, text in enumerate(call.request.domains)
     )
+    of_key = AUTH_TOKEN.c.api_key_id == call.principal.api_key_id
+    added: dict[str, None] = {}
     with exclusive_write(call) as connection:
-        added = _add(connection, call.principal.api_key_id, given)
+        for row in connection.execute(select(AUTH_TOKEN.c.fingerprint, AUTH_TOKEN.c.domains).where(of_key)).all():
+            existing = dict.fromkeys(json_sets.load_list(row.domains))
+            new = [domain for domain in domains if domain not in existing]
+            if not new:
+                continue
+            if len(existing) + len(new) > limits.DOMAINS_PER_KEY:
+                raise ResourceExhausted(f"data.domains: an API key has at most {limits.DOMAINS_PER_KEY} domains")
+            added |= dict.fromkeys(new)
+            connection.execute(
+                update(AUTH_TOKEN)
+                .where(of_key, AUTH_TOKEN.c.fingerprint == row.fingerprint)
+                .values(domains=json_sets.dump([*existing, *new]))
+            )
     return Reply("Domains added successfully.", {"domainsAdded": list(added)})
 
 
-def _add(connection: Connection, api_key_id: str, given: Iterable[str]) -> Iterable[str]:
-    of_key = AUTH_TOKEN.c.api_key_id == api_key_id
-    added: dict[str, None] = {}
-    for row in connection.execute(select(AUTH_TOKEN.c.fingerprint, AUTH_TOKEN.c.domains).where(of_key)).all():
-        there = json_sets.load_list(row.domains)
-        known = set(there)
-        new = [domain for domain in given if domain not in known]
-        if not new:
-            continue
-        if len(there) + len(new) > limits.DOMAINS_PER_KEY:
-            raise ResourceExhausted(f"data.domains: an API key has at most {limits.DOMAINS_PER_KEY} domains")
-        added |= dict.fromkeys(new)
-        connection.execute(
-            update(AUTH_TOKEN)
-            .where(of_key, AUTH_TOKEN.c.fingerprint == row.fingerprint)
-            .values(domains=json_sets.dump(there + new))
-        )
-    return added
-
-
 def stripped_domain(text: str, field: str) -> str:
-    """``https://www.Acme.example/`` as ``acme.example``: lower case, without protocol and ``www.``, in ASCII. A
-    leading ``*.`` and a port stay. Raises ``InvalidArgument`` naming ``field`` for what is no domain.
+    """``https://www.Acme.example/`` as ``acme.example``: lower-case ASCII, without protocol and ``www.``.
+
+    Keeps a leading ``*.`` and a port. Raises ``InvalidArgument`` about ``field``.
     """
     rest = _PROTOCOL.sub("", text.strip()).removesuffix("/")
-    wildcard = rest.startswith("*.")
-    host, separator, port = (rest[2:] if wildcard else rest).rpartition(":")
-    if not separator:
-        host, port = port, ""
+    wildcard = "*." if rest.startswith("*.") else ""
+    host, colon, port = rest.removeprefix("*.").partition(":")
     host = _ascii_host(host)
     if not wildcard and "." in host.removeprefix("www."):
-        # A wildcard without it would cover more, and what is left may be no more than a top-level domain.
+        # "*.www.acme.example" without "www." would match more, and "www.example" could become a top-level domain.
         host = host.removeprefix("www.")
-    sound = _is_name(host) and not (wildcard and _is_address(host))
-    if not sound or (separator and not (_PORT.match(port) and int(port) <= _LAST_PORT)):
+    valid_host = _is_name(host) and not (wildcard and _is_address(host))
+    valid_port = not colon or (_PORT.match(port) and int(port) <= _MAX_PORT)
+    if not (valid_host and valid_port):
         raise InvalidArgument(f"{field}: must be a domain like acme.example or *.acme.example")
-    return ("*." if wildcard else "") + host + separator + port
+    return wildcard + host + colon + port
 
 
 def _ascii_host(host: str) -> str:
+    """The host in lower-case ASCII (IDNA), or an empty string."""
     if host.isascii():
         return host.lower()
     try:
@@ -80,7 +74,7 @@ def _ascii_host(host: str) -> str:
 
 
 def _is_name(host: str) -> bool:
-    return 0 < len(host) <= _LONGEST_NAME and all(_LABEL.match(label) for label in host.split("."))
+    return 0 < len(host) <= _MAX_NAME_LENGTH and all(_LABEL.match(label) for label in host.split("."))
 
 
 def _is_address(host: str) -> bool:

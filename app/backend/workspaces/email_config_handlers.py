@@ -1,4 +1,6 @@
-"""How an API key wants its notification emails sent: update."""
+"""Handler of Update Email Config."""
+
+from typing import Any
 
 from email_validator import EmailNotValidError, validate_email
 from sqlalchemy import Connection, delete, insert, select
@@ -11,44 +13,43 @@ from app.contract.errors import InvalidArgument
 from app.contract.workspace import UpdateEmailConfigRequest
 
 _FIELD = "data.emailServiceConfig"
-_SHOWN = 4
-_LONG_ENOUGH = 16
-"""Of a shorter key even its end would tell too much."""
+_SHOWN_CHARACTERS = 4
+_MIN_SHOWN_LENGTH = 16
+"""A shorter key is masked completely."""
 
 
 def update_email_config(call: Call[UpdateEmailConfigRequest], connection: Connection) -> Reply:
-    """Merged into what is stored, field by field and trigger by trigger. The answer shows no more than the end of the
-    email service's key.
-    """
+    """Merges the request into the stored configuration by field and trigger. Returns it with the key masked."""
     request = call.request
-    api_key_id = call.principal.api_key_id
+    api_key_id, vault = call.principal.api_key_id, call.backend.vault.stored
+    context = f"email_config {api_key_id}"
     stored = connection.execute(
         select(EMAIL_CONFIG.c.in_use, EMAIL_CONFIG.c.payload, EMAIL_CONFIG.c.key_sealed).where(
             EMAIL_CONFIG.c.api_key_id == api_key_id
         )
     ).one_or_none()
-    in_use, payload, secret = False, dict[str, object](), ""
+    in_use, payload, secret = False, dict[str, Any](), ""
     if stored is not None:
         in_use, payload = stored.in_use, json_sets.load_object(stored.payload)
-        secret = call.backend.vault.stored.open(stored.key_sealed, _context(api_key_id)) if stored.key_sealed else ""
+        secret = vault.open(stored.key_sealed, context) if stored.key_sealed else ""
     if request.use_email_service is not None:
         in_use = request.use_email_service
     if request.email_service_config is not None:
-        given = request.email_service_config.to_wire()
-        # A key that is the masked one is the stored one: callers send back what they were shown.
-        key = given.pop("apiKey", None)
-        if isinstance(key, str) and key != _masked(secret):
+        changes: dict[str, Any] = request.email_service_config.to_wire()
+        # Callers send back the masked key that they received: it means the stored one.
+        if (key := changes.pop("apiKey", None)) is not None and key != _masked(secret):
             secret = key
-        triggers = _object(payload.get("triggers")) | _object(given.get("triggers"))
-        payload |= given | ({"triggers": triggers} if triggers else {})
-    _check_size(payload)
+        triggers = payload.get("triggers", {}) | changes.get("triggers", {})
+        payload |= changes | ({"triggers": triggers} if triggers else {})
+    if len(json_sets.dump(payload)) > limits.LONG_TEXT_LENGTH:
+        raise InvalidArgument(f"{_FIELD}: must be at most {limits.LONG_TEXT_LENGTH} bytes long in total")
     connection.execute(delete(EMAIL_CONFIG).where(EMAIL_CONFIG.c.api_key_id == api_key_id))
     connection.execute(
         insert(EMAIL_CONFIG).values(
             api_key_id=api_key_id,
             in_use=in_use,
             payload=json_sets.dump(payload),
-            key_sealed=call.backend.vault.stored.close(secret, _context(api_key_id)) if secret else "",
+            key_sealed=vault.close(secret, context) if secret else "",
             updated_at=call.now,
         )
     )
@@ -57,28 +58,13 @@ def update_email_config(call: Call[UpdateEmailConfigRequest], connection: Connec
 
 
 def check_config(call: Call[UpdateEmailConfigRequest]) -> None:
-    given = call.request.email_service_config
-    address = None if given is None else given.to_wire().get("fromEmail")
-    if isinstance(address, str):
+    config = call.request.email_service_config
+    if config is not None and config.from_email is not None:
         try:
-            validate_email(address, check_deliverability=False, test_environment=True)
+            validate_email(config.from_email, check_deliverability=False, test_environment=True)
         except EmailNotValidError as error:
             raise InvalidArgument(f"{_FIELD}.fromEmail: must be an email address") from error
 
 
-def _check_size(payload: dict[str, object]) -> None:
-    """Merging must not let a configuration grow without end."""
-    if len(json_sets.dump(payload)) > limits.LONG_TEXT_LENGTH:
-        raise InvalidArgument(f"{_FIELD}: must be at most {limits.LONG_TEXT_LENGTH} bytes long altogether")
-
-
-def _object(value: object) -> dict[str, object]:
-    return dict(value) if isinstance(value, dict) else {}
-
-
 def _masked(secret: str) -> str:
-    return "****" + (secret[-_SHOWN:] if len(secret) >= _LONG_ENOUGH else "")
-
-
-def _context(api_key_id: str) -> str:
-    return f"email_config {api_key_id}"
+    return "****" + (secret[-_SHOWN_CHARACTERS:] if len(secret) >= _MIN_SHOWN_LENGTH else "")

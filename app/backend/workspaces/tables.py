@@ -1,6 +1,6 @@
-"""Owners of workspaces, attempts to make one, and how an API key wants its emails sent.
+"""Tables of workspace owners, email configurations, and attempts to create workspaces.
 
-Times are epoch milliseconds, UTC.
+Times are epoch milliseconds.
 """
 
 from sqlalchemy import BigInteger, Index
@@ -10,9 +10,7 @@ from app.backend.storage.base import METADATA, BackendTable
 
 
 class OwnerRow(BackendTable, table=True):
-    """Who owns workspaces, by email address. There is one row from the first workspace on, whatever the spelling's
-    case.
-    """
+    """An owner of workspaces, one row per email address."""
 
     __tablename__ = "owner"
 
@@ -20,26 +18,26 @@ class OwnerRow(BackendTable, table=True):
     """The address in lower case."""
     owner_id: str
     root_workspace_id: str
-    """The first workspace, whose plan counts for all others."""
+    """The first workspace. Its API keys decide whether the owner may create others."""
     created_at: int = Field(sa_type=BigInteger)
 
 
 class EmailConfigRow(BackendTable, table=True):
-    """How an API key wants its notification emails sent."""
+    """The settings of an API key's notification emails."""
 
     __tablename__ = "email_config"
 
     api_key_id: str = Field(primary_key=True)
     in_use: bool
     payload: str
-    """The configuration as a JSON object, without the key of the email service."""
+    """The configuration as a JSON object, without the email service's key."""
     key_sealed: str
-    """That key; empty when there is none."""
+    """The email service's key, encrypted. Empty for none."""
     updated_at: int = Field(sa_type=BigInteger)
 
 
 class WorkspaceAttemptRow(BackendTable, table=True):
-    """One attempt to create a workspace: the sliding window of the limit per address, shared by all processes."""
+    """An attempt to create a workspace, for the rate limiter."""
 
     __tablename__ = "workspace_attempt"
     __table_args__ = (Index(None, "attempted_at"),)
