@@ -64,7 +64,7 @@ def test_add_twice_is_refused_and_changes_nothing(tenant: Caller) -> None:
         ({"documentId": None}, "data.documentId: must be a string"),
     ],
 )
-def test_bad_editor_data_is_refused_whole(tenant: Caller, change: dict[str, Any], message: str) -> None:
+def test_invalid_editor_data_is_refused(tenant: Caller, change: dict[str, Any], message: str) -> None:
     data = EDITOR | {"data": "x", "type": "text"} | change
 
     assert tenant.refused("add_crdt_data", **data) == (400, "INVALID_ARGUMENT", message)
@@ -105,7 +105,7 @@ def test_unknown_editors_are_not_found(tenant: Caller) -> None:
 
 
 def test_an_update_builds_on_the_stored_document(world: World, tenant: Caller) -> None:
-    """Whoever has the older state can take in the newer one: it is an edit of it, not another document."""
+    """A client with the older state can merge the newer one, which is an edit of it and not another document."""
     tenant("add_crdt_data", **EDITOR, data="one two", type="text", contentKey="body")
     with world.engine.connect() as connection:
         older = connection.scalar(select(EDITOR_DATA.c.state))
@@ -121,7 +121,7 @@ def test_an_update_builds_on_the_stored_document(world: World, tenant: Caller) -
     assert editor_data.value_of(merge_updates(newer, older), "text", "body") == "one, two"
 
 
-def test_two_keys_have_editors_of_their_own(world: World, tenant: Caller) -> None:
+def test_api_keys_have_separate_editors(world: World, tenant: Caller) -> None:
     other = world.tenant()
     tenant("add_crdt_data", **EDITOR, data="mine", type="text")
 
@@ -132,7 +132,7 @@ def test_two_keys_have_editors_of_their_own(world: World, tenant: Caller) -> Non
     assert tenant("get_crdt_data", **EDITOR)[0]["data"] == "mine"
 
 
-def test_editors_come_in_order_of_their_ids(tenant: Caller) -> None:
+def test_editors_are_sorted_by_id(tenant: Caller) -> None:
     for editor in ("b", "a", "ä", "c/😀"):
         tenant("add_crdt_data", **EDITOR | {"editorId": editor}, data=editor, type="text")
 
@@ -142,7 +142,7 @@ def test_editors_come_in_order_of_their_ids(tenant: Caller) -> None:
     assert tenant("get_documents", organizationId="acme")[0]["id"] == "plan"
 
 
-def test_limits_hold_at_their_edges(tenant: Caller) -> None:
+def test_ids_and_nesting_are_limited(tenant: Caller) -> None:
     for field in ("organizationId", "documentId", "editorId", "contentKey"):
         for size, fits in ((511, True), (512, True), (513, False)):
             data = EDITOR | {"data": "x", "type": "text"} | {field: "ä" * (size // 2) + "a" * (size % 2)}

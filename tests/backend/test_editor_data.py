@@ -1,4 +1,4 @@
-"""Documents by themselves, and in the JavaScript library that the editors run on."""
+"""Editor documents, read back in Python and by the JavaScript library of the editors."""
 
 import base64
 import json
@@ -38,14 +38,13 @@ def written(nodes: list[Node]) -> str:
     return xml_content.write(nodes)
 
 
-def apart(nodes: list[Node]) -> list[Node]:
-    """Without texts side by side, of which a fragment has none."""
+def separate_texts(nodes: list[Node]) -> list[Node]:
     return [node for n, node in enumerate(nodes) if not (n and isinstance(node, str) and isinstance(nodes[n - 1], str))]
 
 
 FRAGMENTS: st.SearchStrategy[list[Node]] = st.recursive(
     st.lists(XML_TEXTS, max_size=1),
-    lambda inner: st.lists(XML_TEXTS | st.builds(Element, TAGS, ATTRIBUTES, inner), max_size=4).map(apart),
+    lambda inner: st.lists(XML_TEXTS | st.builds(Element, TAGS, ATTRIBUTES, inner), max_size=4).map(merged),
     max_leaves=8,
 )
 VALUES = {"text": TEXTS, "map": MAPS, "array": ARRAYS, "xml": FRAGMENTS.map(written)}
@@ -53,7 +52,7 @@ VALUES = {"text": TEXTS, "map": MAPS, "array": ARRAYS, "xml": FRAGMENTS.map(writ
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), kind=st.sampled_from(sorted(VALUES)), key=st.sampled_from(["content", "default", "schlüssel"]))
-def test_a_document_holds_what_was_put_in_last(data: Any, kind: Any, key: str) -> None:
+def test_a_document_contains_the_last_written_value(data: Any, kind: Any, key: str) -> None:
     state = b""
     for number in range(1, 4):
         value = data.draw(VALUES[kind])
@@ -67,7 +66,7 @@ def test_a_document_holds_what_was_put_in_last(data: Any, kind: Any, key: str) -
 
 
 def as_stored(value: Any) -> Any:
-    """The value with whole numbers written as such: JSON has one kind of number."""
+    """The value with whole numbers as integers."""
     if isinstance(value, dict):
         return {key: as_stored(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -78,7 +77,7 @@ def as_stored(value: Any) -> Any:
 
 
 @given(FRAGMENTS)
-def test_xml_comes_back_as_it_was_written(nodes: list[Node]) -> None:
+def test_written_xml_is_parsed_to_the_same_nodes(nodes: list[Node]) -> None:
     assert xml_content.parse(xml_content.write(nodes)) == nodes
 
 
@@ -94,7 +93,7 @@ def test_xml_comes_back_as_it_was_written(nodes: list[Node]) -> None:
         ("<p>" * 64 + "</p>" * 64, None),
     ],
 )
-def test_xml_is_read(text: str, nodes: list[Node] | None) -> None:
+def test_xml_is_parsed(text: str, nodes: list[Node] | None) -> None:
     assert nodes is None or xml_content.parse(text) == nodes
     assert xml_content.parse(xml_content.write(xml_content.parse(text))) == xml_content.parse(text)
 
@@ -115,21 +114,20 @@ def test_xml_is_read(text: str, nodes: list[Node] | None) -> None:
         ("<p>" * 100_000, "must not be nested deeper than 64 levels"),
     ],
 )
-def test_what_is_no_xml_is_refused(text: str, reason: str) -> None:
+def test_invalid_xml_is_refused(text: str, reason: str) -> None:
     with pytest.raises(XmlContentError) as caught:
         xml_content.parse(text)
     assert str(caught.value) == reason
 
 
-def test_numbers_are_those_of_javascript() -> None:
+def test_numbers_have_the_precision_of_javascript() -> None:
     state = editor_data.new_state("array", "content", [2**53, 2**53 + 1, 2**63, 1.0, 1e300, -0.5], 1)
     assert editor_data.value_of(state, "array", "content") == [2**53, 2**53, float(2**63), 1, 1e300, -0.5]
     with pytest.raises(EditorDataError, match="holds a number that is too large"):
         editor_data.new_state("map", "content", {"a": [10**400]}, 1)
 
 
-def test_an_edit_changes_no_more_than_differs() -> None:
-    """What stays equal is not written anew, so a small edit of a long content is a small update."""
+def test_a_small_edit_of_long_content_is_a_small_update() -> None:
     long = "😀 Lörem ipsum " * 10_000
     paragraphs = [f"<p>paragraph {number} with some text in it</p>" for number in range(2000)]
     contents: list[tuple[Any, Any, Any]] = [
@@ -151,15 +149,15 @@ def yjs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which Node finds the `yjs` package."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
-        pytest.skip("there is no node and npm on this machine, so the JavaScript library cannot be asked")
+        pytest.skip("there is no node and npm on this machine, so the JavaScript library cannot run")
     folder = tmp_path_factory.mktemp("yjs")
     command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), "yjs@13"]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=90, check=False)
+        install = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=90, check=False)
     except subprocess.TimeoutExpired:
         pytest.skip("npm could not install the yjs package within 90 seconds")
-    if done.returncode:
-        pytest.skip(f"npm could not install the yjs package: {done.stderr.strip().splitlines()[-1:]}")
+    if install.returncode:
+        pytest.skip(f"npm could not install the yjs package: {install.stderr.strip().splitlines()[-1:]}")
     shutil.copy(Path(__file__).with_name("yjs_reader.js"), folder)
     return folder
 
@@ -222,7 +220,7 @@ def test_javascript_reads_the_same_content(yjs_folder: Path) -> None:
     assert [answer["version"] for answer in answers] == [None] * len(answers)
 
 
-def test_an_update_merges_with_what_an_editor_wrote_meanwhile(yjs_folder: Path) -> None:
+def test_an_update_merges_with_a_concurrent_change_of_a_client(yjs_folder: Path) -> None:
     first = editor_data.new_state("text", "content", "one 😀 three", 1)
     second = editor_data.changed_state(first, "text", "content", "one 😀 two three", 2)
 
@@ -241,8 +239,7 @@ def test_an_update_merges_with_what_an_editor_wrote_meanwhile(yjs_folder: Path) 
     assert answer["value"] == "zero one 😀 two three"
 
 
-def test_javascript_reads_what_the_server_has_stored(yjs_folder: Path, world: World, tenant: Caller) -> None:
-    """Added and updated by calls, read from the database as it is, by default and by another content key."""
+def test_javascript_reads_the_stored_state(yjs_folder: Path, world: World, tenant: Caller) -> None:
     requests: list[dict[str, Any]] = []
     for number, (kind, value, _) in enumerate(CONTENT):
         editor = {"organizationId": "acme", "documentId": "d", "editorId": f"e{number}"}

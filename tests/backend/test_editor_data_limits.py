@@ -1,4 +1,4 @@
-"""What the largest editor costs, and that nothing larger comes in."""
+"""Limits of editor data: the cost of the largest content, and the refusal of larger content."""
 
 import json
 import subprocess
@@ -72,7 +72,7 @@ def test_the_largest_content_is_written_and_changed_within_bounds(name: str) -> 
     assert ran.returncode == 0, ran.stderr
     megabytes, seconds = map(float, ran.stdout.split())
     assert megabytes < 150
-    # Of a processor that others use as well: on one's own it is two at most.
+    # At most two on an idle machine.
     assert seconds < 10
 
 
@@ -114,8 +114,7 @@ def test_contents_have_limits(tenant: Caller, kind: str, largest: Any, beyond: A
     assert tenant.refused("add_crdt_data", **EDITOR | {"editorId": "b"}, data=beyond, type=kind) == refused
 
 
-def test_a_document_does_not_outgrow_its_limit(tenant: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is overwritten leaves a trace in it, so its size has a limit of its own."""
+def test_traces_of_overwritten_content_count_towards_the_size(tenant: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(editor_data, "STATE_BYTES", 4000)
     tenant("add_crdt_data", **EDITOR, data={str(key): 0 for key in range(100)}, type="map")
     last = None

@@ -1,29 +1,28 @@
-"""Editor data: add, read, update.
+"""Handlers of editor data.
 
-A document is made or changed before the transaction that writes it begins: it may take a second or two. The transaction
-makes sure that nothing has changed since; if something has, all is done again.
+A write edits the document before its transaction begins, because that may take a second or two. The transaction then
+checks that the stored document has not changed. If it has, the handler edits the new one.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, insert, select, update
+from sqlalchemy import Connection, Row, insert, select, update
 
 from app.backend.editor import editor_data
-from app.backend.editor.editor_data import EditorDataError, OutgrownError
+from app.backend.editor.editor_data import EditorDataError, StateTooLargeError
 from app.backend.editor.tables import EDITOR_DATA
 from app.backend.events import Event
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import exclusive_write
 from app.backend.resources.containers import ensure_document, ensure_organization
-from app.backend.scope import Scope, within
+from app.backend.scope import within
 from app.backend.storage.paging import fetch_all
 from app.contract.crdt import (
     DEFAULT_CONTENT_KEY,
     AddCrdtDataRequest,
-    CrdtType,
     GetCrdtDataRequest,
     UpdateCrdtDataRequest,
 )
@@ -31,35 +30,28 @@ from app.contract.errors import AlreadyExists, InvalidArgument, NotFound, Resour
 from app.database.engine import reading
 
 NO_EDITOR = "data.editorId: Editor data does not exist."
-_TRIES = 5
-_HEAVY = 256 * 1024
-"""Content or a document beyond so many bytes is worked on one at a time in a process."""
+_ATTEMPTS = 5
+_LARGE_BYTES = 256 * 1024
+"""A process edits documents of this size or with this much content one at a time, to bound its memory."""
 
-
-class _Stored(NamedTuple):
-    """What an editor holds."""
-
-    content_key: str
-    state: bytes
+_Write = Call[AddCrdtDataRequest] | Call[UpdateCrdtDataRequest]
 
 
 def add_crdt_data(call: Call[AddCrdtDataRequest]) -> Reply:
-    """Makes the organization and the document along the way, as Add Users does: the core operations have no other."""
+    """Creates the organization and the document if they are missing, like Add Users."""
     request = call.request
-    scope = call.scope
-    editor = _of_editor(scope, request.document_id, request.editor_id)
     with reading(call.backend.engine) as connection:
-        _refuse_existing(connection, editor)
+        _refuse_existing(call, connection)
     content_key = request.content_key or DEFAULT_CONTENT_KEY
-    with _saying_why():
-        state = _new_state(call, request.type, content_key)
+    with _editing(call):
+        state = editor_data.new_state(request.type, content_key, request.data, _client_id(call))
     with exclusive_write(call) as connection:
-        _refuse_existing(connection, editor)
-        ensure_organization(connection, scope, call.now)
-        ensure_document(connection, scope, request.document_id, call.now)
+        _refuse_existing(call, connection)
+        ensure_organization(connection, call.scope, call.now)
+        ensure_document(connection, call.scope, request.document_id, call.now)
         connection.execute(
             insert(EDITOR_DATA).values(
-                **scope.columns(),
+                **call.scope.columns(),
                 document_id=request.document_id,
                 editor_id=request.editor_id,
                 type=request.type,
@@ -74,89 +66,37 @@ def add_crdt_data(call: Call[AddCrdtDataRequest]) -> Reply:
 
 
 def update_crdt_data(call: Call[UpdateCrdtDataRequest]) -> Reply:
-    """Makes ``data`` the content of the editor, by an edit of its document. Type and content key stay what they
-    were."""
+    """Edits the document so that its content is ``data``. Type and content key do not change."""
     request = call.request
-    scope = call.scope
-    editor = _of_editor(scope, request.document_id, request.editor_id)
-    # Threads of this process take turns at one editor, so it is other processes alone that may come first.
-    with call.backend.locks.of(f"{scope.api_key_id} {request.document_id} {request.editor_id}"):
-        for _ in range(_TRIES):
-            old = _stored(call, editor)
-            with _saying_why():
-                new = _changed_state(call, old)
+    # The lock serializes the threads of this process, so that only other processes cause another attempt.
+    with call.backend.locks.of(f"{call.scope.api_key_id} {request.document_id} {request.editor_id}"):
+        for _ in range(_ATTEMPTS):
+            old = _stored(call)
+            with _editing(call, old.state):
+                new = editor_data.changed_state(
+                    old.state, request.type, old.content_key, request.data, _client_id(call)
+                )
             with exclusive_write(call) as connection:
-                changed = connection.execute(
+                updated = connection.execute(
                     update(EDITOR_DATA)
-                    .where(editor, EDITOR_DATA.c.state == old.state)
+                    .where(*_editor(call), EDITOR_DATA.c.state == old.state)
                     .values(state=new, updated_at=call.now)
                 )
-                if changed.rowcount:
+                if updated.rowcount:
                     call.emit(connection, [_event("crdt.update", request)])
                     return Reply("CRDT data updated.")
     raise Unavailable("the editor is being changed by others; try again")
 
 
-def _refuse_existing(connection: Connection, editor: ColumnElement[bool]) -> None:
-    if connection.scalar(select(EDITOR_DATA.c.editor_id).where(editor)) is not None:
-        raise AlreadyExists("data.editorId: Editor data already exists.")
-
-
-def _stored(call: Call[UpdateCrdtDataRequest], editor: ColumnElement[bool]) -> _Stored:
-    """What the editor holds. Raises ``NotFound``, and ``InvalidArgument`` where it is of another kind."""
-    request = call.request
-    with reading(call.backend.engine) as connection:
-        found = connection.execute(
-            select(EDITOR_DATA.c.type, EDITOR_DATA.c.content_key, EDITOR_DATA.c.state).where(editor)
-        ).one_or_none()
-    if found is None:
-        raise NotFound(NO_EDITOR)
-    if request.type != found.type:
-        raise InvalidArgument(f"data.type: the editor holds data of type {found.type}")
-    if request.content_key not in {None, found.content_key}:
-        raise InvalidArgument("data.contentKey: the editor holds its data under another content key")
-    return _Stored(found.content_key, found.state)
-
-
-def _new_state(call: Call[AddCrdtDataRequest], kind: CrdtType, content_key: str) -> bytes:
-    with call.backend.locks.heavy(needed=_is_heavy(call.request.data)):
-        return editor_data.new_state(kind, content_key, call.request.data, _client_id(call))
-
-
-def _changed_state(call: Call[UpdateCrdtDataRequest], old: _Stored) -> bytes:
-    request = call.request
-    with call.backend.locks.heavy(needed=len(old.state) > _HEAVY or _is_heavy(request.data)):
-        return editor_data.changed_state(old.state, request.type, old.content_key, request.data, _client_id(call))
-
-
-def _is_heavy(data: object) -> bool:
-    return len(orjson.dumps(data)) > _HEAVY
-
-
-@contextmanager
-def _saying_why() -> Iterator[None]:
-    """Turns what is wrong with a document into what the caller is told."""
-    try:
-        yield
-    except EditorDataError as error:
-        raise InvalidArgument(f"data.data: {error}") from error
-    except OutgrownError as error:
-        raise ResourceExhausted(
-            f"data.data: the editor, with what it remembers of earlier content, would be larger than"
-            f" {editor_data.STATE_BYTES} bytes"
-        ) from error
-
-
 def get_crdt_data(call: Call[GetCrdtDataRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = call.scope
     query = select(
         EDITOR_DATA.c.editor_id,
         EDITOR_DATA.c.type,
         EDITOR_DATA.c.content_key,
         EDITOR_DATA.c.state,
         EDITOR_DATA.c.updated_at,
-    ).where(within(EDITOR_DATA, scope), EDITOR_DATA.c.document_id == request.document_id)
+    ).where(within(EDITOR_DATA, call.scope), EDITOR_DATA.c.document_id == request.document_id)
     if request.editor_id is not None:
         query = query.where(EDITOR_DATA.c.editor_id == request.editor_id)
     found = connection.execute(query.order_by(EDITOR_DATA.c.editor_id))
@@ -178,13 +118,50 @@ def get_crdt_data(call: Call[GetCrdtDataRequest], connection: Connection) -> Rep
     return Reply("CRDT data retrieved successfully.", data)
 
 
-def _of_editor(scope: Scope, document_id: str, editor_id: str) -> ColumnElement[bool]:
-    return (
-        within(EDITOR_DATA, scope) & (EDITOR_DATA.c.document_id == document_id) & (EDITOR_DATA.c.editor_id == editor_id)
-    )
+def _refuse_existing(call: Call[AddCrdtDataRequest], connection: Connection) -> None:
+    if connection.scalar(select(EDITOR_DATA.c.editor_id).where(*_editor(call))) is not None:
+        raise AlreadyExists("data.editorId: Editor data already exists.")
 
 
-def _client_id(call: Call[AddCrdtDataRequest] | Call[UpdateCrdtDataRequest]) -> int:
+def _stored(call: Call[UpdateCrdtDataRequest]) -> Row[str, str, bytes]:
+    """The stored document. Raises ``NotFound``, or ``InvalidArgument`` if its type or content key differ."""
+    request = call.request
+    query = select(EDITOR_DATA.c.type, EDITOR_DATA.c.content_key, EDITOR_DATA.c.state).where(*_editor(call))
+    with reading(call.backend.engine) as connection:
+        stored = connection.execute(query).one_or_none()
+    if stored is None:
+        raise NotFound(NO_EDITOR)
+    if request.type != stored.type:
+        raise InvalidArgument(f"data.type: the editor holds data of type {stored.type}")
+    if request.content_key not in {None, stored.content_key}:
+        raise InvalidArgument("data.contentKey: the editor holds its data under another content key")
+    return stored
+
+
+@contextmanager
+def _editing(call: _Write, old_state: bytes = b"") -> Iterator[None]:
+    """Serializes edits of large documents, and converts errors to those of the API."""
+    is_large = max(len(old_state), len(orjson.dumps(call.request.data))) > _LARGE_BYTES
+    try:
+        with call.backend.locks.heavy(needed=is_large):
+            yield
+    except EditorDataError as error:
+        raise InvalidArgument(f"data.data: {error}") from error
+    except StateTooLargeError as error:
+        raise ResourceExhausted(
+            f"data.data: the editor, with its traces of earlier content, would be larger than"
+            f" {editor_data.STATE_BYTES} bytes"
+        ) from error
+
+
+def _editor(call: _Write) -> tuple[Any, ...]:
+    """The condition for the row of the requested editor."""
+    table, request = EDITOR_DATA.c, call.request
+    of_document = (within(EDITOR_DATA, call.scope), table.document_id == request.document_id)
+    return (*of_document, table.editor_id == request.editor_id)
+
+
+def _client_id(call: _Write) -> int:
     return call.backend.entropy.getrandbits(32)
 
 

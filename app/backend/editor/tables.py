@@ -1,6 +1,6 @@
-"""Editor data, per API key: one Yjs document per editor.
+"""Table of editor data.
 
-The rows of these tables are not clustered on SQLite (as others are): a document can be megabytes long.
+On SQLite it is a rowid table, unlike most others, because a document can be megabytes long.
 """
 
 from sqlalchemy import BigInteger
@@ -18,7 +18,7 @@ class EditorDataRow(ScopedTable, table=True):
     """``text``, ``map``, ``array`` or ``xml``."""
     content_key: str
     state: bytes
-    """The whole document as one Yjs update, format 1."""
+    """The document as one Yjs update, format 1."""
     created_at: int = Field(sa_type=BigInteger)
     updated_at: int = Field(sa_type=BigInteger)
 

@@ -1,7 +1,6 @@
-"""XML content of editors, read and written.
+"""Parses and writes the XML content of editors.
 
-Editors hold fragments: any number of elements and texts side by side. Names keep their prefixes as they are written;
-nothing is looked up in namespaces.
+The content is a fragment: any number of elements and texts. Namespaces are not resolved, so names keep their prefixes.
 """
 
 import re
@@ -16,12 +15,12 @@ _DECLARATION = re.compile(r"\A\s*<\?xml\s[^>]*\?>")
 
 
 class XmlContentError(ValueError):
-    """The text is no XML fragment, or holds what an editor has no place for; one line that says what."""
+    """The text is not an XML fragment that an editor can store. One line with the reason."""
 
 
 @dataclass(slots=True)
 class Element:
-    """An element; its children are elements and texts, and no two texts stand side by side."""
+    """An element. Two of its children in a row are never both texts."""
 
     tag: str
     attributes: dict[str, str] = field(default_factory=dict)
@@ -34,14 +33,12 @@ Node = Union[Element, str]  # noqa: UP007 - `Element | str` cannot be used in El
 def parse(text: str) -> list[Node]:
     """The nodes of a fragment. Raises ``XmlContentError``.
 
-    Comments, processing instructions and document types are refused: an editor's document has no place for them, and
-    dropping them would be silent. Nesting ends at ``NESTING`` levels, and so does the fragment at ``EDITOR_XML_NODES``
-    elements, texts and attributes.
+    Refuses comments, processing instructions and document types, which Yjs cannot store, more than ``NESTING`` levels,
+    and more than ``EDITOR_XML_NODES`` elements, texts and attributes.
     """
     root = Element("")
     open_elements = [root]
-    # The wrapper and the line break after it are two more.
-    left = EDITOR_XML_NODES + 2
+    left = EDITOR_XML_NODES + 1  # the wrapper is one more
 
     def count(nodes: int) -> None:
         nonlocal left
@@ -71,8 +68,8 @@ def parse(text: str) -> list[Node]:
     def refuse(*_: object) -> None:
         raise XmlContentError("must not hold comments or processing instructions")
 
-    # Without a namespace separator, names come as they are written. A document type is an error within an element,
-    # so no entity can be declared.
+    # Without a namespace separator expat keeps prefixes. A document type within an element is an error, so no entity
+    # can be declared.
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
     parser.buffer_size = 2**20
@@ -82,23 +79,18 @@ def parse(text: str) -> list[Node]:
     parser.CommentHandler = refuse
     parser.ProcessingInstructionHandler = refuse
     try:
-        parser.Parse("<fragment>\n", False)
+        parser.Parse("<fragment>", False)
         parser.Parse(_DECLARATION.sub("", text), False)
         parser.Parse("</fragment>", True)
     except expat.ExpatError as error:
-        line = max(1, error.lineno - 1)
-        reason = expat.errors.messages[error.code]
-        raise XmlContentError(
-            f"is not well-formed XML: {expat.ErrorString(error.code) or reason}, line {line}"
-        ) from None
-    fragment = root.children[0]
-    assert isinstance(fragment, Element)  # noqa: S101 - it is the wrapper from above
-    return _without_the_wrapper(fragment.children)
+        raise XmlContentError(f"is not well-formed XML: {expat.ErrorString(error.code)}, line {error.lineno}") from None
+    (fragment,) = root.children
+    assert isinstance(fragment, Element)  # noqa: S101 - the wrapper
+    return fragment.children
 
 
 def write(nodes: list[Node]) -> str:
-    """The fragment as text; ``parse`` of it gives the same nodes. Attributes come by name: Yjs keeps no order of
-    them."""
+    """The fragment as text, the inverse of ``parse``. Attributes are sorted, because Yjs stores them without order."""
     parts: list[str] = []
     _write(nodes, parts)
     return "".join(parts)
@@ -116,10 +108,3 @@ def _write(nodes: list[Node], parts: list[str]) -> None:
             parts.append(f"</{node.tag}>")
         else:
             parts.append(f"<{node.tag}{attributes}/>")
-
-
-def _without_the_wrapper(nodes: list[Node]) -> list[Node]:
-    """The nodes without the line break that separates them from the wrapper."""
-    first, *others = nodes
-    assert isinstance(first, str)  # noqa: S101 - the line break is there
-    return [first[1:], *others] if len(first) > 1 else others
