@@ -44,7 +44,7 @@ def separate_texts(nodes: list[Node]) -> list[Node]:
 
 FRAGMENTS: st.SearchStrategy[list[Node]] = st.recursive(
     st.lists(XML_TEXTS, max_size=1),
-    lambda inner: st.lists(XML_TEXTS | st.builds(Element, TAGS, ATTRIBUTES, inner), max_size=4).map(merged),
+    lambda inner: st.lists(XML_TEXTS | st.builds(Element, TAGS, ATTRIBUTES, inner), max_size=4).map(separate_texts),
     max_leaves=8,
 )
 VALUES = {"text": TEXTS, "map": MAPS, "array": ARRAYS, "xml": FRAGMENTS.map(written)}
