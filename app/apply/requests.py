@@ -53,8 +53,6 @@ def batch_limit(operation: str, batch_size: int) -> int:
     contracted = contract.by_name(operation)
     if contracted.items_field is None:
         return 1
-    if contracted.max_items is None:
-        return batch_size
     return max(1, min(batch_size, contracted.max_items))
 
 

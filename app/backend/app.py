@@ -30,15 +30,11 @@ from app.backend.tokens.signing_keys import key_set
 from app.backend.webhooks.outbox import forget_messages, send_webhooks
 from app.clock import Clock, Sleep
 from app.contract.openapi import document as openapi_document
-from app.contract.operations import OPERATIONS
 from app.edge.errors import install_error_handlers
 from app.edge.headers import install_security_headers
 from app.edge.json import json_response
 from app.edge.paths import install_path_rules
 from app.edge.request_id import install_request_ids
-
-API_VERSION = "1.0.0"
-"""Of the document that describes the API."""
 
 _KEYS_CACHED = "public, max-age=300"
 """Who meets a token of a key that they do not know looks again anyway."""
@@ -121,15 +117,7 @@ def _install_further_addresses(app: Flask, backend: Backend) -> None:
 
     @cache
     def document() -> dict[str, object]:
-        return dict(
-            openapi_document(
-                OPERATIONS,
-                title="Collaboration backend",
-                version=API_VERSION,
-                server_url=settings.public_url,
-                header_prefix=settings.header_prefixes[0],
-            )
-        )
+        return dict(openapi_document(settings.public_url, settings.header_prefixes[0]))
 
     @app.get("/openapi.json")
     def openapi() -> Response:

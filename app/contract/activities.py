@@ -1,23 +1,20 @@
 """Activity records: actions of users."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from app.contract import limits
 from app.contract.base import (
-    Described,
+    Batch,
     EpochMs,
     Id,
     Ids,
     InOrganization,
     JsonObject,
     Order,
-    PageSize,
-    PageToken,
+    Paged,
     Text,
     UserReference,
     WireModel,
+    WithMetadata,
 )
 
 FeatureType = Literal["comment", "reaction", "recorder", "crdt", "custom"]
@@ -30,8 +27,8 @@ class ActivityUser(WireModel):
 
 
 class Activity(WireModel):
-    """An activity as it is read. ``timestamp`` is epoch milliseconds; ``metadata`` holds apiKey, documentId and
-    organizationId."""
+    """An activity in a response. ``timestamp`` is epoch milliseconds. ``metadata`` contains ``apiKey``, ``documentId``
+    and ``organizationId``."""
 
     id: str
     feature_type: str | None = None
@@ -44,24 +41,20 @@ class Activity(WireModel):
     timestamp: int | float | None = None
 
 
-class GetActivityLogsRequest(InOrganization):
-    """One page of an organization's activities, newest first unless ``order`` is given."""
+class GetActivityLogsRequest(InOrganization, Paged):
+    """Activities of an organization, by default newest first."""
 
     document_id: Id | None = None
     target_entity_id: Id | None = None
-    feature_types: Annotated[list[FeatureType], Field(max_length=limits.BATCH_ITEMS)] | None = None
-    action_types: Annotated[list[Text], Field(max_length=limits.BATCH_ITEMS)] | None = None
+    feature_types: Batch[FeatureType] | None = None
+    action_types: Batch[Text] | None = None
     user_id: Id | None = None
     activity_ids: Ids | None = None
     order: Order | None = None
-    page_size: PageSize | None = None
-    page_token: PageToken | None = None
 
 
-class ActivityInput(Described):
-    """An activity as it is written. One with an ``id`` that exists takes its place; without an id it is new;
-    without a ``timestamp`` it happened now.
-    """
+class ActivityInput(WithMetadata):
+    """An activity in a request. It replaces an existing one with its ``id``. The default ``timestamp`` is now."""
 
     id: Id | None = None
     feature_type: FeatureType
@@ -76,4 +69,4 @@ class ActivityInput(Described):
 
 class AddActivitiesRequest(InOrganization):
     document_id: Id
-    activities: Annotated[list[ActivityInput], Field(max_length=limits.BATCH_ITEMS)]
+    activities: Batch[ActivityInput]

@@ -1,24 +1,24 @@
 """Advanced webhooks: endpoints with their own filters, rate and signing secret."""
 
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field
 
 from app.contract import limits
-from app.contract.base import AsWhole, Id, Request, Text, Url, WireModel, at_least_one_of, some_schema
+from app.contract.base import AsWhole, Id, Request, SomeField, Text, Url, WireModel
 
 NonEmptyTexts = Annotated[
     list[Annotated[Text, Field(min_length=1)]], Field(min_length=1, max_length=limits.BATCH_ITEMS)
 ]
-"""``filterTypes`` and ``channels``: when omitted, everything; an empty list would mean nothing and is refused."""
+"""``filterTypes`` and ``channels``. Absent means everything. An empty list is refused."""
 
 Rate = Annotated[int, Field(ge=1, le=limits.ENDPOINT_RATE_MAX), AsWhole]
 """Deliveries per second."""
 
 
 class Endpoint(WireModel):
-    """An endpoint as it is read: what was omitted is null. Times are ISO 8601. ``disabledReason`` comes with an
-    endpoint that the backend itself has disabled: ``failing`` or ``gone``.
+    """An endpoint in a response. Times are ISO 8601. ``disabledReason`` is ``failing`` or ``gone`` if the backend
+    disabled the endpoint.
     """
 
     id: str
@@ -35,10 +35,7 @@ class Endpoint(WireModel):
     updated_at: str | None = None
 
 
-class CreateEndpointRequest(Request):
-    """The signing secret is the service's to make and is not accepted here."""
-
-    url: Url
+class _EndpointFields(Request):
     description: Text | None = None
     filter_types: NonEmptyTexts | None = None
     channels: NonEmptyTexts | None = None
@@ -48,18 +45,17 @@ class CreateEndpointRequest(Request):
     metadata: dict[str, Text] | None = None
 
 
-class UpdateEndpointRequest(Request):
-    """Fields not given keep their values."""
+class CreateEndpointRequest(_EndpointFields):
+    """The backend creates the signing secret."""
+
+    url: Url
+
+
+class UpdateEndpointRequest(_EndpointFields):
+    """Absent fields keep their values."""
 
     endpoint_id: Id
     url: Url | None = None
-    description: Text | None = None
-    filter_types: NonEmptyTexts | None = None
-    channels: NonEmptyTexts | None = None
-    disabled: bool | None = None
-    rate_limit: Rate | None = None
-    uid: Id | None = None
-    metadata: dict[str, Text] | None = None
 
 
 class DeleteEndpointRequest(Request):
@@ -72,7 +68,7 @@ class DeletedEndpoint(WireModel):
 
 
 class ListEndpointsRequest(Request):
-    """``iterator`` comes from an earlier answer."""
+    """``iterator`` comes from an earlier response."""
 
     limit: Annotated[int, Field(ge=1, le=limits.ENDPOINTS_PER_PAGE_MAX), AsWhole] | None = None
     iterator: Text | None = None
@@ -90,14 +86,14 @@ class GetEndpointSecretRequest(Request):
 
 
 class EndpointSecret(WireModel):
-    """The signing secret. It allows its holder to forge payloads."""
+    """The secret with which the backend signs payloads."""
 
     endpoint_id: str
     secret: str = Field(repr=False)
 
 
 class AdvancedWebhookConfig(WireModel):
-    """The state that is stored; these defaults where nothing was ever configured."""
+    """The stored configuration, with its defaults."""
 
     is_enabled: bool = False
     encrypt_data: bool = False
@@ -106,24 +102,11 @@ class AdvancedWebhookConfig(WireModel):
     enable_data_protection: bool = False
 
 
-_CONFIG_FIELDS = ("is_enabled", "encrypt_data", "encode_data", "public_key", "enable_data_protection")
-
-
-class UpdateAdvancedWebhookConfigRequest(Request):
-    """Merged into what is stored; at least one field. That the first call has to enable is the backend's to
-    judge."""
-
-    model_config = ConfigDict(
-        json_schema_extra=some_schema("isEnabled", "encryptData", "encodeData", "publicKey", "enableDataProtection")
-    )
+class UpdateAdvancedWebhookConfigRequest(SomeField):
+    """Merged into the stored configuration. The first update must enable it, which the backend checks."""
 
     is_enabled: bool | None = None
     encrypt_data: bool | None = None
     encode_data: bool | None = None
     public_key: Text | None = None
     enable_data_protection: bool | None = None
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        at_least_one_of(self, *_CONFIG_FIELDS)
-        return self

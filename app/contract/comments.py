@@ -6,38 +6,37 @@ from pydantic import ConfigDict, Field, model_validator
 
 from app.contract import limits
 from app.contract.base import (
+    Batch,
     Id,
     Ids,
     InOrganization,
     JsonObject,
     LongText,
     Order,
-    PageSize,
-    PageToken,
+    Paged,
     Request,
     Text,
     UserReference,
     WireModel,
-    at_least_one_of,
-    some_schema,
+    some_field_schema,
 )
 
 AnnotationType = Literal["comment", "suggestion"]
 
 
 class ReactionInput(Request):
-    """A reaction to a comment as it is written."""
+    """A reaction to a comment, in a request."""
 
     reaction_id: Id | None = None
     icon: Annotated[Text, Field(min_length=1)]
     from_: UserReference
 
 
-Reactions = Annotated[list[ReactionInput], Field(max_length=limits.BATCH_ITEMS)]
+Reactions = Batch[ReactionInput]
 
 
 class CommentInput(Request):
-    """A new comment. ``agent``: the AI agent that wrote it, if any."""
+    """A new comment. ``agent`` is the AI agent that wrote it, if any."""
 
     comment_id: Id | None = None
     comment_text: LongText
@@ -47,12 +46,10 @@ class CommentInput(Request):
     reactions: Reactions | None = None
 
 
-class CommentAnnotationInput(Request):
-    """A thread as it is written, with its comments; there is no thread without one."""
+class CommentAnnotationUpdate(Request):
+    """Changes to threads. Absent fields keep their values."""
 
-    annotation_id: Id | None = None
     location: JsonObject | None = None
-    comment_data: Annotated[list[CommentInput], Field(min_length=1, max_length=limits.BATCH_ITEMS)]
     status: JsonObject | Text | None = None
     priority: JsonObject | Text | None = None
     assigned_to: UserReference | None = None
@@ -61,40 +58,34 @@ class CommentAnnotationInput(Request):
     visibility: JsonObject | Text | None = None
 
 
+class CommentAnnotationInput(CommentAnnotationUpdate):
+    """A new thread with its comments, at least one."""
+
+    annotation_id: Id | None = None
+    comment_data: Annotated[list[CommentInput], Field(min_length=1, max_length=limits.BATCH_ITEMS)]
+
+
 class AddCommentAnnotationsRequest(InOrganization):
-    """With ``verifyUserPermissions`` only authors with access to the document get through."""
+    """With ``verifyUserPermissions``, threads with an author without access to the document are rejected."""
 
     document_id: Id
     verify_user_permissions: bool | None = None
-    comment_annotations: Annotated[list[CommentAnnotationInput], Field(max_length=limits.BATCH_ITEMS)]
+    comment_annotations: Batch[CommentAnnotationInput]
 
 
-class GetCommentAnnotationsRequest(InOrganization):
-    """One page of the threads of an organization, of a document, or of those named."""
+class GetCommentAnnotationsRequest(InOrganization, Paged):
+    """The threads of an organization or document, or those with these ids."""
 
     document_id: Id | None = None
     annotation_ids: Ids | None = None
     location_id: Id | None = None
     order: Order | None = None
-    page_size: PageSize | None = None
-    page_token: PageToken | None = None
-
-
-class CommentAnnotationUpdate(Request):
-    """What is to change in threads; fields not given keep their values."""
-
-    location: JsonObject | None = None
-    status: JsonObject | Text | None = None
-    priority: JsonObject | Text | None = None
-    assigned_to: UserReference | None = None
-    context: JsonObject | None = None
-    type: AnnotationType | None = None
-    visibility: JsonObject | Text | None = None
 
 
 class UpdateCommentAnnotationsRequest(InOrganization):
-    """Applies the same change to all named threads. ``actionUser`` is the acting user; If a suggestion is accepted or
-    rejected, ``reasoning`` and ``agent`` are stored with the judgment.
+    """Applies the same change to all threads with these ids, in the name of ``actionUser``.
+
+    If it accepts or rejects a suggestion, ``reasoning`` and ``agent`` are stored with the judgment.
     """
 
     document_id: Id | None = None
@@ -106,22 +97,23 @@ class UpdateCommentAnnotationsRequest(InOrganization):
 
 
 class DeleteCommentAnnotationsRequest(InOrganization):
-    """Deletes the named threads. Without ``annotationIds``, those of the document, which must be named then."""
+    """Deletes the threads with these ids, or all threads of the document."""
 
-    model_config = ConfigDict(json_schema_extra=some_schema("documentId", "annotationIds"))
+    model_config = ConfigDict(json_schema_extra=some_field_schema("documentId", "annotationIds"))
 
     document_id: Id | None = None
     annotation_ids: Ids | None = None
     action_user: UserReference | None = None
 
     @model_validator(mode="after")
-    def _says_which(self) -> Self:
-        at_least_one_of(self, "document_id", "annotation_ids")
+    def _check_document_or_ids(self) -> Self:
+        if self.document_id is None and self.annotation_ids is None:
+            raise ValueError("give documentId or annotationIds")
         return self
 
 
 class Comment(WireModel):
-    """A comment as it is read."""
+    """A comment in a response."""
 
     comment_id: str
     comment_text: str | None = None
@@ -134,7 +126,7 @@ class Comment(WireModel):
 
 
 class CommentAnnotation(WireModel):
-    """A thread as it is read."""
+    """A thread in a response."""
 
     annotation_id: str
     organization_id: str | None = None
@@ -158,20 +150,18 @@ class _InThread(InOrganization):
 
 class AddCommentsRequest(_InThread):
     verify_user_permissions: bool | None = None
-    comment_data: Annotated[list[CommentInput], Field(max_length=limits.BATCH_ITEMS)]
+    comment_data: Batch[CommentInput]
 
 
-class GetCommentsRequest(_InThread):
-    """The comments of a thread, or those named, oldest first."""
+class GetCommentsRequest(_InThread, Paged):
+    """The comments of a thread, or those with these ids, oldest first."""
 
     comment_ids: Ids | None = None
-    page_size: PageSize | None = None
-    page_token: PageToken | None = None
 
 
 class CommentUpdate(Request):
-    """What is to change in comments; fields not given keep their values. ``reactions`` are all that a comment is to
-    have: those that are missing go, those without a known ``reactionId`` are new.
+    """Changes to comments. Absent fields keep their values. ``reactions`` replaces the list: missing ones are deleted,
+    those without a known ``reactionId`` are added.
     """
 
     comment_text: LongText | None = None
@@ -188,8 +178,7 @@ class UpdateCommentsRequest(_InThread):
 
 
 class DeleteCommentsRequest(_InThread):
-    """Deletes the named comments, or all of the thread's without ``commentIds``. A thread goes with its last
-    comment."""
+    """Deletes the comments with these ids, or all of the thread. A thread without comments is deleted."""
 
     comment_ids: Ids | None = None
     action_user: UserReference | None = None

@@ -1,4 +1,4 @@
-"""CRDT editor data: the shared content of an editor instance."""
+"""CRDT data: the shared content of an editor."""
 
 from typing import Literal, Self
 
@@ -12,41 +12,40 @@ CrdtValue = StrictStr | JsonObject | list[JsonValue]
 
 DEFAULT_CONTENT_KEY = "content"
 
-_FORM: dict[str, tuple[type, str]] = {
+_TYPES: dict[str, tuple[type, str]] = {
     "text": (str, "string"),
     "xml": (str, "string"),
     "map": (dict, "object"),
     "array": (list, "array"),
 }
-"""The form that ``data`` takes for each type, in Python and in JSON."""
+"""The Python and JSON type of ``data`` for each ``type``."""
 
 
-def _data_fits_type(schema: JsonObject) -> None:
-    schema["oneOf"] = [
-        {"properties": {"type": {"const": name}, "data": {"type": json_type}}} for name, (_, json_type) in _FORM.items()
-    ]
-
-
-def _has_more_values(value: JsonValue, most: int) -> bool:
-    """Whether there are more than ``most`` values within ``value``, at any depth."""
+def _has_more_values(value: JsonValue, limit: int) -> bool:
+    """Whether ``value`` contains more than ``limit`` values, at any depth."""
     count = 0
     pending: list[JsonValue] = [value]
     while pending:
-        one = pending.pop()
-        if isinstance(one, dict | list):
-            count += len(one)
-            if count > most:
+        container = pending.pop()
+        if isinstance(container, dict | list):
+            count += len(container)
+            if count > limit:
                 return True
-            pending.extend(one.values() if isinstance(one, dict) else one)
+            pending.extend(container.values() if isinstance(container, dict) else container)
     return False
 
 
 class _EditorContent(InOrganization):
-    """Content of an editor: a string for ``text`` and ``xml``, an object for ``map``, an array for ``array``. At most
-    4 MiB as JSON, with 50,000 values in it, or 10,000 elements, texts and attributes of XML.
-    """
+    """Content of an editor: a string for ``text`` and ``xml``, an object for ``map``, an array for ``array``."""
 
-    model_config = ConfigDict(json_schema_extra=_data_fits_type)
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"properties": {"type": {"const": name}, "data": {"type": json_type}}}
+                for name, (_, json_type) in _TYPES.items()
+            ]
+        }
+    )
 
     document_id: Id
     editor_id: Id
@@ -55,10 +54,10 @@ class _EditorContent(InOrganization):
     content_key: Id | None = None
 
     @model_validator(mode="after")
-    def _data_matches_type(self) -> Self:
-        python_type, json_type = _FORM[self.type]
+    def _check_data(self) -> Self:
+        python_type, json_type = _TYPES[self.type]
         if not isinstance(self.data, python_type):
-            # A ValueError, because pydantic does not take a TypeError for a complaint about the input.
+            # Pydantic reports a ValueError as a validation error, but not a TypeError.
             raise ValueError(f"data must be of type {json_type} when type is {self.type}")  # noqa: TRY004 - see above
         if json_size(self.data) > limits.EDITOR_DATA_BYTES:
             raise ValueError(f"data must be at most {limits.EDITOR_DATA_BYTES} bytes long as JSON")
@@ -68,11 +67,11 @@ class _EditorContent(InOrganization):
 
 
 class AddCrdtDataRequest(_EditorContent):
-    """For an editor that has no data yet."""
+    """Sets the content of an editor without data."""
 
 
 class UpdateCrdtDataRequest(_EditorContent):
-    """For an editor that has data."""
+    """Replaces the content of an editor."""
 
 
 class GetCrdtDataRequest(InOrganization):
@@ -83,7 +82,7 @@ class GetCrdtDataRequest(InOrganization):
 
 
 class CrdtData(WireModel):
-    """The data of one editor as it is read."""
+    """The data of one editor in a response."""
 
     editor_id: str
     organization_id: str | None = None

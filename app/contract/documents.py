@@ -5,22 +5,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.contract import limits
-from app.contract.base import (
-    AccessType,
-    Described,
-    Id,
-    Ids,
-    InOrganization,
-    PageSize,
-    PageToken,
-    ReadIds,
-    Text,
-    WireModel,
-)
+from app.contract.base import AccessType, Batch, Id, Ids, InOrganization, Paged, ReadIds, Text, WireModel, WithMetadata
 
 
 class Document(WireModel):
-    """A document as it is read."""
+    """A document in a response."""
 
     id: str
     document_name: str | None = None
@@ -28,33 +17,31 @@ class Document(WireModel):
     disabled: bool | None = None
 
 
-class DocumentInput(Described):
-    """A document as it is written, with metadata of the caller's choice."""
+class DocumentInput(WithMetadata):
+    """A document in a request."""
 
     document_id: Id
     document_name: Text | None = None
 
 
 class AddDocumentsRequest(InOrganization):
-    """Adds documents to ``folderId``, or at the top of the tree without one."""
+    """Adds documents to a folder. Without ``folderId``, to the top of the tree."""
 
-    documents: Annotated[list[DocumentInput], Field(max_length=limits.BATCH_ITEMS)]
+    documents: Batch[DocumentInput]
     folder_id: Id | None = None
     create_organization: bool | None = None
     create_folder: bool | None = None
 
 
 class UpdateDocumentsRequest(InOrganization):
-    documents: Annotated[list[DocumentInput], Field(max_length=limits.BATCH_ITEMS)]
+    documents: Batch[DocumentInput]
 
 
-class GetDocumentsRequest(InOrganization):
-    """One page of the documents of an organization, of a folder, or of those named."""
+class GetDocumentsRequest(InOrganization, Paged):
+    """The documents of an organization or folder, or those with these ids."""
 
     document_ids: ReadIds | None = None
     folder_id: Id | None = None
-    page_size: PageSize | None = None
-    page_token: PageToken | None = None
 
 
 class MoveDocumentsRequest(InOrganization):
@@ -70,7 +57,7 @@ class UpdateDocumentAccessRequest(InOrganization):
 
 
 class DeleteDocumentsRequest(InOrganization):
-    """The reference marks neither field as required; without one of them there is nothing to delete."""
+    """The reference does not mark the fields as required."""
 
     document_ids: Ids
 

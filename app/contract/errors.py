@@ -3,7 +3,7 @@
 
     ContractError
     ├── InvalidArgument      INVALID_ARGUMENT     400   the request is invalid; do not retry
-    ├── FailedPrecondition   FAILED_PRECONDITION  400   a feature or option has to be switched on first
+    ├── FailedPrecondition   FAILED_PRECONDITION  400   a feature or option must be enabled first
     ├── Unauthenticated      UNAUTHENTICATED      401   credentials are missing
     ├── PermissionDenied     PERMISSION_DENIED    403   credentials are wrong or insufficient
     ├── NotFound             NOT_FOUND            404   the item or path does not exist
@@ -58,7 +58,7 @@ METHOD_NOT_ALLOWED = 405
 PAYLOAD_TOO_LARGE = 413
 UNSUPPORTED_MEDIA_TYPE = 415
 
-# A gateway in front of a backend answers with HTTP codes alone.
+# A gateway in front of a backend sends HTTP codes without a status.
 _STATUS_OF_CODE: Mapping[int, Status] = MappingProxyType(
     {
         401: Status.UNAUTHENTICATED,
@@ -75,16 +75,17 @@ _STATUS_OF_CODE: Mapping[int, Status] = MappingProxyType(
 
 
 class ContractError(Exception):
-    """A failure that has a form on the wire.
+    """The base of the errors below, one class for each status.
 
-    ``message`` is meant for the caller: it never carries a secret or an inner cause (that is ``__cause__``).
-    ``http_code`` is the status' code unless a more specific one was given. ``details`` maps item ids to their
+    ``message`` is sent to the caller. It contains no secret and no internal cause, which is in ``__cause__``.
+    ``http_code`` is the code of the status unless a more specific one is passed. ``details`` maps item ids to their
     outcome. ``code`` is the numeric ``error.code`` that some deployments send.
     """
 
+    status: ClassVar[Status]
+
     def __init__(
         self,
-        status: Status,
         message: str,
         *,
         http_code: int | None = None,
@@ -92,111 +93,77 @@ class ContractError(Exception):
         code: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.status = status
         self.message = message
-        self.http_code = HTTP_CODE[status] if http_code is None else http_code
+        self.http_code = HTTP_CODE[self.status] if http_code is None else http_code
         self.details = details
         self.code = code
 
     def __str__(self) -> str:
         return f"{self.status}: {self.message}"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (self.status, self.message, self.http_code, self.details, self.code)
+
+class InvalidArgument(ContractError):
+    """The request is invalid. The message names the field."""
+
+    status = Status.INVALID_ARGUMENT
 
 
-class _OneStatusError(ContractError):
-    """What the classes below share: the status is the class."""
+class FailedPrecondition(ContractError):
+    """A feature or option must be enabled first."""
 
-    STATUS: ClassVar[Status]
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        http_code: int | None = None,
-        details: Mapping[str, object] | None = None,
-        code: int | None = None,
-    ) -> None:
-        super().__init__(self.STATUS, message, http_code=http_code, details=details, code=code)
+    status = Status.FAILED_PRECONDITION
 
 
-class InvalidArgument(_OneStatusError):
-    """The request is wrong; the message names the field."""
-
-    STATUS = Status.INVALID_ARGUMENT
-
-
-class FailedPrecondition(_OneStatusError):
-    """Something has to be enabled or configured first."""
-
-    STATUS = Status.FAILED_PRECONDITION
-
-
-class Unauthenticated(_OneStatusError):
+class Unauthenticated(ContractError):
     """Credentials are missing."""
 
-    STATUS = Status.UNAUTHENTICATED
+    status = Status.UNAUTHENTICATED
 
 
-class PermissionDenied(_OneStatusError):
-    """Credentials are wrong, or what they belong to may not do this."""
+class PermissionDenied(ContractError):
+    """Credentials are wrong or insufficient."""
 
-    STATUS = Status.PERMISSION_DENIED
-
-
-class NotFound(_OneStatusError):
-    """What the request is about, or its path, does not exist."""
-
-    STATUS = Status.NOT_FOUND
+    status = Status.PERMISSION_DENIED
 
 
-class AlreadyExists(_OneStatusError):
-    """What the request wants to make is there."""
+class NotFound(ContractError):
+    """The item or path does not exist."""
 
-    STATUS = Status.ALREADY_EXISTS
-
-
-class ResourceExhausted(_OneStatusError):
-    """Too many requests, or a quota is used up."""
-
-    STATUS = Status.RESOURCE_EXHAUSTED
+    status = Status.NOT_FOUND
 
 
-class Internal(_OneStatusError):
-    """The backend failed, wholly or (with ``details``) for some items."""
+class AlreadyExists(ContractError):
+    """The item exists already."""
 
-    STATUS = Status.INTERNAL
-
-
-class Unimplemented(_OneStatusError):
-    """The contract has this operation, this server does not."""
-
-    STATUS = Status.UNIMPLEMENTED
+    status = Status.ALREADY_EXISTS
 
 
-class Unavailable(_OneStatusError):
-    """The server cannot answer at the moment."""
+class ResourceExhausted(ContractError):
+    """A rate limit or quota is exceeded."""
 
-    STATUS = Status.UNAVAILABLE
+    status = Status.RESOURCE_EXHAUSTED
 
 
-ERROR_CLASS: Mapping[Status, type[_OneStatusError]] = MappingProxyType(
-    {
-        cls.STATUS: cls
-        for cls in (
-            InvalidArgument,
-            FailedPrecondition,
-            Unauthenticated,
-            PermissionDenied,
-            NotFound,
-            AlreadyExists,
-            ResourceExhausted,
-            Internal,
-            Unimplemented,
-            Unavailable,
-        )
-    }
+class Internal(ContractError):
+    """An error of the backend, for the whole request or (with ``details``) for some items."""
+
+    status = Status.INTERNAL
+
+
+class Unimplemented(ContractError):
+    """This server does not implement the operation."""
+
+    status = Status.UNIMPLEMENTED
+
+
+class Unavailable(ContractError):
+    """The server is temporarily unavailable."""
+
+    status = Status.UNAVAILABLE
+
+
+ERROR_CLASS: Mapping[Status, type[ContractError]] = MappingProxyType(
+    {error.status: error for error in ContractError.__subclasses__()}
 )
 
 
@@ -208,7 +175,7 @@ def error_for(
     details: Mapping[str, object] | None = None,
     code: int | None = None,
 ) -> ContractError:
-    """The error of the class that belongs to ``status``."""
+    """The error of this status."""
     return ERROR_CLASS[status](message, http_code=http_code, details=details, code=code)
 
 
@@ -229,19 +196,12 @@ def error_envelope(error: ContractError) -> dict[str, object]:
 
 
 def error_from_envelope(http_code: int, body: object) -> ContractError:
-    """The error of a failure response. If the body is unreadable, the HTTP code decides.
-
-    Deployments put the status under ``status``, or a code of their own there, or a numeric ``code`` instead: what
-    is not a known status is taken from the HTTP code.
-    """
+    """The error of a failure response. If ``status`` is missing or unknown, the HTTP code decides."""
     inner = body.get("error") if isinstance(body, Mapping) else None
     if not isinstance(inner, Mapping):
         inner = {}
-    named = inner.get("status")
-    if isinstance(named, str) and named in Status.__members__:
-        status = Status(named)
-    else:
-        status = status_for_http_code(http_code)
+    name = inner.get("status")
+    status = Status(name) if isinstance(name, str) and name in Status.__members__ else status_for_http_code(http_code)
     message = inner.get("message")
     if not isinstance(message, str) or not message:
         message = f"HTTP {http_code} without a readable error message"
@@ -254,10 +214,3 @@ def error_from_envelope(http_code: int, body: object) -> ContractError:
         details={str(key): value for key, value in details.items()} if isinstance(details, Mapping) else None,
         code=code if isinstance(code, int) and not isinstance(code, bool) else None,
     )
-
-
-def _rebuild(
-    status: Status, message: str, http_code: int, details: Mapping[str, object] | None, code: int | None
-) -> ContractError:
-    """Lets errors cross process boundaries: exceptions are otherwise rebuilt from their message alone."""
-    return error_for(status, message, http_code=http_code, details=details, code=code)

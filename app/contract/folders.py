@@ -8,33 +8,33 @@ from app.contract import limits
 from app.contract.base import (
     AccessType,
     AsWhole,
-    Described,
+    Batch,
     Id,
     Ids,
     InOrganization,
     JsonObject,
     Text,
     WireModel,
-    at_most_one_of,
+    WithMetadata,
 )
 
 ROOT_FOLDER_ID = "root"
-"""Names the top of the tree: as ``parentFolderId`` of a folder that has no parent, in Update Folder and as
-``folderId`` in Move Documents to move there. No folder can have this id."""
+"""The top of the tree, as a ``parentFolderId``, and as the ``folderId`` of Move Documents. No folder can have this
+id."""
 
 
-def _not_the_root(folder_id: str) -> str:
+def _is_not_root(folder_id: str) -> str:
     if folder_id == ROOT_FOLDER_ID:
         raise ValueError(f'"{ROOT_FOLDER_ID}" names the top of the tree and cannot be the id of a folder')
     return folder_id
 
 
-FolderId = Annotated[Id, AfterValidator(_not_the_root), Field(json_schema_extra={"not": {"const": ROOT_FOLDER_ID}})]
-"""The id of a folder that is one."""
+FolderId = Annotated[Id, AfterValidator(_is_not_root), Field(json_schema_extra={"not": {"const": ROOT_FOLDER_ID}})]
+"""The id of a real folder."""
 
 
 class Folder(WireModel):
-    """A folder as it is read. ``ancestors`` and ``accessType`` are maintained by the service."""
+    """A folder in a response. The backend maintains ``ancestors``. ``accessType`` is the effective one."""
 
     folder_id: str
     folder_name: str | None = None
@@ -48,7 +48,7 @@ class Folder(WireModel):
     sub_folders: "list[Folder] | None" = None
 
 
-class FolderInput(Described):
+class FolderInput(WithMetadata):
     """A folder to add or update. Without ``accessType``, a new folder inherits. Update Folder ignores it."""
 
     folder_id: FolderId
@@ -58,20 +58,19 @@ class FolderInput(Described):
 
 
 class AddFolderRequest(InOrganization):
-    folders: Annotated[list[FolderInput], Field(max_length=limits.BATCH_ITEMS)]
+    folders: Batch[FolderInput]
     create_organization: bool | None = None
     create_folder: bool | None = None
 
 
 class UpdateFolderRequest(InOrganization):
-    """A ``parentFolderId`` moves the folder with everything in it."""
+    """Renames folders. A ``parentFolderId`` moves the folder with everything in it."""
 
-    folders: Annotated[list[FolderInput], Field(max_length=limits.BATCH_ITEMS)]
+    folders: Batch[FolderInput]
 
 
 class GetFoldersRequest(InOrganization):
-    """The folders of an organization, or the folder named, with subfolders down to ``maxDepth`` levels
-    below."""
+    """A folder, or all at the top of the tree, with subfolders down to ``maxDepth`` levels below."""
 
     folder_id: Id | None = None
     max_depth: Annotated[int, Field(ge=0, le=limits.FOLDER_DEPTH_MAX), AsWhole] | None = None
@@ -83,28 +82,27 @@ class DeleteFolderRequest(InOrganization):
     folder_id: FolderId
 
 
-def _one_of_type_and_inheritance(schema: JsonObject) -> None:
-    has_type: JsonObject = {"required": ["accessType"], "properties": {"accessType": {"type": "string"}}}
-    inherits: JsonObject = {
-        "required": ["inheritFromParent"],
-        "properties": {"inheritFromParent": {"const": True}},
-    }
-    schema["oneOf"] = [has_type, inherits]
+_TYPE_OR_INHERITANCE: JsonObject = {
+    "oneOf": [
+        {"required": ["accessType"], "properties": {"accessType": {"type": "string"}}},
+        {"required": ["inheritFromParent"], "properties": {"inheritFromParent": {"const": True}}},
+    ]
+}
 
 
 class UpdateFolderAccessRequest(InOrganization):
     """Sets the access type of folders, or removes it with ``inheritFromParent`` true."""
 
-    model_config = ConfigDict(json_schema_extra=_one_of_type_and_inheritance)
+    model_config = ConfigDict(json_schema_extra=_TYPE_OR_INHERITANCE)
 
     folder_ids: Ids
     access_type: AccessType | None = None
     inherit_from_parent: bool | None = None
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> Self:
-        if self.inherit_from_parent:
-            at_most_one_of(self, "access_type", "inherit_from_parent")
-        elif self.access_type is None:
+    def _check_type_or_inheritance(self) -> Self:
+        if self.inherit_from_parent and self.access_type is not None:
+            raise ValueError("give either accessType or inheritFromParent, not both")
+        if not self.inherit_from_parent and self.access_type is None:
             raise ValueError("give either accessType or inheritFromParent true")
         return self

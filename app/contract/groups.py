@@ -1,22 +1,21 @@
 """Organization user groups: named sets of an organization's users."""
 
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, model_validator
 
-from app.contract import limits
-from app.contract.base import Described, Id, Ids, InOrganization, JsonObject, Text
+from app.contract.base import Batch, Id, Ids, InOrganization, JsonObject, Text, WithMetadata
 
 
-class GroupInput(Described):
-    """A group as it is written."""
+class GroupInput(WithMetadata):
+    """A group in a request."""
 
     group_id: Id
     group_name: Text | None = None
 
 
 class AddGroupsRequest(InOrganization):
-    organization_user_groups: Annotated[list[GroupInput], Field(max_length=limits.BATCH_ITEMS)]
+    organization_user_groups: Batch[GroupInput]
     create_organization: bool | None = None
 
 
@@ -25,29 +24,28 @@ class AddUsersToGroupsRequest(InOrganization):
     user_ids: Ids
 
 
-def _named_or_all(schema: JsonObject) -> None:
-    named: JsonObject = {
-        "required": ["userIds"],
-        "properties": {"userIds": {"type": "array"}, "deleteAll": {"not": {"const": True}}},
-    }
-    everyone: JsonObject = {
-        "required": ["deleteAll"],
-        "properties": {"userIds": {"type": "null"}, "deleteAll": {"const": True}},
-    }
-    schema["anyOf"] = [named, everyone]
+_IDS_OR_ALL: JsonObject = {
+    "anyOf": [
+        {
+            "required": ["userIds"],
+            "properties": {"userIds": {"type": "array"}, "deleteAll": {"not": {"const": True}}},
+        },
+        {"required": ["deleteAll"], "properties": {"userIds": {"type": "null"}, "deleteAll": {"const": True}}},
+    ]
+}
 
 
 class DeleteUsersFromGroupsRequest(InOrganization):
-    """Takes the named users out of a group, or everyone with ``deleteAll`` true and no ``userIds``."""
+    """Removes users from a group: those with these ids, or all with ``deleteAll`` true and no ``userIds``."""
 
-    model_config = ConfigDict(json_schema_extra=_named_or_all)
+    model_config = ConfigDict(json_schema_extra=_IDS_OR_ALL)
 
     organization_user_group_id: Id
     user_ids: Ids | None = None
     delete_all: bool | None = None
 
     @model_validator(mode="after")
-    def _names_or_all(self) -> Self:
+    def _check_ids_or_all(self) -> Self:
         if self.delete_all and self.user_ids is not None:
             raise ValueError("give either userIds or deleteAll true, not both")
         if not self.delete_all and self.user_ids is None:

@@ -1,6 +1,6 @@
-"""The names of the headers that carry credentials.
+"""The names of the headers with credentials.
 
-Vendors of this API differ only in the prefix (``x-service-`` in the reference), so the prefix is a setting.
+Vendors of this API use different prefixes (``x-service-`` in the reference), so the prefix is a setting.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ DEFAULT_PREFIX = "x-service-"
 
 @dataclass(frozen=True, slots=True)
 class HeaderNames:
-    """The four credential headers under one prefix, in lower case (HTTP does not care)."""
+    """The four credential headers with one prefix, in lower case."""
 
     prefix: str = DEFAULT_PREFIX
 

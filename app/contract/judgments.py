@@ -14,18 +14,6 @@ SearchScope = Literal["document", "organization", "apiKey"]
 JudgeType = Literal["human", "agent"]
 
 
-def _a_moment(value: int | str) -> int | str:
-    moment_ms(value)
-    return value
-
-
-Moment = Annotated[
-    EpochMs | Annotated[StrictStr, Field(max_length=64, json_schema_extra={"format": "date-time"})],
-    AfterValidator(_a_moment),
-]
-"""Epoch milliseconds, or ISO 8601 text."""
-
-
 def moment_ms(value: int | str) -> int:
     """Epoch milliseconds of a ``Moment``. ISO text without a zone is in UTC. Raises ``ValueError``."""
     if isinstance(value, int):
@@ -34,25 +22,36 @@ def moment_ms(value: int | str) -> int:
         moment = datetime.fromisoformat(value)
     except ValueError:
         raise ValueError("must be an ISO 8601 time or epoch milliseconds") from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return epoch_ms(moment)
+    return epoch_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _is_moment(value: int | str) -> int | str:
+    moment_ms(value)
+    return value
+
+
+Moment = Annotated[
+    EpochMs | Annotated[StrictStr, Field(max_length=64, json_schema_extra={"format": "date-time"})],
+    AfterValidator(_is_moment),
+]
+"""Epoch milliseconds, or ISO 8601 text."""
 
 
 class DateRange(Request):
-    """A span of time, either end of which may be open."""
+    """A span of time. Either end may be open."""
 
     start: Moment | None = None
     end: Moment | None = None
 
     @model_validator(mode="after")
-    def _in_order(self) -> Self:
+    def _check_order(self) -> Self:
         if self.start is not None and self.end is not None and moment_ms(self.start) > moment_ms(self.end):
             raise ValueError("start must not be after end")
         return self
 
 
 class JudgmentFilters(Request):
-    """Filters a search by fields of judgments."""
+    """Filters by fields of judgments."""
 
     decision: Text | None = None
     judge_type: JudgeType | None = None
@@ -62,36 +61,31 @@ class JudgmentFilters(Request):
     date_range: DateRange | None = None
 
 
-_NEEDED = {"document": "documentId", "organization": "organizationId"}
-"""The field that a scope requires."""
-
-
-def _needs_an_organization(schema: JsonObject) -> None:
-    has_organization: JsonObject = {
-        "required": ["organizationId"],
-        "properties": {"organizationId": {"type": "string"}},
-    }
-    needs_none: JsonObject = {
-        "properties": {
-            "documentId": {"type": "null"},
-            "filters": {"properties": {"annotationId": {"type": "null"}}},
-        }
-    }
-    schema["anyOf"] = [has_organization, needs_none]
+def _schema_of_ids(schema: JsonObject) -> None:
+    schema["anyOf"] = [
+        {"required": ["organizationId"], "properties": {"organizationId": {"type": "string"}}},
+        {
+            "properties": {
+                "documentId": {"type": "null"},
+                "filters": {"properties": {"annotationId": {"type": "null"}}},
+            }
+        },
+    ]
     schema["allOf"] = [
-        {"anyOf": [{"required": [name], "properties": {name: {"type": "string"}}}, _other_scope_than(scope)]}
-        for scope, name in _NEEDED.items()
+        {
+            "anyOf": [
+                {"required": [name], "properties": {name: {"type": "string"}}},
+                {"properties": {"scope": {"not": {"const": scope}}}},
+            ]
+        }
+        for scope, name in (("document", "documentId"), ("organization", "organizationId"))
     ]
 
 
-def _other_scope_than(scope: str) -> JsonObject:
-    return {"properties": {"scope": {"not": {"const": scope}}}}
-
-
 class _AboutJudgments(Request):
-    """A document, and a comment thread, are found through their organization; a scope needs the id of what it is."""
+    """Documents and threads require the organization. A scope requires its own id."""
 
-    model_config = ConfigDict(json_schema_extra=_needs_an_organization)
+    model_config = ConfigDict(json_schema_extra=_schema_of_ids)
 
     scope: SearchScope | None = None
     organization_id: Id | None = None
@@ -99,7 +93,7 @@ class _AboutJudgments(Request):
     filters: JudgmentFilters | None = None
 
     @model_validator(mode="after")
-    def _has_an_organization(self) -> Self:
+    def _check_ids(self) -> Self:
         if self.organization_id is None:
             if self.document_id is not None:
                 raise ValueError("documentId requires organizationId")
@@ -122,14 +116,13 @@ class SearchJudgmentsRequest(_AboutJudgments):
 
 
 class QueryJudgmentsRequest(_AboutJudgments):
-    """By metadata alone, newest first."""
+    """A query by metadata, newest first."""
 
     limit: Annotated[int, Field(ge=1, le=limits.JUDGMENT_QUERY_LIMIT_MAX), AsWhole] | None = None
 
 
 class Judgment(WireModel):
-    """A judgment as it is found. ``createdAt`` is epoch milliseconds, ``agent`` is there when an AI agent made
-    the decision."""
+    """A judgment in a response. ``createdAt`` is epoch milliseconds. ``agent`` is the AI agent that decided, if any."""
 
     record_id: str
     reasoning: str | None = None
@@ -143,7 +136,7 @@ class Judgment(WireModel):
 
 
 class JudgmentSearch(WireModel):
-    """The whole of ``result`` in Search Judgments."""
+    """``result`` of Search Judgments."""
 
     results: list[Judgment]
     total_in_scope: int

@@ -1,18 +1,15 @@
-"""Limits of requests.
+"""Limits of requests: those of the reference, and our own where it has none.
 
-The limits of the reference, and our own for what it leaves open. A request that exceeds one gets INVALID_ARGUMENT
-with the field's name. Lengths are in characters unless the name contains bytes.
-
-An empty list is within every limit: an empty batch changes nothing, and an empty list of ids on a read
-selects nothing. The exceptions (``filterTypes``, ``channels``) are the reference's.
+A request that exceeds one gets INVALID_ARGUMENT with the field's name. Lengths are in characters unless the name
+contains bytes. An empty list is accepted: an empty batch changes nothing, and an empty list of ids on a read selects
+nothing. The reference makes exceptions for ``filterTypes`` and ``channels``.
 """
 
 # Stated by the reference.
 TOKEN_LIFETIME_SECONDS = 48 * 60 * 60
 """Lifetime of a generated JWT."""
 IDS_PER_READ = 30
-"""``organizationIds`` of Get Organizations v1; ``userIds`` and ``organizationUserGroupIds`` of Get Users; ids of
-Get Documents."""
+"""Ids in Get Organizations v1, Get Users and Get Documents."""
 PAGE_SIZE_DEFAULT = 1000
 PAGE_SIZE_MIN = 1
 USER_DATA_PAGE = 100
@@ -32,47 +29,46 @@ ENDPOINTS_PER_PAGE_DEFAULT = 50
 JUDGMENT_QUERY_LIMIT_MAX = 100
 JUDGMENT_QUERY_LIMIT_DEFAULT = 20
 CONTEXT_ITEMS = 200
-"""Values that one context question of the permission-provider call may carry."""
+"""Values in one context question of the permission-provider call."""
 
 # Our own: the reference has none.
 PAGE_SIZE_MAX = 1000
 """Rows of one page. A larger ``pageSize`` is accepted, as in the reference, and returns this many."""
 PERMISSION_QUESTIONS = 3000
-"""What one Get Permissions may ask: each user about the organization and every folder and document named."""
+"""Questions of one Get Permissions: users times resources."""
 BATCH_ITEMS = 1000
 """Items of one batch (``users``, ``documents``, ``folders``, ``userIds``, ...)."""
 ID_LENGTH = 512
 ID_BYTES = 512
-"""Ids are opaque and may hold slashes, quotes, spaces and emoji. Measured in UTF-8 so that a key made of four
-of them still fits a database's index entry (2,704 bytes in PostgreSQL)."""
+"""The length of an id in UTF-8. A key of four ids must fit an index entry (2,704 bytes in PostgreSQL)."""
 TEXT_LENGTH = 10_000
 """Names, titles, templates, keys."""
 LONG_TEXT_LENGTH = 100_000
-"""Bodies of comments."""
+"""Texts of comments and judgments."""
 URL_LENGTH = 2000
 EMAIL_LENGTH = 320
 PAGE_TOKEN_LENGTH = 32_768
-"""Get All User Data keeps the place of five kinds of data in one, with ids of any characters, escaped twice."""
+"""A token of Get All User Data contains five positions, with ids of any characters, escaped twice."""
 NESTING = 64
-"""Levels of objects and arrays in what is stored; a request body may have fewer (``app.edge.strict_json``)."""
+"""Levels of objects and arrays in stored data. Request bodies are limited further (``app.edge.strict_json``)."""
 EPOCH_SECONDS_MAX = 253_402_300_799
 """The last second of the year 9999."""
 EPOCH_MS_MAX = EPOCH_SECONDS_MAX * 1000 + 999
 FOLDER_DEPTH_MAX = 1000
 API_KEYS_PER_WORKSPACE = 100
-"""API keys of a workspace, of both types. Each key is a separate tenant."""
+"""API keys of a workspace, of both types."""
 DOMAINS_PER_KEY = 1000
 """Domains of an API key."""
 ENDPOINT_RATE_MAX = 1_000_000
 METADATA_BYTES = 64 * 1024
-"""What one item of a request may bring along in fields that nobody declared, as JSON."""
-METADATA_BYTES_ALTOGETHER = 256 * 1024
-"""Limit after updates, with names."""
+"""Undeclared fields of one item of a request, as JSON."""
+STORED_METADATA_BYTES = 256 * 1024
+"""Stored metadata of one item after an update, with names."""
 EDITOR_DATA_BYTES = 4 * 1024 * 1024
 """``data`` of an editor, as JSON."""
 EDITOR_VALUES = 50_000
-"""Values in a map or array of an editor, those within others included."""
+"""Values in a map or array of an editor, at any depth."""
 EDITOR_XML_NODES = 10_000
 """Elements, texts and attributes of an editor's XML."""
 WEBHOOK_TRIGGERS = 200
-"""Triggers of basic webhooks, those of earlier updates included."""
+"""Triggers of basic webhooks, after an update."""

@@ -1,18 +1,17 @@
-"""Notifications of a user, and whether they were read."""
+"""Notifications of users, and who has read them."""
 
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
-from app.contract import limits
 from app.contract.base import (
+    Batch,
     Id,
     Ids,
     InOrganization,
     JsonObject,
     Order,
-    PageSize,
-    PageToken,
+    Paged,
     Request,
     Text,
     UserReference,
@@ -21,7 +20,7 @@ from app.contract.base import (
 
 
 class TemplateData(Request):
-    """Values for a template: two users that are known by name, and any further keys with string values."""
+    """Values for a template. Undeclared keys must have string values."""
 
     __pydantic_extra__: dict[str, Text]
 
@@ -29,14 +28,14 @@ class TemplateData(Request):
     recipient_user: Text | None = None
 
     if TYPE_CHECKING:
-        # Type checkers make a model's parameters from its fields alone, and would refuse the further keys.
+        # Type checkers derive the parameters from the declared fields.
         def __init__(
             self, *, action_user: UserReference | None = None, recipient_user: str | None = None, **values: str
         ) -> None: ...
 
 
 class NotificationUpdate(Request):
-    """What is to change in one notification. ``persistReadForUsers`` keeps read ones in the For You tab."""
+    """Changes to one notification. ``persistReadForUsers`` keeps it in the For You tab after it was read."""
 
     id: Id
     action_user: UserReference | None = None
@@ -48,20 +47,19 @@ class NotificationUpdate(Request):
     persist_read_for_users: bool | None = None
 
 
-def _one_as_many(value: object) -> object:
-    return [value] if isinstance(value, dict) else value
-
-
-_Updates = Annotated[list[NotificationUpdate], Field(max_length=limits.BATCH_ITEMS)]
+_Updates = Batch[NotificationUpdate]
 NotificationUpdates = Annotated[
     _Updates,
-    BeforeValidator(_one_as_many, json_schema_input_type=_Updates | NotificationUpdate),
+    BeforeValidator(
+        lambda value: [value] if isinstance(value, dict) else value,
+        json_schema_input_type=_Updates | NotificationUpdate,
+    ),
 ]
-"""The reference calls the field an object and uses it as an array: one object counts as an array of one."""
+"""The reference calls the field an object and uses it as an array, so both are accepted."""
 
 
 class UpdateNotificationsRequest(InOrganization):
-    """The ids beside ``notifications`` narrow down which ones may be updated."""
+    """Updates only notifications that match the ids beside ``notifications``."""
 
     document_id: Id | None = None
     location_id: Id | None = None
@@ -70,8 +68,7 @@ class UpdateNotificationsRequest(InOrganization):
 
 
 class AddNotificationsRequest(InOrganization):
-    """One notification for many users: those in ``notifyUsers``, and the document's users unless ``notifyAll`` is
-    false."""
+    """One notification for ``notifyUsers`` and, unless ``notifyAll`` is false, for the document's users."""
 
     document_id: Id
     action_user: UserReference
@@ -81,25 +78,23 @@ class AddNotificationsRequest(InOrganization):
     display_headline_message_template_data: TemplateData | None = None
     display_body_message: Text | None = None
     notification_source_data: JsonObject | None = None
-    notify_users: Annotated[list[UserReference], Field(max_length=limits.BATCH_ITEMS)] | None = None
+    notify_users: Batch[UserReference] | None = None
     notify_all: bool | None = None
     verify_user_permissions: bool | None = None
 
 
-class GetNotificationsRequest(InOrganization):
-    """One page of notifications, newest first unless ``order`` is given."""
+class GetNotificationsRequest(InOrganization, Paged):
+    """Notifications, by default newest first."""
 
     document_id: Id | None = None
     location_id: Id | None = None
     user_id: Id | None = None
     notification_ids: Ids | None = None
     order: Order | None = None
-    page_size: PageSize | None = None
-    page_token: PageToken | None = None
 
 
 class Notification(WireModel):
-    """A notification as it is read."""
+    """A notification in a response."""
 
     id: str
     display_headline_message_template: str | None = None

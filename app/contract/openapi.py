@@ -1,8 +1,9 @@
-"""Generates the OpenAPI 3.1 document from the table of operations: every path under both versions, request and response
-schemas from the models, errors by HTTP code, credentials by auth level.
+"""Generates the OpenAPI 3.1 document from the table of operations.
+
+It contains every path under both versions, request and response schemas from the models, errors by HTTP code and
+credentials by auth level.
 """
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
 from pydantic import JsonValue, TypeAdapter
@@ -11,6 +12,7 @@ from app.contract.envelope import FailureEnvelope
 from app.contract.errors import HTTP_CODE, METHOD_NOT_ALLOWED, PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, Status
 from app.contract.headers import DEFAULT_PREFIX, HeaderNames
 from app.contract.operation import AnyOperation, AuthLevel, Tier
+from app.contract.operations import OPERATIONS
 
 JsonSchema = dict[str, JsonValue]
 _SchemaKey = tuple[str, Literal["request", "result", "error"]]
@@ -23,35 +25,25 @@ _EARLY_CODES = (METHOD_NOT_ALLOWED, PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE)
 """Codes that any request may get before its operation is determined."""
 
 
-def document(
-    operations: Iterable[AnyOperation],
-    *,
-    title: str,
-    version: str,
-    server_url: str,
-    header_prefix: str = DEFAULT_PREFIX,
-) -> dict[str, JsonValue]:
-    """The OpenAPI 3.1 document of these operations, served at ``server_url``, with credential headers of this
-    prefix."""
-    table = tuple(operations)
-    schemas, definitions = _schemas(table)
-    paths: dict[str, JsonValue] = {}
-    for operation in table:
-        for path in operation.paths:
-            paths[path] = {"post": _operation(operation, path, schemas)}
+def document(server_url: str, header_prefix: str = DEFAULT_PREFIX) -> dict[str, JsonValue]:
+    """The OpenAPI 3.1 document of the API at ``server_url``, with credential headers of this prefix."""
+    schemas, definitions = _schemas()
+    paths: JsonSchema = {
+        path: {"post": _operation(operation, path, schemas)} for operation in OPERATIONS for path in operation.paths
+    }
     definitions["Failure"] = schemas[_FAILURE]
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": title,
-            "version": version,
+            "title": "Collaboration backend",
+            "version": "1.0.0",
             "description": 'Every operation is a POST of `{"data": {...}}`. '
-            "Fields that are not listed are passed on unchanged; null counts as not given.",
+            "Fields that are not listed are kept unchanged. A listed field that is null is treated as absent.",
         },
         "servers": [{"url": server_url}],
         "tags": [
             {"name": Tier.CORE.value, "description": "Every deployment has these."},
-            {"name": Tier.EXTENDED.value, "description": "A deployment may lack these; then it answers 404."},
+            {"name": Tier.EXTENDED.value, "description": "A deployment may lack these. Then it returns 404."},
         ],
         "paths": paths,
         "components": {
@@ -62,11 +54,11 @@ def document(
     }
 
 
-def _schemas(operations: tuple[AnyOperation, ...]) -> tuple[dict[_SchemaKey, JsonValue], JsonSchema]:
-    """The schema of each request and result, and the definitions that they refer to."""
+def _schemas() -> tuple[dict[_SchemaKey, JsonValue], JsonSchema]:
+    """The schema of each request and result, and the shared definitions."""
     failure: TypeAdapter[Any] = TypeAdapter(FailureEnvelope)
     inputs: list[tuple[_SchemaKey, _Mode, TypeAdapter[Any]]] = [(_FAILURE, "validation", failure)]
-    for operation in operations:
+    for operation in OPERATIONS:
         inputs.append(((operation.name, "request"), "validation", TypeAdapter(operation.request)))
         inputs.append(((operation.name, "result"), "validation", operation.result))
     by_key, shared = TypeAdapter.json_schemas(inputs, ref_template=_REF)
@@ -118,7 +110,7 @@ def _success_schema(operation: AnyOperation, result: JsonValue) -> JsonSchema:
 
 
 def _failures(operation: AnyOperation) -> dict[int, list[str]]:
-    """The statuses that an operation may answer, by HTTP code."""
+    """The statuses that an operation may return, by HTTP code."""
     by_code: dict[int, list[str]] = {}
     for status in operation.all_errors:
         by_code.setdefault(HTTP_CODE[status], []).append(status.value)
@@ -127,7 +119,6 @@ def _failures(operation: AnyOperation) -> dict[int, list[str]]:
 
 
 def _failure_responses() -> JsonSchema:
-    """The failure envelope under every code that it comes with."""
     schema: JsonSchema = {"$ref": _REF.format(model="Failure")}
     codes = sorted({*HTTP_CODE.values(), *_EARLY_CODES})
     return {f"Failure{code}": _json_response(f"Failure with HTTP code {code}", schema) for code in codes}

@@ -7,8 +7,9 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from app.contract.base import Request, parse_request
-from app.contract.envelope import ABSENT, Answer, ResultT, TokenField, bare, success
+from app.contract import limits
+from app.contract.base import Request, parse_request, wire_value
+from app.contract.envelope import Answer, ResultT, TokenField
 from app.contract.errors import Status
 from app.contract.validation import first_error
 
@@ -16,7 +17,7 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 class AuthLevel(StrEnum):
-    """Where a request carries its credentials."""
+    """Where a request has its credentials."""
 
     NONE = "none"
     """Public."""
@@ -34,28 +35,28 @@ class Tier(StrEnum):
     CORE = "core"
     """One of the reference's 26."""
     EXTENDED = "extended"
-    """A deployment may lack it, and then answers 404."""
+    """A deployment may lack it, and then returns 404."""
 
 
 class Verb(StrEnum):
-    """What an operation does to the things that it names."""
+    """The effect of an operation on its items."""
 
     READ = "read"
     ADD = "add"
     UPDATE = "update"
-    """Everything that changes what has to be there."""
+    """Any change of existing items."""
     DELETE = "delete"
 
 
 _VERBS = {"add": Verb.ADD, "create": Verb.ADD, "delete": Verb.DELETE, "remove": Verb.DELETE}
+_WITHOUT_TWIN = ("auth/", "workspace/", "organizations/get")
+"""Paths below the version that exist in one version, or differ between the two."""
+_OF_EVERY_OPERATION = (Status.INVALID_ARGUMENT, Status.RESOURCE_EXHAUSTED, Status.INTERNAL, Status.UNAVAILABLE)
+_OF_CREDENTIALS = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
 
 
 class UnreadableAnswerError(ValueError):
     """A response with a success code and a body that violates the contract. The outcome is unknown."""
-
-
-_OF_EVERY_OPERATION = (Status.INVALID_ARGUMENT, Status.RESOURCE_EXHAUSTED, Status.INTERNAL, Status.UNAVAILABLE)
-_OF_CREDENTIALS = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,52 +64,45 @@ class Operation(Generic[RequestT, ResultT]):
     """One operation of the API. Compared by identity: there is one object per operation."""
 
     name: str
-    """Unique, in snake_case; also the name of the backend's handler."""
+    """Unique, in snake_case. The backend's handler has the same name."""
     title: str
-    """As the reference calls it."""
+    """The name in the reference."""
     path: str
     request: type[RequestT]
     """The model of the body's ``data``."""
     result: TypeAdapter[ResultT]
-    """The type of ``result.data`` (of ``result`` itself where ``bare_result``)."""
+    """The type of ``result.data``, or with ``bare_result`` of ``result`` itself."""
     summary: str
     auth: AuthLevel = AuthLevel.K
     tier: Tier = Tier.CORE
-    has_twin: bool = True
-    """Whether the same path under the other version means the same thing."""
     errors: tuple[Status, ...] = ()
-    """Statuses that this operation may return, in addition to those of all operations."""
+    """Statuses that it may return in addition to those that ``all_errors`` derives."""
     is_read: bool = False
-    """Changes nothing, so it may be repeated at will."""
+    """Changes nothing, so it may be repeated."""
     page_token_field: TokenField | None = None
-    """The field of ``result`` with the token of the next page; None if there are no pages."""
+    """The field of ``result`` with the token of the next page. None if there are no pages."""
     items_field: str | None = None
-    """The field of ``data`` that holds the items of a batch, by its wire name."""
-    max_items: int | None = None
-    """How many items ``items_field`` may hold."""
+    """The wire name of the field of ``data`` with the items of a batch."""
+    max_items: int = limits.BATCH_ITEMS
+    """The maximum number of items in ``items_field``."""
     bare_result: bool = False
+    """Whether the fields of the result are in ``result`` itself, without status and message."""
     has_data: bool = True
-    """False where the answer is ``status`` and ``message`` alone."""
+    """False if the response contains only ``status`` and ``message``."""
     is_repeatable: bool = True
-    """False where a second call makes a second thing: it is never repeated unless it is certain that nothing happened.
-    """
+    """False if a second call creates a second item. It is repeated only if the first call certainly had no effect."""
     is_ordered: bool = False
-    """Whether an item of one call may need an item of an earlier one, as a folder needs the one above it."""
+    """Whether an item may depend on an item of an earlier call, as a folder depends on its parent."""
     counterpart: str | None = None
-    """Of an add the update that it becomes when the thing is there already, of an update the add that it becomes when
-    there is nothing to update, by name; None: what is there needs no update, or cannot be added."""
+    """The name of the update to send instead of an add if the item exists, or of the add to send instead of an update
+    if it does not."""
     roles_under_twin: bool = False
-    """Whether roles and access types are taken under the other version's path alone."""
+    """Whether only the other version's path accepts roles and access types."""
     probe: Mapping[str, object] | None = None
-    """What a request that changes nothing carries beside the organization and no items, to see whether a deployment
-    has the operation."""
+    """Further fields of ``empty_request``."""
     probed_by: str | None = None
-    """Name of the operation that is probed instead, to find out whether a deployment has this one: a delete cannot be
-    probed without an effect, and deployments have both or neither."""
-
-    @property
-    def version(self) -> str:
-        return self.path.split("/", 2)[1]
+    """The name of the operation to probe instead of this one. A delete cannot be probed without an effect, and
+    deployments have both operations or neither."""
 
     @property
     def verb(self) -> Verb:
@@ -116,35 +110,36 @@ class Operation(Generic[RequestT, ResultT]):
 
     @property
     def twin_path(self) -> str | None:
-        """The path of the same operation under the other version, if both are equivalent."""
-        if not self.has_twin:
+        """The equivalent path under the other version, if there is one."""
+        _, version, rest = self.path.split("/", 2)
+        if rest.startswith(_WITHOUT_TWIN):
             return None
-        other = {"v1": "v2", "v2": "v1"}[self.version]
-        return f"/{other}/{self.path.split('/', 2)[2]}"
+        return f"/{'v2' if version == 'v1' else 'v1'}/{rest}"
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Every path that serves this operation, its own first."""
+        """Every path of this operation, its own first."""
         twin = self.twin_path
         return (self.path,) if twin is None else (self.path, twin)
 
     @property
     def all_errors(self) -> tuple[Status, ...]:
-        """Every status that it may answer, in the order of ``Status``."""
-        credentials = _OF_CREDENTIALS if self.auth in {AuthLevel.K, AuthLevel.W} else ()
-        # What an operation names has to exist first.
-        named = (Status.NOT_FOUND,) if "organization_id" in self.request.model_fields else ()
-        possible = {*self.errors, *credentials, *named, *_OF_EVERY_OPERATION}
+        """Every status that it may return, in the order of ``Status``."""
+        possible = {*self.errors, *_OF_EVERY_OPERATION}
+        if self.auth in {AuthLevel.K, AuthLevel.W}:
+            possible.update(_OF_CREDENTIALS)
+        if "organization_id" in self.request.model_fields:
+            possible.add(Status.NOT_FOUND)
         return tuple(status for status in Status if status in possible)
 
     def parse(self, body: object) -> RequestT:
-        """The request in a decoded JSON body. Raises ``InvalidArgument`` naming the field."""
+        """Parses a decoded JSON body. Raises ``InvalidArgument`` with the name of the field."""
         return parse_request(self.request, body)
 
     def empty_request(self, organization_id: str) -> RequestT:
-        """A request about the organization that changes nothing, to see whether a deployment has the operation.
+        """A request that changes nothing. It probes whether a deployment has the operation.
 
-        Meant for operations on items of one organization that are not ``probed_by`` another one.
+        For operations on items of one organization, unless they are ``probed_by`` another operation.
         """
         data: dict[str, object] = {"organizationId": organization_id, **(self.probe or {})}
         if self.items_field is not None:
@@ -152,24 +147,24 @@ class Operation(Generic[RequestT, ResultT]):
         return self.request.from_wire(data)
 
     def body(self, request: RequestT) -> dict[str, object]:
-        """The JSON body that carries ``request``."""
+        """The JSON body of a request."""
         return {"data": request.to_wire()}
 
     def respond(self, message: str, data: object = None, *, next_page_token: str | None = None) -> dict[str, object]:
-        """The body of a success: ``data`` (models or plain JSON) in the operation's envelope."""
+        """The body of a success. ``data`` consists of models and plain JSON."""
         if self.bare_result:
-            return bare(data)
-        return success(
-            message,
-            data if self.has_data else ABSENT,
-            next_page_token=next_page_token,
-            token_field=self.page_token_field or "nextPageToken",
-        )
+            return {"result": wire_value(data)}
+        result: dict[str, object] = {"status": "success", "message": message}
+        if self.has_data:
+            result["data"] = wire_value(data)
+        if next_page_token is not None:
+            result[self.page_token_field or "nextPageToken"] = next_page_token
+        return {"result": result}
 
     def read(self, body: object) -> Answer[ResultT]:
         """Parses the decoded body of a response with a success code.
 
-        Raises ``UnreadableAnswerError`` when it is not what the contract promises.
+        Raises ``UnreadableAnswerError`` if it violates the contract.
         """
         if not isinstance(body, Mapping):
             raise UnreadableAnswerError("the response is not a JSON object")
@@ -187,9 +182,9 @@ class Operation(Generic[RequestT, ResultT]):
         return Answer(data, message if isinstance(message, str) else "", self._page_token(result))
 
     def _page_token(self, result: Mapping[object, object]) -> str | None:
-        # Deployments use different names; both are accepted if the operation has pages.
         if self.page_token_field is None:
             return None
+        # Deployments use different names.
         for field in (self.page_token_field, "nextPageToken", "pageToken"):
             token = result.get(field)
             if isinstance(token, str) and token:
@@ -198,4 +193,4 @@ class Operation(Generic[RequestT, ResultT]):
 
 
 AnyOperation = Operation[Any, Any]
-"""An operation whose types do not matter to the reader."""
+"""An operation of any types."""

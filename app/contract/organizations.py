@@ -1,26 +1,18 @@
-"""Organizations: the tenants that folders, documents, groups and users belong to.
+"""Organizations: the tenants of folders, documents, groups and users."""
 
-They carry metadata of the caller's choice, which travels as it came.
-"""
-
-from typing import Annotated
-
-from pydantic import Field
-
-from app.contract import limits
-from app.contract.base import Described, Id, Ids, PageSize, PageToken, ReadIds, Request, Text, WireModel
+from app.contract.base import Batch, Id, Ids, Paged, ReadIds, Request, Text, WireModel, WithMetadata
 
 
 class Organization(WireModel):
-    """An organization as it is read."""
+    """An organization in a response."""
 
     id: str
     organization_name: str | None = None
     disabled: bool | None = None
 
 
-class OrganizationInput(Described):
-    """An organization as it is written. Without a name it goes by its id."""
+class OrganizationInput(WithMetadata):
+    """An organization in a request. Its default name is its id."""
 
     organization_id: Id
     organization_name: Text | None = None
@@ -28,25 +20,23 @@ class OrganizationInput(Described):
 
 
 class GetOrganizationsV1Request(Request):
-    """All organizations when ``organizationIds`` is omitted."""
+    """All organizations, or those with these ids."""
 
     organization_ids: ReadIds | None = None
 
 
-class GetOrganizationsRequest(Request):
-    """One page of the organizations, or of those named."""
+class GetOrganizationsRequest(Paged):
+    """All organizations, or those with these ids."""
 
     organization_ids: Ids | None = None
-    page_size: PageSize | None = None
-    page_token: PageToken | None = None
 
 
 class AddOrganizationsRequest(Request):
-    organizations: Annotated[list[OrganizationInput], Field(max_length=limits.BATCH_ITEMS)]
+    organizations: Batch[OrganizationInput]
 
 
 class UpdateOrganizationsRequest(Request):
-    organizations: Annotated[list[OrganizationInput], Field(max_length=limits.BATCH_ITEMS)]
+    organizations: Batch[OrganizationInput]
 
 
 class DeleteOrganizationsRequest(Request):
@@ -54,7 +44,7 @@ class DeleteOrganizationsRequest(Request):
 
 
 class DisableOrganizationsRequest(Request):
-    """Sets ``disabled`` of the named organizations."""
+    """Sets ``disabled`` of the organizations."""
 
     organization_ids: Ids
     disabled: bool

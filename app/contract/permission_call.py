@@ -1,7 +1,7 @@
 """The permission-provider call: its request and response.
 
-Each question is parsed by hand, because page loads wait for the response, and because one malformed question must not
-affect the others.
+Each question is parsed by hand instead of by a model: page loads wait for the response, and a malformed question must
+not affect the others.
 """
 
 import math
@@ -21,13 +21,13 @@ _NO_CONTEXT: Mapping[str, str] = MappingProxyType({})
 
 
 class ContextWire(TypedDict):
-    """``resource.context``: one value per field name; a user must hold every one."""
+    """``resource.context``: one value for each field. A user needs a grant for every field."""
 
     access: dict[str, str | int | float]
 
 
 class ResourceWire(TypedDict):
-    """``resource`` of a request. ``organizationId`` may be missing for an organization: then it equals ``id``."""
+    """``resource`` of a request. For an organization, ``organizationId`` may be absent: it equals ``id``."""
 
     type: ResourceType
     id: str
@@ -45,9 +45,9 @@ class RequestWire(TypedDict):
 
 
 class ResultWire(TypedDict):
-    """One entry of the answer's ``data``. ``expiresAt`` is epoch milliseconds; a deny has neither it nor a role.
+    """One entry of ``data`` in the response. ``expiresAt`` is epoch milliseconds. A deny has neither a role nor an end.
 
-    ``error``: why a question is malformed.
+    ``error`` is the problem of a malformed question.
     """
 
     userId: str
@@ -61,11 +61,10 @@ class ResultWire(TypedDict):
 
 
 class RequestEntry(NamedTuple):
-    """May this user reach this resource? For a ``context``, ``resource_id`` is the document that it belongs to.
+    """The question whether a user has access to a resource. For a ``context``, ``resource_id`` is its document.
 
-    ``context`` maps each field to its value as text (see ``value_text``); it is empty when nothing was asked for,
-    which is for the decision to deny. ``parent_folder_id`` is a hint from a browser and never a reason to allow
-    by itself.
+    ``context`` maps each requested field to its value as text (see ``value_text``). ``parent_folder_id`` is a hint from
+    a browser.
     """
 
     user_id: str
@@ -78,8 +77,7 @@ class RequestEntry(NamedTuple):
 
 
 class EntryError(NamedTuple):
-    """A question that cannot be understood, with those of its ids that could be read (empty text for the
-    others)."""
+    """A malformed question. Ids that could not be read are empty."""
 
     user_id: str
     type: str
@@ -89,10 +87,7 @@ class EntryError(NamedTuple):
 
 
 def requests_of(body: object) -> list[object]:
-    """The entries of ``data.requests`` in a decoded body, each still to be read with ``parse_entry``.
-
-    Raises ``InvalidArgument`` when the envelope itself cannot be read.
-    """
+    """The entries of ``data.requests`` in a decoded body, for ``parse_entry``. Raises ``InvalidArgument``."""
     data = body.get("data") if isinstance(body, dict) else None
     if not isinstance(data, dict):
         raise InvalidArgument('the body must be an object of the form {"data": {"requests": [...]}}')
@@ -105,7 +100,7 @@ def requests_of(body: object) -> list[object]:
 
 
 def parse_entry(item: object) -> RequestEntry | EntryError:
-    """The question in one entry of ``data.requests``. Never raises; fields that nobody declared are ignored."""
+    """Parses one entry of ``data.requests``. Ignores undeclared fields and raises nothing."""
     if type(item) is not dict:
         return EntryError("", "", "", "", "the request must be an object")
     resource = item.get("resource")
@@ -126,11 +121,11 @@ def parse_entry(item: object) -> RequestEntry | EntryError:
         return _refuse(user_id, kind, resource_id, organization_id, problem)
     context = _NO_CONTEXT
     if kind == "context":
-        read = _context_of(resource.get("context"))
-        if isinstance(read, str):
-            return _refuse(user_id, kind, resource_id, organization_id, read)
-        context = read
-    # Hints that make no sense are no hints; they are not worth an error.
+        parsed = _context_of(resource.get("context"))
+        if isinstance(parsed, str):
+            return _refuse(user_id, kind, resource_id, organization_id, parsed)
+        context = parsed
+    # Invalid hints are ignored.
     parent = resource.get("parentFolderId")
     source = resource.get("source")
     return RequestEntry(
@@ -145,11 +140,10 @@ def parse_entry(item: object) -> RequestEntry | EntryError:
 
 
 def value_text(value: object) -> str | None:
-    """The text by which a context value is compared, None for what is neither text nor a number.
+    """A context value as text, for comparison. None if it is neither text nor a number.
 
-    Text is itself. A number is written as briefly as it can be without losing any of it: whole ones without a
-    fraction (2 and 2.0 are ``2``, -0.0 is ``0``), others as Python writes them (``1.5``, ``1e-07``, ``1e+300``). True
-    and false are neither.
+    Whole numbers have no fraction (2 and 2.0 are ``2``, -0.0 is ``0``). Others have Python's shortest form (``1.5``,
+    ``1e-07``, ``1e+300``). Booleans are not numbers.
     """
     if type(value) is str:
         return value
@@ -162,7 +156,7 @@ def value_text(value: object) -> str | None:
 
 _TYPES_TEXT: Final = "organization, folder, document, context"
 _EXACT: Final = 2**63
-"""Whole numbers beyond 64 bits do not travel through JSON readers unharmed."""
+"""JSON readers may change larger integers."""
 
 
 def _is_id(value: object) -> TypeGuard[str]:
@@ -182,7 +176,7 @@ def _is_text(value: str, max_bytes: int) -> bool:
 
 
 def _context_of(context: object) -> Mapping[str, str] | str:
-    """The requested context fields and values, or an error message."""
+    """The requested fields and their values as text, or an error message."""
     if context is None:
         return _NO_CONTEXT
     if type(context) is not dict:
@@ -199,14 +193,10 @@ def _context_of(context: object) -> Mapping[str, str] | str:
         text = value_text(value)
         if text is None:
             return "resource.context.access: each value must be a string, or a number within 64 bits"
-        if not (_is_id(field) and _is_value(text)):
+        if not (_is_id(field) and (text == "" or _is_id(text))):
             return "resource.context.access: holds text that is empty, too long or not valid"
         values[field] = text
     return values
-
-
-def _is_value(text: str) -> bool:
-    return text == "" or _is_id(text)
 
 
 def _bad_id(user_id: object, resource_id: object, organization_id: object) -> str:

@@ -1,46 +1,47 @@
 """Permissions: direct grants, users' permissions, and the permission provider's configuration."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from app.contract import limits
 from app.contract.base import (
     AccessRole,
+    Batch,
     EpochSeconds,
     Id,
     Ids,
     InOrganization,
     JsonObject,
     Request,
+    SomeField,
     Text,
     UrlOrEmpty,
     WireModel,
-    at_least_one_of,
-    some_schema,
 )
 
 GrantResourceType = Literal["organization", "folder", "document"]
 
 
-def _folders_and_documents_have_an_organization(schema: JsonObject) -> None:
-    schema["anyOf"] = [
+_HAS_ORGANIZATION: JsonObject = {
+    "anyOf": [
         {"properties": {"type": {"const": "organization"}}},
         {"required": ["organizationId"], "properties": {"organizationId": {"type": "string"}}},
     ]
+}
 
 
 class ResourceReference(Request):
-    """A resource that permissions are about. An organization needs no ``organizationId``: it is its own."""
+    """An organization, or a folder or document with its ``organizationId``."""
 
-    model_config = ConfigDict(json_schema_extra=_folders_and_documents_have_an_organization)
+    model_config = ConfigDict(json_schema_extra=_HAS_ORGANIZATION)
 
     type: GrantResourceType
     id: Id
     organization_id: Id | None = None
 
     @model_validator(mode="after")
-    def _has_an_organization(self) -> Self:
+    def _check_organization(self) -> Self:
         if self.organization_id is None and self.type != "organization":
             raise ValueError(f"organizationId is required when type is {self.type}")
         if self.type == "organization" and self.organization_id not in {None, self.id}:
@@ -56,17 +57,15 @@ class ResourceGrant(ResourceReference):
 
 
 class GrantedUser(Request):
-    """The user whom permissions are given to."""
-
     user_id: Id
 
 
 class ResourceGrants(Request):
-    resources: Annotated[list[ResourceGrant], Field(max_length=limits.BATCH_ITEMS)]
+    resources: Batch[ResourceGrant]
 
 
 class ResourceReferences(Request):
-    resources: Annotated[list[ResourceReference], Field(max_length=limits.BATCH_ITEMS)]
+    resources: Batch[ResourceReference]
 
 
 class AddPermissionsRequest(Request):
@@ -80,15 +79,14 @@ class RemovePermissionsRequest(Request):
 
 
 class GetPermissionsRequest(InOrganization):
-    """What each user may do on the organization and on the folders and documents named: at most 3,000 questions
-    in total."""
+    """Asks about each user's access to the organization and to each of the folders and documents."""
 
     user_ids: Ids
     folder_ids: Ids | None = None
     document_ids: Ids | None = None
 
     @model_validator(mode="after")
-    def _asks_no_more_than_can_be_answered(self) -> Self:
+    def _check_number_of_questions(self) -> Self:
         resources = 1 + len(set(self.folder_ids or ())) + len(set(self.document_ids or ()))
         questions = len(set(self.user_ids)) * resources
         if questions > limits.PERMISSION_QUESTIONS:
@@ -100,8 +98,7 @@ class GetPermissionsRequest(InOrganization):
 
 
 class Permission(WireModel):
-    """What a user may do on one resource. ``expiresAt`` is epoch seconds; ``error`` and ``errorCode`` come instead
-    of a role."""
+    """A user's access to one resource: a role, or ``error`` and ``errorCode``. ``expiresAt`` is epoch seconds."""
 
     access_role: str | None = None
     access_type: str | None = None
@@ -119,9 +116,9 @@ class UserPermissions(WireModel):
 
 
 class GenerateSignatureRequest(Request):
-    """``permissions`` are the results of a permission-provider answer, signed unchanged."""
+    """``permissions`` are the results of a permission-provider response, signed unchanged."""
 
-    permissions: Annotated[list[JsonObject], Field(max_length=limits.BATCH_ITEMS)]
+    permissions: Batch[JsonObject]
 
 
 class Signature(WireModel):
@@ -129,24 +126,17 @@ class Signature(WireModel):
 
 
 class PermissionProviderSettings(Request):
-    """Where to ask, and the bearer token that goes with the question. An empty URL takes it away."""
+    """The provider's URL and bearer token. An empty URL removes a stored one."""
 
     permission_provider_url: UrlOrEmpty | None = None
     auth_token: Text | None = Field(default=None, repr=False)
 
 
-class UpdatePermissionProviderConfigRequest(Request):
-    """Merged into what is stored; at least one of the two fields."""
-
-    model_config = ConfigDict(json_schema_extra=some_schema("usePermissionProvider", "permissionProviderConfig"))
+class UpdatePermissionProviderConfigRequest(SomeField):
+    """Merged into the stored configuration."""
 
     use_permission_provider: bool | None = None
     permission_provider_config: PermissionProviderSettings | None = None
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        at_least_one_of(self, "use_permission_provider", "permission_provider_config")
-        return self
 
 
 class PermissionProviderSettingsState(WireModel):
@@ -155,7 +145,7 @@ class PermissionProviderSettingsState(WireModel):
 
 
 class PermissionProviderConfig(WireModel):
-    """The state that is stored."""
+    """The stored configuration."""
 
     use_permission_provider: bool = False
     permission_provider_config: PermissionProviderSettingsState | None = None

@@ -1,10 +1,9 @@
 """Checks that a request can be stored: valid text, limited nesting.
 
-It checks all fields, because models check only declared fields, and unknown fields are stored as well.
+Undeclared fields are stored as well, so it checks all fields. The models check only declared ones.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -13,48 +12,37 @@ from app.contract.errors import InvalidArgument
 from app.contract.validation import field_path
 
 
-class _Node(NamedTuple):
-    """A container within a request body, and the way to it."""
-
-    value: dict[object, object] | list[object]
-    step: int | str
-    parent: "_Node | None"
-
-
 def refuse_unstorable(data: dict[object, object]) -> None:
-    """Refuses NUL, lone surrogates and endless nesting anywhere in ``data``, unknown fields included.
-
-    Level by level and without recursion, so that no depth of nesting can exhaust the stack.
-    """
-    if _is_surely_storable(data):
-        return
-    level = [_Node(data, "data", None)]
-    for _ in range(limits.NESTING):
-        below: list[_Node] = []
-        for node in level:
-            for step, value in _entries(node):
-                if isinstance(value, str):
-                    if not is_storable(value):
-                        problem = "must not contain NUL" if "\0" in value else "must be valid Unicode text"
-                        raise InvalidArgument(f"{_trail(node, step)}: {problem}")
-                elif isinstance(value, dict | list):
-                    below.append(_Node(value, step, node))
-        if not below:
-            return
-        level = below
-    raise InvalidArgument(f"data: must not be nested deeper than {limits.NESTING} levels")
+    """Raises ``InvalidArgument`` for NUL, a lone surrogate or too many levels of nesting anywhere in ``data``."""
+    if not (_has_storable_text(data) and _is_shallow(data)):
+        _check(data, ())
 
 
-def _is_surely_storable(data: dict[object, object]) -> bool:
-    """The quick way for the usual case; False sends the caller the slow way, which finds the place if there is one.
+def is_storable(text: str) -> bool:
+    """Whether the text contains neither NUL nor lone surrogates."""
+    if "\0" in text:
+        return False
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
-    The encoder refuses lone surrogates and writes NUL as an escape, many times faster than a loop could look.
+
+def _has_storable_text(data: object) -> bool:
+    """A fast check. False means that ``_check`` decides.
+
+    orjson refuses lone surrogates and writes NUL as an escape, many times faster than a loop in Python.
     """
     try:
-        if b"\\u0000" in orjson.dumps(data):
-            return False
+        return b"\\u0000" not in orjson.dumps(data)
     except orjson.JSONEncodeError:
         return False
+
+
+def _is_shallow(data: dict[object, object]) -> bool:
     level: list[Any] = [data]
     for _ in range(limits.NESTING):
         level = [
@@ -68,31 +56,18 @@ def _is_surely_storable(data: dict[object, object]) -> bool:
     return False
 
 
-def _entries(node: _Node) -> Iterator[tuple[int | str, object]]:
-    if isinstance(node.value, list):
-        yield from enumerate(node.value)
-        return
-    for key, value in node.value.items():
-        if not isinstance(key, str) or not is_storable(key):
-            raise InvalidArgument(f"{_trail(node)}: has a key that is not valid text")
-        yield key, value
-
-
-def is_storable(text: str) -> bool:
-    if "\0" in text:
-        return False
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _trail(node: _Node, *last: int | str) -> str:
-    steps = list(last)
-    while node.parent is not None:
-        steps.insert(0, node.step)
-        node = node.parent
-    return field_path("data", steps)
+def _check(value: object, path: tuple[int | str, ...]) -> None:
+    """Raises ``InvalidArgument`` with the path of the problem. The limit of nesting also bounds the recursion."""
+    if isinstance(value, str) and not is_storable(value):
+        problem = "must not contain NUL" if "\0" in value else "must be valid Unicode text"
+        raise InvalidArgument(f"{field_path('data', path)}: {problem}")
+    if isinstance(value, dict | list) and len(path) == limits.NESTING:
+        raise InvalidArgument(f"data: must not be nested deeper than {limits.NESTING} levels")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str) or not is_storable(key):
+                raise InvalidArgument(f"{field_path('data', path)}: has a key that is not valid text")
+            _check(inner, (*path, key))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            _check(inner, (*path, number))

@@ -1,4 +1,4 @@
-"""Tokens: JWTs for clients, and auth tokens of API keys. Secrets are excluded from every repr."""
+"""JWTs for clients, and auth tokens of API keys. Secrets are excluded from every repr."""
 
 from typing import Annotated
 
@@ -11,14 +11,14 @@ Secret = Annotated[Text, Field(repr=False, min_length=1)]
 
 
 class TokenUserProperties(InOrganization):
-    """Claims of the JWT about the user. ``email`` must match the one that the client identifies with."""
+    """Claims of the JWT. ``email`` must match the one with which the client identifies the user."""
 
     is_admin: bool | None = None
     email: Email | None = None
 
 
 class GenerateTokenRequest(Request):
-    """Credentials travel in the body here, not in headers."""
+    """The credentials are in the body instead of headers."""
 
     api_key: Id
     auth_token: Secret
@@ -27,7 +27,7 @@ class GenerateTokenRequest(Request):
 
 
 class GenerateTokenV2UserProperties(Request):
-    """As for Generate Token; the organization may follow from the resources instead."""
+    """Claims of the JWT. The organization may follow from the resources instead."""
 
     organization_id: Id | None = None
     is_admin: bool | None = None
@@ -35,7 +35,7 @@ class GenerateTokenV2UserProperties(Request):
 
 
 class GenerateTokenV2Request(Request):
-    """Grants the user permissions together with the token."""
+    """Creates a token and grants its user permissions."""
 
     user_id: Id
     user_properties: GenerateTokenV2UserProperties | None = None

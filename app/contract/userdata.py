@@ -1,4 +1,4 @@
-"""A user's feature data, in pages."""
+"""A user's feature data, by page."""
 
 from pydantic import Field
 
@@ -11,8 +11,8 @@ class GetAllUserDataRequest(InOrganization):
 
 
 class UserData(WireModel):
-    """At most ``limits.USER_DATA_PAGE`` items of each; the reference does not show their structure. It names
-    memberships among the data but shows no array for them.
+    """A page has at most ``limits.USER_DATA_PAGE`` items of each list. The reference does not show the structure of
+    items, and mentions memberships without a field for them.
     """
 
     memberships: list[JsonObject] = Field(default_factory=list)

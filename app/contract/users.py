@@ -1,33 +1,30 @@
 """Users, and their entries on organizations, folders and documents.
 
-A call addresses one level: a document with ``documentId``, a folder with ``folderId``, otherwise the organization.
-Both together are an error.
+A request addresses one level: a document with ``documentId``, a folder with ``folderId``, otherwise the organization.
+Both ids together are an error.
 """
 
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, model_validator
 
-from app.contract import limits
 from app.contract.base import (
     AccessRole,
-    Described,
+    Batch,
     EpochSeconds,
     Id,
     Ids,
     InOrganization,
-    PageSize,
-    PageToken,
+    Paged,
     ReadIds,
     Text,
     WireModel,
-    at_most_one_of,
-    not_both_schema,
+    WithMetadata,
 )
 
 
 class User(WireModel):
-    """A user as it is read. ``expiresAt`` (epoch seconds) comes where access was given for a time."""
+    """A user in a response. ``expiresAt`` (epoch seconds) is present if access ends."""
 
     user_id: str
     name: str | None = None
@@ -37,12 +34,11 @@ class User(WireModel):
     expires_at: int | float | None = None
 
 
-class UserInput(Described):
-    """A user as it is written, with metadata of the caller's choice.
+class UserInput(WithMetadata):
+    """A user in a request.
 
-    Only ``userId`` is required. ``initial`` is derived from ``name`` if omitted. An absent ``accessRole`` means
-    ``editor``; ``model_fields_set`` shows whether it was given. ``expiresAt`` (epoch seconds, as in Get Users): the end
-    of access at this level; without it, access does not end.
+    ``initial`` is derived from ``name`` if absent. An absent ``accessRole`` means ``editor``. ``expiresAt`` (epoch
+    seconds) is the end of access at this level. Without it, access does not end.
     """
 
     user_id: Id
@@ -54,52 +50,51 @@ class UserInput(Described):
 
 
 class _AtOneLevel(InOrganization):
-    """What every call on users shares. The reference leaves open whether ``organizationId`` is required for
-    adding and updating; it is, because a call without it addresses nothing.
-    """
+    """The reference leaves open whether adding and updating require ``organizationId``. It is required here."""
 
-    model_config = ConfigDict(json_schema_extra=not_both_schema("documentId", "folderId"))
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"properties": {name: {"type": "null"}}} for name in ("documentId", "folderId")]}
+    )
 
     document_id: Id | None = None
     folder_id: Id | None = None
 
     @model_validator(mode="after")
-    def _addresses_one_level(self) -> Self:
-        at_most_one_of(self, "document_id", "folder_id")
+    def _check_level(self) -> Self:
+        if self.document_id is not None and self.folder_id is not None:
+            raise ValueError("give either documentId or folderId, not both")
         return self
 
 
 class AddUsersRequest(_AtOneLevel):
     """Adds users at one level. An unknown organization is created; a folder or document on request."""
 
-    users: Annotated[list[UserInput], Field(max_length=limits.BATCH_ITEMS)]
+    users: Batch[UserInput]
     create_organization: bool | None = None
     create_folder: bool | None = None
     create_document: bool | None = None
 
 
 class UpdateUsersRequest(_AtOneLevel):
-    """Updates users' metadata, role and ``expiresAt`` at one level; fields not given keep their values."""
+    """Updates users' metadata, role and ``expiresAt`` at one level. Absent fields keep their values."""
 
-    users: Annotated[list[UserInput], Field(max_length=limits.BATCH_ITEMS)]
+    users: Batch[UserInput]
 
 
-class GetUsersRequest(_AtOneLevel):
-    """One page of the users of one level.
+class GetUsersRequest(_AtOneLevel, Paged):
+    """The users of one level.
 
-    ``allDocuments`` reads the document users of all documents instead; with ``groupByDocumentId`` the result is
-    an object of document ids.
+    ``allDocuments`` reads the users of all documents instead. With ``groupByDocumentId`` the result maps document ids
+    to users.
     """
 
     user_ids: ReadIds | None = None
     organization_user_group_ids: ReadIds | None = None
     all_documents: bool | None = None
     group_by_document_id: bool | None = None
-    page_size: PageSize | None = None
-    page_token: PageToken | None = None
 
 
 class DeleteUsersRequest(_AtOneLevel):
-    """Removes users from one level; from an organization means from everything in it."""
+    """Removes users from one level. From an organization means from everything in it."""
 
     user_ids: Ids

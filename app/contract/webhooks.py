@@ -1,15 +1,12 @@
 """Basic webhooks: two URLs per API key, for raw and processed events."""
 
-from typing import Self
+from pydantic import Field
 
-from pydantic import ConfigDict, Field, model_validator
-
-from app.contract.base import Request, Text, UrlOrEmpty, WireModel, at_least_one_of, some_schema
+from app.contract.base import Request, SomeField, Text, UrlOrEmpty, WireModel
 
 
 class WebhookServiceConfig(Request):
-    """Where events go and how. ``triggers`` maps event types to on and off; an empty URL takes an address
-    away."""
+    """``triggers`` turns event types on and off. An empty URL removes a stored one."""
 
     auth_token: Text | None = Field(default=None, repr=False)
     raw_notification_url: UrlOrEmpty | None = None
@@ -21,18 +18,11 @@ class WebhookServiceConfig(Request):
     enable_data_protection: bool | None = None
 
 
-class UpdateWebhookConfigRequest(Request):
-    """Merged into what is stored; at least one of the two fields."""
-
-    model_config = ConfigDict(json_schema_extra=some_schema("useWebhookService", "webhookServiceConfig"))
+class UpdateWebhookConfigRequest(SomeField):
+    """Merged into the stored configuration."""
 
     use_webhook_service: bool | None = None
     webhook_service_config: WebhookServiceConfig | None = None
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        at_least_one_of(self, "use_webhook_service", "webhook_service_config")
-        return self
 
 
 class WebhookServiceState(WireModel):
@@ -47,7 +37,7 @@ class WebhookServiceState(WireModel):
 
 
 class WebhookConfig(WireModel):
-    """The state that is stored."""
+    """The stored configuration."""
 
     use_webhook_service: bool = False
     webhook_service_config: WebhookServiceState | None = None

@@ -5,13 +5,14 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from app.contract import limits
-from app.contract.base import Email, Name, OwnerEmail, Request, Text, Url, WireModel
+from app.contract.base import Email, Name, Request, Text, Url, WireModel
 
 ApiKeyType = Literal["testing", "production"]
+OwnerEmail = Annotated[Email, Field(json_schema_extra={"format": "email"})]
 
 
 class Owner(WireModel):
-    """Who made the workspace."""
+    """The user who created the workspace."""
 
     email: str | None = None
     id: str | None = None
@@ -56,7 +57,7 @@ class CreatedApiKey(WireModel):
 
 
 Domain = Annotated[Text, Field(min_length=1, max_length=limits.URL_LENGTH)]
-"""Protocol and ``www.`` are stripped by the backend; ``*.`` matches every subdomain."""
+"""The backend removes protocol and ``www.``. ``*.`` matches every subdomain."""
 
 
 class AddDomainsRequest(Request):
@@ -68,7 +69,7 @@ class AddedDomains(WireModel):
 
 
 class EmailServiceConfig(Request):
-    """How notification emails are sent. ``triggers`` maps event types to on and off."""
+    """The configuration of notification emails. ``triggers`` turns event types on and off."""
 
     type: Text | None = None
     api_key: Text | None = Field(default=None, repr=False)
@@ -78,14 +79,14 @@ class EmailServiceConfig(Request):
 
 
 class UpdateEmailConfigRequest(Request):
-    """Merged into what is stored."""
+    """Merged into the stored configuration."""
 
     use_email_service: bool | None = None
     email_service_config: EmailServiceConfig | None = None
 
 
 class EmailConfig(WireModel):
-    """The state that is stored."""
+    """The stored configuration."""
 
     use_email_service: bool = False
     email_service_config: dict[str, JsonValue] | None = None

@@ -37,7 +37,7 @@ class Recorder:
 
 @pytest.fixture(scope="module")
 def spec() -> dict[str, Any]:
-    return dict(document(OPERATIONS, title="B", version="1", server_url="http://127.0.0.1"))
+    return dict(document("http://127.0.0.1"))
 
 
 def test_every_operation_has_a_sample_and_every_sample_an_operation() -> None:

@@ -3,27 +3,14 @@
 import pytest
 
 from app.contract.base import ItemResult
-from app.contract.envelope import FailureEnvelope, bare, success
+from app.contract.envelope import FailureEnvelope
 from app.contract.errors import Internal, error_envelope
-from app.contract.operations import ADD_CRDT_DATA, GET_ACTIVITY_LOGS, GET_USERS, SEARCH_JUDGMENTS
+from app.contract.operations import ADD_CRDT_DATA, ADD_USERS, GET_ACTIVITY_LOGS, GET_USERS, SEARCH_JUDGMENTS
 
 
-def test_success_without_data_has_none():
-    assert success("done") == {"result": {"status": "success", "message": "done"}}
-
-
-def test_success_with_null_data_says_null():
-    assert success("done", None) == {"result": {"status": "success", "message": "done", "data": None}}
-
-
-def test_success_puts_models_and_token_on_the_wire():
-    body = success("ok", {"ada": ItemResult(success=True, id="ada")}, next_page_token="t", token_field="pageToken")
-    expected = {"status": "success", "message": "ok", "data": {"ada": {"success": True, "id": "ada"}}, "pageToken": "t"}
-    assert body == {"result": expected}
-
-
-def test_bare_result_has_no_status():
-    assert bare({"results": []}) == {"result": {"results": []}}
+def test_respond_converts_models():
+    body = ADD_USERS.respond("ok", {"ada": ItemResult(success=True, id="ada")})
+    assert body == {"result": {"status": "success", "message": "ok", "data": {"ada": {"success": True, "id": "ada"}}}}
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,7 @@ BEYOND_SCHEMA = re.compile(
 
 @pytest.fixture(scope="module")
 def spec():
-    return document(
-        OPERATIONS, title="Backend", version="1.0", server_url="http://127.0.0.1:8090", header_prefix="x-acme-"
-    )
+    return document("http://127.0.0.1:8090", header_prefix="x-acme-")
 
 
 def refs(value):

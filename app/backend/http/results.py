@@ -16,13 +16,13 @@ Results = dict[str, Mapping[str, object]]
 """``result.data`` of a batch: item id to what became of it."""
 
 
-TOO_HEAVY = f"Metadata would be longer than {limits.METADATA_BYTES_ALTOGETHER} bytes."
+TOO_HEAVY = f"Metadata would be longer than {limits.STORED_METADATA_BYTES} bytes."
 
 
 def grows_too_heavy(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
     """Whether an update makes more of what is kept of an item than there may be."""
     size = len(json_sets.dump(after))
-    return size > limits.METADATA_BYTES_ALTOGETHER and size > len(json_sets.dump(before))
+    return size > limits.STORED_METADATA_BYTES and size > len(json_sets.dump(before))
 
 
 def done(item_id: str, message: str) -> dict[str, object]:
