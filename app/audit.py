@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, delete, insert, select
 
 from app.clock import Clock, epoch_ms
 from app.database.engine import once_committed
-from app.store.console_tables import AuditRow
+from app.store.audit_tables import AuditRow
 from app.text import printable
 
 Way = Literal["console", "oidc", "api", "command"]

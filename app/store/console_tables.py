@@ -1,6 +1,6 @@
-"""Who is signed in at the console, and what anybody did by whichever way. Times are epoch milliseconds, UTC."""
+"""The table of console sessions. Times are epoch milliseconds, UTC."""
 
-from sqlalchemy import BigInteger, Index
+from sqlalchemy import BigInteger
 from sqlmodel import Field
 
 from app.store.base import StoreTable
@@ -25,32 +25,3 @@ class ConsoleSessionRow(StoreTable, table=True):
     created_at: int = Field(sa_type=BigInteger)
     seen_at: int = Field(sa_type=BigInteger)
     """Its last request, to within a minute."""
-
-
-class AuditRow(StoreTable, table=True):
-    """One thing that somebody did, or was refused. Nothing updates a row; rows that are too old are deleted."""
-
-    __tablename__ = "audit"
-    __table_args__ = (
-        Index(None, "actor", "audit_id"),
-        Index(None, "action", "audit_id"),
-        Index(None, "at"),
-    )
-
-    audit_id: int | None = Field(default=None, primary_key=True)
-    at: int = Field(sa_type=BigInteger)
-    actor: str
-    """Their name, as far as it is known: that of a token, of an account, of the user of the command line."""
-    role: str
-    """viewer, approver or admin; empty where somebody was refused."""
-    way: str
-    """console, oidc, api or command."""
-    address: str
-    """Where they called from; empty: on the machine itself."""
-    action: str
-    subject: str
-    """What it was done to: a run's id, a session's owner, …"""
-    reason: str
-    outcome: str
-    """``done``, or why not; ``begun``: another row says what came of it."""
-    request_id: str

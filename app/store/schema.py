@@ -2,6 +2,7 @@
 
 from app.store import (
     access_tables,
+    audit_tables,
     console_tables,
     directory_tables,
     notification_tables,
@@ -16,6 +17,7 @@ from app.store.base import METADATA
 __all__ = [
     "METADATA",
     "access_tables",
+    "audit_tables",
     "console_tables",
     "directory_tables",
     "notification_tables",

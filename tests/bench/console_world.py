@@ -14,7 +14,7 @@ from sqlalchemy.schema import CreateIndex, DropIndex
 from app.database.engine import is_sqlite
 from app.ledger.failures import message_digest
 from app.store import access_tables as access
-from app.store import console_tables, directory_tables, plan_tables, process_tables, sync_tables
+from app.store import audit_tables, directory_tables, plan_tables, process_tables, sync_tables
 from app.store.base import METADATA, StoreTable
 from tests.worlds.clock import NOON
 
@@ -534,7 +534,7 @@ def _around(b: Builder) -> None:
             f"{b.series(max(b.size.of(43_200), 1_440))} CROSS JOIN {b.series(4, 'm')}",
         )
     b.fill(
-        console_tables.AuditRow,
+        audit_tables.AuditRow,
         {
             "at": f"{NOW_MS} - 60000 * n.i",
             "actor": "'operator ' || (n.i % 20)",
