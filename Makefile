@@ -47,7 +47,7 @@ browser: $(STAMP)  ## add what the console's tests in a real browser need (Debia
 		--disable-pip-version-check --require-hashes --target $(VENV)/issuer -r config/requirements-issuer.txt; }
 
 test-browser: browser  ## the console in a real browser
-	USHER_TEST_BROWSER=1 $(BIN)/python -m pytest -q -m browser $(ARGS) tests/console/browser
+	USHER_TEST_BROWSER=1 $(BIN)/python -m pytest -q -m browser $(ARGS) tests/service/console/browser
 
 unit: $(STAMP)  ## the tests that start no process and no server, in less than a minute
 	$(BIN)/python -m pytest -q --unit -n 2 --dist loadgroup $(ARGS)

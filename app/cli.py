@@ -7,7 +7,7 @@ import click
 from app.commands.frame import UsherCommands
 
 COMMANDS = {
-    "demo": "app.commands.demo:demo",
+    "demo": "app.commands.demo.command:demo",
     "serve": "app.commands.serve:serve",
     "worker": "app.commands.serve:worker",
     "plan": "app.commands.sync:plan",
@@ -17,7 +17,7 @@ COMMANDS = {
     "discard": "app.commands.runs:discard",
     "check": "app.commands.check:check",
     "directory": "app.commands.directory:directory",
-    "doctor": "app.commands.doctor:doctor",
+    "doctor": "app.commands.doctor.command:doctor",
     "provider": "app.commands.provider:provider",
     "health": "app.commands.health:health",
     "backend": "app.commands.backend:backend",

@@ -8,17 +8,17 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from app.admin.settings import AdminSettings, MetricsSettings
 from app.backend.settings import SelfHostedBackendSettings
 from app.client.settings import BackendSettings
-from app.configuration.loading import Configuration, load
-from app.console.settings import ConsoleSettings
-from app.database.engine import parse_url, usable_url
 from app.directory.settings import DirectorySettings
-from app.logs import LogSettings
-from app.notify.settings import NotificationSettings
-from app.provider.settings import ProviderSettings
-from app.runs.settings import SyncSettings
+from app.foundation.configuration.loading import Configuration, load
+from app.foundation.database.engine import parse_url, usable_url
+from app.foundation.logs import LogSettings
+from app.monitoring.notify.settings import NotificationSettings
+from app.service.admin.settings import AdminSettings, MetricsSettings
+from app.service.console.settings import ConsoleSettings
+from app.service.provider.settings import ProviderSettings
+from app.sync.runs.settings import SyncSettings
 
 
 class ServerSettings(BaseModel):

@@ -61,5 +61,5 @@ def _shared(compile_builder: Callable[[Rule, bool], Any]) -> Callable[..., Any]:
 def share_compiled() -> None:
     """From now on, for whatever is made in this process."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("app.database.engine.create_engine", _create_engine)
+    patch.setattr("app.foundation.database.engine.create_engine", _create_engine)
     patch.setattr(Rule, "_compile_builder", _shared(Rule._compile_builder))

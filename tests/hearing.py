@@ -2,7 +2,7 @@
 
 from sqlalchemy import Engine, event
 
-from app.database.engine import is_sqlite
+from app.foundation.database.engine import is_sqlite
 
 
 def heard(engine: Engine) -> list[str]:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import app
-from app.bootstrap.service import service_app
+from app.commands.bootstrap.service import service_app
 from app.directory.file import FileSource
 from app.settings import Settings
 from tests.worlds.syncing import SyncedWorld, Wire
@@ -59,7 +59,7 @@ def modules_run(found: set[str]) -> Iterator[None]:
 def names_of(files: set[str]) -> list[str]:
     """The modules as paths below `app`, without those that only build parts."""
     paths = (str(Path(file).relative_to(APP)) for file in files)
-    return sorted(path for path in paths if not path.startswith(("backend/", "bootstrap/", "commands/")))
+    return sorted(path for path in paths if not path.startswith(("backend/", "commands/")))
 
 
 def unprofiled(wire: Wire) -> "WSGIApplication":

@@ -16,10 +16,10 @@ from typing import cast
 from sqlalchemy import Connection, Engine, MetaData, create_engine, text
 from sqlalchemy.pool import StaticPool
 
-from app.database.engine import open_engine
-from app.database.migrations import upgrade
-from app.database.private import make_file
-from app.database.programs import Migrations
+from app.foundation.database.engine import open_engine
+from app.foundation.database.migrations import upgrade
+from app.foundation.database.private import make_file
+from app.foundation.database.programs import Migrations
 from tests.worlds.kept import KeptContents, keep_contents
 
 _SHAPE = """

@@ -68,4 +68,4 @@ def test_the_wheel_contains_the_application_alone(tmp_path: Path) -> None:
     with ZipFile(wheel) as content:
         names = {name for name in content.namelist() if ".dist-info/" not in name}
         assert [name for name in sorted(names) if b"def test_" in content.read(name)] == []
-    assert names == files_of(ROOT / "app") | {"app/demo/directory.yaml"}
+    assert names == files_of(ROOT / "app") | {"app/commands/demo/directory.yaml"}

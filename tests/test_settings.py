@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from app.configuration.problems import ConfigurationError
-from app.configuration.schema import known_keys
-from app.configuration.showing import listed
 from app.directory.settings import FileSourceSettings
+from app.foundation.configuration.problems import ConfigurationError
+from app.foundation.configuration.schema import known_keys
+from app.foundation.configuration.showing import listed
 from app.settings import Settings, load_settings
 
 SQL_SOURCE = '[{"type": "sql", "name": "app", "url": "URL", "queries": {"grants": "SELECT 1"}}]'

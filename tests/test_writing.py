@@ -31,14 +31,12 @@ ALLOWED: dict[str, str] = {}
 """A phrase → why it may stay."""
 
 NOT_YET = (
-    "app/access/README.md", "app/access/explain.py", "app/access/kinds.py", "app/admin/",
-    "app/apply/", "app/backend/", "app/bootstrap/", "app/client/", "app/commands/",
-    "app/console/", "app/database/", "app/directory/",
-    "app/doctor/", "app/edge/", "app/ingest/", "app/ledger/", "app/model/",
-    "app/notify/", "app/numbers.py", "app/outbound/", "app/plan/",
-    "app/README.md", "app/runs/",
-    "app/store/",  "CONTRIBUTING.md",
-    "config/examples/", "tests/",
+    "CONTRIBUTING.md", "app/README.md", "app/access/", "app/backend/", "app/client/", "app/commands/",
+    "app/commands/bootstrap/", "app/commands/doctor/", "app/directory/", "app/foundation/audit_tables.py",
+    "app/foundation/database/", "app/foundation/outbound/", "app/http/", "app/monitoring/notify/",
+    "app/monitoring/numbers.py", "app/monitoring/tables.py", "app/service/admin/", "app/service/console/",
+    "app/service/push/", "app/sync/apply/", "app/sync/ledger/", "app/sync/plan/", "app/sync/runs/",
+    "app/sync/tables.py", "config/examples/", "tests/",
 )  # fmt: skip
 """Places that are still to be rewritten."""
 

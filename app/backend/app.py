@@ -28,13 +28,13 @@ from app.backend.security.vault import open_vault
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.tokens.signing_keys import key_set
 from app.backend.webhooks.outbox import forget_messages, send_webhooks
-from app.clock import Clock, Sleep
 from app.contract.openapi import document as openapi_document
-from app.edge.errors import install_error_handlers
-from app.edge.headers import install_security_headers
-from app.edge.json import json_response
-from app.edge.paths import install_path_rules
-from app.edge.request_id import install_request_ids
+from app.foundation.clock import Clock, Sleep
+from app.http.errors import install_error_handlers
+from app.http.headers import install_security_headers
+from app.http.json import json_response
+from app.http.paths import install_path_rules
+from app.http.request_id import install_request_ids
 
 _KEYS_CACHED = "public, max-age=300"
 """Who meets a token of a key that they do not know looks again anyway."""

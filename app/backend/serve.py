@@ -24,10 +24,10 @@ from app.backend.storage.sqlite_statistics import ensure_statistics
 from app.backend.webhooks.delivery import DeliveryWorker, run_workers
 from app.backend.webhooks.leader import Leader
 from app.backend.webhooks.sender import open_sender
-from app.clock import utc_now
-from app.database.engine import DatabaseUrlError, open_engine
-from app.database.trouble import cause_of
-from app.edge.gunicorn import ServerOptions, serve
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import DatabaseUrlError, open_engine
+from app.foundation.database.trouble import cause_of
+from app.http.gunicorn import ServerOptions, serve
 
 STARTUP_ERRORS: tuple[type[Exception], ...] = (SecretKeyError, DatabaseUrlError, EmbedderUnavailableError)
 """What the operator did wrong, said in one line."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from app.contract.headers import DEFAULT_PREFIX
-from app.database.engine import usable_url
+from app.foundation.database.engine import usable_url
 
 
 class SelfHostedBackendSettings(BaseModel):

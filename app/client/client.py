@@ -20,13 +20,13 @@ from app.client.retry import Retrying, RetryPolicy, Throttled, Unclear
 from app.client.settings import BackendSettings
 from app.client.transport import RawResponse, Transport
 from app.client.verdict import read_reply, refusal
-from app.clock import Clock, Sleep, utc_now
 from app.contract.base import Request
 from app.contract.envelope import Answer
 from app.contract.errors import ResourceExhausted, Status, Unavailable
 from app.contract.headers import HeaderNames
 from app.contract.operation import AnyOperation, AuthLevel, Operation
-from app.outbound.route import Route
+from app.foundation.clock import Clock, Sleep, utc_now
+from app.foundation.outbound.route import Route
 
 RequestT = TypeVar("RequestT", bound=Request)
 ResultT = TypeVar("ResultT")

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 from app.contract.base import ItemResult
 from app.contract.errors import Status
-from app.outbound.failure import CallFailure
+from app.foundation.outbound.failure import CallFailure
 
 
 class ClientError(Exception):

@@ -1,6 +1,6 @@
 """The tries of a call: when there is another, after how long, and when it is given up.
 
-The law is ``app/apply/README.md``, "Tries of one call":
+The law is ``app/sync/apply/README.md``, "Tries of one call":
 
 - no connection, or an unknown outcome: up to 5 repeats, with exponential backoff and jitter;
 - throttled (429, 503, RESOURCE_EXHAUSTED): wait as long as the backend asks for, within reason, or back off when it
@@ -22,8 +22,8 @@ import structlog
 
 from app.client.errors import ClientError, NotReached, OutcomeUnknown, RateLimited
 from app.client.rate import RateLimiter, Stopped
-from app.clock import Clock
-from app.outbound.failure import CallFailure
+from app.foundation.clock import Clock
+from app.foundation.outbound.failure import CallFailure
 
 ResultT = TypeVar("ResultT")
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from app.contract.headers import DEFAULT_PREFIX
-from app.outbound.route import CaFile, Proxy
+from app.foundation.outbound.route import CaFile, Proxy
 
 _HEADER_PREFIX = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _CREDENTIAL = re.compile(r"[!-~]*")

@@ -15,10 +15,18 @@ from urllib3.exceptions import HTTPError as PoolError
 from urllib3.exceptions import TimeoutError as PoolTimeout
 
 from app.client.retry import Unclear, Unreached
-from app.outbound.failure import CallFailure, FailureKind, advice, failure_of, only_tls, refused_by_proxy, says_only_tls
-from app.outbound.probe import examined_failure
-from app.outbound.route import Route, address_of
-from app.outbound.session import CheckingAdapter, session_along
+from app.foundation.outbound.failure import (
+    CallFailure,
+    FailureKind,
+    advice,
+    failure_of,
+    only_tls,
+    refused_by_proxy,
+    says_only_tls,
+)
+from app.foundation.outbound.probe import examined_failure
+from app.foundation.outbound.route import Route, address_of
+from app.foundation.outbound.session import CheckingAdapter, session_along
 
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """Far above any page of results; what comes after it is not read."""

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from app.clock import epoch_ms, utc_now
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
 from app.commands.operator import act_elsewhere
+from app.commands.screen import note, on_terminal, progress, say, show_json
 from app.commands.serve import ends_with_parent
-from app.processes import stop_signals
-from app.screen import note, on_terminal, progress, say, show_json
-from app.text import counted
+from app.foundation.clock import epoch_ms, utc_now
+from app.foundation.processes import stop_signals
+from app.foundation.text import counted
 
 BACKEND_EXTRA = ("jwt", "numpy", "pycrdt", "standardwebhooks")
 """What the extra ``backend`` brings."""
@@ -38,7 +38,7 @@ def backend(context: click.Context) -> None:
 def serve_backend(invocation: Invocation, port: int) -> None:
     """Serve the self-hosted backend, under gunicorn."""
     from app.backend import serve
-    from app.bootstrap.databases import open_backend_store
+    from app.commands.bootstrap.databases import open_backend_store
     from app.commands.serve import log_start, server_options
 
     settings = invocation.settings(server=True)
@@ -60,7 +60,7 @@ def deliver(invocation: Invocation, threads: int) -> None:
     Any number of these may run, on any number of nodes.
     """
     from app.backend import serve
-    from app.bootstrap.databases import open_backend_store
+    from app.commands.bootstrap.databases import open_backend_store
 
     settings = invocation.settings(server=True)
     open_backend_store(settings).dispose()
@@ -75,7 +75,7 @@ def deliver(invocation: Invocation, threads: int) -> None:
 @pass_invocation
 def upgrade(invocation: Invocation) -> None:
     """Bring the backend's database up to date."""
-    from app.bootstrap.databases import upgrade_backend_store
+    from app.commands.bootstrap.databases import upgrade_backend_store
 
     changed = upgrade_backend_store(invocation.settings())
     say("the backend's database is up to date now" if changed else "the backend's database was up to date")
@@ -90,10 +90,10 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
 
     In the backend at backend.base_url. The credentials are printed this once.
     """
-    from app.audit import DONE
-    from app.bootstrap.outside import new_workspace
     from app.client.errors import ClientError
-    from app.workspace import WorkspaceError
+    from app.client.workspace import WorkspaceError
+    from app.commands.bootstrap.outside import new_workspace
+    from app.foundation.audit import DONE
 
     found = invocation.configuration()
     settings = found.settings
@@ -139,7 +139,7 @@ def reembed(invocation: Invocation) -> None:
     """
     from app.backend.embedders import embedder, opening
     from app.backend.judgments import store
-    from app.bootstrap.databases import open_backend_store
+    from app.commands.bootstrap.databases import open_backend_store
 
     settings = invocation.settings()
     name = settings.self_hosted_backend.embedder
@@ -169,7 +169,7 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
     from app.backend.embedders import embedder, opening
     from app.backend.schema import METADATA
     from app.backend.storage import sqlite_statistics
-    from app.bootstrap.databases import open_backend_store
+    from app.commands.bootstrap.databases import open_backend_store
 
     settings = invocation.settings()
     engine = open_backend_store(settings, has_to_exist=True)

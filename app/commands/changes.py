@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from app.screen import on_terminal, say, show_table
+from app.commands.screen import on_terminal, say, show_table
 
 if TYPE_CHECKING:
-    from app.plan.listing import FieldChange, PlannedChange, Sum
+    from app.sync.plan.listing import FieldChange, PlannedChange, Sum
 
 
 SHOWN_CHANGES = 100
@@ -53,7 +53,7 @@ def show_changes(changes: Iterator[PlannedChange], total: int) -> None:
 
 def show_sums(sums: Sequence[Sum]) -> None:
     """How many items of each kind (and organization, where there are few) are added, updated, deleted; for people."""
-    from app.plan.rules import Action, Kind
+    from app.sync.plan.rules import Action, Kind
 
     if not on_terminal() or sum(one.items for one in sums) < _WORTH_SUMMING:
         return
@@ -87,7 +87,7 @@ def what(change: PlannedChange) -> str:
 
 
 def _parts(change: PlannedChange) -> list[tuple[str, str | None]]:
-    from app.plan.rules import Kind
+    from app.sync.plan.rules import Kind
 
     parts = [
         (change.organization_id, None),
@@ -101,7 +101,7 @@ def _parts(change: PlannedChange) -> list[tuple[str, str | None]]:
 
 def why(change: PlannedChange) -> str:
     """What brought it about, or what became of it; why deletes are held stands once, below all of them."""
-    from app.plan.rules import USER_KINDS, Action, Kind
+    from app.sync.plan.rules import USER_KINDS, Action, Kind
 
     if change.message and change.status != "held":
         return change.message

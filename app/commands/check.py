@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from app.clock import from_epoch_ms, utc_text
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.screen import coloured, say, show_json
-from app.text import printable
+from app.commands.screen import coloured, say, show_json
+from app.foundation.clock import from_epoch_ms, utc_text
+from app.foundation.text import printable
 
 if TYPE_CHECKING:
-    from app.access.decide import Check
-    from app.access.explain import Explanation
-    from app.model.origins import Origins
+    from app.access.decision.decide import Check
+    from app.access.decision.explain import Explanation
+    from app.access.origins import Origins
 
 
 EXIT_DENIED = 4
@@ -85,12 +85,12 @@ def check(  # noqa: PLR0917 - click passes them by name
     Whether USER may see the organization, folder, document or context that TYPE and ID name; for a context, ID is its
     document. Exit code 0: allowed, 4: denied.
     """
-    from app.access.decide import Check
-    from app.access.explain import explain
-    from app.bootstrap.application import application
-    from app.database.engine import reading
-    from app.model.origins import load_origins
-    from app.model.unclear import with_unclear_aliases
+    from app.access.decision.decide import Check
+    from app.access.decision.explain import explain
+    from app.access.origins import load_origins
+    from app.access.unclear import with_unclear_aliases
+    from app.commands.bootstrap.application import application
+    from app.foundation.database.engine import reading
 
     if organization is None and type_ != "organization":
         raise click.UsageError(f"a {type_} needs --organization ORG")
@@ -137,7 +137,7 @@ def _refuse_unasked(user: str, type_: str, id_: str, organization: str, context:
 def to_wire(question: Check, found: Explanation, origins: Origins | None) -> dict[str, object]:
     """The decision in the words of the permission-provider answer, but for its times, which are ISO 8601 as in all that
     commands print. ``origins`` of the records that decided; None: these are not wanted."""
-    from app.model.origins import path_with_origins
+    from app.access.origins import path_with_origins
 
     decision = found.decision
     wire: dict[str, object] = {

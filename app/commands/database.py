@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
-from app.screen import say, show_json
-from app.text import printable
+from app.commands.screen import say, show_json
+from app.foundation.text import printable
 
 
 @click.group(cls=UsherGroup)
@@ -24,7 +24,7 @@ def upgrade(invocation: Invocation, as_json: bool) -> None:
 
     To the schema of this version, from whatever it has, also from nothing.
     """
-    from app.bootstrap.databases import upgrade_store
+    from app.commands.bootstrap.databases import upgrade_store
 
     upgraded = upgrade_store(invocation.settings())
     if as_json:
@@ -47,8 +47,8 @@ def backup(invocation: Invocation, file: Path) -> None:
 
     SQLite only; for PostgreSQL there is pg_dump.
     """
-    from app.database.backup import copy_sqlite
-    from app.database.engine import parse_url
+    from app.foundation.database.backup import copy_sqlite
+    from app.foundation.database.engine import parse_url
 
     url = invocation.settings().database_url
     if parse_url(url).get_backend_name() != "sqlite":

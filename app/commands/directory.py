@@ -14,22 +14,22 @@ from typing import IO, TYPE_CHECKING
 import click
 import orjson
 
-from app.clock import epoch_ms, utc_now
+from app.access.problems import ProblemSort
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
 from app.commands.operator import kept_reason, reason_option
 from app.commands.preview import preview
-from app.model.problems import ProblemSort
-from app.screen import note, progress, say, show_json, show_table
-from app.text import counted, printable
+from app.commands.screen import note, progress, say, show_json, show_table
+from app.foundation.clock import epoch_ms, utc_now
+from app.foundation.text import counted, printable
 
 if TYPE_CHECKING:
+    from app.access.contents import SourceState
+    from app.access.problems import ProblemGroup
+    from app.access.refresh.guard import Guard
+    from app.access.refresh.revision import Replaced
     from app.directory.source import Source
-    from app.model.contents import SourceState
-    from app.model.problems import ProblemGroup
-    from app.model.refresh.guard import Guard
-    from app.model.refresh.revision import Replaced
-    from app.runs.reading import RefreshReport, SourceReport
-    from app.runs.suspicion import Suspicion
+    from app.sync.runs.reading import RefreshReport, SourceReport
+    from app.sync.runs.suspicion import Suspicion
 
 
 HARMLESS = frozenset({ProblemSort.REMARK, ProblemSort.GROUP_CYCLE})
@@ -72,13 +72,13 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
 
     Exit code 0: all is well, 1: something is wrong.
     """
-    from app.bootstrap.databases import known_sources
-    from app.bootstrap.outside import configured_sources
-    from app.bootstrap.requirements import require_sources
+    from app.commands.bootstrap.databases import known_sources
+    from app.commands.bootstrap.outside import configured_sources
+    from app.commands.bootstrap.requirements import require_sources
     from app.directory.source import Verdict
-    from app.runs.reading import check as check_directory
-    from app.runs.reading import guards_of, object_from_report, object_from_state
-    from app.runs.suspicion import fewer
+    from app.sync.runs.reading import check as check_directory
+    from app.sync.runs.reading import guards_of, object_from_report, object_from_state
+    from app.sync.runs.suspicion import fewer
 
     settings = invocation.settings()
     require_sources(settings)
@@ -154,15 +154,15 @@ def refresh(  # noqa: PLR0917 - click passes them by name
     Exit code 0: done, 3: a source could not be read, was read in part, or is no longer configured; its last good data
     stays in force.
     """
-    from app.bootstrap.acting import operator
-    from app.bootstrap.application import application
-    from app.bootstrap.requirements import require_sources
+    from app.commands.bootstrap.acting import operator
+    from app.commands.bootstrap.application import application
+    from app.commands.bootstrap.requirements import require_sources
     from app.commands.sync import EXIT_IN_PART
-    from app.runs.auditing import audited_refresh
-    from app.runs.reading import object_from_report
-    from app.runs.reading import refresh as refresh_directory
-    from app.runs.report import incomplete_sentence
-    from app.runs.suspicion import retained_sentence
+    from app.sync.runs.auditing import audited_refresh
+    from app.sync.runs.reading import object_from_report
+    from app.sync.runs.reading import refresh as refresh_directory
+    from app.sync.runs.report import incomplete_sentence
+    from app.sync.runs.suspicion import retained_sentence
 
     settings = invocation.settings()
     require_sources(settings)
@@ -209,11 +209,11 @@ def forget(invocation: Invocation, name: str, reason: str | None) -> None:
     NAME is no longer among directory.sources, under this name at least; what it gave stays in force until now. Access
     that nothing else gives ends at once, and the next sync removes it from the backend, within the limits.
     """
-    from app.bootstrap.acting import operator
-    from app.bootstrap.application import application
-    from app.bootstrap.outside import configured_sources
-    from app.runs.auditing import audited_forgetting, counts_in_words
-    from app.runs.reading import forget as forget_source
+    from app.commands.bootstrap.acting import operator
+    from app.commands.bootstrap.application import application
+    from app.commands.bootstrap.outside import configured_sources
+    from app.sync.runs.auditing import audited_forgetting, counts_in_words
+    from app.sync.runs.reading import forget as forget_source
 
     settings = invocation.settings()
     with application(settings) as parts:
@@ -238,10 +238,10 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
     The whole of it as JSON Lines, with an end record; FILE ends in .jsonl or .ndjson, with .gz behind it if it is to be
     packed, or is - for standard output.
     """
-    from app.bootstrap.application import application
-    from app.database.engine import reading
-    from app.model.contents import current_revision
-    from app.runs.reading import export as exported
+    from app.access.contents import current_revision
+    from app.commands.bootstrap.application import application
+    from app.foundation.database.engine import reading
+    from app.sync.runs.reading import export as exported
 
     if str(file) != "-":
         if not _EXPORTED.search(file.name):
@@ -264,7 +264,7 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
 @contextmanager
 def _opened(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """Where to write: a file that is whole or not there."""
-    from app.database.private import make_file
+    from app.foundation.database.private import make_file
 
     if str(file) == "-":
         yield sys.stdout.buffer
@@ -286,7 +286,7 @@ def _opened(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
 
 def _anew(full: Sequence[str], sources: Sequence[Source]) -> list[str]:
     """The names of the sources that are to be read as a whole."""
-    from app.runs.gathering import policy_of
+    from app.sync.runs.gathering import policy_of
 
     named = [name for name in full if name != _EVERY_SOURCE]
     # What was pushed cannot be read anew.
@@ -296,7 +296,7 @@ def _anew(full: Sequence[str], sources: Sequence[Source]) -> list[str]:
 
 def _require_read(accepted: Collection[str], sources: Sequence[Source]) -> None:
     """Raises ``CommandError`` where a read is to be accepted that never takes place."""
-    from app.runs.gathering import policy_of
+    from app.sync.runs.gathering import policy_of
 
     for source in sources:
         if source.name in accepted and policy_of(source).only_pushed:
@@ -310,7 +310,7 @@ def _suspicions(
 ) -> list[Suspicion]:
     """What is odd about the sources as a whole."""
     from app.directory.source import Verdict
-    from app.runs.suspicion import of_read, of_retained
+    from app.sync.runs.suspicion import of_read, of_retained
 
     complete = [one for one in sources if one.verdict is Verdict.COMPLETE]
     read = [of_read(one.name, one.kinds, kept, guards[one.name]) for one in complete]
@@ -345,7 +345,7 @@ def _show_sources(sources: Sequence[SourceReport]) -> None:
 
 def _show_losses(sources: Sequence[SourceReport], verb: str, nothing: str) -> None:
     """What the guard looked at, refused or not."""
-    from app.runs.reading import losses_sentences
+    from app.sync.runs.reading import losses_sentences
 
     if not any(one.losses for one in sources):
         note(f"guard: {nothing}")

@@ -1,17 +1,17 @@
 """The errors that a user can cause, each with a line that is meant for them."""
 
-from app.bootstrap.requirements import SetUpError
 from app.client.errors import ClientError
+from app.client.registration import RegistrationError
+from app.client.workspace import WorkspaceError
+from app.commands.bootstrap.requirements import SetUpError
 from app.contract.errors import ContractError
-from app.database.backup import BackupError
-from app.database.engine import DatabaseUrlError
-from app.database.programs import ForeignDatabaseError, SchemaError
-from app.edge.listening import BindError
-from app.registration import RegistrationError
-from app.runs.reading import UnknownSourceError
-from app.runs.run import RunError
-from app.runs.schedule import ScheduleError
-from app.workspace import WorkspaceError
+from app.foundation.database.backup import BackupError
+from app.foundation.database.engine import DatabaseUrlError
+from app.foundation.database.programs import ForeignDatabaseError, SchemaError
+from app.http.listening import BindError
+from app.sync.runs.reading import UnknownSourceError
+from app.sync.runs.run import RunError
+from app.sync.runs.schedule import ScheduleError
 
 USER_ERRORS: tuple[type[Exception], ...] = (
     BackupError,

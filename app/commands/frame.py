@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from app.screen import without_colours
-from app.text import printable
+from app.commands.screen import without_colours
+from app.foundation.text import printable
 
 if TYPE_CHECKING:
-    from app.configuration.loading import Configuration
+    from app.foundation.configuration.loading import Configuration
     from app.settings import Settings
 
 # Everything else is imported where it is needed: whoever asks for help waits for none of it.
@@ -57,7 +57,7 @@ class Invocation:
 
     def configuration(self, *, server: bool = False) -> "Configuration[Settings]":
         """The settings in force; sets the logs up, too: quiet for commands, talkative for servers."""
-        from app.logs import configure_logs
+        from app.foundation.logs import configure_logs
         from app.settings import load_settings
 
         found = load_settings(self.config, command_line=self.values)
@@ -194,7 +194,7 @@ class UsherCommands(UsherGroup):
 def _end(context: click.Context, error: Exception) -> NoReturn:
     invocation = context.ensure_object(Invocation)
     if invocation.verbosity:
-        from app.configuration.showing import without_password
+        from app.foundation.configuration.showing import without_password
 
         text = "".join(traceback.format_exception(error))
         click.echo(without_password(text), err=True, nl=False)
@@ -209,15 +209,15 @@ _NO_FILE = "; no settings file was read: name yours with --config or USHER_CONFI
 
 
 def _is_missing_setting(error: Exception) -> bool:
-    from app.bootstrap.requirements import MissingSettingError
+    from app.commands.bootstrap.requirements import MissingSettingError
 
     return isinstance(error, MissingSettingError)
 
 
 def lines_for(error: Exception) -> Sequence[str]:
     """What a user is told about an error, one line for each thing that is wrong."""
-    from app.configuration.problems import ConfigurationError
-    from app.configuration.showing import without_password
+    from app.foundation.configuration.problems import ConfigurationError
+    from app.foundation.configuration.showing import without_password
 
     if isinstance(error, ConfigurationError):
         return [printable(problem) for problem in error.problems]
@@ -233,7 +233,7 @@ def _sentence(error: Exception) -> str | None:
     from sqlalchemy.exc import SQLAlchemyError
 
     from app.commands.failures import USER_ERRORS
-    from app.database.trouble import cause_with_remedy
+    from app.foundation.database.trouble import cause_with_remedy
 
     if isinstance(error, (CommandError, *USER_ERRORS)):
         return str(error)

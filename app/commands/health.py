@@ -146,8 +146,8 @@ def _value(arguments: Sequence[str], option: str) -> str:
 
 
 def _find_sign_of_life(connection: Connection, one: Running, settings: Settings) -> None:
-    from app.clock import epoch_ms, utc_now
-    from app.runs.workers import process_name, workers
+    from app.foundation.clock import epoch_ms, utc_now
+    from app.sync.runs.workers import process_name, workers
 
     name = process_name(one.pid)
     last = next((worker.seen_at for worker in workers(connection) if worker.name == name), None)
@@ -161,7 +161,7 @@ def _find_sign_of_life(connection: Connection, one: Running, settings: Settings)
 def _ask(address: str) -> None:
     import requests
 
-    from app.sessions import bare_session
+    from app.foundation.sessions import bare_session
 
     # A proxy for the outside has no business here.
     with bare_session() as session:
@@ -176,9 +176,9 @@ def _ask(address: str) -> None:
 def _look_into(database_url: str, look: Callable[[Connection], object]) -> None:
     from sqlalchemy.exc import SQLAlchemyError
 
-    from app.bootstrap.databases import open_to_look
-    from app.database.engine import is_sqlite, parse_url, reading
-    from app.database.trouble import database_problem
+    from app.commands.bootstrap.databases import open_to_look
+    from app.foundation.database.engine import is_sqlite, parse_url, reading
+    from app.foundation.database.trouble import database_problem
 
     file = parse_url(database_url).database
     engine = open_to_look(database_url)

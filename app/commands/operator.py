@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from app.text import printable
+from app.foundation.text import printable
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -39,11 +39,11 @@ def act_elsewhere(settings: Settings, action: str, subject: str, reason: str | N
 
     Nothing is done without a record: raises as ``open_store`` if the database cannot be used.
     """
-    from app.audit import BEGUN, Audit
-    from app.bootstrap.acting import operator
-    from app.bootstrap.databases import open_store
-    from app.clock import utc_now
-    from app.database.engine import writing
+    from app.commands.bootstrap.acting import operator
+    from app.commands.bootstrap.databases import open_store
+    from app.foundation.audit import BEGUN, Audit
+    from app.foundation.clock import utc_now
+    from app.foundation.database.engine import writing
 
     act = ActElsewhere()
     engine = open_store(settings)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from app.clock import utc_now
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.screen import coloured, note, on_terminal, progress, say, show_json, show_table
-from app.text import printable, quoted
+from app.commands.screen import coloured, note, on_terminal, progress, say, show_json, show_table
+from app.foundation.clock import utc_now
+from app.foundation.text import printable, quoted
 
 if TYPE_CHECKING:
     from app.directory.guarded import GuardedSource
     from app.directory.preview import Choice, Counts, PreviewedSource, RuleResult, Shown
     from app.directory.source import Source
-    from app.runs.previewing import Preview
     from app.settings import Settings
+    from app.sync.runs.previewing import Preview
 
 
 _SHOWN = 5
@@ -63,11 +63,11 @@ def preview(  # noqa: PLR0917 - click passes them by name
 
     Exit code 0: all is well, 1: the read is not complete, gives nothing, or would be refused.
     """
-    from app.bootstrap.databases import store_as_it_is
-    from app.bootstrap.requirements import require_sources
+    from app.commands.bootstrap.databases import store_as_it_is
+    from app.commands.bootstrap.requirements import require_sources
     from app.directory.preview import Choice
     from app.directory.source import Verdict
-    from app.runs.previewing import preview as preview_source
+    from app.sync.runs.previewing import preview as preview_source
 
     settings = invocation.settings()
     require_sources(settings)
@@ -95,7 +95,7 @@ def preview(  # noqa: PLR0917 - click passes them by name
 
 def _previewed(settings: Settings, name: str, choice: Choice) -> tuple[list[GuardedSource], PreviewedSource]:
     """All sources, the one that was asked for previewed. Raises ``CommandError``."""
-    from app.bootstrap.outside import configured_sources
+    from app.commands.bootstrap.outside import configured_sources
     from app.directory.guarded import GuardedSource
     from app.directory.preview import PreviewedSource
 
@@ -223,9 +223,9 @@ def _in_columns(rows: Sequence[Sequence[str]], headings: Sequence[str]) -> Itera
 
 
 def _difference(report: Preview) -> str:
+    from app.access.refresh.guard import losses_in_words
     from app.directory.source import Verdict
-    from app.model.refresh.guard import losses_in_words
-    from app.runs.reading import refused_would_be
+    from app.sync.runs.reading import refused_would_be
 
     if report.refused:
         return f"against what is in force: {coloured('refused', 'failed')}: {printable(report.refused)}"
@@ -244,7 +244,7 @@ def _difference(report: Preview) -> str:
 
 
 def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str, object]:
-    from app.runs.reading import objects_from_losses
+    from app.sync.runs.reading import objects_from_losses
 
     return {
         "source": name,

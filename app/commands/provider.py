@@ -9,12 +9,12 @@ import click
 
 from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
 from app.commands.operator import act_elsewhere, reason_option
-from app.screen import note, on_terminal, say, show_json
-from app.text import printable
+from app.commands.screen import note, on_terminal, say, show_json
+from app.foundation.text import printable
 
 if TYPE_CHECKING:
-    from app.provider.settings import ProviderSettings
-    from app.registration import Registration
+    from app.client.registration import Registration
+    from app.service.provider.settings import ProviderSettings
 
 
 _TOKENS = {
@@ -59,11 +59,11 @@ def register_(
     Sets the URL and the token in the backend at backend.base_url, and switches its permission provider on. Prints what
     was there before, and what is there now; the token is not shown.
     """
-    from app.audit import DONE
-    from app.bootstrap.outside import backend_client
-    from app.bootstrap.requirements import require_backend
     from app.client.errors import ClientError
-    from app.registration import RegistrationError, check_url, register
+    from app.client.registration import RegistrationError, check_url, register
+    from app.commands.bootstrap.outside import backend_client
+    from app.commands.bootstrap.requirements import require_backend
+    from app.foundation.audit import DONE
 
     settings = invocation.settings()
     require_backend(settings)
@@ -88,9 +88,9 @@ def register_(
 
 def _token(settings: ProviderSettings, file: Path | None) -> str:
     """The token to register. Raises ``CommandError`` for one that the service would refuse."""
-    from app.bootstrap.requirements import MissingSettingError
-    from app.files import read_small_file
-    from app.registration import is_accepted
+    from app.client.registration import is_accepted
+    from app.commands.bootstrap.requirements import MissingSettingError
+    from app.foundation.files import read_small_file
 
     if file is None:
         if settings.auth_tokens:

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from app.screen import coloured, note, say
-from app.text import counted, printable
+from app.commands.screen import coloured, note, say
+from app.foundation.text import counted, printable
 
 if TYPE_CHECKING:
-    from app.bootstrap.application import Application
-    from app.plan.listing import PlannedChange
-    from app.runs.run import Run
+    from app.commands.bootstrap.application import Application
+    from app.sync.plan.listing import PlannedChange
+    from app.sync.runs.run import Run
 
 PAGE = 1000
 
@@ -36,7 +36,7 @@ def show_unfinished(parts: Application, run: Run) -> None:
 
 
 def show_report(run: Run) -> None:
-    from app.runs.report import report_lines
+    from app.sync.runs.report import report_lines
 
     # Sources were told while they were read; unknown ids are the line that the command ends with.
     for line in report_lines({topic: run.report[topic] for topic in run.report if topic not in _TOLD_ELSEWHERE}):
@@ -48,7 +48,7 @@ def show_incomplete(run: Run, sources: int, *, beside: bool) -> bool:
 
     ``beside``: on standard error, beside a result for programs.
     """
-    from app.runs.report import incomplete_run
+    from app.sync.runs.report import incomplete_run
 
     sentence = incomplete_run(run.report, sources)
     if sentence is not None:
@@ -90,7 +90,7 @@ def _kept_back(outcome: str, number: int) -> str:
 
 def show_summary(run: Run) -> None:
     """How a run ended, in one or two lines."""
-    from app.runs.run import RunStatus
+    from app.sync.runs.run import RunStatus
 
     if run.dry_run and run.status is RunStatus.DONE:
         say(f"planned only: {planned_in_words(run, coloured)}")

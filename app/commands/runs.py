@@ -10,11 +10,11 @@ import click
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
 from app.commands.operator import kept_reason, reason_option
-from app.screen import note, on_terminal, say, show_json, show_json_list, show_table
-from app.text import printable
+from app.commands.screen import note, on_terminal, say, show_json, show_json_list, show_table
+from app.foundation.text import printable
 
 if TYPE_CHECKING:
-    from app.runs.run import Run
+    from app.sync.runs.run import Run
 
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -33,11 +33,11 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
 
     ID may be shortened as far as it is the only one that begins so, or be `latest`; that holds for every command.
     """
-    from app.admin.wire import change_to_wire, run_to_wire
-    from app.bootstrap.application import application
+    from app.commands.bootstrap.application import application
     from app.commands.changes import show_changes, show_sums
     from app.commands.run_report import changes_of, show_summary
-    from app.runs.report import report_lines
+    from app.service.admin.wire import change_to_wire, run_to_wire
+    from app.sync.runs.report import report_lines
 
     with application(invocation.settings()) as parts:
         if run_id is None:
@@ -83,14 +83,14 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
 
     Exit codes as of sync.
     """
-    from app.admin.wire import run_to_wire
-    from app.bootstrap.acting import operator
-    from app.bootstrap.application import application
-    from app.bootstrap.requirements import has_credentials
+    from app.commands.bootstrap.acting import operator
+    from app.commands.bootstrap.application import application
+    from app.commands.bootstrap.requirements import has_credentials
     from app.commands.run_report import show_incomplete, show_summary
     from app.commands.sync import EXIT_IN_PART, resume
-    from app.runs.auditing import audited
-    from app.runs.run import RunStatus
+    from app.service.admin.wire import run_to_wire
+    from app.sync.runs.auditing import audited
+    from app.sync.runs.run import RunStatus
 
     settings = invocation.settings()
     with application(settings) as parts:
@@ -127,10 +127,10 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
     RUN may be shortened, or be `latest`: the latest held run. Later runs leave its deletes alone until what they would
     delete changes; usher sync --allow-deletes deletes them after all.
     """
-    from app.admin.wire import run_to_wire
-    from app.bootstrap.acting import operator
-    from app.bootstrap.application import application
-    from app.runs.auditing import audited
+    from app.commands.bootstrap.acting import operator
+    from app.commands.bootstrap.application import application
+    from app.service.admin.wire import run_to_wire
+    from app.sync.runs.auditing import audited
 
     with application(invocation.settings()) as parts:
         why, who = kept_reason(reason), operator()
@@ -165,7 +165,7 @@ def _short(ids: Sequence[str]) -> list[str]:
 
 def _row(run: Run) -> tuple[str, ...]:
     from app.commands.run_report import planned_in_words
-    from app.runs.run import RunStatus
+    from app.sync.runs.run import RunStatus
 
     outcomes = ("done", "failed", "held", "discarded", "parked", "waiting")
     numbers = [f"{run.total(outcome)} {outcome}" for outcome in outcomes if run.total(outcome)]

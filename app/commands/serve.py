@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from app import __version__
-from app.clock import utc_now, utc_text
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.processes import ChildEndedError, Children, end_with, settle_garbage_collector, stop_signals
-from app.screen import note
+from app.commands.screen import note
+from app.foundation.clock import utc_now, utc_text
+from app.foundation.processes import ChildEndedError, Children, end_with, settle_garbage_collector, stop_signals
 
 if TYPE_CHECKING:
     from flask import Flask
 
-    from app.bootstrap.application import Application
-    from app.configuration.loading import Configuration
-    from app.edge.gunicorn import ServerOptions
+    from app.commands.bootstrap.application import Application
+    from app.foundation.configuration.loading import Configuration
+    from app.http.gunicorn import ServerOptions
     from app.settings import Settings
 
 
@@ -55,14 +55,14 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
 
     Serves permission answers, resync, health and metrics, under gunicorn.
     """
-    from app.bootstrap.databases import open_store
-    from app.bootstrap.requirements import (
+    from app.commands.bootstrap.databases import open_store
+    from app.commands.bootstrap.requirements import (
         require_backend,
         require_issuer_library,
         require_provider_tokens,
         require_sources,
     )
-    from app.counters import share_counters
+    from app.monitoring.counters import share_counters
 
     invocation.values = {"server.workers": workers, "server.port": port}
     found = invocation.configuration(server=True)
@@ -86,7 +86,7 @@ def log_start(invocation: Invocation, program: str, database_url: str, **further
     """The first line of a process that runs for ever: what it is, and what it goes by."""
     import structlog
 
-    from app.bootstrap.databases import database_location
+    from app.commands.bootstrap.databases import database_location
 
     file = invocation.settings_file
     structlog.stdlib.get_logger(__name__).info(
@@ -101,7 +101,7 @@ def log_start(invocation: Invocation, program: str, database_url: str, **further
 
 def _read_again(invocation: Invocation) -> Configuration[Settings]:
     """The settings as they are now, so that tokens can be exchanged while the service runs."""
-    from app.bootstrap.requirements import require_issuer_library, require_provider_tokens, require_sources
+    from app.commands.bootstrap.requirements import require_issuer_library, require_provider_tokens, require_sources
 
     found = invocation.configuration(server=True)
     require_provider_tokens(found.settings)
@@ -118,9 +118,9 @@ def serve_alone(
     """
     from prometheus_client.multiprocess import mark_process_dead
 
-    from app.bootstrap.examining import examiner
-    from app.bootstrap.service import open_service
-    from app.edge.gunicorn import serve as serve_app
+    from app.commands.bootstrap.examining import examiner
+    from app.commands.bootstrap.service import open_service
+    from app.http.gunicorn import serve as serve_app
 
     examine = examiner([] if config is None else ["--config", str(config)])
 
@@ -141,8 +141,8 @@ def serve_alone(
 
 def server_options(settings: Settings, port: int, **further: Any) -> ServerOptions:
     """How a server of ours listens."""
-    from app.bootstrap.requirements import SetUpError
-    from app.edge.gunicorn import ServerOptions
+    from app.commands.bootstrap.requirements import SetUpError
+    from app.http.gunicorn import ServerOptions
 
     server = settings.server
     return ServerOptions(
@@ -196,10 +196,10 @@ def worker(invocation: Invocation, only_metrics: bool) -> None:
 
     Any number of workers may run, on any number of nodes: one of them at a time does a sync.
     """
-    from app.bootstrap.requirements import require_backend, require_sources
-    from app.counters import VARIABLE, share_counters
-    from app.database.private import make_folder
-    from app.edge.listening import BindError, bind
+    from app.commands.bootstrap.requirements import require_backend, require_sources
+    from app.foundation.database.private import make_folder
+    from app.http.listening import BindError, bind
+    from app.monitoring.counters import VARIABLE, share_counters
 
     settings = invocation.settings(server=True)
     if only_metrics:
@@ -223,8 +223,8 @@ def worker(invocation: Invocation, only_metrics: bool) -> None:
 
 def serve_metrics(settings: Settings) -> NoReturn:
     """Shows at ``metrics.worker_port`` what the worker that started this process counts; does not return."""
-    from app.bootstrap.service import worker_metrics
-    from app.edge.gunicorn import serve as serve_app
+    from app.commands.bootstrap.service import worker_metrics
+    from app.http.gunicorn import serve as serve_app
 
     options = server_options(settings, settings.metrics.worker_port, name="usher metrics")
     serve_app(lambda: worker_metrics(settings), replace(options, workers=1, threads=2))
@@ -258,9 +258,9 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
     """Works until SIGTERM or SIGINT; a run in the middle ends before its next call."""
     import structlog
 
-    from app.activity import NodeActivity, node_name
-    from app.bootstrap.application import application
-    from app.bootstrap.work import worker_parts
+    from app.commands.bootstrap.application import application
+    from app.commands.bootstrap.work import worker_parts
+    from app.monitoring.activity import NodeActivity, node_name
 
     log = structlog.stdlib.get_logger(__name__)
     # Its own action would end the process without a word.
@@ -319,9 +319,9 @@ def run_at_first(parts: Application) -> None:
 
     That happens once for a database; after a failure the schedule is in charge.
     """
-    from app.database.engine import reading
-    from app.model.contents import current_revision
-    from app.runs.run import RunRequest
+    from app.access.contents import current_revision
+    from app.foundation.database.engine import reading
+    from app.sync.runs.run import RunRequest
 
     with reading(parts.engine) as connection:
         never_read = current_revision(connection) == 0

@@ -7,7 +7,7 @@ import json
 import click
 
 from app.commands.frame import Invocation, UsherGroup, pass_invocation
-from app.screen import show_json, show_table
+from app.commands.screen import show_json, show_table
 
 
 @click.group(cls=UsherGroup)
@@ -23,7 +23,7 @@ def show(invocation: Invocation, as_json: bool) -> None:
 
     Every setting, secrets masked, with where it was given.
     """
-    from app.configuration.showing import listed
+    from app.foundation.configuration.showing import listed
 
     found = invocation.configuration()
     if as_json:

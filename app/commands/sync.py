@@ -18,16 +18,16 @@ from app.commands.run_report import (
     show_summary,
     show_unfinished,
 )
-from app.plan.rules import Kind
-from app.processes import stop_signals
-from app.screen import note, progress, show_json, show_json_list
-from app.text import printable
+from app.commands.screen import note, progress, show_json, show_json_list
+from app.foundation.processes import stop_signals
+from app.foundation.text import printable
+from app.sync.plan.rules import Kind
 
 if TYPE_CHECKING:
-    from app.bootstrap.application import Application
+    from app.commands.bootstrap.application import Application
     from app.commands.what_if import ReplacedSources
-    from app.runs.lock import SyncLock
-    from app.runs.run import Run, RunRequest
+    from app.sync.runs.lock import SyncLock
+    from app.sync.runs.run import Run, RunRequest
 
 
 EXIT_CHANGES = 10
@@ -132,11 +132,11 @@ def plan(  # noqa: PLR0917 - click passes them by name
     Exit code 0: a sync would change nothing now (all is up to date, held back, waiting, parked or skipped), 10: it
     would change something, 3: a source was not read completely, with changes or without, 1: error, or an unknown ID.
     """
-    from app.admin.wire import change_to_wire, run_to_wire
-    from app.bootstrap.application import application
+    from app.commands.bootstrap.application import application
     from app.commands.changes import show_changes, show_sums
     from app.commands.what_if import replace_sources
-    from app.runs.run import RunRequest
+    from app.service.admin.wire import change_to_wire, run_to_wire
+    from app.sync.runs.run import RunRequest
 
     settings = invocation.settings()
     with application(settings, needs_backend=True) as parts:
@@ -220,10 +220,10 @@ def sync(  # noqa: PLR0917 - click passes them by name
     Exit code 0: done, 3: done in part (items failed or were held back, or a source was not read completely), 1: error,
     or an unknown ID.
     """
-    from app.admin.wire import run_to_wire
-    from app.bootstrap.application import application
-    from app.ledger.chosen import ItemKey
-    from app.runs.run import RunRequest, RunStatus
+    from app.commands.bootstrap.application import application
+    from app.service.admin.wire import run_to_wire
+    from app.sync.ledger.chosen import ItemKey
+    from app.sync.runs.run import RunRequest, RunStatus
 
     if plan_id is not None and (organizations or users or verify or retry):
         raise click.UsageError("--plan applies a plan as it is: leave --organization, --user, --verify and --retry out")
@@ -270,7 +270,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
 
 
 def _plan_named(parts: Application, shown: str) -> str:
-    from app.runs.run import RunNotFoundError
+    from app.sync.runs.run import RunNotFoundError
 
     try:
         return parts.runs.named_plan(shown)
@@ -319,7 +319,7 @@ def _wait_for(lock: SyncLock, parts: Application, patience: float | None) -> Non
 
 def resume(parts: Application, run_id: str) -> Run:
     """Takes a run that is queued to its end, here unless a worker is faster."""
-    from app.runs.run import RunStatus
+    from app.sync.runs.run import RunStatus
 
     lock = parts.sync_lock()
     while True:
@@ -334,7 +334,7 @@ def resume(parts: Application, run_id: str) -> Run:
 
 
 def _is_queued(parts: Application, run_id: str) -> bool:
-    from app.runs.run import RunStatus
+    from app.sync.runs.run import RunStatus
 
     return parts.runs.get(run_id).status is RunStatus.QUEUED
 
@@ -342,8 +342,8 @@ def _is_queued(parts: Application, run_id: str) -> bool:
 def _run_under_lock(parts: Application, request: RunRequest, lock: SyncLock, replaced: ReplacedSources | None) -> Run:
     from dataclasses import replace
 
-    from app.bootstrap.acting import operator
-    from app.runs.auditing import audited
+    from app.commands.bootstrap.acting import operator
+    from app.sync.runs.auditing import audited
 
     parts.runs.orphaned()
     who = operator()
@@ -354,7 +354,7 @@ def _run_under_lock(parts: Application, request: RunRequest, lock: SyncLock, rep
 
 
 def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: ReplacedSources | None = None) -> Run:
-    from app.runs.run import RunStatus
+    from app.sync.runs.run import RunStatus
 
     with stop_signals(interrupt_cancels=True) as stop, progress() as shown:
         if replaced is None:
@@ -377,8 +377,8 @@ def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: Replaced
 
 
 def _refuse_failed(run: Run, *, as_json: bool) -> None:
-    from app.admin.wire import run_to_wire
-    from app.runs.run import RunStatus
+    from app.service.admin.wire import run_to_wire
+    from app.sync.runs.run import RunStatus
 
     if run.status in {RunStatus.FAILED, RunStatus.CANCELLED}:
         if as_json:
@@ -388,7 +388,7 @@ def _refuse_failed(run: Run, *, as_json: bool) -> None:
 
 def _refuse_unknown(run: Run) -> None:
     """Raises ``CommandError`` when the run was asked for ids that nobody knows: "nothing to do" would hide that."""
-    from app.plan.unknown import unknown_sentence
+    from app.sync.plan.unknown import unknown_sentence
 
     sentence = unknown_sentence(run.report)
     if sentence is not None:

@@ -14,8 +14,8 @@ from app.directory.source import EVERYTHING
 if TYPE_CHECKING:
     from app.directory.settings import DirectorySettings, FileSourceSettings, SourceSettings
     from app.directory.source import Reading, ReadRequest, Source
-    from app.runs.what_if import WhatIf
     from app.settings import Settings
+    from app.sync.runs.what_if import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ReplacedSources:
 
     def sources(self, settings: Settings, stop: Event) -> list[Source]:
         """What is read: the files, and nothing in the name of sources that gave way to one."""
-        from app.bootstrap.outside import configured_sources
+        from app.commands.bootstrap.outside import configured_sources
 
         as_it_would_be = settings.model_copy(update={"directory": self.directory})
         files = configured_sources(as_it_would_be, stop=stop, spool=False)
@@ -52,7 +52,7 @@ def replace_sources(directory: DirectorySettings, given: Sequence[str]) -> Repla
 
     Raises ``CommandError``.
     """
-    from app.runs.what_if import WhatIf
+    from app.sync.runs.what_if import WhatIf
 
     names = [source.source_name for source in directory.sources]
     files: dict[str, str] = {}

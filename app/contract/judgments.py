@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, StrictStr, model_validator
 
-from app.clock import epoch_ms
 from app.contract import limits
 from app.contract.base import AsWhole, EpochMs, Id, JsonObject, Request, Text, WireModel
+from app.foundation.clock import epoch_ms
 
 EmbeddingType = Literal["review", "content"]
 SearchScope = Literal["document", "organization", "apiKey"]

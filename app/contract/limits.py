@@ -50,7 +50,7 @@ EMAIL_LENGTH = 320
 PAGE_TOKEN_LENGTH = 32_768
 """A token of Get All User Data contains five positions, with ids of any characters, escaped twice."""
 NESTING = 64
-"""Levels of objects and arrays in stored data. Request bodies are limited further (``app.edge.strict_json``)."""
+"""Levels of objects and arrays in stored data. Request bodies are limited further (``app.http.strict_json``)."""
 EPOCH_SECONDS_MAX = 253_402_300_799
 """The last second of the year 9999."""
 EPOCH_MS_MAX = EPOCH_SECONDS_MAX * 1000 + 999

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from app.text import named
+from app.foundation.text import named
 
 
 def first_error(error: ValidationError, data: object = None, *, root: str = "data") -> str:

@@ -17,7 +17,6 @@ from typing import Any
 
 from app.access.kinds import KINDS, RecordKind, name_of_attribute
 from app.access.records import Carrier, Fill, Record, Sort, User
-from app.clock import utc_text
 from app.directory.fields import (
     DECIDING,
     Fields,
@@ -37,7 +36,8 @@ from app.directory.fields import (
     usable_aliases,
 )
 from app.directory.spelling import bare, meant, resembling
-from app.text import quoted
+from app.foundation.clock import utc_text
+from app.foundation.text import quoted
 
 # Objects to records.
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from threading import Event
 
-from app.clock import Clock, utc_now
 from app.directory.connector import ALL_ATTRIBUTES
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
@@ -17,6 +16,7 @@ from app.directory.settings import (
     SqlSourceSettings,
 )
 from app.directory.source import Source
+from app.foundation.clock import Clock, utc_now
 
 # What reads the other sorts of source is imported where one is configured.
 

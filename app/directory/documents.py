@@ -21,7 +21,7 @@ from app.directory.casting import plural, record_from_object
 from app.directory.fields import MalformedRecordError, RepeatedKeys, object_from_pairs
 from app.directory.source import End, Found, Malformed, Reading, Remark, Verdict
 from app.directory.spelling import resembling
-from app.text import counted, quoted
+from app.foundation.text import counted, quoted
 
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 """The largest document, unpacked; larger directories belong in JSON Lines."""

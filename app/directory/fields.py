@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from app.access.records import AccessRole, AccessType
-from app.clock import EPOCH, from_epoch_ms
-from app.text import quoted
+from app.foundation.clock import EPOCH, from_epoch_ms
+from app.foundation.text import quoted
 
 MAX_ID_BYTES = 512
 """The longest id, in UTF-8. Five of them must fit into one index entry of PostgreSQL (2,704 bytes)."""

@@ -15,7 +15,7 @@ import orjson
 from app.directory.casting import record_from_object
 from app.directory.fields import MalformedRecordError, object_from_pairs
 from app.directory.source import End, Found, Malformed, Reading, Remark, Verdict
-from app.text import counted, quoted
+from app.foundation.text import counted, quoted
 
 MAX_LINE_BYTES = 1024 * 1024
 """A longer line is a malformed record; it is skipped without being kept in memory."""

@@ -1,6 +1,6 @@
 """Pushes: changes that an application tells of, made of the JSON that it sends.
 
-The rules: ``app/ingest/README.md``. All or nothing: a push in which one item is wrong is refused, with what is
+The rules: ``app/service/push/README.md``. All or nothing: a push in which one item is wrong is refused, with what is
 wrong with each of its items.
 """
 
@@ -12,7 +12,7 @@ from app.access.kinds import KINDS
 from app.access.records import Record
 from app.directory.casting import record_from_object
 from app.directory.fields import MAX_INTEGER, MalformedRecordError, name_of_type
-from app.text import named, quoted
+from app.foundation.text import named, quoted
 
 MAX_ITEMS = 1_000
 """Records and keys in one push, together."""

@@ -1,9 +1,9 @@
 """The kinds: what follows from the classes of records, beside what was meant by them."""
 
 from app.access.kinds import KINDS, KINDS_BY_REFERENCE, name_of_attribute
+from app.access.record_tables import KIND_TABLES
 from app.access.records import AccessRole, AccessType, Grant, Membership, Sort
-from app.store.directory_tables import SOURCE_TABLES, access_keys, object_of_origin, origin_text, source_keys
-from app.store.record_tables import KIND_TABLES
+from app.access.source_tables import SOURCE_TABLES, access_keys, object_of_origin, origin_text, source_keys
 
 
 def test_the_kinds_stand_in_their_order() -> None:

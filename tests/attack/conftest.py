@@ -15,7 +15,7 @@ import yaml
 
 from tests.attack.proxy import nginx
 from tests.e2e.conftest import HOST, Usher, free_port, serving
-from tests.outbound.servers import Authority
+from tests.foundation.outbound.servers import Authority
 
 TOKEN, ADMIN_TOKEN = "ask-me-for-tests", "rule-me-for-tests"
 READ_TIMEOUT = 3

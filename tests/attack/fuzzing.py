@@ -28,19 +28,19 @@ from schemathesis.core import NotSet
 from schemathesis.generation import GenerationMode
 from sqlalchemy import text
 
+from app.access.problems import ProblemList
 from app.access.records import Document, Membership, Organization, Record, User
-from app.admin.settings import AdminSettings
+from app.access.refresh.refresh import Refresh
 from app.backend.app import create_backend
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
-from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
-from app.bootstrap.service import service_app
+from app.commands.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.commands.bootstrap.service import service_app
 from app.contract.operations import by_name
-from app.database.engine import open_engine, writing
-from app.database.migrations import upgrade
-from app.model.problems import ProblemList
-from app.model.refresh.refresh import Refresh
-from app.provider.settings import ProviderSettings
+from app.foundation.database.engine import open_engine, writing
+from app.foundation.database.migrations import upgrade
+from app.service.admin.settings import AdminSettings
+from app.service.provider.settings import ProviderSettings
 from app.settings import Settings
 
 SLOWEST = 10.0

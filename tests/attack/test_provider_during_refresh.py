@@ -1,7 +1,7 @@
 """The directory changes again and again, and runs are written: every answer is true of one revision as a whole.
 
-Each call's answers are compared with a plain reading of the rules (``app/access/README.md``, "The decision") over the
-records of the revision it was answered from.
+Each call's answers are compared with a plain reading of the rules (``app/access/decision/README.md``, "The decision")
+over the records of the revision it was answered from.
 """
 
 import threading
@@ -13,19 +13,19 @@ from time import monotonic
 import pytest
 from sqlalchemy import Engine
 
-from app.access.decide import Check, DecisionPolicy, PermissionRequest
+from app.access.decision.decide import Check, DecisionPolicy, PermissionRequest
+from app.access.problems import ProblemList
 from app.access.records import Record
+from app.access.refresh.refresh import Refresh
+from app.access.view.loader import AccessViewLoader
+from app.access.view.sql_view import SqlAccessView
+from app.commands.schema import METADATA
 from app.contract.permission_call import RequestEntry
-from app.database.engine import open_engine
-from app.model.problems import ProblemList
-from app.model.refresh.refresh import Refresh
-from app.model.view.loader import AccessViewLoader
-from app.model.view.sql_view import SqlAccessView
-from app.provider.answer import PermissionAnswer, answer_entries
-from app.runs.lifecycle import Runs
-from app.runs.run import RunRequest
-from app.store.schema import METADATA
-from tests.access.test_decide_against_rules import Rulebook
+from app.foundation.database.engine import open_engine
+from app.service.provider.answer import PermissionAnswer, answer_entries
+from app.sync.runs.lifecycle import Runs
+from app.sync.runs.run import RunRequest
+from tests.access.decision.test_decide_against_rules import Rulebook
 from tests.tables import make_tables
 from tests.worlds.drawn import NOW, Company
 

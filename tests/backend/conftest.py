@@ -18,7 +18,7 @@ from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.storage.sqlite_statistics import ensure_statistics
 from app.contract.operations import by_name
-from app.database.engine import open_engine
+from app.foundation.database.engine import open_engine
 from tests.conftest import DATABASES, empty_postgres_database
 from tests.tables import make_tables
 from tests.worlds.clock import SimulatedTime

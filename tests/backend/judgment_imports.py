@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from app.backend.embedders.embedder import Embedder
 from app.backend.judgments.record import JudgmentInput
 from app.backend.judgments.store import prepare_judgments, write_judgments
-from app.database.engine import writing
+from app.foundation.database.engine import writing
 
 _AT_ONCE = 1000
 

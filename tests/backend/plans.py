@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event, text
 
-from app.database.engine import is_sqlite
+from app.foundation.database.engine import is_sqlite
 
 Heard = list[tuple[str, Any]]
 """Statements with their parameters."""

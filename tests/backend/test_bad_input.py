@@ -18,7 +18,7 @@ from app.backend.judgments.search import JudgmentSearcher
 from app.backend.schema import METADATA
 from app.contract.operation import AuthLevel
 from app.contract.operations import OPERATIONS, by_name
-from app.edge.body import ANONYMOUS_BYTES
+from app.http.body import ANONYMOUS_BYTES
 
 from .conftest import Caller, World, error_of
 

@@ -17,7 +17,7 @@ from app.backend.judgments.store import (
     delete_judgments_of_organizations,
 )
 from app.backend.scope import Scope
-from app.database.engine import is_sqlite, writing
+from app.foundation.database.engine import is_sqlite, writing
 
 from .conftest import Caller, World
 from .judgment_imports import import_judgments

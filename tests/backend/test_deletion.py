@@ -5,7 +5,7 @@ from sqlalchemy import insert, select
 
 from app.backend.document_migrations.document_data import HANGING
 from app.backend.schema import METADATA
-from app.database.engine import writing
+from app.foundation.database.engine import writing
 
 from .conftest import Caller, World
 from .sampling import Actor

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine
 
 from app.backend.collaboration import deletion
 from app.backend.scope import Scope
-from app.database.engine import is_sqlite, writing
+from app.foundation.database.engine import is_sqlite, writing
 from tests.bench.features import fill, operations
 
 from .conftest import Caller, World

@@ -22,7 +22,7 @@ from app.backend.judgments.store import (
 )
 from app.backend.scope import Scope
 from app.contract.errors import InvalidArgument
-from app.database.engine import open_engine, reading, writing
+from app.foundation.database.engine import open_engine, reading, writing
 from tests.worlds.clock import NOON
 
 from .conftest import Caller, World

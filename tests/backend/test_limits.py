@@ -12,7 +12,7 @@ from app.backend.editor.editor_data import STATE_BYTES
 from app.contract import limits
 from app.contract.operation import AnyOperation
 from app.contract.operations import OPERATIONS, by_name
-from app.edge import strict_json, throttle
+from app.http import strict_json, throttle
 
 from .conftest import Caller, World, error_of
 from .sampling import Actor

@@ -18,7 +18,7 @@ from app.backend.http.call import Backend
 from app.backend.resources.tables import DOCUMENT
 from app.backend.schema import METADATA
 from app.backend.scope import Scope
-from app.database.engine import is_sqlite, reading, writing
+from app.foundation.database.engine import is_sqlite, reading, writing
 
 from .conftest import Caller, World
 

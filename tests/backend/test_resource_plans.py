@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from app.database.engine import is_sqlite
+from app.foundation.database.engine import is_sqlite
 from tests.bench.features import fill
 from tests.bench.resources import furnish, resource_operations
 

@@ -11,8 +11,8 @@ import requests
 from app.backend.schema import METADATA
 from app.backend.serve import serve_backend
 from app.backend.settings import SelfHostedBackendSettings
-from app.database.engine import open_engine
-from app.edge.gunicorn import ServerOptions
+from app.foundation.database.engine import open_engine
+from app.http.gunicorn import ServerOptions
 from tests.forking import Forked
 from tests.tables import make_tables
 

@@ -15,7 +15,7 @@ import requests
 from app.backend.http.provider_gate import PATIENCE, REST, ProviderGate
 from app.backend.schema import METADATA
 from app.contract.operations import by_name
-from app.database.engine import open_engine
+from app.foundation.database.engine import open_engine
 from tests.tables import make_tables
 from tests.worlds.clock import SimulatedTime
 

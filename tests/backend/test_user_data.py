@@ -10,9 +10,9 @@ from sqlalchemy import select, text
 import app.backend
 from app.backend.collaboration.tables import NOTIFICATION
 from app.backend.schema import METADATA
-from app.bootstrap.databases import BACKEND_MIGRATIONS
-from app.database.engine import open_engine, writing
-from app.database.migrations import upgrade
+from app.commands.bootstrap.databases import BACKEND_MIGRATIONS
+from app.foundation.database.engine import open_engine, writing
+from app.foundation.database.migrations import upgrade
 
 from .conftest import Caller, World
 from .test_importing import Importer, write_lines

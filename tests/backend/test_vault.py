@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from app.backend.schema import METADATA
 from app.backend.security.vault import SecretKeyError, UnreadableSecretError, Vault, check_secret_key, open_vault
 from app.backend.settings import SelfHostedBackendSettings
-from app.database.engine import open_engine
+from app.foundation.database.engine import open_engine
 from tests.tables import make_tables
 
 from .conftest import World

@@ -2,7 +2,7 @@ import pytest
 from sqlalchemy import func, select
 
 from app.backend.workspaces.tables import WORKSPACE_ATTEMPT
-from app.database.engine import reading
+from app.foundation.database.engine import reading
 
 from .conftest import World, WorldMaker
 

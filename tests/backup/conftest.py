@@ -12,8 +12,8 @@ from random import Random
 import pytest
 from sqlalchemy import make_url
 
-from app.bootstrap.databases import STORE_MIGRATIONS
-from app.database.engine import open_engine
+from app.commands.bootstrap.databases import STORE_MIGRATIONS
+from app.foundation.database.engine import open_engine
 from tests.sources.conftest import FileWorld, People, any_file_world, ended, people
 from tests.tables import make_migrated
 from tests.worlds.company import Company

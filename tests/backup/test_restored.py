@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from app.database.engine import reading
-from app.runs.lock import sync_lock
-from app.runs.reading import refresh
-from app.runs.run import RunRequest, RunStatus
-from app.worker import Worker
+from app.foundation.database.engine import reading
+from app.sync.runs.lock import sync_lock
+from app.sync.runs.reading import refresh
+from app.sync.runs.run import RunRequest, RunStatus
+from app.sync.worker import Worker
 from tests.backup.conftest import Backup
 from tests.sources.conftest import FileWorld, People, ended, run_of
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from app.logs import LogSettings, configure_logs
+from app.foundation.logs import LogSettings, configure_logs
 from tests.bench.console import bench_console
 from tests.bench.features import bench_features
 from tests.bench.judgments import bench_judgments

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flask import Flask, Response, request
 
-from app.edge.gunicorn import ServerOptions, serve
+from app.http.gunicorn import ServerOptions, serve
 
 
 def create_bare(answer_file: str) -> Flask:

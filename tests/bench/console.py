@@ -20,16 +20,16 @@ from flask.testing import FlaskClient
 from pydantic import SecretStr
 from sqlalchemy import text
 
-import app.console.frame
-from app.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service
-from app.bootstrap.service import service_app
-from app.clock import utc_now
-from app.console.console import address
-from app.console.paging import Lists
-from app.console.settings import ConsoleSettings, ConsoleToken, Role
-from app.database.engine import open_engine, writing
-from app.database.migrations import upgrade
-from app.provider.settings import ProviderSettings
+import app.service.console.frame
+from app.commands.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service
+from app.commands.bootstrap.service import service_app
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import open_engine, writing
+from app.foundation.database.migrations import upgrade
+from app.service.console.console import address
+from app.service.console.paging import Lists
+from app.service.console.settings import ConsoleSettings, ConsoleToken, Role
+from app.service.provider.settings import ProviderSettings
 from app.settings import Settings
 from tests.bench.console_world import BIG_RUN, FAILURES, Size, build
 from tests.bench.databases import databases
@@ -280,7 +280,7 @@ def _people(port: int, folder: Path) -> Iterator[None]:
 
 def asset_bytes() -> int:
     """Script and stylesheet as they travel, compressed."""
-    static = Path(app.console.frame.__file__).parent / "static"
+    static = Path(app.service.console.frame.__file__).parent / "static"
     return sum(len(gzip.compress((static / name).read_bytes(), 9)) for name in ("console.css", "console.js"))
 
 

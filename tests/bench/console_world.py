@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, Table, text
 from sqlalchemy.schema import CreateIndex, DropIndex
 
-from app.database.engine import is_sqlite
-from app.ledger.failures import message_digest
-from app.store import access_tables as access
-from app.store import audit_tables, directory_tables, plan_tables, process_tables, sync_tables
-from app.store.base import METADATA, StoreTable
+from app.access import source_tables as directory_tables
+from app.access import tables as access
+from app.foundation import audit_tables
+from app.foundation.database.engine import is_sqlite
+from app.foundation.store import METADATA, StoreTable
+from app.monitoring import tables as process_tables
+from app.sync import tables as sync_tables
+from app.sync.ledger.failures import message_digest
+from app.sync.plan import tables as plan_tables
 from tests.worlds.clock import NOON
 
 NOW_MS = 1_795_000_000_000

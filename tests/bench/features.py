@@ -34,7 +34,7 @@ from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.storage.sqlite_statistics import ensure_statistics
 from app.contract.operations import by_name
-from app.database.engine import is_sqlite, open_engine, writing
+from app.foundation.database.engine import is_sqlite, open_engine, writing
 from tests.bench.databases import databases
 from tests.bench.resources import furnish, resource_operations
 

@@ -27,7 +27,7 @@ from app.backend.schema import METADATA
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
 from app.contract.operations import by_name
-from app.database.engine import open_engine
+from app.foundation.database.engine import open_engine
 from tests.backend.judgment_imports import import_judgments
 
 JUDGMENTS = 100_000

@@ -17,15 +17,15 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, text
 
+from app.access.names import SHOWN, search
 from app.access.records import Document, User
-from app.bootstrap.databases import STORE_MIGRATIONS
-from app.console.reading import page_reading
-from app.database.engine import is_sqlite, open_engine
-from app.database.migrations import upgrade
-from app.ledger.holding import ItemIdentity
-from app.model.names import SHOWN, search
-from app.plan.detail import item_history
-from app.store import sync_tables
+from app.commands.bootstrap.databases import STORE_MIGRATIONS
+from app.foundation.database.engine import is_sqlite, open_engine
+from app.foundation.database.migrations import upgrade
+from app.service.console.reading import page_reading
+from app.sync import tables as sync_tables
+from app.sync.ledger.holding import ItemIdentity
+from app.sync.plan.detail import item_history
 from tests.bench.console_world import NOW_MS, Builder, Size, grants, item_values, people, places
 from tests.bench.databases import databases
 
@@ -42,9 +42,9 @@ PLANS = 3_000
 
 _UPGRADE = """
 import resource, sys, time
-from app.bootstrap.databases import STORE_MIGRATIONS
-from app.database.engine import open_engine
-from app.database.migrations import upgrade
+from app.commands.bootstrap.databases import STORE_MIGRATIONS
+from app.foundation.database.engine import open_engine
+from app.foundation.database.migrations import upgrade
 engine = open_engine(sys.argv[1])
 began = time.perf_counter()
 upgrade(engine, STORE_MIGRATIONS)

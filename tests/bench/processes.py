@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from app.edge.listening import wait_until_ready
+from app.http.listening import wait_until_ready
 
 USHER = [str(Path(sys.executable).with_name("usher"))]
 

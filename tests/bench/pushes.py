@@ -7,13 +7,13 @@ from typing import Any
 
 from flask.testing import FlaskClient
 
-from app.bootstrap.service import service_app
-from app.clock import utc_now
-from app.database.engine import open_engine
+from app.commands.bootstrap.service import service_app
+from app.commands.schema import METADATA
 from app.directory.configured import sources_from_settings
-from app.runs.reading import refresh
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import open_engine
 from app.settings import Settings
-from app.store.schema import METADATA
+from app.sync.runs.reading import refresh
 from tests.bench.company import Company
 from tests.bench.databases import databases
 

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.clock import utc_now
-from app.database.engine import open_engine
+from app.commands.schema import METADATA
 from app.directory.configured import source_from_settings, sources_from_settings
 from app.directory.settings import DirectorySettings, LdapSourceSettings
 from app.directory.source import End, Found, Verdict
-from app.processes import settle_garbage_collector
-from app.runs.reading import refresh
-from app.store.schema import METADATA
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import open_engine
+from app.foundation.processes import settle_garbage_collector
+from app.sync.runs.reading import refresh
 from tests.bench.mapping import bench_mapping
 from tests.bench.rows import bench_rows
 from tests.bench.stopwatch import Stopwatch, peak_of, ratio

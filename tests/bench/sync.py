@@ -22,15 +22,15 @@ import requests
 from requests.adapters import HTTPAdapter
 from sqlalchemy import text
 
-from app.bootstrap.application import Application
-from app.bootstrap.databases import open_store
 from app.client.client import BackendClient
-from app.clock import utc_now
+from app.commands.bootstrap.application import Application
+from app.commands.bootstrap.databases import open_store
 from app.contract.operations import OPERATIONS
-from app.database.engine import open_engine, reading
-from app.runs.engine import SyncEngine
-from app.runs.run import Run, RunRequest
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import open_engine, reading
 from app.settings import Settings, load_settings
+from app.sync.runs.engine import SyncEngine
+from app.sync.runs.run import Run, RunRequest
 from tests.bench.company import Company
 from tests.bench.databases import databases
 from tests.bench.processes import USHER, command, free_port, running, write_settings

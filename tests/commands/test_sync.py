@@ -17,9 +17,9 @@ import yaml
 from click.testing import Result
 from sqlalchemy import text
 
-from app.apply.applier import Applier
-from app.database.engine import open_engine
-from app.runs.report import report_lines
+from app.foundation.database.engine import open_engine
+from app.sync.apply.applier import Applier
+from app.sync.runs.report import report_lines
 from tests.commands.conftest import DIRECTORY, Usher
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.xdist_group("commands")]

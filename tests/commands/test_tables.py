@@ -16,10 +16,10 @@ from random import Random
 
 import pytest
 
-from app.database.engine import open_engine
-from app.runs.lifecycle import Runs
-from app.runs.run import RunRequest, RunStatus
-from app.screen import show_table
+from app.commands.screen import show_table
+from app.foundation.database.engine import open_engine
+from app.sync.runs.lifecycle import Runs
+from app.sync.runs.run import RunRequest, RunStatus
 from tests.commands.conftest import Usher
 
 WIDTHS = (60, 80, 120, 160)

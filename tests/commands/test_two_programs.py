@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
-from app.database.engine import open_engine
-from app.database.migrations import upgrade
-from app.database.programs import Migrations
+from app.commands.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.foundation.database.engine import open_engine
+from app.foundation.database.migrations import upgrade
+from app.foundation.database.programs import Migrations
 from tests.commands.conftest import Usher
 
 USHERS = [["db", "upgrade"], ["serve", "--port", "0"], ["worker"], ["sync"], ["plan"], ["runs"]]

@@ -23,9 +23,9 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
-from app.database.engine import reading
-from app.runs.lock import sync_lock
-from app.runs.run import RunStatus
+from app.foundation.database.engine import reading
+from app.sync.runs.lock import sync_lock
+from app.sync.runs.run import RunStatus
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.world import FaultyWorld
 from tests.soak.faults import quiet

@@ -18,10 +18,10 @@ import pytest
 import sqlalchemy
 from sqlalchemy import event
 
-from app.bootstrap.databases import STORE_MIGRATIONS
-from app.database.engine import open_engine
-from app.database.migrations import upgrade
-from app.runs.run import RunStatus
+from app.commands.bootstrap.databases import STORE_MIGRATIONS
+from app.foundation.database.engine import open_engine
+from app.foundation.database.migrations import upgrade
+from app.sync.runs.run import RunStatus
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.live import LiveWorld, until
 from tests.faults.world import FaultyWorld

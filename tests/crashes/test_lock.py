@@ -3,8 +3,8 @@
 import pytest
 from sqlalchemy import text
 
-from app.database.engine import open_engine
-from app.runs.lock import sync_lock
+from app.foundation.database.engine import open_engine
+from app.sync.runs.lock import sync_lock
 from tests.conftest import POSTGRES
 
 pytestmark = [

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.bootstrap.databases import STORE_MIGRATIONS
-from app.bootstrap.service import service_app
-from app.database.engine import open_engine
-from app.database.migrations import upgrade
-from app.runs.reading import refresh
+from app.commands.bootstrap.databases import STORE_MIGRATIONS
+from app.commands.bootstrap.service import service_app
+from app.foundation.database.engine import open_engine
+from app.foundation.database.migrations import upgrade
 from app.settings import Settings
+from app.sync.runs.reading import refresh
 from tests.conftest import POSTGRES
 from tests.crashes.sessions import end_sessions
 from tests.worlds.company import HOME, Company

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.runs.run import RunStatus
+from app.sync.runs.run import RunStatus
 from tests.conftest import POSTGRES
 from tests.crashes.sessions import HOLDS_LOCK, end_sessions
 from tests.faults.comparing import differences, ledger_differences

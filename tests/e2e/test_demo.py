@@ -36,7 +36,7 @@ EXPECTED = {
     ("oskar", "document welcome"): ("denied", "–", "–"),
     ("sven", "folder laser"): ("allowed", "editor", "–"),
 }
-"""Worked out by hand from config/demo/directory.yaml and ``app/access/README.md``, "The decision"."""
+"""Worked out by hand from config/demo/directory.yaml and ``app/access/decision/README.md``, "The decision"."""
 
 
 def test_demo_once_shows_what_the_backend_was_told_and_ends(start: Start) -> None:

@@ -20,11 +20,11 @@ import yaml
 from sqlalchemy import create_engine, make_url, text
 
 from app import __version__
-from app.database.engine import open_engine
-from app.runs.lifecycle import Runs
-from app.runs.lock import sync_lock
-from app.runs.queue import CONTINUATION
-from app.runs.run import Run, RunRequest, RunStatus
+from app.foundation.database.engine import open_engine
+from app.sync.runs.lifecycle import Runs
+from app.sync.runs.lock import sync_lock
+from app.sync.runs.queue import CONTINUATION
+from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.conftest import DATABASES, POSTGRES
 from tests.e2e.conftest import HOST, Usher, alive, children_of, free_port, serving, wait_for
 

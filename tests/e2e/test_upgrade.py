@@ -11,7 +11,7 @@ import pytest
 import requests
 
 import app
-from app.bootstrap.databases import STORE_MIGRATIONS
+from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from tests.conftest import POSTGRES
 from tests.e2e.conftest import HOST, Usher, free_port, serving, wait_for
 from tests.e2e.test_processes import ADMIN, backend_at, write_settings

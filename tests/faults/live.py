@@ -22,11 +22,11 @@ from sqlalchemy import text
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Request, Response
 
-from app.bootstrap.databases import STORE_MIGRATIONS
-from app.database.engine import open_engine, reading
-from app.database.migrations import upgrade
+from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.directory.casting import object_from_record
-from app.runs.run import Run, RunRequest
+from app.foundation.database.engine import open_engine, reading
+from app.foundation.database.migrations import upgrade
+from app.sync.runs.run import Run, RunRequest
 from tests.faults.layer import Fault, _item_names
 from tests.faults.world import FaultyWorld
 from tests.forking import Forked, command

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from app.runs.run import Run, RunStatus
+from app.sync.runs.run import Run, RunStatus
 from tests.faults.comparing import differences, ledger_differences
 from tests.faults.layer import OUTAGES, SILENT, Fault, Weather
 from tests.faults.world import FaultyWorld

@@ -9,7 +9,7 @@ from app.client.client import BackendClient
 from app.client.errors import RateLimited
 from app.contract.operations import GET_ORGANIZATIONS
 from app.contract.organizations import GetOrganizationsRequest
-from app.runs.run import RunStatus
+from app.sync.runs.run import RunStatus
 from tests.faults.layer import Fault, Weather
 from tests.faults.world import FaultyWorld
 from tests.worlds.company import Company

@@ -15,12 +15,12 @@ from sqlalchemy import Engine, select
 from app.backend.app import create_backend
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
-from app.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.commands.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
 from app.contract.operations import by_name
-from app.database.engine import open_engine, reading
-from app.database.migrations import upgrade
-from app.runs.run import Run
-from app.store.sync_tables import LedgerItemRow
+from app.foundation.database.engine import open_engine, reading
+from app.foundation.database.migrations import upgrade
+from app.sync.runs.run import Run
+from app.sync.tables import LedgerItemRow
 from tests.faults.layer import FaultLayer
 from tests.worlds.company import HOME, Company, Held
 from tests.worlds.kept import KeptInPlace

@@ -14,13 +14,13 @@ from click.testing import CliRunner
 from sqlalchemy import Engine
 
 from app.cli import usher
-from app.clock import utc_now
-from app.database.engine import open_engine
+from app.commands.schema import METADATA
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
 from app.directory.source import Verdict
-from app.runs.reading import RefreshReport, export, refresh
-from app.store.schema import METADATA
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import open_engine
+from app.sync.runs.reading import RefreshReport, export, refresh
 from tests.ldap import slapd
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
 from tests.worlds.meddler import Meddler, meddler

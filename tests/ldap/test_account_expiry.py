@@ -8,17 +8,17 @@ from typing import Any
 import orjson
 import pytest
 
-from app.access.decide import Check, DecisionPolicy, decide
-from app.database.engine import open_engine
+from app.access.decision.decide import Check, DecisionPolicy, decide
+from app.access.view.loader import AccessViewLoader
+from app.commands.schema import METADATA
 from app.directory.configured import sources_from_settings
 from app.directory.connector import Wanted
 from app.directory.connectors.ldap.connector import LdapConnector
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.settings import DirectorySettings
 from app.directory.source import Answered
-from app.model.view.loader import AccessViewLoader
-from app.runs.reading import refresh
-from app.store.schema import METADATA
+from app.foundation.database.engine import open_engine
+from app.sync.runs.reading import refresh
 from tests.ldap import samba
 from tests.ldap.asking import ask, since
 from tests.ldap.samba import BASE, Samba

@@ -15,10 +15,10 @@ import requests
 import yaml
 from click.testing import CliRunner
 
-from app.bootstrap.outside import new_workspace
 from app.cli import usher
 from app.client.client import BackendClient
 from app.client.settings import BackendSettings
+from app.commands.bootstrap.outside import new_workspace
 from app.contract import operations
 from app.contract.documents import Document, GetDocumentsRequest
 from app.contract.users import GetUsersRequest, User

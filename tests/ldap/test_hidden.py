@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from app.access.decide import Check, DecisionPolicy, decide
-from app.clock import utc_now
-from app.database.engine import open_engine
+from app.access.decision.decide import Check, DecisionPolicy, decide
+from app.access.view.loader import AccessViewLoader
+from app.commands.schema import METADATA
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
 from app.directory.source import Answered, Verdict
-from app.model.view.loader import AccessViewLoader
-from app.runs.reading import RefreshReport, SourceReport, refresh
-from app.store.schema import METADATA
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import open_engine
+from app.sync.runs.reading import RefreshReport, SourceReport, refresh
 from tests.ldap import samba, slapd
 from tests.ldap.samba import BASE, Samba
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn

@@ -10,13 +10,13 @@ from pathlib import Path
 import orjson
 import pytest
 
-from app.clock import utc_now
+from app.commands.doctor.finding import State
+from app.commands.doctor.sources import look_at_sources
 from app.directory.configured import source_from_settings
 from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, Wanted
 from app.directory.settings import GuardSettings, LdapSourceSettings
 from app.directory.source import SERVER_AWAY, Answered, ObjectId, Part, ReadRequest
-from app.doctor.finding import State
-from app.doctor.sources import look_at_sources
+from app.foundation.clock import utc_now
 from tests.ldap import slapd
 from tests.ldap.asking import Answer, ask, of_slapd, since, take
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.foundation.outbound.servers import Authority
 from tests.ldap import slapd
 from tests.ldap.asking import ask, of_slapd
 from tests.ldap.conftest import need
-from tests.outbound.servers import Authority
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 
-from app.database.engine import open_engine
-from app.store.schema import METADATA
+from app.commands.schema import METADATA
+from app.foundation.database.engine import open_engine
 from tests.ldap import samba, slapd
 from tests.ldap.people import ActiveDirectory, Directory, OpenLdap, source_settings
 from tests.ldap.samba import Samba

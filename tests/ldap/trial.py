@@ -9,8 +9,8 @@ from threading import Lock
 from typing import Any
 
 from app.directory.source import Verdict
-from app.plan.selection import Selection
-from app.runs.reading import RefreshReport
+from app.sync.plan.selection import Selection
+from app.sync.runs.reading import RefreshReport
 from tests.ldap.people import GROUPS, Directory, Person
 from tests.worlds.application import Application
 from tests.worlds.installation import Fault, Reader, beyond

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import structlog
 
-from app.database.engine import open_engine
+from app.commands.schema import METADATA
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
-from app.runs.run import Run, RunStatus
-from app.store.schema import METADATA
+from app.foundation.database.engine import open_engine
+from app.sync.runs.run import Run, RunStatus
 from tests.misbehaving.company import FOREIGN, Directory, held
 from tests.soak.faults import quiet
 from tests.tables import make_tables

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app.bootstrap.databases import STORE_MIGRATIONS
-from app.database.engine import open_engine, reading
-from app.database.migrations import upgrade
+from app.access.contents import model_counts
+from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
-from app.model.contents import model_counts
-from app.runs.reading import RefreshReport, refresh
+from app.foundation.database.engine import open_engine, reading
+from app.foundation.database.migrations import upgrade
+from app.sync.runs.reading import RefreshReport, refresh
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

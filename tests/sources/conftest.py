@@ -15,13 +15,13 @@ import structlog
 from flask.testing import FlaskClient
 from pydantic import SecretStr
 
-from app.bootstrap.service import service_app
+from app.commands.bootstrap.service import service_app
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
-from app.plan.settings import LimitSettings
-from app.provider.settings import ProviderSettings
-from app.runs.run import Run
+from app.service.provider.settings import ProviderSettings
 from app.settings import Settings
+from app.sync.plan.settings import LimitSettings
+from app.sync.runs.run import Run
 from tests.faults.world import FaultyWorld
 from tests.memory import memory_folder
 from tests.worlds.company import Company

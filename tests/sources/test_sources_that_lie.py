@@ -11,11 +11,11 @@ import pytest
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Verdict
-from app.plan.settings import LimitSettings
-from app.runs.lifecycle import Runs
-from app.runs.lock import sync_lock
-from app.runs.reading import refresh
-from app.runs.run import RunRequest
+from app.sync.plan.settings import LimitSettings
+from app.sync.runs.lifecycle import Runs
+from app.sync.runs.lock import sync_lock
+from app.sync.runs.reading import refresh
+from app.sync.runs.run import RunRequest
 from tests.progress import QuietProgress
 from tests.sources.conftest import FileWorld, People, ended, run_of
 

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from app.access.contents import export_records
+from app.access.origins import origins_of
 from app.access.records import Grant
-from app.database.engine import open_engine, reading, writing
+from app.access.refresh.staging import drop_duplicates
+from app.commands.schema import METADATA
 from app.directory.source import Verdict
-from app.model.contents import export_records
-from app.model.origins import origins_of
-from app.model.refresh.staging import drop_duplicates
-from app.plan.selection import Selection
-from app.runs.reading import RefreshReport
-from app.store.schema import METADATA
+from app.foundation.database.engine import open_engine, reading, writing
+from app.sync.plan.selection import Selection
+from app.sync.runs.reading import RefreshReport
 from tests.directory.databases import SORTS, opened
 from tests.tables import make_tables
 from tests.worlds.application import DOCUMENTS, LOGINS, ROLES, USERS, Application
@@ -160,7 +160,7 @@ def test_a_removal_between_reading_and_comparing_holds(make: Make, monkeypatch: 
         pushed.append(installation.push("app", application.record("grant", "d1", "ann")))
         drop_duplicates(*arguments)
 
-    monkeypatch.setattr("app.model.refresh.refresh.drop_duplicates", push_first)
+    monkeypatch.setattr("app.access.refresh.refresh.drop_duplicates", push_first)
     installation.read()
     assert pushed
     assert installation.allowed() == NOBODY

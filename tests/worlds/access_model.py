@@ -14,8 +14,10 @@ from pydantic.alias_generators import to_camel
 from sqlalchemy import Engine, insert
 from sqlmodel import SQLModel
 
-from app.access.ancestry import Ancestry, ancestry_of
-from app.access.decide import Check, DecisionPolicy
+from app.access import tables
+from app.access.decision.ancestry import Ancestry, ancestry_of
+from app.access.decision.decide import Check, DecisionPolicy
+from app.access.decision.view import AccessView
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -32,11 +34,9 @@ from app.access.records import (
     Record,
     User,
 )
-from app.access.view import AccessView
-from app.database.engine import open_engine, reading, writing
-from app.model.view.loader import load_view
-from app.store import access_tables as tables
-from app.store.base import METADATA
+from app.access.view.loader import load_view
+from app.foundation.database.engine import open_engine, reading, writing
+from app.foundation.store import METADATA
 from tests.tables import make_tables
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

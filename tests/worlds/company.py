@@ -1,6 +1,6 @@
 """A company drawn and edited at random, and what the backend should then hold by a plain reading of the rules.
 
-The rules are ``app/plan/README.md``, "Desired".
+The rules are ``app/sync/plan/README.md``, "Desired".
 """
 
 from collections.abc import Callable

@@ -6,8 +6,8 @@ from typing import Any
 import jsonschema_rs
 from flask import Flask, Response, request
 
-from app.admin.openapi import document
 from app.contract.base import wire_name
+from app.service.admin.openapi import document
 
 
 def undescribed_answers(app: Flask) -> list[str]:

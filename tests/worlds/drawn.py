@@ -3,7 +3,7 @@
 import random
 from datetime import UTC, datetime, timedelta
 
-from app.access.decide import Check, DecisionPolicy, ResourceType
+from app.access.decision.decide import Check, DecisionPolicy, ResourceType
 from app.access.records import (
     AccessRole,
     AccessType,

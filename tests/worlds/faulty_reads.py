@@ -11,17 +11,17 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
+from app.access.contents import export_records
 from app.access.records import Membership, User
-from app.clock import utc_now
-from app.database.engine import open_engine, reading
+from app.commands.schema import METADATA
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
 from app.directory.policy import Policy
 from app.directory.settings import GuardSettings
 from app.directory.source import Verdict
-from app.model.contents import export_records
-from app.runs.reading import refresh
-from app.store.schema import METADATA
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import open_engine, reading
+from app.sync.runs.reading import refresh
 from tests.directory.source_world import Content, Person, World, changed, some_content
 
 

@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Engine
 
-from app.access.decide import Check, DecisionPolicy, decide
+from app.access.decision.decide import Check, DecisionPolicy, decide
+from app.access.refresh.pushes import Pushed, apply_push
+from app.access.view.loader import AccessViewLoader
 from app.directory.casting import record_from_object
 from app.directory.configured import source_from_settings, sources_from_settings
 from app.directory.guarded import GuardedSource
 from app.directory.pushes import record_of_key
 from app.directory.settings import DirectorySettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
-from app.model.refresh.pushes import Pushed, apply_push
-from app.model.view.loader import AccessViewLoader
-from app.plan.selection import Selection
-from app.runs.gathering import policy_of
-from app.runs.reading import RefreshReport, refresh
+from app.sync.plan.selection import Selection
+from app.sync.runs.gathering import policy_of
+from app.sync.runs.reading import RefreshReport, refresh
 from tests.worlds.application import DOCUMENTS, USERS, Application, source_settings
 from tests.worlds.meddler import Meddler
 

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from sqlalchemy import Engine, text
 
-from app.database.engine import is_sqlite
+from app.foundation.database.engine import is_sqlite
 
 _numbers = itertools.count(1)
 

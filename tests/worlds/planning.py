@@ -16,29 +16,29 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import Engine, Table, delete, insert, select, update
 
-from app.apply.applier import Applier, ApplyTarget
-from app.apply.gate import Gate
-from app.apply.port import ClientPort
-from app.apply.sender import Sender
+from app.access import tables as access
 from app.client.capabilities import Capabilities
 from app.client.client import BackendClient
 from app.client.errors import BackendRefused
 from app.client.items import ItemAnswer
 from app.client.retry import RetryPolicy
 from app.client.settings import BackendSettings
-from app.clock import epoch_ms
 from app.contract.base import Request
 from app.contract.errors import Status
-from app.database.engine import open_engine, reading, writing
-from app.ledger.ledger import open_ledger
-from app.ledger.outcomes import cancel_unsent
-from app.plan.making import make_plan
-from app.plan.selection import EVERYTHING, Selection
-from app.plan.settings import LimitSettings
-from app.plan.stored import Plan, PlanItem, read_items
-from app.store import access_tables as access
-from app.store import sync_tables as sync
-from app.store.base import METADATA
+from app.foundation.clock import epoch_ms
+from app.foundation.database.engine import open_engine, reading, writing
+from app.foundation.store import METADATA
+from app.sync import tables as sync
+from app.sync.apply.applier import Applier, ApplyTarget
+from app.sync.apply.gate import Gate
+from app.sync.apply.port import ClientPort
+from app.sync.apply.sender import Sender
+from app.sync.ledger.ledger import open_ledger
+from app.sync.ledger.outcomes import cancel_unsent
+from app.sync.plan.making import make_plan
+from app.sync.plan.selection import EVERYTHING, Selection
+from app.sync.plan.settings import LimitSettings
+from app.sync.plan.stored import Plan, PlanItem, read_items
 from tests.progress import QuietProgress
 from tests.tables import make_tables
 from tests.worlds.backend import Backend

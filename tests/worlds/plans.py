@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, text
 
-from app.plan.parts import ALIKE, Parts
+from app.sync.plan.parts import ALIKE, Parts
 
 
 def note_parts(connection: Connection, plan_id: str) -> None:

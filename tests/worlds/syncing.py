@@ -22,12 +22,12 @@ from app.backend.app import create_backend
 from app.backend.schema import METADATA as BACKEND_METADATA
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
+from app.commands.schema import METADATA
 from app.contract.operation import Tier
 from app.contract.operations import by_name
-from app.database.engine import open_engine, reading
-from app.runs.run import Run
-from app.store.schema import METADATA
-from app.store.sync_tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow, PlanItemRow
+from app.foundation.database.engine import open_engine, reading
+from app.sync.runs.run import Run
+from app.sync.tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow, PlanItemRow
 from tests.tables import make_tables
 from tests.worlds.directory import Directory, small_company
 from tests.worlds.kept import keep_contents

@@ -15,12 +15,12 @@ from app.client.settings import BackendSettings
 from app.contract.operations import by_name
 from app.directory.settings import DirectorySettings
 from app.directory.source import Source
-from app.plan.settings import LimitSettings
-from app.runs.engine import SyncEngine
-from app.runs.lifecycle import Runs
-from app.runs.lock import sync_lock
-from app.runs.run import Run, RunRequest
-from app.runs.settings import SyncSettings
+from app.sync.plan.settings import LimitSettings
+from app.sync.runs.engine import SyncEngine
+from app.sync.runs.lifecycle import Runs
+from app.sync.runs.lock import sync_lock
+from app.sync.runs.run import Run, RunRequest
+from app.sync.runs.settings import SyncSettings
 from tests.progress import QuietProgress
 from tests.worlds.clock import SimulatedTime
 

@@ -30,7 +30,7 @@ from app.contract.comments import (
     GetCommentAnnotationsRequest,
     UpdateCommentAnnotationsRequest,
 )
-from app.database.engine import reading
+from app.foundation.database.engine import reading
 
 NO_ACCESS = "User does not have access to the document."
 _DELETED_AT_ONCE = 200

@@ -36,8 +36,8 @@ from app.backend.security.tables import API_KEY
 from app.contract.errors import InvalidArgument
 from app.contract.storable import refuse_unstorable
 from app.contract.validation import first_error
-from app.database.engine import reading, writing
-from app.edge.strict_json import parse
+from app.foundation.database.engine import reading, writing
+from app.http.strict_json import parse
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 """A longer line is malformed; it is skipped without being kept in memory."""

@@ -24,7 +24,7 @@ from app.contract.notifications import (
     GetNotificationsRequest,
     UpdateNotificationsRequest,
 )
-from app.database.engine import reading
+from app.foundation.database.engine import reading
 
 UPDATED = "Notification updated."
 FAILED = "Failed to update notification."

@@ -33,7 +33,7 @@ from app.backend.storage import json_sets
 from app.backend.storage.paging import Page
 from app.contract import limits
 from app.contract.userdata import GetAllUserDataRequest
-from app.database.engine import is_sqlite
+from app.foundation.database.engine import is_sqlite
 
 Position = list[str]
 _FINISHED = ""

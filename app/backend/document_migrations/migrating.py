@@ -22,11 +22,11 @@ from app.backend.resources.containers import document_exists, require_document
 from app.backend.resources.tables import DOCUMENT
 from app.backend.resources.user_entries import EntryContainer
 from app.backend.scope import Scope, delete_within, within
-from app.clock import Sleep, epoch_ms
 from app.contract.documents import MigrationState
 from app.contract.errors import AlreadyExists, InvalidArgument
-from app.database.engine import reading
-from app.database.trouble import cause_of
+from app.foundation.clock import Sleep, epoch_ms
+from app.foundation.database.engine import reading
+from app.foundation.database.trouble import cause_of
 
 LEASE_MS = 60_000
 """Far more than a step takes."""

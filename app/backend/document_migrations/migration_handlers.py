@@ -5,7 +5,7 @@ from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import exclusive_write
 from app.contract.documents import MigrateDocumentsRequest, MigrateDocumentsStatusRequest
 from app.contract.errors import InvalidArgument
-from app.database.engine import reading
+from app.foundation.database.engine import reading
 
 
 def migrate_documents(call: Call[MigrateDocumentsRequest]) -> Reply:

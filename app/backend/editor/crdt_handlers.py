@@ -27,7 +27,7 @@ from app.contract.crdt import (
     UpdateCrdtDataRequest,
 )
 from app.contract.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted, Unavailable
-from app.database.engine import reading
+from app.foundation.database.engine import reading
 
 NO_EDITOR = "data.editorId: Editor data does not exist."
 _ATTEMPTS = 5

@@ -21,9 +21,9 @@ from app.backend.scope import Scope
 from app.backend.security.vault import Vault
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.storage.paging import Page, page_rows
-from app.clock import Clock, Sleep
 from app.contract.base import InOrganization, Order, Request
-from app.database.engine import is_sqlite, writing
+from app.foundation.clock import Clock, Sleep
+from app.foundation.database.engine import is_sqlite, writing
 
 RequestT = TypeVar("RequestT", bound=Request)
 InOrganizationT = TypeVar("InOrganizationT", bound=InOrganization)

@@ -15,14 +15,14 @@ from sqlalchemy import Connection, func, select
 from app.backend.http.auth import WrongBodyCredentialsError, authenticate, shown_credentials
 from app.backend.http.call import Backend, Call, Principal, Reply, RequestT
 from app.backend.http.registry import Handler
-from app.clock import epoch_ms
 from app.contract.errors import PermissionDenied
 from app.contract.operation import AnyOperation, AuthLevel
 from app.contract.operations import OPERATIONS
-from app.database.engine import is_sqlite, reading
-from app.edge.body import ANONYMOUS_BYTES, read_json
-from app.edge.json import json_response
-from app.edge.throttle import FailedCredentials
+from app.foundation.clock import epoch_ms
+from app.foundation.database.engine import is_sqlite, reading
+from app.http.body import ANONYMOUS_BYTES, read_json
+from app.http.json import json_response
+from app.http.throttle import FailedCredentials
 
 View = Callable[[], Response]
 

@@ -17,7 +17,7 @@ from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
 from app.backend.storage.rows import update_rows, upsert
 from app.contract.judgments import EmbeddingType
-from app.database.engine import reading, writing
+from app.foundation.database.engine import reading, writing
 
 EMBEDDING_TYPES: tuple[EmbeddingType, ...] = get_args(EmbeddingType)
 _STORED = np.dtype("<f2")

@@ -1,6 +1,6 @@
 """Alembic's environment for the tables of app/backend."""
 
 from app.backend.schema import METADATA
-from app.database.alembic_revisions import run_environment
+from app.foundation.database.alembic_revisions import run_environment
 
 run_environment(METADATA)

@@ -10,15 +10,15 @@ from functools import partial
 
 import structlog
 
-from app.access.decide import Check, Decision, DecisionPolicy, decide
+from app.access.decision.decide import Check, Decision, DecisionPolicy, decide
 from app.backend.http.call import Backend
 from app.backend.permissions.own_data_view import OwnDataView
 from app.backend.permissions.provider_call import Provider, ProviderVerdict, ask
 from app.backend.permissions.provider_config import ProviderConfig, stored_config
 from app.backend.scope import Scope
-from app.clock import epoch_ms
 from app.contract.permission_call import RequestEntry
-from app.database.engine import reading
+from app.foundation.clock import epoch_ms
+from app.foundation.database.engine import reading
 
 _POLICY = DecisionPolicy(decision_ttl=0)
 """The rules without a cap on answers: ``expiresAt`` tells when access itself ends."""

@@ -14,7 +14,7 @@ from typing import Self
 
 from sqlalchemy import Connection, Row, select, union_all
 
-from app.access.ancestry import Ancestry, ancestry_of
+from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.records import (
     AccessRole,
     AccessType,

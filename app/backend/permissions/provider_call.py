@@ -17,9 +17,9 @@ import structlog
 from urllib3.exceptions import HTTPError
 
 from app.backend.security.outgoing import time_limit
-from app.clock import Sleep
 from app.contract import limits
 from app.contract.permission_call import RequestEntry
+from app.foundation.clock import Sleep
 
 QUESTIONS_PER_CALL = 500
 _LARGEST_ANSWER = 8 * 1024 * 1024

@@ -22,9 +22,9 @@ from sqlalchemy import Engine, insert, select
 
 from app.backend.security.tables import KEY_CHECK
 from app.backend.settings import SelfHostedBackendSettings
-from app.database.engine import parse_url, writing
-from app.database.private import close_to_others, make_folder
-from app.files import read_small_file
+from app.foundation.database.engine import parse_url, writing
+from app.foundation.database.private import close_to_others, make_folder
+from app.foundation.files import read_small_file
 
 _NONCE = 12
 _SHORTEST_KEY = 16

@@ -3,7 +3,7 @@
 from sqlalchemy.orm import registry
 from sqlmodel import Field
 
-from app.database.tables import DatabaseTable, new_metadata
+from app.foundation.database.tables import DatabaseTable, new_metadata
 
 METADATA = new_metadata()
 

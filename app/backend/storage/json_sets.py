@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Text, any_
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import TypeEngine
 
-from app.database.engine import is_sqlite
+from app.foundation.database.engine import is_sqlite
 
 
 def texts(connection: Connection, values: Iterable[str]) -> Select[str]:

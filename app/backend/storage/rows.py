@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import Connection, Table, bindparam, insert, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from app.database.engine import is_sqlite
+from app.foundation.database.engine import is_sqlite
 
 Writable = dict[str, object]
 """A row to be written, by column."""

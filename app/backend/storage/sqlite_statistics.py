@@ -8,7 +8,7 @@ what is fast there is fast in a small one. (PostgreSQL gathers its own, all the 
 
 from sqlalchemy import Connection, Engine, MetaData, Table, text
 
-from app.database.engine import is_sqlite, reading, writing
+from app.foundation.database.engine import is_sqlite, reading, writing
 
 _ROWS = 1_000_000
 _FEW = {"api_key_id": 2, "organization_id": 2, "level": 3, "embedding_type": 2, "feature_type": 5, "action_type": 10}

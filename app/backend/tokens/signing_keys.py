@@ -15,10 +15,10 @@ from app.backend.http.call import Backend, Call
 from app.backend.http.dispatch import exclusive_write
 from app.backend.ids import new_id
 from app.backend.tokens.tables import SIGNING_KEY
-from app.clock import epoch_ms
 from app.contract import limits
 from app.contract.storable import is_storable
-from app.database.engine import reading
+from app.foundation.clock import epoch_ms
+from app.foundation.database.engine import reading
 
 _SEED_BYTES = 32
 _PUBLISHED_MS = limits.TOKEN_LIFETIME_SECONDS * 1000

@@ -18,7 +18,7 @@ from app.contract.errors import InvalidArgument, PermissionDenied
 from app.contract.operation import AuthLevel
 from app.contract.permissions import GenerateSignatureRequest, ResourceGrant
 from app.contract.tokens import GenerateTokenRequest, GenerateTokenV2Request
-from app.database.engine import reading
+from app.foundation.database.engine import reading
 
 
 def generate_token(call: Call[GenerateTokenRequest]) -> Reply:

@@ -27,9 +27,9 @@ from app.backend.webhooks.schedule import fails_for_days, next_attempt, pause
 from app.backend.webhooks.sender import Outcome, Send
 from app.backend.webhooks.targets import Target, load_target
 from app.backend.webhooks.turns import Turns
-from app.clock import Clock, Sleep, epoch_ms
-from app.database.engine import reading, writing
-from app.database.trouble import cause_of
+from app.foundation.clock import Clock, Sleep, epoch_ms
+from app.foundation.database.engine import reading, writing
+from app.foundation.database.trouble import cause_of
 
 TURN_MS = 10_000
 """After so long the next queue has its turn."""

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, bindparam, case, delete, func, insert
 from app.backend.webhooks.sender import Outcome
 from app.backend.webhooks.tables import WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY, WEBHOOK_MESSAGE, WEBHOOK_QUEUE
 from app.backend.webhooks.turns import Waiting
-from app.database.engine import is_sqlite, reading, writing
+from app.foundation.database.engine import is_sqlite, reading, writing
 
 LEASE_MS = 90_000
 """How long a queue waits for a worker that died."""

@@ -11,7 +11,7 @@ from app.backend.http.dispatch import lock_for_writing
 from app.backend.ids import new_id
 from app.backend.workspaces.tables import WORKSPACE_ATTEMPT
 from app.contract.errors import PermissionDenied
-from app.edge.throttle import TooManyRequests, network_of
+from app.http.throttle import TooManyRequests, network_of
 
 _WINDOW_MS = 3_600_000
 _MAX_ADDRESS_LENGTH = 64

@@ -18,7 +18,7 @@ from app.contract.base import NoParameters
 from app.contract.errors import AlreadyExists, InvalidArgument, NotFound, PermissionDenied, ResourceExhausted
 from app.contract.tokens import GetAuthTokensRequest, ResetAuthTokenRequest
 from app.contract.workspace import CreateApiKeyRequest, CreateWorkspaceRequest
-from app.database.engine import reading
+from app.foundation.database.engine import reading
 
 _TOKEN_BYTES = 32
 _KEY_KIND = {"testing": "Test", "production": "Production"}

@@ -17,13 +17,13 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from app.clock import utc_text
 from app.directory.connector import ALL_ATTRIBUTES
 from app.directory.mapping.expression_tree import Named, Node, call_of_one, plain_attribute, text_constant, tree_of
 from app.directory.mapping.fitness import Value
 from app.directory.mapping.growth import MAX_RESULT, SizeOf, TooLargeError, growth
 from app.directory.spelling import resembling
-from app.text import quoted
+from app.foundation.clock import utc_text
+from app.foundation.text import quoted
 
 IT = "it"
 """The name of the object in expressions."""

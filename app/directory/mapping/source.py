@@ -37,7 +37,7 @@ from app.directory.source import (
     Remark,
     Verdict,
 )
-from app.text import counted
+from app.foundation.text import counted
 
 Step = Found | Gone | Malformed | Remark
 

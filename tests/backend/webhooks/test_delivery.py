@@ -20,7 +20,7 @@ from app.backend.webhooks.tables import (
     WEBHOOK_MESSAGE,
     WEBHOOK_QUEUE,
 )
-from app.database.engine import writing
+from app.foundation.database.engine import writing
 from tests.worlds.clock import SimulatedTime
 
 from .conftest import DOCUMENT, Post, Receiver, take_turn

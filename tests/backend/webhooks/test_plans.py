@@ -20,7 +20,7 @@ from app.backend.webhooks.tables import (
     WEBHOOK_MESSAGE,
     WEBHOOK_QUEUE,
 )
-from app.database.engine import is_sqlite, writing
+from app.foundation.database.engine import is_sqlite, writing
 
 from .conftest import DOCUMENT, Post, Receiver
 

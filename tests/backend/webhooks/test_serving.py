@@ -16,7 +16,7 @@ from app.backend.schema import METADATA
 from app.backend.serve import deliver_webhooks
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.webhooks.tables import WEBHOOK_DELIVERY, WEBHOOK_QUEUE
-from app.database.engine import open_engine, reading
+from app.foundation.database.engine import open_engine, reading
 from tests.backend.test_serve import Server, tenant_headers
 from tests.backend.test_serve import post as call
 from tests.forking import Forked

@@ -5,10 +5,10 @@ The library is loaded only when something is read: who has no directory in LDAP 
 
 from typing import TYPE_CHECKING
 
-from app.clock import Clock, utc_now
 from app.directory.connector import Objects, ObjectsEnd, Wanted
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.source import EVERYTHING, ReadRequest, Verdict
+from app.foundation.clock import Clock, utc_now
 
 if TYPE_CHECKING:
     from app.directory.connectors.ldap.conversation import Conversations

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from app.clock import Clock
 from app.directory.connector import DirectoryObject, ObjectGone, Objects, ObjectsEnd, Wanted
 from app.directory.connectors.ldap import syncrepl, usn
 from app.directory.connectors.ldap.objects import asks_for_silent
@@ -16,6 +15,7 @@ from app.directory.connectors.ldap.trouble import (
     ServerAwayError,
 )
 from app.directory.source import SERVER_AWAY, Answered, Malformed, ObjectId, Part, ReadRequest, Remark, Verdict
+from app.foundation.clock import Clock
 
 Told = Iterator[DirectoryObject | ObjectGone | Malformed]
 

@@ -17,7 +17,7 @@ from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.connectors.ldap.trouble import CursorRefusedError, LdapTroubleError
 from app.directory.connectors.ldap.values import UnreadableValueError, as_guid, as_integer, as_sid
 from app.directory.source import Malformed, ObjectId
-from app.text import printable
+from app.foundation.text import printable
 
 _T = TypeVar("_T")
 

@@ -31,7 +31,7 @@ from app.directory.connectors.ldap.trouble import (
     unreachable,
     unreadable,
 )
-from app.text import printable
+from app.foundation.text import printable
 
 SCOPES: Mapping[str, int] = {"base": ldap.SCOPE_BASE, "one": ldap.SCOPE_ONELEVEL, "subtree": ldap.SCOPE_SUBTREE}
 

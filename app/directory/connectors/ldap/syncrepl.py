@@ -22,7 +22,7 @@ from app.directory.connectors.ldap.reading import REMEMBERED, Reader
 from app.directory.connectors.ldap.session import LdapEntry, LdapSession, Search
 from app.directory.connectors.ldap.trouble import CursorRefusedError, of_search, said_of
 from app.directory.source import Malformed, ObjectId
-from app.text import printable
+from app.foundation.text import printable
 
 _CONTAINERS = (
     "(|(objectClass=organizationalUnit)(objectClass=organization)(objectClass=dcObject)(objectClass=domain)"

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import ldap
 
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
-from app.files import read_small_file
-from app.text import printable
+from app.foundation.files import read_small_file
+from app.foundation.text import printable
 
 
 class LdapTroubleError(Exception):

@@ -23,7 +23,7 @@ from app.directory.connectors.ldap.session import EXTENDED_DN, SHOW_DELETED, Lda
 from app.directory.connectors.ldap.trouble import CursorRefusedError
 from app.directory.connectors.ldap.values import to_filetime
 from app.directory.source import Malformed, ObjectId
-from app.text import printable
+from app.foundation.text import printable
 
 _DELETED_OBJECTS = "<WKGUID=18E2EA80684F11D2B9AA00C04F79F805,{}>"
 """The container of tombstones, under whatever name."""

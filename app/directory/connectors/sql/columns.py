@@ -14,7 +14,7 @@ from app.directory.connectors.sql.snapshot import NotReadableError
 from app.directory.connectors.sql.trouble import SqlTroubleError
 from app.directory.connectors.sql.values import NotPlainError, plain, time_text
 from app.directory.fields import MalformedRecordError
-from app.text import quoted
+from app.foundation.text import quoted
 
 Convert = Callable[[object], object]
 """From what the driver gives to a plain value. Raises ``NotPlainError``."""

@@ -15,7 +15,6 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import URL, ColumnElement, or_
 
-from app.clock import utc_now
 from app.directory.connector import ALL_ATTRIBUTES
 from app.directory.connectors.sql.cursor import Mark, Newest, NoCursorError, before, later, mark_of, marks_of, text_of
 from app.directory.connectors.sql.lookup import AT_A_TIME, Lookup, given
@@ -25,7 +24,8 @@ from app.directory.connectors.sql.snapshot import SqlSnapshot, named_column, ope
 from app.directory.connectors.sql.trouble import SqlTroubleError
 from app.directory.connectors.sql.values import NotPlainError
 from app.directory.source import Answered, Part, ReadRequest
-from app.text import quoted
+from app.foundation.clock import utc_now
+from app.foundation.text import quoted
 
 REMEMBERED = 16
 """Rows of each query that changed last and that a cursor remembers."""

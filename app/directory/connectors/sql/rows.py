@@ -15,7 +15,7 @@ from app.directory.connectors.sql.trouble import SqlTroubleError
 from app.directory.connectors.sql.values import NotPlainError, check_texts, plain
 from app.directory.fields import MalformedRecordError
 from app.directory.source import Found, Gone, Malformed, ObjectId, Origin, Remark
-from app.text import quoted
+from app.foundation.text import quoted
 
 Step = Found | Gone | Malformed | Remark
 ObjectStep = DirectoryObject | ObjectGone | Malformed | Remark

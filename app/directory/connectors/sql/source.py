@@ -12,7 +12,7 @@ from app.directory.connectors.sql.cursor import NoCursorError
 from app.directory.connectors.sql.reading import SqlDatabase, SqlRead
 from app.directory.connectors.sql.trouble import SqlTroubleError
 from app.directory.source import EVERYTHING, Answered, End, Malformed, Reading, ReadRequest, Source, Verdict
-from app.text import counted
+from app.foundation.text import counted
 
 
 class SqlConnector:

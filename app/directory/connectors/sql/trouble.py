@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from sqlalchemy import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from app.text import printable
+from app.foundation.text import printable
 
 _LONGEST = 300
 

@@ -1,0 +1,333 @@
+"""Grants as people ask for them: who reaches a folder or document, and what reaches a user or a group.
+
+Of each grant is told what becomes of it where it stands: whether a nearer one of the same holder decides instead.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice, pairwise
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from app.access.browse.lists import moment
+from app.access.browse.things import Key, find_all, names_of
+from app.access.effective import find_causes
+from app.access.record_tables import KIND_TABLES
+from app.access.records import Document, Folder, Grant, Group, GroupMember, User
+from app.foundation.database.statements import json_list, run
+
+MOST_GROUPS = 1_000
+"""What a user is in through more groups than these is not followed."""
+
+Level = tuple[str, str]
+"""A folder or a document; the other is empty."""
+
+_COLUMNS = "g.folder_id, g.document_id, g.user_id, g.organization_user_group_id, g.access_role, g.expires_at"
+
+_ON_LEVEL = """
+SELECT {columns} FROM model_grant g
+WHERE g.organization_id = :organization_id AND g.folder_id = :folder_id AND g.document_id = :document_id
+  AND (g.user_id, g.organization_user_group_id) > (:user_id, :group_id)
+ORDER BY g.user_id, g.organization_user_group_id LIMIT :limit
+"""
+_LEVELS_WITH_ANY = """
+SELECT asked.value FROM (@list(levels)) AS asked WHERE EXISTS (
+  SELECT 1 FROM model_grant g WHERE g.organization_id = :organization_id
+    AND g.folder_id = @part(asked.value, 0) AND g.document_id = @part(asked.value, 1))
+"""
+_OF_USER = """
+SELECT {columns}
+FROM model_grant g @by(ix_model_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at)
+WHERE g.user_id = :user_id AND g.organization_id = :organization_id
+  AND (g.folder_id, g.document_id) > (:folder_id, :document_id)
+ORDER BY g.folder_id, g.document_id LIMIT :limit
+"""
+_OF_GROUP = """
+SELECT {columns} FROM model_grant g @by(ix_model_grant_to_group)
+WHERE g.organization_id = :organization_id AND g.organization_user_group_id = :group_id AND g.user_id = ''
+  AND (g.folder_id, g.document_id) > (:folder_id, :document_id)
+ORDER BY g.folder_id, g.document_id LIMIT :limit
+"""
+_GROUPS_WITH_ANY = """
+SELECT asked.value FROM (@list(groups)) AS asked WHERE EXISTS (
+  SELECT 1 FROM model_grant g @by(ix_model_grant_to_group)
+  WHERE g.organization_id = :organization_id AND g.organization_user_group_id = asked.value AND g.user_id = '')
+"""
+_EXACT = """
+SELECT {columns} FROM (@list(asked)) AS asked CROSS JOIN model_grant g
+WHERE g.organization_id = :organization_id AND g.folder_id = @part(asked.value, 0)
+  AND g.document_id = @part(asked.value, 1) AND g.user_id = @part(asked.value, 2)
+  AND g.organization_user_group_id = @part(asked.value, 3)
+"""
+_DIRECT = """
+SELECT organization_user_group_id
+FROM model_group_member m @by(ix_model_group_member_organization_id_user_id_organization_user_group_id)
+WHERE organization_id = :organization_id AND user_id = :user_id AND {exists}
+ORDER BY organization_user_group_id LIMIT :limit
+"""
+_AROUND = """
+SELECT m.member_group_id, m.organization_user_group_id FROM (@list(groups)) AS asked
+CROSS JOIN model_group_member m @by(ix_model_group_member_organization_id_member_group_id_organization_user_group_id)
+WHERE m.organization_id = :organization_id AND m.member_group_id = asked.value AND {exists} LIMIT :limit
+"""
+# A group that does not exist has no members. As a subquery, both databases look it up by its key.
+_EXISTS = """(SELECT TRUE FROM model_group g
+  WHERE g.organization_id = m.organization_id AND g.organization_user_group_id = m.organization_user_group_id)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Reaching:
+    """A grant, with the names of who has it and of what it is on."""
+
+    organization_id: str
+    resource_kind: str
+    """folder or document."""
+    resource_id: str
+    resource_name: str
+    holder_kind: str
+    """user or group."""
+    holder_id: str
+    holder_name: str
+    access_role: str
+    expires_at: datetime | None
+    nearer: Grant | None = None
+    """The grant of the same holder that decides instead, because it stands nearer to what was asked about; of a
+    group's grant that reaches a user also their own on the same resource."""
+    without_effect: str = ""
+    """Why the grant has no effect; empty: it has."""
+
+    def is_active(self, now: datetime) -> bool:
+        """Whether it has not ended."""
+        return self.expires_at is None or self.expires_at > now
+
+
+def grants_reaching(
+    connection: Connection,
+    organization_id: str,
+    levels: Sequence[Level],
+    *,
+    after: Sequence[str],
+    limit: int,
+    now: datetime,
+) -> list[Reaching]:
+    """The grants on these levels, which are given nearest first: of each level those of groups, then those of users.
+
+    ``after``: the folder, document, user and group of the last one.
+    """
+    asked = {"organization_id": organization_id, "levels": _listed(levels)}
+    having = {tuple(json.loads(row[0])) for row in run(connection, _LEVELS_WITH_ANY, asked)}
+    walked = [level for level in levels if level in having]
+    begin = (after[0], after[1]) if after else None
+    if begin is not None:
+        walked = walked[walked.index(begin) :] if begin in walked else []
+    rows: list[Row[Any]] = []
+    for folder_id, document_id in walked:
+        user_id, group_id = (after[2], after[3]) if (folder_id, document_id) == begin else ("", "")
+        rows += run(
+            connection,
+            _ON_LEVEL,
+            {
+                "organization_id": organization_id,
+                "folder_id": folder_id,
+                "document_id": document_id,
+                "user_id": user_id,
+                "group_id": group_id,
+                "limit": limit - len(rows),
+            },
+            columns=_COLUMNS,
+        )
+        if len(rows) >= limit:
+            break
+    nearer = _nearer(connection, organization_id, rows, [level for level in levels if level in having], now)
+    return _reaching(connection, organization_id, rows, nearer)
+
+
+def grants_of_user(
+    connection: Connection, organization_id: str, user_id: str, *, after: Sequence[str], limit: int
+) -> list[Reaching]:
+    """A user's own grants in an organization: on documents at the top of their order, then on folders. ``after``: the
+    folder and document of the last one."""
+    folder_id, document_id = after or ("", "")
+    asked = {
+        "organization_id": organization_id,
+        "user_id": user_id,
+        "folder_id": folder_id,
+        "document_id": document_id,
+        "limit": limit,
+    }
+    return _reaching(connection, organization_id, run(connection, _OF_USER, asked, columns=_COLUMNS).all(), {})
+
+
+def grants_of_groups(
+    connection: Connection,
+    organization_id: str,
+    groups: Sequence[str],
+    *,
+    after: Sequence[str],
+    limit: int,
+    user_id: str = "",
+    now: datetime | None = None,
+) -> list[Reaching]:
+    """What these groups were given, group by group in this order. ``after``: the group, folder and document of the last
+    one. With ``user_id`` a grant of theirs on the same resource stands beside."""
+    asked: dict[str, object] = {"organization_id": organization_id, "groups": json_list(groups)}
+    having = {row[0] for row in run(connection, _GROUPS_WITH_ANY, asked)}
+    walked = [group for group in groups if group in having]
+    if after:
+        walked = walked[walked.index(after[0]) :] if after[0] in walked else []
+    rows: list[Row[Any]] = []
+    for group_id in walked:
+        folder_id, document_id = (after[1], after[2]) if after and group_id == after[0] else ("", "")
+        key = {"group_id": group_id, "folder_id": folder_id, "document_id": document_id}
+        rows += run(connection, _OF_GROUP, {**asked, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
+        if len(rows) >= limit:
+            break
+    nearer: dict[int, Grant] = {}
+    if user_id and now is not None:
+        own = _exact(connection, organization_id, {(row.folder_id, row.document_id, user_id, "") for row in rows})
+        for number, row in enumerate(rows):
+            grant = own.get((row.folder_id, row.document_id, user_id, ""))
+            if grant is not None and _is_active(grant, now):
+                nearer[number] = grant
+    return _reaching(connection, organization_id, rows, nearer)
+
+
+def groups_of_user(connection: Connection, organization_id: str, user_id: str) -> dict[str, str | None]:
+    """The groups that a user is in, their own first, each with the group through which it is reached (None: they are in
+    it themselves). ``MOST_GROUPS`` and one more at most."""
+    asked: dict[str, object] = {"organization_id": organization_id, "user_id": user_id, "limit": MOST_GROUPS + 1}
+    found: dict[str, str | None] = dict.fromkeys(
+        (row[0] for row in run(connection, _DIRECT, asked, exists=_EXISTS)), None
+    )
+    frontier = list(found)
+    while frontier and len(found) <= MOST_GROUPS:
+        rows = run(connection, _AROUND, {**asked, "groups": json_list(frontier)}, exists=_EXISTS).all()
+        frontier = []
+        for member, group in sorted(tuple(row) for row in rows):
+            if group not in found and len(found) <= MOST_GROUPS:
+                found[group] = member
+                frontier.append(group)
+    return found
+
+
+def chain_to(groups: Mapping[str, str | None], group_id: str) -> list[str]:
+    """The groups from the one that the user is in to this one."""
+    chain = [group_id]
+    while (through := groups.get(chain[-1])) is not None:
+        chain.append(through)
+    return chain[::-1]
+
+
+def members_along(organization_id: str, user_id: str, chain: Sequence[str]) -> list[GroupMember]:
+    """The records by which a user is in the last group of a chain: in its first themselves, then group in group."""
+    if not chain:
+        return []
+    first = GroupMember(organization_id=organization_id, organization_user_group_id=chain[0], user_id=user_id)
+    return [first] + [
+        GroupMember(organization_id=organization_id, organization_user_group_id=outer, member_group_id=inner)
+        for inner, outer in pairwise(chain)
+    ]
+
+
+def group_grants_on(
+    connection: Connection, organization_id: str, level: Level, groups: Iterable[str]
+) -> dict[str, Grant]:
+    """Group → its grant on this very folder or document, of those of these groups that have one; in their order."""
+    asked = list(islice(groups, MOST_GROUPS))
+    found = _exact(connection, organization_id, {(*level, "", group) for group in asked})
+    return {group: found[*level, "", group] for group in asked if (*level, "", group) in found}
+
+
+def _nearer(
+    connection: Connection, organization_id: str, rows: Sequence[Row[Any]], levels: Sequence[Level], now: datetime
+) -> dict[int, Grant]:
+    """Row → the active grant of the same holder on a level before its own."""
+    distance = {level: number for number, level in enumerate(levels)}
+    wanted = {
+        (*level, row.user_id, row.organization_user_group_id)
+        for row in rows
+        for level in levels[: distance[row.folder_id, row.document_id]]
+    }
+    found = _exact(connection, organization_id, wanted)
+    nearer: dict[int, Grant] = {}
+    for number, row in enumerate(rows):
+        for level in levels[: distance[row.folder_id, row.document_id]]:
+            grant = found.get((*level, row.user_id, row.organization_user_group_id))
+            if grant is not None and _is_active(grant, now):
+                nearer[number] = grant
+                break
+    return nearer
+
+
+def _exact(
+    connection: Connection, organization_id: str, keys: Iterable[tuple[str, str, str, str]]
+) -> dict[tuple[str, str, str, str], Grant]:
+    asked = sorted(set(keys))
+    if not asked:
+        return {}
+    parameters = {"organization_id": organization_id, "asked": _listed(asked)}
+    rows = run(connection, _EXACT, parameters, columns=f"g.organization_id, {_COLUMNS}")
+    found: dict[tuple[str, str, str, str], Grant] = {}
+    for row in rows:
+        record = _FROM_ROW(row)
+        assert isinstance(record, Grant)  # noqa: S101 - it is a row of that table
+        found[row.folder_id, row.document_id, row.user_id, row.organization_user_group_id] = record
+    return found
+
+
+_FROM_ROW = next(table.record_from_row for table in KIND_TABLES if table.kind == Grant.kind)
+
+
+def _reaching(
+    connection: Connection, organization_id: str, rows: Sequence[Row[Any]], nearer: Mapping[int, Grant]
+) -> list[Reaching]:
+    def keys(column: str) -> set[Key]:
+        return {(organization_id, getattr(row, column)) for row in rows if getattr(row, column)}
+
+    names: dict[str, dict[Key, str]] = {
+        "folder": names_of(connection, Folder, keys("folder_id")),
+        "document": names_of(connection, Document, keys("document_id")),
+        "group": names_of(connection, Group, keys("organization_user_group_id")),
+        "user": {
+            (organization_id, user.user_id): user.name
+            for user in find_all(connection, User, {("", user_id) for _, user_id in keys("user_id")}).values()
+        },
+    }
+    grant_keys = [
+        (organization_id, row.folder_id, row.document_id, row.user_id, row.organization_user_group_id) for row in rows
+    ]
+    broken = find_causes(connection, Grant.kind, grant_keys)
+    found = []
+    for number, row in enumerate(rows):
+        why = broken.get(grant_keys[number])
+        resource = "folder" if row.folder_id else "document"
+        holder = "user" if row.user_id else "group"
+        resource_id = row.folder_id or row.document_id
+        holder_id = row.user_id or row.organization_user_group_id
+        found.append(
+            Reaching(
+                organization_id,
+                resource,
+                resource_id,
+                names[resource].get((organization_id, resource_id), ""),
+                holder,
+                holder_id,
+                names[holder].get((organization_id, holder_id), ""),
+                row.access_role,
+                moment(row.expires_at),
+                nearer.get(number),
+                "" if why is None else why.sentence,
+            )
+        )
+    return found
+
+
+def _is_active(grant: Grant, now: datetime) -> bool:
+    return grant.expires_at is None or grant.expires_at > now
+
+
+def _listed(parts: Iterable[Sequence[str]]) -> str:
+    return json_list(json.dumps(part, ensure_ascii=False) for part in parts)

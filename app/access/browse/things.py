@@ -1,0 +1,135 @@
+"""Single things of the access model by their ids: organizations, users, groups, folders and documents."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from app.access.decision.ancestry import Ancestry, ancestry_of
+from app.access.record_tables import KIND_TABLES, KindTable
+from app.access.records import Document, Folder, Group, Organization, Record, User
+from app.foundation.database.statements import json_list, run
+
+Thing = Organization | User | Group | Folder | Document
+Key = tuple[str, str]
+"""An organization and an id in it; of users and organizations the first is empty."""
+
+Found = TypeVar("Found", bound=Record)
+
+_TABLES: Mapping[str, KindTable] = {table.kind: table for table in KIND_TABLES}
+
+_ONE = "SELECT {columns} FROM {table} t WHERE {key}"
+
+# A cross join keeps SQLite from reading the table to look its rows up in the list.
+_SEVERAL = """
+SELECT {columns} FROM (@list(asked)) AS asked CROSS JOIN {table} t WHERE {key}
+"""
+
+# From one organization to the next, in each by the key.
+_OF_ID = """
+SELECT {columns} FROM (SELECT organization_id FROM model_organization ORDER BY organization_id LIMIT :organizations) o
+CROSS JOIN {table} t WHERE t.organization_id = o.organization_id AND t.{item} = :item_id
+ORDER BY o.organization_id LIMIT :limit
+"""
+_ORGANIZATIONS_LOOKED_AT = 1_000
+
+# UNION ends where folders lead back into themselves.
+_ABOVE = """
+WITH RECURSIVE above (folder_id, parent_folder_id) AS (
+  SELECT f.folder_id, f.parent_folder_id FROM model_folder f
+  WHERE f.organization_id = :organization_id AND f.folder_id = :folder_id
+  UNION
+  SELECT f.folder_id, f.parent_folder_id FROM above a CROSS JOIN model_folder f
+  WHERE f.organization_id = :organization_id AND f.folder_id = a.parent_folder_id AND a.parent_folder_id <> ''
+)
+SELECT folder_id FROM above
+"""
+
+
+def may_be_stored(*ids: str) -> bool:
+    """Whether texts may stand in the database at all: no zero bytes, no half surrogates."""
+    return not any("\0" in text or any(0xD800 <= ord(one) < 0xE000 for one in text) for text in ids)
+
+
+def find(connection: Connection, of: type[Found], *key: str) -> Found | None:
+    """The record of this kind with this key; None: there is none."""
+    if not may_be_stored(*key):
+        return None
+    table = _TABLES[of.kind]
+    row = run(
+        connection,
+        _ONE,
+        dict(zip(table.keys, key, strict=True)),
+        columns=_columns(table),
+        table=table.table.name,
+        key=" AND ".join(f"t.{name} = :{name}" for name in table.keys),
+    ).one_or_none()
+    record = None if row is None else table.record_from_row(row)
+    return record if isinstance(record, of) else None
+
+
+def find_all(connection: Connection, of: type[Found], keys: Iterable[Key]) -> dict[Key, Found]:
+    """The records of this kind that there are among these keys."""
+    asked = sorted(set(keys))
+    if not asked:
+        return {}
+    table = _TABLES[of.kind]
+    offset = 2 - len(table.keys)
+    rows = run(
+        connection,
+        _SEVERAL,
+        {"asked": json_list(json.dumps(key, ensure_ascii=False) for key in asked)},
+        columns=_columns(table),
+        table=table.table.name,
+        key=" AND ".join(f"t.{name} = @part(asked.value, {part + offset})" for part, name in enumerate(table.keys)),
+    )
+    found: dict[Key, Found] = {}
+    for row in rows:
+        record = table.record_from_row(row)
+        if isinstance(record, of):
+            within, *rest = (getattr(row, name) for name in table.keys)
+            found[(within, rest[0]) if rest else ("", within)] = record
+    return found
+
+
+def find_by_id(connection: Connection, of: type[Found], item_id: str, *, limit: int) -> dict[Key, Found]:
+    """The records of this kind that have exactly this id, whatever organization they are in; of more than a thousand
+    organizations the first are looked at."""
+    if not may_be_stored(item_id):
+        return {}
+    table = _TABLES[of.kind]
+    if len(table.keys) == 1:
+        found = find(connection, of, item_id)
+        return {} if found is None else {("", item_id): found}
+    asked = {"organizations": _ORGANIZATIONS_LOOKED_AT, "item_id": item_id, "limit": limit}
+    rows = run(connection, _OF_ID, asked, columns=_columns(table), table=table.table.name, item=table.keys[1]).all()
+    records = ((row.organization_id, table.record_from_row(row)) for row in rows)
+    return {(within, item_id): record for within, record in records if isinstance(record, of)}
+
+
+def names_of(connection: Connection, of: type[Found], keys: Iterable[Key]) -> dict[Key, str]:
+    """The names of those that there are."""
+    return {key: name_of(record) for key, record in find_all(connection, of, keys).items()}
+
+
+def name_of(thing: Record) -> str:
+    """What it is called; empty: it has no name."""
+    for field in ("name", "organization_name", "group_name", "folder_name", "document_name"):
+        if hasattr(thing, field):
+            return str(getattr(thing, field) or "")
+    return ""
+
+
+def folders_from(connection: Connection, organization_id: str, folder_id: str | None) -> Ancestry:
+    """A folder and those above it, nearest first."""
+    if folder_id is None:
+        return Ancestry()
+    asked = {"organization_id": organization_id, "folder_id": folder_id}
+    ids = [row.folder_id for row in run(connection, _ABOVE, asked)]
+    found = find_all(connection, Folder, [(organization_id, one) for one in ids])
+    return ancestry_of(lambda above: found.get((organization_id, above)), folder_id)
+
+
+def _columns(table: KindTable) -> str:
+    return ", ".join(f"t.{name}" for name in table.columns)

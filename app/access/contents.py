@@ -1,0 +1,200 @@
+"""The contents of the access model: what it holds, where that came from, and all of it read out.
+
+Decisions read it through the SQL view; this module answers what operators, plans and exports ask.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import groupby
+
+from sqlalchemy import Connection, func, select
+
+from app.access.effective import ALL_FOLDERS, cause
+from app.access.problems import ProblemSort
+from app.access.record_tables import KIND_TABLES, KindTable, core_table
+from app.access.records import Record, User
+from app.access.refresh.sources import MODEL_ALIAS, SOURCE, UNCONFIGURED_POSITION
+from app.access.revisions import REVISION, revision_in_force
+from app.access.source_tables import SOURCE_TABLES, ProblemCountRow
+from app.foundation.database.statements import statement
+
+_ROWS_AT_A_TIME = 1_000
+
+_EFFECTIVE = "WITH RECURSIVE {folders} SELECT m.* FROM {table} m WHERE {cause} = '' ORDER BY {keys}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """How a source was last read. Times are epoch milliseconds; None: never."""
+
+    name: str
+    last_verdict: str
+    """complete, partial, failed; empty before the first read."""
+    last_reason: str
+    last_read_at: int | None
+    last_good_at: int | None
+    """When it was last read completely or partially: how old the records in force may be."""
+    last_complete_at: int | None
+    records: int
+    """How many of its records are kept, wrong ones included."""
+    is_configured: bool = True
+    """Whether it was among the sources of the last refresh."""
+    malformed: int = 0
+    """How many records of the last read could not be understood."""
+    dangling: int = 0
+    """How many of its records refer to something that does not exist or has no effect, as of the last count."""
+    tells_changes: bool = False
+    """Whether it can be asked for changes: there is a cursor."""
+    last_answered: str = ""
+    """What its last read was about: ``changes``, ``part``, or empty: everything."""
+    last_read_seconds: float = 0
+    """How long its last read took."""
+    last_full_at: int | None = None
+    """When it was last read completely as a whole."""
+    refused: str = ""
+    """Why what it gave last is not taken although it was whole; empty: it is, or it was not whole."""
+    last_refusal: str = ""
+    """What was last refused, of its records by us or of our cursor by it; empty: nothing ever."""
+    last_refused_at: int | None = None
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    """kind → how many of its records are kept, where somebody asked for that."""
+
+    def in_words(self, now_ms: int) -> str:
+        """What is in force of it and how that was read, for people."""
+        told = [f"{self.records:,} {'record' if self.records == 1 else 'records'} in force"]
+        if self.last_read_at is not None:
+            what = self.last_answered or "everything"
+            told.append(
+                f"last read {_ago(now_ms - self.last_read_at)} ({what}, {self.last_verdict},"
+                f" {self.last_read_seconds:.1f} s)"
+            )
+        if self.last_verdict != "complete" and self.last_good_at is not None:
+            told.append(f"read well {_ago(now_ms - self.last_good_at)}")
+        if self.tells_changes:
+            told.append("it is asked for changes")
+        if self.last_refused_at is not None:
+            told.append(f"last refused {_ago(now_ms - self.last_refused_at)}: {self.last_refusal.partition('; ')[0]}")
+        return ", ".join(told)
+
+
+def _ago(passed_ms: int) -> str:
+    seconds = max(0, passed_ms) / 1000
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
+
+
+def current_revision(connection: Connection) -> int:
+    """The revision in force; 0 before the directory was ever read."""
+    return revision_in_force(connection)
+
+
+def instance_stamp(connection: Connection) -> str:
+    """Identifies the state of the access model: two installations never have the same."""
+    stamp = f"{current_revision(connection)} {revision_created_at(connection)}"
+    return sha256(stamp.encode()).hexdigest()[:16]
+
+
+def revision_created_at(connection: Connection) -> int | None:
+    """When the revision in force came to be, in epoch milliseconds; None before the first."""
+    return connection.execute(select(func.max(REVISION.c.created_at))).scalar()
+
+
+def model_counts(connection: Connection) -> dict[str, int]:
+    """kind → how many records of it the access model holds, for every kind."""
+    return {
+        kind_table.kind: int(connection.execute(select(func.count()).select_from(kind_table.table)).scalar_one())
+        for kind_table in KIND_TABLES
+    }
+
+
+def source_states(connection: Connection, *, by_kind: bool = False) -> list[SourceState]:
+    """The sources in the order of the configuration as of the last refresh; ``by_kind``: with how many records of each
+    kind are kept, which takes a while to count."""
+    kinds = _kept_by_kind(connection) if by_kind else {}
+    dangling = {row.source_id: int(row.problems) for row in connection.execute(_DANGLING)}
+    return [
+        SourceState(
+            name=row.name,
+            last_verdict=row.last_verdict,
+            last_reason=row.last_reason,
+            last_read_at=row.last_read_at,
+            last_good_at=row.last_good_at,
+            last_complete_at=row.last_complete_at,
+            records=row.records,
+            is_configured=row.position < UNCONFIGURED_POSITION,
+            malformed=row.malformed,
+            dangling=dangling.get(row.source_id, 0),
+            tells_changes=bool(row.cursor),
+            last_answered=row.last_answered,
+            last_read_seconds=row.last_read_ms / 1000,
+            last_full_at=row.last_full_at,
+            refused=row.refused,
+            last_refusal=row.last_refusal,
+            last_refused_at=row.last_refused_at,
+            kinds=kinds.get(row.source_id, {}),
+        )
+        for row in connection.execute(select(SOURCE).order_by(SOURCE.c.position, SOURCE.c.name))
+    ]
+
+
+_COUNT = core_table(ProblemCountRow)
+_WITHOUT_TARGET = (ProblemSort.DANGLING, ProblemSort.AMBIGUOUS, ProblemSort.FOLDER_CYCLE)
+_DANGLING = (
+    select(_COUNT.c.source_id, func.sum(_COUNT.c.problems).label("problems"))
+    .where(_COUNT.c.sort.in_([sort.value for sort in _WITHOUT_TARGET]))
+    .group_by(_COUNT.c.source_id)
+)
+
+
+def _kept_by_kind(connection: Connection) -> dict[int, dict[str, int]]:
+    found: dict[int, dict[str, int]] = {}
+    for kind, table in SOURCE_TABLES.items():
+        counts = select(table.c.source_id, func.count().label("records")).group_by(table.c.source_id)
+        for row in connection.execute(counts):
+            found.setdefault(row.source_id, {})[kind] = row.records
+    return found
+
+
+def oldest_good_read(states: Sequence[SourceState]) -> int | None:
+    """When the source that was read well longest ago was read well, in epoch milliseconds: how old what the directory
+    says may be. None: nothing was ever read.
+
+    Sources that are no longer configured do not count, nor those that were never read well: they say nothing."""
+    good = [state.last_good_at for state in states if state.is_configured and state.last_good_at is not None]
+    return min(good, default=None)
+
+
+def export_records(connection: Connection) -> Iterator[Record]:
+    """Every effective record of the access model, referred-to kinds first, each kind in the order of its key.
+
+    Rows are streamed; keep the transaction open until the end.
+    """
+    for kind_table in KIND_TABLES:
+        if kind_table.kind == User.kind:
+            yield from _users(connection, kind_table)
+            continue
+        text = statement(
+            connection,
+            _EFFECTIVE,
+            folders=ALL_FOLDERS,
+            table=kind_table.table.name,
+            cause=cause(kind_table.kind, "m"),
+            keys=", ".join(f"m.{name}" for name in kind_table.keys),
+        )
+        streaming = {"stream_results": True, "max_row_buffer": _ROWS_AT_A_TIME}
+        yield from map(kind_table.record_from_row, connection.execute(text, execution_options=streaming))
+
+
+def _users(connection: Connection, users: KindTable) -> Iterator[User]:
+    table = users.table
+    named = table.outerjoin(MODEL_ALIAS, MODEL_ALIAS.c.user_id == table.c.user_id)
+    query = select(table, MODEL_ALIAS.c.alias).select_from(named).order_by(table.c.user_id, MODEL_ALIAS.c.alias)
+    rows = connection.execute(query, execution_options={"yield_per": _ROWS_AT_A_TIME})
+    for _, same_user in groupby(rows, key=lambda row: row.user_id):
+        first, *others = same_user
+        user = users.record_from_row(first)
+        assert isinstance(user, User)  # noqa: S101 - the table has users
+        yield replace(user, aliases=tuple(row.alias for row in (first, *others) if row.alias is not None))

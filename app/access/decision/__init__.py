@@ -1,0 +1,1 @@
+"""The decision on one permission request, and its explanation."""

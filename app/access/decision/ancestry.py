@@ -1,0 +1,50 @@
+"""Ancestry: a folder and its parents up to the top, nearest first.
+
+The rules: ``app/access/decision/README.md``, "Ancestry and the access type in force".
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from app.access.records import Folder
+
+
+class Obstacle(Enum):
+    """Why an ancestry does not reach the top."""
+
+    UNKNOWN = "unknown"
+    """The next parent does not exist."""
+    CYCLE = "cycle"
+    """A folder is its own ancestor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestry:
+    """A folder and its parents."""
+
+    folders: tuple[Folder, ...] = ()
+    """Nearest first, up to the obstacle if there is one."""
+    obstacle: Obstacle | None = None
+    typed: int = 0
+    """Position of the first folder with an access type, counted from 1; 0 if none has one."""
+
+
+def ancestry_of(folder_of: Callable[[str], Folder | None], folder_id: str) -> Ancestry:
+    """The ancestry of a folder. ``folder_of`` returns a folder of the organization, or None if it does not exist."""
+    folders: list[Folder] = []
+    passed: set[str] = set()
+    typed = 0
+    above: str | None = folder_id
+    while above is not None:
+        if above in passed:
+            return Ancestry(tuple(folders), Obstacle.CYCLE, typed)
+        passed.add(above)
+        folder = folder_of(above)
+        if folder is None:
+            return Ancestry(tuple(folders), Obstacle.UNKNOWN, typed)
+        folders.append(folder)
+        if not typed and folder.access_type is not None:
+            typed = len(folders)
+        above = folder.parent_folder_id
+    return Ancestry(tuple(folders), None, typed)

@@ -1,0 +1,187 @@
+"""Effective records: SQL that resolves the references of the access model.
+
+A row of the access model is *effective* if everything that it refers to exists. Readers check that with these texts.
+They are no database views: a candidate puts temporary tables in front of the lasting ones, and a view would keep
+reading the lasting ones.
+
+Decisions and planning check the same rules on their own paths: ``app.access.view`` and ``app.sync.plan.desired``.
+"""
+
+# ruff: noqa: S608 - these texts consist of constants of this module
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from sqlalchemy import Connection
+
+from app.access.record_tables import KIND_TABLES, KindTable
+from app.access.records import ContextGrant, Document, Folder, Grant, Group, GroupMember, Membership
+from app.foundation.database.statements import json_list, run
+
+
+class BrokenReference(StrEnum):
+    """Why a record has no effect: what it refers to and does not exist."""
+
+    ORGANIZATION = "organization"
+    USER = "user"
+    GROUP = "group"
+    DOCUMENT = "document"
+    FOLDER = "folder"
+    CYCLE = "cycle"
+
+    @property
+    def sentence(self) -> str:
+        """The cause in words."""
+        return _SENTENCES[self]
+
+
+_SENTENCES: Mapping[BrokenReference, str] = {
+    BrokenReference.ORGANIZATION: "its organization is unknown",
+    BrokenReference.USER: "its user is unknown",
+    BrokenReference.GROUP: "its group is unknown",
+    BrokenReference.DOCUMENT: "its document is unknown",
+    BrokenReference.FOLDER: "its folder, or one above it, is unknown",
+    BrokenReference.CYCLE: "the folders above it form a cycle",
+}
+
+# `above` is the next folder of the walk: empty at the top, NULL if it does not exist. UNION ends walks in cycles. The
+# subquery makes both databases look up one folder at a time.
+_WALK = """
+  UNION
+  SELECT w.organization_id, w.folder_id, (
+    SELECT f.parent_folder_id FROM model_folder f
+    WHERE f.organization_id = w.organization_id AND f.folder_id = w.above)
+  FROM folder_walk w WHERE w.above <> ''
+),
+endless_folder (organization_id, folder_id) AS (
+  SELECT organization_id, folder_id FROM folder_walk
+  GROUP BY organization_id, folder_id HAVING COUNT(*) = COUNT(above) AND MIN(above) <> ''
+)"""
+
+ASKED_FOLDERS = f"""
+folder_walk (organization_id, folder_id, above) AS (
+  SELECT organization_id, folder_id, folder_id FROM asked_folder
+{_WALK},
+effective_folder (organization_id, folder_id) AS (
+  SELECT organization_id, folder_id FROM folder_walk WHERE above = ''
+)"""
+"""Definitions for ``WITH RECURSIVE``: which folders of ``asked_folder (organization_id, folder_id)`` lead to the top
+(``effective_folder``), and which into a cycle (``endless_folder``). A folder in neither is missing, or one above it is.
+Whether its organization exists is not checked."""
+
+ALL_FOLDERS = f"""
+effective_folder (organization_id, folder_id) AS (
+  SELECT f.organization_id, f.folder_id
+  FROM model_organization o CROSS JOIN model_folder f @by(ix_model_folder_within)
+  WHERE f.organization_id = o.organization_id AND f.parent_folder_id = ''
+  UNION ALL
+  SELECT f.organization_id, f.folder_id
+  FROM effective_folder t CROSS JOIN model_folder f @by(ix_model_folder_within)
+  WHERE f.organization_id = t.organization_id AND f.parent_folder_id = t.folder_id
+),
+folder_walk (organization_id, folder_id, above) AS (
+  SELECT f.organization_id, f.folder_id, f.folder_id FROM model_folder f
+  WHERE (f.organization_id, f.folder_id) NOT IN (SELECT e.organization_id, e.folder_id FROM effective_folder e)
+{_WALK}"""
+"""The same for all folders of the access model. Those whose organization does not exist are not effective."""
+
+_ORGANIZATION = """
+  WHEN NOT EXISTS (SELECT 1 FROM model_organization x WHERE x.organization_id = {row}.organization_id)
+    THEN 'organization'"""
+_USER = """
+  WHEN {row}.user_id <> '' AND NOT EXISTS (SELECT 1 FROM model_user x WHERE x.user_id = {row}.user_id) THEN 'user'"""
+_GROUP = """
+  WHEN {row}.{column} <> '' AND NOT EXISTS (
+    SELECT 1 FROM model_group x
+    WHERE x.organization_id = {row}.organization_id AND x.organization_user_group_id = {row}.{column}) THEN 'group'"""
+_IN_GROUP = _GROUP.replace("{column}", "organization_user_group_id")
+_DOCUMENT = """
+  WHEN {row}.document_id <> '' AND NOT EXISTS (
+    SELECT 1 FROM model_document x
+    WHERE x.organization_id = {row}.organization_id AND x.document_id = {row}.document_id) THEN 'document'"""
+_FOLDER = """
+  WHEN {folder} <> '' AND ({row}.organization_id, {folder}) NOT IN (
+    SELECT e.organization_id, e.folder_id FROM effective_folder e)
+    THEN CASE WHEN ({row}.organization_id, {folder}) IN (
+      SELECT e.organization_id, e.folder_id FROM endless_folder e) THEN 'cycle' ELSE 'folder' END"""
+_OWN_FOLDER = _FOLDER.replace("{folder}", "{row}.folder_id")
+_FOLDER_OF_DOCUMENT = _FOLDER.replace(
+    "{folder}",
+    "(SELECT x.folder_id FROM model_document x"
+    " WHERE x.organization_id = {row}.organization_id AND x.document_id = {row}.document_id)",
+)
+
+_CAUSES: Mapping[str, str] = {
+    Membership.kind: _ORGANIZATION + _USER,
+    Group.kind: _ORGANIZATION,
+    GroupMember.kind: _ORGANIZATION + _USER + _IN_GROUP + _GROUP.replace("{column}", "member_group_id"),
+    Folder.kind: _ORGANIZATION + _OWN_FOLDER,
+    Document.kind: _ORGANIZATION + _OWN_FOLDER,
+    Grant.kind: _ORGANIZATION + _OWN_FOLDER + _DOCUMENT + _FOLDER_OF_DOCUMENT + _USER + _IN_GROUP,
+    ContextGrant.kind: _ORGANIZATION + _DOCUMENT + _FOLDER_OF_DOCUMENT + _USER + _IN_GROUP,
+}
+
+
+def cause(kind: str, row: str) -> str:
+    """An expression: the ``BrokenReference`` for which the row of this kind has no effect, empty if it is effective.
+
+    ``row`` is an alias with the columns of the kind's key, of a document also ``folder_id``. The statement defines
+    ``effective_folder`` and ``endless_folder``. Organizations and users are always effective.
+    """
+    if kind not in _CAUSES:
+        return "''"
+    return f"CASE{_CAUSES[kind].replace('{row}', row)} ELSE '' END"
+
+
+_FOLDERS_OF: Mapping[str, str] = {
+    Folder.kind: "SELECT organization_id, folder_id FROM asked",
+    Document.kind: "SELECT organization_id, folder_id FROM asked WHERE folder_id <> ''",
+    Grant.kind: """SELECT organization_id, CASE WHEN a.folder_id <> '' THEN a.folder_id ELSE (
+      SELECT d.folder_id FROM model_document d
+      WHERE d.organization_id = a.organization_id AND d.document_id = a.document_id) END FROM asked a""",
+    ContextGrant.kind: """SELECT organization_id, (
+      SELECT d.folder_id FROM model_document d
+      WHERE d.organization_id = a.organization_id AND d.document_id = a.document_id) FROM asked a
+      WHERE a.document_id <> ''""",
+}
+_NO_FOLDERS = "SELECT '', '' FROM asked WHERE FALSE"
+
+# A cross join keeps SQLite from reading the table to look its rows up in the list.
+_FIND = """
+WITH RECURSIVE asked AS MATERIALIZED (
+  SELECT {columns} FROM (@list(keys)) AS k CROSS JOIN {table} t WHERE {same}
+),
+asked_folder (organization_id, folder_id) AS ({folders}),
+{asked_folders}
+SELECT {keys}, cause FROM (SELECT asked.*, {cause} AS cause FROM asked) AS found WHERE cause <> ''
+"""
+
+_TABLES: Mapping[str, KindTable] = {table.kind: table for table in KIND_TABLES}
+
+
+def find_causes(
+    connection: Connection, kind: str, keys: Iterable[Sequence[str]]
+) -> dict[tuple[str, ...], BrokenReference]:
+    """Key → why the record has no effect, of those of these records of the access model that have none.
+
+    ``keys``: the values of the primary key, absent ids as empty text.
+    """
+    asked = sorted({tuple(key) for key in keys})
+    if not asked or kind not in _CAUSES:
+        return {}
+    table = _TABLES[kind]
+    columns = [*table.keys, "folder_id"] if kind == Document.kind else table.keys
+    rows = run(
+        connection,
+        _FIND,
+        {"keys": json_list(json.dumps(key, ensure_ascii=False) for key in asked)},
+        columns=", ".join(f"t.{name}" for name in columns),
+        table=table.table.name,
+        same=" AND ".join(f"t.{name} = @part(k.value, {part})" for part, name in enumerate(table.keys)),
+        folders=_FOLDERS_OF.get(kind, _NO_FOLDERS),
+        asked_folders=ASKED_FOLDERS,
+        keys=", ".join(table.keys),
+        cause=cause(kind, "asked"),
+    )
+    return {tuple(row[:-1]): BrokenReference(row[-1]) for row in rows}

@@ -1,0 +1,286 @@
+"""The origins of records in force: from what is decided by back to the rows of the sources that say so.
+
+The rules: ``app/access/README.md``, "Origins".
+
+It is looked up for the few records that somebody asks about, in a fixed number of statements, and never for a decision.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Engine, Row
+
+from app.access.decision.explain import Explanation
+from app.access.kinds import KINDS
+from app.access.record_tables import KIND_TABLES, KindTable
+from app.access.records import Key, Record, User
+from app.access.refresh.sources import UNCONFIGURED_POSITION
+from app.access.refresh.users import add_fill, disabling
+from app.access.source_tables import SOURCE_TABLES, access_keys, object_of_origin
+from app.foundation.database.engine import reading
+from app.foundation.database.statements import json_list, run
+from app.foundation.text import quoted
+
+# A cross join keeps SQLite from reading the source's table to look its rows up in the list.
+_GIVEN = """
+SELECT s.*, d.name AS source_name, d.position, @part(asked.value, {number}) AS number
+FROM (@list(keys)) AS asked CROSS JOIN {source} s JOIN directory_source d ON d.source_id = s.source_id
+WHERE {same}
+ORDER BY d.position, s.origin @bytes, LENGTH(s.rule), s.rule @bytes
+"""
+
+# In the order in which they win, as in the merge; the user's own source first is seen to by who knows it.
+_FILLS = """
+SELECT f.*, d.name AS source_name, d.position, @part(asked.value, 2) AS number
+FROM (@list(keys)) AS asked CROSS JOIN source_fill f JOIN directory_source d ON d.source_id = f.source_id
+WHERE f.user_id = @part(asked.value, 0) AND f.user_alias = @part(asked.value, 1) AND (f.origin = '' OR NOT EXISTS (
+  SELECT 1 FROM source_fill p WHERE p.user_id = f.user_id AND p.user_alias = f.user_alias AND p.source_id = f.source_id
+  AND p.origin = ''))
+ORDER BY d.position, f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
+"""
+
+# Fills that disable a user by an alias that is not theirs alone.
+_BOUND = f"""
+SELECT f.*, d.name AS source_name, d.position, b.user_id AS bound_user, EXISTS (
+  SELECT 1 FROM model_user_alias a WHERE a.alias = b.user_alias AND a.user_id = b.user_id) AS has_alias
+FROM (@list(users)) AS asked CROSS JOIN fill_binding b CROSS JOIN source_fill f
+JOIN directory_source d ON d.source_id = f.source_id
+WHERE b.user_id = asked.value AND f.user_alias = b.user_alias AND f.user_alias <> '' AND f.source_id = b.source_id
+AND {disabling("f")} AND (
+  NOT EXISTS (SELECT 1 FROM model_user_alias a WHERE a.alias = b.user_alias AND a.user_id = b.user_id)
+  OR EXISTS (SELECT 1 FROM model_user_alias o WHERE o.alias = b.user_alias AND o.user_id <> b.user_id))
+ORDER BY d.position, f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
+"""  # noqa: S608 - our own names
+
+_ALIASES = """
+SELECT a.alias, a.user_id FROM model_user_alias a WHERE a.user_id IN (@list(users)) AND NOT EXISTS (
+  SELECT 1 FROM model_user_alias b WHERE b.alias = a.alias AND b.user_id <> a.user_id)
+ORDER BY a.alias @bytes
+"""
+
+_NOTHING: tuple[object, ...] = (None, "", ())
+"""Values that say nothing."""
+
+_TABLES: Mapping[str, KindTable] = {table.kind: table for table in KIND_TABLES}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOrigin:
+    """One row of a source that says something of a record in force."""
+
+    source: str
+    """The source's name."""
+    retained: bool
+    """Whether it is no longer configured."""
+    place: str
+    """Where the row stood when it last changed: ``file:line``, a DN, a query and row, a push and its item."""
+    object_set: str
+    """The set of the object that it was made from; empty: the source has no objects."""
+    object_id: str
+    """Its id; empty: as before, or it was too long to be kept."""
+    rule: str
+    """The number of the rule that made the record; empty: no rule did."""
+    gives: tuple[str, ...]
+    """The fields whose value in force it gives, by their wire names."""
+    alias: str = ""
+    """Of a fill that disables a user by an alias that others have or that the user had: the alias."""
+    has_alias: bool = False
+    """Whether the user has it now."""
+
+    def __str__(self) -> str:
+        """In words: the source, the object, and the rule that made the record of it."""
+        # A query's rows are places that name it.
+        named = not self.object_set or self.place.startswith(f"{self.object_set}, ")
+        where = [self.place if named else f"{self.object_set} {self.place}"]
+        if self.object_id and self.object_id != self.place:
+            where.append(f"id {self.object_id}")
+        if self.rule:
+            where.append(f"rule {self.rule}")
+        # A file's places begin with its path, which is its name unless it was given one.
+        name = "" if self.place.startswith(f"{self.source}:") else f"{self.source}: "
+        if self.alias:
+            whose = "that several users have" if self.has_alias else "that this user had"
+            where.append(f"under {quoted(self.alias)}, an alias {whose}")
+        return f"{name}{', '.join(where)}{' (retained)' if self.retained else ''}"
+
+    def to_wire(self) -> dict[str, object]:
+        """As a JSON object; what does not apply is null."""
+        return {
+            "source": self.source,
+            "retained": self.retained,
+            "place": self.place,
+            "set": self.object_set or None,
+            "id": self.object_id or None,
+            "rule": int(self.rule) if self.rule.isdecimal() else self.rule or None,
+            "gives": list(self.gives),
+            "alias": self.alias or None,
+        }
+
+
+Origins = Mapping[Key, Sequence[RecordOrigin]]
+"""Key of a record → what says it, the source that owns it first."""
+
+
+def path_with_origins(explanation: Explanation, origins: Origins) -> list[dict[str, object]]:
+    """The records that led to a decision, each with its ``origins``; none where it is not known any more."""
+    return [
+        {**wire, "origins": [one.to_wire() for one in origins.get(record.key, ())]}
+        for wire, record in zip(explanation.path, explanation.records, strict=True)
+    ]
+
+
+def load_origins(engine: Engine, records: Iterable[Record]) -> Origins:
+    """``origins_of``, in a transaction of its own."""
+    with reading(engine) as connection:
+        return origins_of(connection, records)
+
+
+def origins_of(connection: Connection, records: Iterable[Record]) -> Origins:
+    """The origins of records of the access model, as far as they are kept."""
+    asked = {record.key: record for record in records}
+    found: dict[Key, Sequence[RecordOrigin]] = {}
+    aliases = _aliases(connection, asked.values())
+    for kind, group in groupby(sorted(asked.values(), key=lambda one: one.kind), key=lambda one: one.kind):
+        of_kind = list(group)
+        owned = _owned(_given(connection, kind, of_kind, aliases))
+        fills = _fills(connection, of_kind, aliases) if kind == User.kind and owned else {}
+        bound = _bound(connection, of_kind) if kind == User.kind and owned else {}
+        for key, rows in owned.items():
+            record = asked[key]
+            if isinstance(record, User):
+                found[key] = [*_of_user(record, rows[0], fills.get(key, ())), *bound.get(record.user_id, ())]
+            elif KINDS[kind].carries:
+                # Of several the first counts.
+                found[key] = [_origin(rows[0], _said(kind, rows[0]))]
+            else:
+                found[key] = [_origin(row, _agreed(record, row)) for row in rows]
+    return found
+
+
+def _aliases(connection: Connection, records: Iterable[Record]) -> Mapping[str, Sequence[str]]:
+    """User → the aliases that mean them and nobody else."""
+    users = {user_id for record in records if (user_id := getattr(record, "user_id", None))}
+    found: dict[str, list[str]] = {}
+    for row in run(connection, _ALIASES, {"users": json_list(sorted(users))}):
+        found.setdefault(row.user_id, []).append(row.alias)
+    return found
+
+
+def _given(
+    connection: Connection, kind: str, records: Sequence[Record], aliases: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[Key, Row[Any]]]:
+    """What sources say under the keys of the records, and under those with an alias for the user; by position."""
+    keys, names_user = access_keys(KINDS[kind]), KINDS[kind].names_user
+    columns = (*keys, "user_alias") if names_user else keys
+    asked: list[tuple[str, ...]] = []
+    for number, record in enumerate(records):
+        ids = {name: getattr(record, name) or "" for name in keys} | {"user_alias": ""}
+        aliased = aliases.get(ids.get("user_id", ""), ()) if names_user else ()
+        named = [ids, *(ids | {"user_id": "", "user_alias": alias} for alias in aliased)]
+        asked.extend((*(one[name] for name in columns), str(number)) for one in named)
+    for row in run(
+        connection,
+        _GIVEN,
+        {"keys": _keys(asked)},
+        source=SOURCE_TABLES[kind].name,
+        number=str(len(columns)),
+        same=" AND ".join(f"s.{name} = @part(asked.value, {number})" for number, name in enumerate(columns)),
+    ):
+        yield records[int(row.number)].key, row
+
+
+def _fills(
+    connection: Connection, users: Sequence[Record], aliases: Mapping[str, Sequence[str]]
+) -> dict[Key, list[Row[Any]]]:
+    """Key → the fills of the user, by position."""
+    asked: list[tuple[str, ...]] = []
+    for number, user in enumerate(users):
+        user_id = user.key[1]
+        asked.append((user_id, "", str(number)))
+        asked.extend(("", alias, str(number)) for alias in aliases.get(user_id, ()))
+    found: dict[Key, list[Row[Any]]] = {}
+    for row in run(connection, _FILLS, {"keys": _keys(asked)}):
+        found.setdefault(users[int(row.number)].key, []).append(row)
+    return found
+
+
+def _bound(connection: Connection, users: Sequence[Record]) -> dict[str, list[RecordOrigin]]:
+    """User → the fills that disable them by an alias that is not theirs alone."""
+    found: dict[str, list[RecordOrigin]] = {}
+    for row in run(connection, _BOUND, {"users": json_list(user.key[1] for user in users)}):
+        origin = replace(_origin(row, ["disabled"]), alias=row.user_alias, has_alias=bool(row.has_alias))
+        found.setdefault(row.bound_user, []).append(origin)
+    return found
+
+
+def _keys(asked: Iterable[Sequence[str]]) -> str:
+    return json_list(json.dumps(one, ensure_ascii=False) for one in asked)
+
+
+def _owned(given: Iterable[tuple[Key, Row[Any]]]) -> dict[Key, list[Row[Any]]]:
+    """Key → the rows of the source that is furthest up of those that say it, without those that a pushed row hides."""
+    found: dict[Key, list[Row[Any]]] = {}
+    pushed: set[tuple[Any, ...]] = set()
+    for key, row in given:
+        rows = found.setdefault(key, [])
+        # Under one key a pushed row comes first.
+        written = (*key, getattr(row, "user_alias", ""), row.source_id)
+        if (not rows or rows[0].source_id == row.source_id) and written not in pushed:
+            rows.append(row)
+        if not row.origin:
+            pushed.add(written)
+    return found
+
+
+def _said(kind: str, row: Row[Any]) -> list[str]:
+    """The fields of a record that its row gives a value, without its key."""
+    record = _TABLES[kind].record_from_row(row)
+    fields = [field for field in KINDS[kind].fields if field not in KINDS[kind].keys]
+    known = [field.name for field in fields if getattr(record, field.attribute) not in _NOTHING]
+    further: Mapping[str, object] = getattr(record, "further", {})
+    return [*known, *(name for name, value in sorted(further.items()) if value not in _NOTHING)]
+
+
+def _agreed(record: Record, row: Row[Any]) -> list[str]:
+    """The fields, without its key, in which a record in force is what the row says: of several rows each may give
+    one."""
+    kind = KINDS[record.kind]
+    said = _TABLES[record.kind].record_from_row(row)
+    fields = [field for field in kind.fields if field not in kind.keys]
+    return [field.name for field in fields if getattr(said, field.attribute) == getattr(record, field.attribute)]
+
+
+def _of_user(user: User, own: Row[Any], fills: Sequence[Row[Any]]) -> Sequence[RecordOrigin]:
+    """The user's own row, then the fills that add something."""
+    gives = {-1: [name for name in _said(User.kind, own) if name != "disabled"]}
+    fields = orjson.loads(own.payload)
+    # The user's own source comes first.
+    ordered = sorted(fills, key=lambda row: row.source_id != own.source_id)
+    by_name: dict[str, int] = {}
+    for number, row in enumerate(ordered):
+        by_name |= dict.fromkeys(add_fill(fields, row.payload), number)
+    for name, number in by_name.items():
+        if fields[name] not in _NOTHING:
+            gives.setdefault(number, []).append(name)
+    for number, row in ((-1, own), *enumerate(ordered)):
+        if bool(row.disabled) if user.disabled else number == -1:
+            gives.setdefault(number, []).append("disabled")
+    return [_origin(own if number == -1 else ordered[number], names) for number, names in sorted(gives.items())]
+
+
+def _origin(row: Row[Any], gives: Iterable[str]) -> RecordOrigin:
+    object_set, object_id = object_of_origin(row.origin)
+    return RecordOrigin(
+        source=row.source_name,
+        retained=row.position >= UNCONFIGURED_POSITION,
+        place=row.place,
+        object_set=object_set,
+        # Of a long one there is a digest, which is of no use to anybody.
+        object_id="" if object_id.startswith("#") else object_id,
+        rule=row.rule,
+        gives=tuple(gives),
+    )

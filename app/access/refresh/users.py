@@ -1,0 +1,275 @@
+"""What the access model contains of users besides their own records: aliases, fills, and bindings of disabling fills.
+
+The rules: ``app/access/README.md``, "The merge" and "Disabling fills".
+
+An alias refers to its only holder. Fills are fields that one source adds to users of another: what a user's own record
+contains is kept, except empty texts. Of several fills the most authoritative source wins, field by field, the user's
+own source first. ``disabled`` wins wherever it is true.
+
+Users may be able to change their aliases, so an alias must not decide who is enabled again. A disabling fill binds each
+user who has its alias, even if several users have it. It adds no other field to users who are only bound.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, islice
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Row, Table, insert
+
+from app.access.candidate import shadow
+from app.access.kinds import KINDS
+from app.access.record_tables import core_table, payload_and_digest
+from app.access.records import Fill, Sort, User
+from app.access.refresh.session import RefreshSession
+from app.access.refresh.sources import MODEL_ALIAS
+from app.access.refresh.tables import FILLED_USER, REFRESH_TABLES_OF_KIND, RowChange
+from app.access.source_tables import FillBindingRow
+from app.foundation.database.statements import run, statement
+
+FILL_BINDING: Table = core_table(FillBindingRow)
+
+_ROWS_AT_A_TIME = 1_000
+
+_ALIASES = next(field.name for field in KINDS[User.kind].fields if field.sort is Sort.ALIASES)
+
+_ADD, _REMOVE = int(RowChange.ADD), int(RowChange.REMOVE)
+
+# Aliases.
+
+_ALIASES_OF_CHANGED_USERS = """
+INSERT INTO refresh_user_alias (alias, user_id)
+SELECT DISTINCT a.value, m.user_id FROM refresh_merged_user m CROSS JOIN @each(m.aliases) AS a
+WHERE m.aliases <> '[]'
+ORDER BY 1, 2
+"""
+
+_ALIASES_ADDED = """
+INSERT INTO refresh_alias_delta (alias, user_id, change)
+SELECT u.alias, u.user_id, :add FROM refresh_user_alias u
+WHERE NOT EXISTS (SELECT 1 FROM model_user_alias a WHERE a.alias = u.alias AND a.user_id = u.user_id)
+"""
+
+_ALIASES_REMOVED = """
+INSERT INTO refresh_alias_delta (alias, user_id, change)
+SELECT a.alias, a.user_id, :remove FROM refresh_changed_user c CROSS JOIN model_user_alias a
+WHERE a.user_id = c.user_id
+AND NOT EXISTS (SELECT 1 FROM refresh_user_alias u WHERE u.alias = a.alias AND u.user_id = a.user_id)
+"""
+
+_FORMER_HOLDERS = """
+INSERT INTO refresh_changed_alias (alias, former_user_id)
+SELECT d.alias, (
+  SELECT CASE WHEN COUNT(*) = 1 THEN MIN(a.user_id) END FROM model_user_alias a WHERE a.alias = d.alias)
+FROM (SELECT DISTINCT alias FROM refresh_alias_delta) d
+"""
+
+_REMOVE_ALIASES = """
+DELETE FROM model_user_alias
+WHERE (alias, user_id) IN (SELECT alias, user_id FROM refresh_alias_delta WHERE change = :remove)
+"""
+
+_ADD_ALIASES = """
+INSERT INTO model_user_alias (alias, user_id)
+SELECT alias, user_id FROM refresh_alias_delta WHERE change = :add ORDER BY alias, user_id
+"""
+
+_HOLDERS = """
+UPDATE refresh_changed_alias SET user_id = (
+  SELECT CASE WHEN COUNT(*) = 1 THEN MIN(a.user_id) END FROM model_user_alias a
+  WHERE a.alias = refresh_changed_alias.alias)
+"""
+
+
+def update_aliases(session: RefreshSession, connection: Connection) -> None:
+    """Brings the aliases of the changed users, which are merged, in line; fills ``CHANGED_ALIAS``."""
+    changes = {"add": _ADD, "remove": _REMOVE}
+    run(connection, _ALIASES_OF_CHANGED_USERS)
+    added = run(connection, _ALIASES_ADDED, changes).rowcount
+    removed = run(connection, _ALIASES_REMOVED, changes).rowcount
+    if not added and not removed:
+        return
+    if session.on_candidate:
+        shadow(connection, MODEL_ALIAS)
+    run(connection, _FORMER_HOLDERS)
+    if removed:
+        run(connection, _REMOVE_ALIASES, changes)
+    if added:
+        run(connection, _ADD_ALIASES, changes)
+        session.analyze_if_many(MODEL_ALIAS, added)
+    run(connection, _HOLDERS)
+
+
+# Which users fills affect.
+
+_CHANGED_FILLS = """
+INSERT INTO refresh_changed_fill (user_id, user_alias) SELECT DISTINCT user_id, user_alias FROM {source_delta}
+"""
+
+_ALL_FILLS = """
+INSERT INTO refresh_changed_fill (user_id, user_alias)
+SELECT user_id, user_alias FROM source_fill UNION SELECT '', user_alias FROM fill_binding
+"""
+
+_HAS_FILLS = "SELECT EXISTS (SELECT 1 FROM source_fill) OR EXISTS (SELECT 1 FROM fill_binding)"
+
+# Cross joins stop SQLite from reading all fills.
+_FILLED_USERS = """
+INSERT INTO refresh_changed_user (user_id)
+SELECT f.user_id FROM refresh_changed_fill f WHERE f.user_id <> ''
+UNION
+SELECT a.user_id FROM refresh_changed_fill f CROSS JOIN model_user_alias a
+WHERE f.user_alias <> '' AND a.alias = f.user_alias
+UNION
+SELECT b.user_id FROM refresh_changed_fill f CROSS JOIN fill_binding b
+WHERE f.user_alias <> '' AND b.user_alias = f.user_alias
+UNION
+SELECT a.user_id FROM (
+  SELECT alias, former_user_id AS user_id FROM refresh_changed_alias
+  UNION ALL SELECT alias, user_id FROM refresh_changed_alias) a
+WHERE a.user_id IS NOT NULL
+AND EXISTS (SELECT 1 FROM source_fill f WHERE f.user_alias = a.alias AND f.user_alias <> '')
+ON CONFLICT DO NOTHING
+"""
+
+
+def note_changed_fills(connection: Connection, *, all_fills: bool) -> bool:
+    """Fills ``CHANGED_FILL``; ``all_fills``: changed or not. Returns whether there are any."""
+    fills = _ALL_FILLS if all_fills else _CHANGED_FILLS
+    return REFRESH_TABLES_OF_KIND[Fill.kind].run(connection, fills).rowcount > 0
+
+
+def has_fills(connection: Connection) -> bool:
+    """Whether there are fills or bindings."""
+    return bool(run(connection, _HAS_FILLS).scalar())
+
+
+def note_filled_users(connection: Connection) -> int:
+    """Adds the users whom changed fills or aliases affect to the changed users; returns how many."""
+    return run(connection, _FILLED_USERS).rowcount
+
+
+# Bindings.
+
+
+def disabling(fill: str) -> str:
+    """SQL condition: the fill disables, and no pushed fill of the same source and key hides it."""
+    return f"""{fill}.disabled AND ({fill}.origin = '' OR NOT EXISTS (
+  SELECT 1 FROM source_fill p WHERE p.user_id = {fill}.user_id AND p.user_alias = {fill}.user_alias
+  AND p.source_id = {fill}.source_id AND p.origin = ''))"""  # noqa: S608 - our own names
+
+
+_BINDINGS_ADDED = f"""
+INSERT INTO refresh_binding_delta (user_alias, source_id, user_id, change)
+SELECT DISTINCT f.user_alias, f.source_id, a.user_id, {_ADD}
+FROM (SELECT user_alias AS alias FROM refresh_changed_fill WHERE user_alias <> ''
+  UNION SELECT alias FROM refresh_alias_delta WHERE change = {_ADD}) AS changed
+CROSS JOIN source_fill f CROSS JOIN model_user_alias a
+WHERE f.user_alias = changed.alias AND f.user_alias <> '' AND a.alias = changed.alias AND {disabling("f")}
+AND NOT EXISTS (
+  SELECT 1 FROM fill_binding b
+  WHERE b.user_alias = f.user_alias AND b.source_id = f.source_id AND b.user_id = a.user_id)
+"""  # noqa: S608 - our own names
+
+_BINDINGS_REMOVED = f"""
+INSERT INTO refresh_binding_delta (user_alias, source_id, user_id, change)
+SELECT b.user_alias, b.source_id, b.user_id, {_REMOVE}
+FROM (SELECT DISTINCT user_alias FROM refresh_changed_fill WHERE user_alias <> '') AS changed CROSS JOIN fill_binding b
+WHERE b.user_alias = changed.user_alias AND NOT EXISTS (
+  SELECT 1 FROM source_fill f
+  WHERE f.user_alias = b.user_alias AND f.user_alias <> '' AND f.source_id = b.source_id AND {disabling("f")})
+"""  # noqa: S608 - as above
+
+_REMOVE_BINDINGS = f"""
+DELETE FROM fill_binding WHERE (user_alias, source_id, user_id) IN (
+  SELECT user_alias, source_id, user_id FROM refresh_binding_delta WHERE change = {_REMOVE})
+"""  # noqa: S608 - as above
+
+_ADD_BINDINGS = f"""
+INSERT INTO fill_binding (user_alias, source_id, user_id)
+SELECT user_alias, source_id, user_id FROM refresh_binding_delta WHERE change = {_ADD}
+"""  # noqa: S608 - as above
+
+
+def update_bindings(session: RefreshSession, connection: Connection) -> None:
+    """Brings the bindings of changed fills and aliases in line."""
+    added = run(connection, _BINDINGS_ADDED).rowcount
+    removed = run(connection, _BINDINGS_REMOVED).rowcount
+    # Even a DELETE of no row takes SQLite's write lock, which a candidate must never need.
+    if (added or removed) and session.on_candidate:
+        shadow(connection, FILL_BINDING)
+    if removed:
+        run(connection, _REMOVE_BINDINGS)
+    if added:
+        run(connection, _ADD_BINDINGS)
+
+
+# Fills.
+
+# One row for each fill of a changed user, in the order of precedence. A pushed fill hides those of objects.
+_FILLS = """
+SELECT u.user_id, u.disabled, u.payload, u.digest, f.disabled AS fill_disabled, f.payload AS fill_payload
+FROM (
+  SELECT c.user_id, s.source_id, s.user_alias, s.origin, s.rule, s.disabled, s.payload
+  FROM refresh_changed_user c CROSS JOIN source_fill s
+  WHERE s.user_id = c.user_id AND s.user_alias = '' AND (s.origin = '' OR NOT EXISTS (
+    SELECT 1 FROM source_fill p WHERE p.user_id = s.user_id AND p.user_alias = s.user_alias
+    AND p.source_id = s.source_id AND p.origin = ''))
+  UNION ALL
+  SELECT c.user_id, s.source_id, s.user_alias, s.origin, s.rule, s.disabled, s.payload
+  FROM refresh_changed_user c CROSS JOIN model_user_alias a CROSS JOIN source_fill s
+  WHERE a.user_id = c.user_id AND s.user_alias = a.alias AND s.user_alias <> ''
+  AND NOT EXISTS (SELECT 1 FROM model_user_alias o WHERE o.alias = a.alias AND o.user_id <> a.user_id)
+  AND (s.origin = '' OR NOT EXISTS (
+    SELECT 1 FROM source_fill p WHERE p.user_id = s.user_id AND p.user_alias = s.user_alias
+    AND p.source_id = s.source_id AND p.origin = ''))
+  UNION ALL
+  SELECT c.user_id, b.source_id, b.user_alias, '', '', true, '{}'
+  FROM refresh_changed_user c CROSS JOIN fill_binding b WHERE b.user_id = c.user_id
+) AS f CROSS JOIN directory_source d CROSS JOIN refresh_merged_user u
+WHERE d.source_id = f.source_id AND u.user_id = f.user_id
+ORDER BY u.user_id @bytes, CASE WHEN f.source_id = u.source_id THEN 0 ELSE 1 END, d.position,
+  f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
+"""
+
+_FILL_USERS = """
+UPDATE refresh_merged_user SET disabled = f.disabled, payload = f.payload, digest = f.digest
+FROM refresh_filled_user f WHERE refresh_merged_user.user_id = f.user_id
+"""
+
+
+def apply_fills(connection: Connection) -> None:
+    """Adds the fills to the changed users, which are merged."""
+    rows = connection.execute(statement(connection, _FILLS), execution_options={"yield_per": _ROWS_AT_A_TIME})
+    filled = _filled(rows)
+    any_filled = False
+    while batch := list(islice(filled, _ROWS_AT_A_TIME)):
+        connection.execute(insert(FILLED_USER), batch)
+        any_filled = True
+    if any_filled:
+        run(connection, _FILL_USERS)
+
+
+def _filled(rows: Iterable[Row[Any]]) -> Iterator[Mapping[str, object]]:
+    """The users whom their fills change, as rows of ``FILLED_USER``."""
+    for user_id, fills in groupby(rows, key=lambda row: row.user_id):
+        disabled, fields = False, dict[str, object]()
+        for row in fills:
+            disabled = disabled or bool(row.disabled) or bool(row.fill_disabled)
+            fields = fields or orjson.loads(row.payload)
+            add_fill(fields, row.fill_payload)
+        payload, digest = payload_and_digest(fields)
+        if digest != row.digest or disabled != bool(row.disabled):
+            yield {"user_id": user_id, "disabled": disabled, "payload": payload, "digest": digest}
+
+
+def add_fill(fields: dict[str, object], payload: str) -> list[str]:
+    """Adds a fill to the fields of a user that are missing or empty; returns the names of those that it adds."""
+    added = []
+    for name, value in orjson.loads(payload).items():
+        there = fields.get(name)
+        # Old versions stored fills with aliases, which no backend gets.
+        if value is not None and name != _ALIASES and (there is None or there == ""):
+            fields[name] = value
+            added.append(name)
+    return added

@@ -1,0 +1,295 @@
+"""The stored problems of the directory: counted now and then, and read by pages, concerns and metrics.
+
+A read stores the problems that it finds itself (``record_read_problems``), in the transaction that changes the records.
+All others are counted by ``count_problems``, with the revision at which they were counted.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Engine, Row, and_, delete, func, insert, or_, select, update
+
+from app.access.contents import current_revision
+from app.access.problems import PROBLEMS_KEPT, Problem, ProblemList, ProblemSample, ProblemSort, UnclearDisabling
+from app.access.record_tables import core_table
+from app.access.records import Fill
+from app.access.refresh.problems import NO_SOURCE, FoundProblems, find_problems, still_problems
+from app.access.refresh.sources import FAILED, UNCONFIGURED_POSITION, StagedRead
+from app.access.refresh.users import disabling
+from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, ProblemCountRow, ProblemRow
+from app.foundation.clock import Clock, epoch_ms
+from app.foundation.database.engine import reading, writing
+from app.foundation.database.statements import run
+
+COUNT_EVERY_MS = 5 * 60 * 1000
+"""Milliseconds between two counts by workers. A count reads all records: 8 s for 1.5 million."""
+
+BETWEEN = ""
+"""The name of the source of problems that no source has alone."""
+
+_SOURCE = core_table(DirectorySourceRow)
+_STATE = core_table(DirectoryStateRow)
+_COUNT = core_table(ProblemCountRow)
+_PROBLEM = core_table(ProblemRow)
+
+_SORTS = [sort.value for sort in ProblemSort]
+_NAME = func.coalesce(_SOURCE.c.name, BETWEEN).label("name")
+_IS_REPORTED = or_(_SOURCE.c.position < UNCONFIGURED_POSITION, _COUNT.c.source_id == NO_SOURCE)
+
+
+# Counting.
+
+
+def count_problems(engine: Engine, clock: Clock, *, every_ms: int = 0) -> None:
+    """Counts all problems and stores them, if the directory has changed since the last count, and that was at least
+    ``every_ms`` ago."""
+    now_ms = epoch_ms(clock())
+    with reading(engine) as connection:
+        state = connection.execute(select(_STATE)).first()
+        if state is None or state.merge_all or state.counted_changes == state.changes:
+            return
+        if state.counted_at is not None and now_ms - state.counted_at < every_ms:
+            return
+        found = {**find_problems(connection), **_unclear_disabling(connection)}
+        counted = {"counted_changes": state.changes, "counted_revision": current_revision(connection)}
+    with writing(engine) as connection:
+        newer = _STATE.c.counted_changes < state.changes
+        if connection.execute(update(_STATE).where(newer).values(**counted, counted_at=now_ms)).rowcount:
+            _store(connection, found, now_ms, _COUNT.c.by_read.is_(False), _PROBLEM.c.by_read.is_(False))
+
+
+_DISABLING = f"""
+SELECT c.source_id, c.users <> 0 AS is_several, COUNT(*) AS records, MIN(c.named) AS named
+FROM (
+  SELECT f.source_id, CASE WHEN f.user_alias = '' THEN f.user_id ELSE f.user_alias END AS named,
+    CASE WHEN f.user_alias = '' THEN (SELECT COUNT(*) FROM model_user u WHERE u.user_id = f.user_id)
+      ELSE (SELECT COUNT(*) FROM fill_binding b WHERE b.user_alias = f.user_alias AND b.source_id = f.source_id)
+    END AS users
+  FROM (SELECT DISTINCT source_id, user_id, user_alias FROM source_fill s WHERE {disabling("s")}) f) AS c
+WHERE c.users <> 1 GROUP BY c.source_id, c.users <> 0
+"""  # noqa: S608 - our own names
+
+_BOUND = """
+SELECT user_id FROM fill_binding WHERE source_id = :source_id AND user_alias = :alias ORDER BY user_id @bytes LIMIT 3
+"""
+
+
+def _unclear_disabling(connection: Connection) -> FoundProblems:
+    """The disabling fills that do not match exactly one user, with an example for each source."""
+    found = {}
+    for row in run(connection, _DISABLING).all():
+        sort = UnclearDisabling.SEVERAL if row.is_several else UnclearDisabling.NOBODY
+        of_alias = {"source_id": row.source_id, "alias": row.named}
+        users = tuple(run(connection, _BOUND, of_alias).scalars()) if row.is_several else ()
+        example = Problem(sort, "", "", "", kind=Fill.kind, key=(row.named,), detail=users)
+        found[row.source_id, sort.value] = ProblemSample(row.records, [example])
+    return found
+
+
+# Storing.
+
+
+def record_read_problems(
+    connection: Connection, problems: ProblemList, reads: Sequence[StagedRead], now_ms: int
+) -> None:
+    """Stores the problems that reads found in records themselves, in the transaction that changes the records.
+
+    A read of everything replaces those of its source. A read of changes, or of a part, replaces those of the objects
+    that it read. Nothing is written for a failed read that found none, or if nothing differs.
+    """
+    for read in reads:
+        before = _of_reads(connection, read.source_id)
+        by_sort = {sort.value: one for (name, sort), one in problems.by_source.items() if name == read.name}
+        found = {sort: ProblemSample(one.count, list(map(_storable, one.first))) for sort, one in by_sort.items()}
+        if read.verdict == FAILED and not found:
+            continue
+        if read.answered and read.verdict != FAILED:
+            found = _with_earlier(connection, read.source_id, found, before)
+        if found != before:
+            stored = {(read.source_id, sort): one for sort, one in found.items()}
+            of_read = (and_(table.c.source_id == read.source_id, table.c.by_read) for table in (_COUNT, _PROBLEM))
+            _store(connection, stored, now_ms, *of_read, by_read=True)
+
+
+_READ_AGAIN = """
+SELECT p.origin FROM problem p WHERE p.source_id = :source_id AND p.by_read AND p.origin <> '' AND (
+  EXISTS (SELECT 1 FROM refresh_reread_object o WHERE o.source_id = p.source_id AND o.origin = p.origin)
+  OR EXISTS (SELECT 1 FROM refresh_malformed_object o WHERE o.source_id = p.source_id AND o.origin = p.origin))
+"""
+
+
+def _with_earlier(
+    connection: Connection, source_id: int, found: Mapping[str, ProblemSample], before: Mapping[str, ProblemSample]
+) -> dict[str, ProblemSample]:
+    """What a read of changes found, and the earlier problems of objects that it did not read."""
+    read_again = set(run(connection, _READ_AGAIN, {"source_id": source_id}).scalars())
+    merged = {}
+    for sort in before.keys() | found.keys():
+        new, earlier = found.get(sort, ProblemSample()), before.get(sort, ProblemSample())
+        same = {(one.place, one.cause) for one in new.first}
+        kept = [one for one in earlier.first if one.origin not in read_again and (one.place, one.cause) not in same]
+        merged[sort] = ProblemSample(earlier.count - len(earlier.first) + len(kept), kept)
+        merged[sort].add(new.count, new.first)
+    return {sort: one for sort, one in merged.items() if one.count}
+
+
+def _of_reads(connection: Connection, source_id: int) -> dict[str, ProblemSample]:
+    """Sort → the stored problems of a source that reads found."""
+    counts = select(_COUNT.c.sort, _COUNT.c.problems).where(_COUNT.c.source_id == source_id, _COUNT.c.by_read)
+    found = {row.sort: ProblemSample(row.problems) for row in connection.execute(counts)}
+    rows = select(_PROBLEM, _SOURCE.c.name).join(_SOURCE, _SOURCE.c.source_id == _PROBLEM.c.source_id)
+    of_source = rows.where(_PROBLEM.c.source_id == source_id, _PROBLEM.c.by_read)
+    for row in connection.execute(of_source.order_by(_PROBLEM.c.sort, _PROBLEM.c.ordinal)):
+        found[row.sort].first.append(_problem_from_row(row))
+    return found
+
+
+def _store(
+    connection: Connection, found: FoundProblems, now_ms: int, of_count: Any, of_problem: Any, *, by_read: bool = False
+) -> None:
+    """Replaces the stored problems that meet the conditions."""
+    rows = connection.execute(select(_COUNT).where(of_count))
+    since = {(row.source_id, row.sort): row.since for row in rows}
+    connection.execute(delete(_COUNT).where(of_count))
+    connection.execute(delete(_PROBLEM).where(of_problem))
+    counts, problems = [], []
+    for (source_id, sort), one in found.items():
+        values = {"source_id": source_id, "sort": sort, "by_read": by_read}
+        counts.append(values | {"problems": one.count, "since": since.get((source_id, sort), now_ms)})
+        problems += [values | {"ordinal": at} | _values_of(problem) for at, problem in enumerate(one.first, 1)]
+    if counts:
+        connection.execute(insert(_COUNT), counts)
+    if problems:
+        connection.execute(insert(_PROBLEM), problems)
+
+
+def _values_of(problem: Problem) -> dict[str, str]:
+    return {
+        "kind": problem.kind,
+        "key": json.dumps(problem.key, ensure_ascii=False),
+        "cause": problem.cause,
+        "detail": json.dumps(problem.detail, ensure_ascii=False),
+        "place": problem.place,
+        "origin": problem.origin,
+    }
+
+
+def _storable(problem: Problem) -> Problem:
+    """The problem without NUL, which PostgreSQL does not store."""
+    return replace(problem, place=problem.place.replace("\0", "�"), cause=problem.cause.replace("\0", "�"))
+
+
+def _problem_from_row(row: Row[Any]) -> Problem:
+    return Problem(
+        sort=ProblemSort(row.sort),
+        source=row.name,
+        place=row.place,
+        cause=row.cause,
+        kind=row.kind,
+        key=tuple(json.loads(row.key)),
+        detail=tuple(json.loads(row.detail)),
+        origin=row.origin,
+    )
+
+
+# Reading.
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemCount:
+    """How many problems of a sort a source has. ``since``: when the first of them was found, in epoch milliseconds."""
+
+    sort: str
+    problems: int
+    since: int
+
+
+class LastCount(NamedTuple):
+    """The last count of problems."""
+
+    revision: int
+    """The revision that was current then."""
+    at: int
+    """Epoch milliseconds."""
+
+
+def last_count(connection: Connection) -> LastCount | None:
+    """When problems were last counted; None: never."""
+    row = connection.execute(select(_STATE.c.counted_revision, _STATE.c.counted_at)).first()
+    return None if row is None or row.counted_at is None else LastCount(row.counted_revision, row.counted_at)
+
+
+def problem_counts(connection: Connection) -> Mapping[str, Sequence[ProblemCount]]:
+    """Configured source → how many problems of each sort it has; ``BETWEEN``: those that no source has alone."""
+    found: dict[str, list[ProblemCount]] = {}
+    rows = connection.execute(
+        select(
+            _NAME, _COUNT.c.sort, func.sum(_COUNT.c.problems).label("problems"), func.min(_COUNT.c.since).label("since")
+        )
+        .outerjoin(_SOURCE, _SOURCE.c.source_id == _COUNT.c.source_id)
+        .where(_IS_REPORTED, _COUNT.c.sort.in_(_SORTS))
+        .group_by(_COUNT.c.source_id, _SOURCE.c.name, _COUNT.c.sort)
+        .order_by(_COUNT.c.source_id, _COUNT.c.sort)
+    )
+    for row in rows:
+        found.setdefault(row.name, []).append(ProblemCount(row.sort, int(row.problems), int(row.since)))
+    return found
+
+
+def first_problems(connection: Connection, source: str, sort: str, *, still: bool = False) -> list[Problem]:
+    """The first problems of this source and sort. ``still``: those that exist now, looked up by key; what reads found
+    and cycles of groups are as stored."""
+    query = (
+        select(_PROBLEM, _NAME)
+        .outerjoin(_SOURCE, _SOURCE.c.source_id == _PROBLEM.c.source_id)
+        .where(
+            _PROBLEM.c.sort == sort,
+            _PROBLEM.c.source_id == NO_SOURCE if source == BETWEEN else _SOURCE.c.name == source,
+        )
+        .order_by(_PROBLEM.c.by_read.desc(), _PROBLEM.c.ordinal)
+    )
+    rows = connection.execute(query).all()
+    found = [_problem_from_row(row) for row in rows if row.by_read]
+    counted = [_problem_from_row(row) for row in rows if not row.by_read]
+    if still and counted and sort != ProblemSort.GROUP_CYCLE and source != BETWEEN:
+        counted = still_problems(connection, rows[0].source_id, counted)
+    return [*found, *counted][:PROBLEMS_KEPT]
+
+
+@dataclass(slots=True)
+class DisablingFills:
+    """The disabling fills of a source that do not match exactly one user."""
+
+    source: str
+    nobody: int = 0
+    """How many match nobody."""
+    example_of_nobody: str = ""
+    """The alias or user id of one of them."""
+    several: int = 0
+    """How many match several users, and disable all of them."""
+    example_of_several: str = ""
+    """The alias of one of them."""
+    users: tuple[str, ...] = field(default=())
+    """The first users that this one disables."""
+
+
+def unclear_disabling(connection: Connection) -> list[DisablingFills]:
+    """One for each configured source that has such fills, in the order of the configuration."""
+    found: dict[str, DisablingFills] = {}
+    rows = connection.execute(
+        select(_SOURCE.c.name, _COUNT.c.sort, _COUNT.c.problems, _PROBLEM.c.key, _PROBLEM.c.detail)
+        .join(_SOURCE, _SOURCE.c.source_id == _COUNT.c.source_id)
+        .join(_PROBLEM, and_(_PROBLEM.c.source_id == _COUNT.c.source_id, _PROBLEM.c.sort == _COUNT.c.sort))
+        .where(_COUNT.c.sort.in_([sort.value for sort in UnclearDisabling]), _SOURCE.c.position < UNCONFIGURED_POSITION)
+        .order_by(_SOURCE.c.position)
+    )
+    for row in rows:
+        one = found.setdefault(row.name, DisablingFills(row.name))
+        (example,) = json.loads(row.key)
+        if row.sort == UnclearDisabling.NOBODY:
+            one.nobody, one.example_of_nobody = row.problems, example
+        else:
+            one.several, one.example_of_several, one.users = row.problems, example, tuple(json.loads(row.detail))
+    return list(found.values())

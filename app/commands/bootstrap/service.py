@@ -1,0 +1,186 @@
+"""The service, put together for one process.
+
+It is made in each process after the fork, so that no database connection is shared between processes.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random, SystemRandom
+from threading import BoundedSemaphore, Event, Thread
+from time import sleep
+from types import MappingProxyType
+
+from flask import Flask
+from sqlalchemy import Engine
+
+from app.commands.bootstrap.application import Application, expectations_of, look_for_concerns, watch_over
+from app.commands.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service, store_guard
+from app.commands.bootstrap.outside import impatient_client
+from app.contract import operations
+from app.foundation.clock import Clock, utc_now
+from app.foundation.configuration.showing import listed
+from app.foundation.database.migrations import state_of
+from app.http.throttle import FailedCredentials
+from app.http.tokens import TokenSet
+from app.monitoring.activity import NodeActivity, node_name
+from app.monitoring.metrics import Metrics
+from app.monitoring.numbers import DatabaseNumbers
+from app.service.console.asking import AskBackend
+from app.service.console.console import MOST_COUNTED, ConsoleParts
+from app.service.console.examinations import Examine
+from app.service.provider.signing import BackendSigner, Sign
+from app.service.push.auditing import PushAudit
+from app.service.push.blueprint import Ingest
+from app.service.push.targets import targets_from_settings
+from app.service.refusals import Refusals
+from app.service.web import ServiceParts, create_app, create_metrics_app
+from app.settings import Settings
+
+_WATCH_EVERY = 30.0
+"""Seconds between two looks of a service; workers look more often."""
+
+
+_BACKEND_PATIENCE = 5.0
+"""Seconds for which a page waits for the backend."""
+
+
+def open_service(
+    settings: Settings, *, origins: Mapping[str, str] = MappingProxyType({}), examine: Examine | None = None
+) -> Flask:
+    """The service with a database of its own, and the one who tells people what needs their attention: a worker that is
+    dead tells nobody. ``origins``: where each setting was given; ``examine``: the doctor's look at everything."""
+    engine = open_store_for_service(settings)
+    stop = Event()
+    watch = watch_over(settings, engine, clock=utc_now, stop=stop)
+    watch.every = _WATCH_EVERY
+    Thread(target=watch.run, name="watch", daemon=True).start()
+    activity = NodeActivity(node=node_name(settings.server.port), role="service", clock=utc_now)
+    Thread(target=activity.keep_writing, args=(engine, stop), name="activity", daemon=True).start()
+    return service_app(
+        settings,
+        engine,
+        clock=utc_now,
+        new_id=_random_id(SystemRandom()),
+        activity=activity,
+        origins=origins,
+        examine=examine,
+    )
+
+
+def service_app(
+    settings: Settings,
+    engine: Engine,
+    *,
+    clock: Clock,
+    new_id: Callable[[], str],
+    activity: NodeActivity | None = None,
+    origins: Mapping[str, str] = MappingProxyType({}),
+    examine: Examine | None = None,
+) -> Flask:
+    """The service on this database; ``new_id`` makes the ids of requests, ``activity`` is told what it answers."""
+    parts = Application(settings=settings, engine=engine, clock=clock, sleep=sleep, random=SystemRandom())
+    failures = FailedCredentials()
+    expected = expectations_of(settings)
+    refusals = Refusals(parts.audit, engine)
+    return create_app(
+        ServiceParts(
+            engine=engine,
+            clock=clock,
+            new_id=new_id,
+            runs=parts.runs,
+            load_view=parts.view_loader(),
+            load_view_with_names=parts.view_loader(names=True),
+            sign=_signer(settings),
+            ingest=Ingest(
+                engine,
+                targets_from_settings(settings.directory, failures),
+                clock,
+                PushAudit(parts.audit, refusals),
+                uploads=BoundedSemaphore(max(1, settings.server.threads // 4)),
+            ),
+            schema_state=lambda: state_of(engine, STORE_MIGRATIONS),
+            check_schema=store_guard(engine).check,
+            failures=failures,
+            refusals=refusals,
+            admin_tokens=_admin_tokens(settings, failures),
+            metrics=Metrics(),
+            activity=activity or NodeActivity(node=node_name(settings.server.port), role="service", clock=clock),
+            numbers=DatabaseNumbers(
+                engine,
+                clock,
+                look_for_concerns(settings),
+                due_after=expected.due_after,
+                worker_after=expected.worker_after.total_seconds() or DatabaseNumbers.WORKER_AFTER,
+            ),
+            console=_console(parts, failures, refusals, origins, examine) if settings.console.enabled else None,
+        ),
+        provider=settings.provider,
+        max_age=settings.directory.max_age,
+        metrics_need_token=settings.metrics.require_token,
+        trusted_proxies=settings.server.trusted_proxies,
+    )
+
+
+def _console(
+    parts: Application,
+    failures: FailedCredentials,
+    refusals: Refusals,
+    origins: Mapping[str, str],
+    examine: Examine | None,
+) -> ConsoleParts:
+    settings = parts.settings
+    return ConsoleParts(
+        engine=parts.engine,
+        clock=parts.clock,
+        random=parts.random,
+        settings=settings.console,
+        admin_tokens=settings.admin.tokens,
+        failures=failures,
+        refusals=refusals,
+        runs=parts.runs,
+        ask_backend=_asker(settings),
+        plan_problem=parts.plan_problem,
+        policy=settings.provider.policy,
+        provider_path=settings.provider.path,
+        concerns=look_for_concerns(settings, most=MOST_COUNTED),
+        due_after=expectations_of(settings).due_after,
+        settings_rows=lambda: list(listed(settings, origins)),
+        examine=examine,
+        keep_runs=settings.worker.keep_runs,
+        # The provider goes first.
+        slots=settings.server.threads // 2,
+    )
+
+
+def worker_metrics(settings: Settings) -> Flask:
+    """What a worker shows at ``metrics.worker_port``."""
+    return create_metrics_app(
+        Metrics(),
+        new_id=_random_id(SystemRandom()),
+        tokens=_admin_tokens(settings, FailedCredentials()) if settings.metrics.require_token else None,
+    )
+
+
+def _admin_tokens(settings: Settings, failures: FailedCredentials) -> TokenSet:
+    return TokenSet((token.get_secret_value() for token in settings.admin.tokens), failures)
+
+
+def _signer(settings: Settings) -> Sign | None:
+    """Who signs answers to browsers; None where none are given, none are to be signed, or nobody could be asked."""
+    provider = settings.provider
+    if not (provider.browser_origins and provider.signature_timeout and settings.backend.api_key.get_secret_value()):
+        return None
+    client = impatient_client(settings, timeout=provider.signature_timeout)
+    return BackendSigner(partial(client.call, operations.GENERATE_SIGNATURE), patience=provider.signature_timeout)
+
+
+def _asker(settings: Settings) -> AskBackend | None:
+    """Who asks the backend what it says itself, for a page that compares; None: no credentials are given."""
+    if not settings.backend.api_key.get_secret_value():
+        return None
+    client = impatient_client(settings, timeout=_BACKEND_PATIENCE)
+    return partial(client.call, operations.GET_PERMISSIONS)
+
+
+def _random_id(random: Random) -> Callable[[], str]:
+    return lambda: f"{random.getrandbits(64):016x}"

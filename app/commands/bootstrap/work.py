@@ -1,0 +1,124 @@
+"""The parts of a worker, around Usher's own database."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING
+
+import structlog
+from sqlalchemy import Engine
+
+from app.access.stored_problems import COUNT_EVERY_MS, count_problems
+from app.commands.bootstrap.application import Application, expectations_of, watch_over
+from app.commands.bootstrap.databases import store_guard
+from app.foundation.audit import Audit
+from app.foundation.clock import Clock, epoch_ms
+from app.foundation.database.engine import writing
+from app.foundation.database.trouble import log_fields
+from app.monitoring.activity import forget_activity
+from app.monitoring.metrics import Metrics
+from app.monitoring.notify.watch import Watch
+from app.sync.runs.heartbeat import Heartbeat
+from app.sync.runs.lifecycle import Runs
+from app.sync.runs.polling import Poll, polls_of
+from app.sync.runs.workers import process_name
+from app.sync.worker import Timetable, Worker, scheduler_for
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.background import BackgroundScheduler
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerParts:
+    """What works side by side in one worker; nothing of it has begun."""
+
+    worker: Worker
+    scheduler: "BackgroundScheduler"
+    heartbeat: Heartbeat
+    watch: Watch
+    polls: Sequence[Poll]
+    next_run: datetime | None
+    """When the schedule is next due."""
+
+
+def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
+    """A worker that counts its calls, until ``stop`` is set. Raises ``SetUpError`` and ``ScheduleError``."""
+    settings, clock, random = parts.settings, parts.clock, parts.random
+    engine = parts.sync_engine(stop=stop, observer=Metrics())
+    timetable = Timetable(
+        schedule=settings.sync.schedule,
+        verify_schedule=settings.sync.verify_schedule,
+        timezone=settings.sync.timezone,
+        jitter=settings.sync.jitter,
+    )
+    prune = partial(
+        delete_old_rows,
+        parts.runs,
+        keep_runs=timedelta(days=settings.worker.keep_runs),
+        keep_audit=timedelta(days=settings.console.keep_audit_days),
+    )
+    lock = parts.sync_lock()
+    scheduler = scheduler_for(
+        timetable,
+        parts.runs,
+        prune=prune,
+        count_problems=partial(count_changed_problems, parts.engine, clock=clock),
+        clock=clock,
+        random=random,
+        stop=stop,
+    )
+    return WorkerParts(
+        worker=Worker(
+            runs=parts.runs,
+            lock=lock,
+            execute=lambda run_id, lock, progress, stopped: engine.execute(
+                run_id, lock=lock, progress=progress, stop=stopped
+            ),
+            clock=clock,
+            stop=stop,
+            poll=settings.worker.poll,
+            push_delay=settings.sync.push_delay,
+            check_schema=store_guard(parts.engine).check,
+        ),
+        scheduler=scheduler,
+        heartbeat=Heartbeat(
+            engine=parts.engine,
+            worker_id=f"{random.getrandbits(64):016x}",
+            name=process_name(os.getpid()),
+            leads=lock.held,
+            clock=clock,
+            stop=stop,
+            after_jump=scheduler.wakeup,
+        ),
+        watch=watch_over(settings, parts.engine, clock=clock, stop=stop),
+        polls=polls_of(parts.engine, parts.sources(stop=stop), guard=settings.directory.guard, clock=clock, stop=stop),
+        next_run=expectations_of(settings).due_after(clock()),
+    )
+
+
+def count_changed_problems(engine: Engine, *, clock: Clock) -> None:
+    """Counts the problems of the directory if it has changed and the last count is old enough. Logs errors."""
+    try:
+        count_problems(engine, clock, every_ms=COUNT_EVERY_MS)
+    except Exception as error:  # noqa: BLE001 - log_fields contains all of it
+        structlog.stdlib.get_logger(__name__).warning("problems_not_counted", **log_fields(error))
+
+
+def delete_old_rows(runs: Runs, *, keep_runs: timedelta, keep_audit: timedelta) -> None:
+    """Deletes runs, audit rows and activity that are older than they are kept. Logs what it deleted, and errors."""
+    log = structlog.stdlib.get_logger(__name__)
+    try:
+        run_count = runs.prune(keep_runs)
+        with writing(runs.engine) as connection:
+            audit_count = Audit(runs.clock).prune(connection, keep_audit)
+            forget_activity(connection, epoch_ms(runs.clock()))
+    except Exception as error:  # noqa: BLE001 - log_fields contains all of it
+        log.warning("prune_failed", **log_fields(error))
+        return
+    if run_count:
+        log.info("runs_forgotten", runs=run_count)
+    if audit_count:
+        log.info("audit_forgotten", rows=audit_count)

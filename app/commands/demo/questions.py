@@ -1,0 +1,67 @@
+"""The demo's questions and the backend's answers.
+
+Each question is sent to the backend (Get Permissions), which asks the service over HTTP. The reason comes from the
+service's explanation of the same question.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from app.client.client import BackendClient
+from app.commands.demo.cases import Case
+from app.contract import operations
+from app.contract.permissions import GetPermissionsRequest, Permission
+from app.foundation.sessions import bare_session
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredCase:
+    """What came back: the backend's answer, and the service's reason."""
+
+    case: Case
+    allowed: bool
+    role: str
+    until: datetime | None
+    reason: str
+
+
+def ask_all(
+    cases: tuple[Case, ...], client: BackendClient, explain_url: str, headers: Mapping[str, str]
+) -> Iterator[AnsweredCase]:
+    """The answers, in the order of the cases. Raises ``ClientError`` and ``requests.RequestException``."""
+    reasons = _reasons(cases, explain_url, headers)
+    for case, reason in zip(cases, reasons, strict=True):
+        permission = _ask_backend(case, client)
+        allowed = permission.error_code is None and permission.error is None
+        until = datetime.fromtimestamp(permission.expires_at, UTC) if allowed and permission.expires_at else None
+        yield AnsweredCase(case, allowed, permission.access_role or "" if allowed else "", until, reason)
+
+
+def _ask_backend(case: Case, client: BackendClient) -> Permission:
+    answer = client.call(
+        operations.GET_PERMISSIONS,
+        GetPermissionsRequest(
+            organization_id=case.organization_id,
+            user_ids=[case.user_id],
+            folder_ids=[case.resource_id] if case.type == "folder" else None,
+            document_ids=[case.resource_id] if case.type == "document" else None,
+        ),
+    )
+    found = answer.data[case.user_id]
+    by_id = {"organization": found.organization, "folder": found.folders, "document": found.documents}[case.type]
+    return by_id[case.resource_id]
+
+
+def _reasons(cases: tuple[Case, ...], explain_url: str, headers: Mapping[str, str]) -> list[str]:
+    questions = [
+        {
+            "userId": case.user_id,
+            "resource": {"type": case.type, "id": case.resource_id, "organizationId": case.organization_id},
+        }
+        for case in cases
+    ]
+    with bare_session() as session:
+        response = session.post(explain_url, json={"data": {"requests": questions}}, headers=headers, timeout=30)
+        response.raise_for_status()
+        return [result["reason"] for result in response.json()["data"]]

@@ -1,0 +1,15 @@
+"""Imports every table of Usher's own database, so that migrations see all of them."""
+
+import app.access.push_tables
+import app.access.source_tables
+import app.access.tables
+import app.foundation.audit_tables
+import app.monitoring.notify.tables
+import app.monitoring.tables
+import app.service.console.tables
+import app.sync.plan.tables
+import app.sync.runs.tables
+import app.sync.tables  # noqa: F401 - tables register themselves
+from app.foundation.store import METADATA
+
+__all__ = ["METADATA"]

@@ -1,0 +1,166 @@
+"""The look of results: tables and progress bars on a terminal, plain lines with tabs elsewhere.
+
+All text that comes from a directory, a backend or a database goes through ``printable`` and is never read as markup.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from app.foundation.text import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+STYLES: Mapping[str, str] = {
+    "allowed": "green",
+    "denied": "red",
+    "done": "green",
+    "add": "green",
+    "update": "yellow",
+    "delete": "red",
+    "failed": "red",
+    "held": "yellow",
+    "partial": "yellow",
+    "parked": "red",
+    "skipped": "yellow",
+    "waiting": "yellow",
+    "cancelled": "dim",
+    "discarded": "dim",
+    "default": "dim",
+}
+
+
+def without_colours() -> bool:
+    """Whether the environment disables colours."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+def on_terminal() -> bool:
+    """Whether results are read by a person right now."""
+    return sys.stdout.isatty()
+
+
+def say(text: str = "") -> None:
+    """A line of the result."""
+    click.echo(text)
+
+
+def note(text: str) -> None:
+    """A line beside the result, on standard error."""
+    click.echo(printable(text), err=True)
+
+
+def show_json(value: object) -> None:
+    """The result for programs."""
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def show_json_list(head: Mapping[str, object], name: str, items: Iterable[object]) -> None:
+    """The same with one more field, a list that may be longer than memory is large: an item a line."""
+    click.echo(
+        orjson.dumps(head, option=orjson.OPT_INDENT_2).decode().removesuffix("\n}") + f',\n  "{name}": [', nl=False
+    )
+    separator = "\n    "
+    for item in items:
+        click.echo(separator + orjson.dumps(item).decode(), nl=False)
+        separator = ",\n    "
+    click.echo("\n  ]\n}")
+
+
+def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, one_line: bool = False) -> None:
+    """Prints rows of text: a table on a terminal, otherwise one line per row with tabs and without headings.
+
+    The first column is never cut or folded, so that it can be copied. Columns that do not fit are printed below their
+    row. ``one_line``: text below a row ends in an ellipsis at the end of the line, and no other column is folded.
+    """
+    if not on_terminal():
+        for row in rows:
+            click.echo("\t".join(printable(cell) for cell in row))
+        return
+    from app.commands.table import print_table
+
+    # A Text is printed as it is: no name can switch colours on.
+    print_table(headings, [[printable(cell) for cell in row] for row in rows], styles=STYLES, one_line=one_line)
+
+
+def coloured(text: str, style_of: str) -> str:
+    """The text in the colour of a status or an outcome; plain where nobody looks."""
+    colour = STYLES.get(style_of, "")
+    return click.style(text, fg=colour) if colour and colour != "dim" and on_terminal() else text
+
+
+class LineProgress:
+    """One line on standard error for each stretch of work."""
+
+    def phase(self, name: str, total: int | None) -> None:
+        """A line."""
+        note(f"{name} ({total})" if total is not None else name)
+
+    def advance(self, n: int) -> None:
+        """Prints nothing, because printed lines cannot be removed."""
+
+    def note(self, text: str) -> None:
+        """A line."""
+        note(text)
+
+
+class BarProgress:
+    """A bar for each stretch of work, on standard error."""
+
+    def __init__(self, bars: "RichProgress") -> None:
+        self._bars = bars
+        self._task: TaskID | None = None
+
+    def phase(self, name: str, total: int | None) -> None:
+        """A new bar; the one before is full."""
+        self.finish()
+        self._task = self._bars.add_task(printable(name), total=total)
+
+    def advance(self, n: int) -> None:
+        """The bar moves."""
+        if self._task is not None:
+            self._bars.advance(self._task, n)
+
+    def note(self, text: str) -> None:
+        """A line above the bars."""
+        from rich.text import Text
+
+        self._bars.console.print(Text(printable(text)))
+
+    def finish(self) -> None:
+        """The last bar is full."""
+        if self._task is None:
+            return
+        task = self._bars.tasks[self._task]
+        total = task.total if task.total is not None else max(task.completed, 1)
+        self._bars.update(self._task, total=total, completed=total)
+
+
+@contextmanager
+def progress() -> Iterator[LineProgress | BarProgress]:
+    """Something that shows how far a run is, as it suits where standard error goes."""
+    if not sys.stderr.isatty():
+        yield LineProgress()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns: tuple[Any, ...] = (
+        TextColumn("{task.description:<20}", markup=False),
+        BarColumn(bar_width=32),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        shown = BarProgress(bars)
+        try:
+            yield shown
+        finally:
+            shown.finish()

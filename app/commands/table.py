@@ -1,0 +1,87 @@
+"""Prints tables on a terminal of any width, without losing a column."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+_GAP = 3
+"""Columns of the terminal between two columns of a table."""
+_EDGES = 2
+_LEAST = 24
+"""A column may be folded to this width."""
+_BELOW = 3
+"""Spaces before a line below a row."""
+_NOTHING = frozenset({"", "–"})
+
+
+def print_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, styles: Mapping[str, str], one_line: bool
+) -> None:
+    """Prints the rows. As many columns as fit are in the table; the others are below each row, with their headings.
+
+    ``styles``: the style of a cell, by its text. ``one_line``: see ``app.commands.screen.show_table``.
+    """
+    console = Console()
+    columns = [[heading, *cells] for heading, *cells in zip(headings, *rows, strict=True)]
+    natural = [max(map(cell_len, column)) for column in columns]
+    least = natural if one_line else [natural[0], *(min(width, _LEAST) for width in natural[1:])]
+    texts = [[Text(cell, style=styles.get(cell, "")) for cell in row] for row in rows]
+    if _EDGES + sum(least) + _GAP * (len(least) - 1) <= console.width:
+        widths = _shrunk(natural, least, console.width - _EDGES - _GAP * (len(least) - 1))
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading, width in zip(headings, widths, strict=True):
+            table.add_column(heading, overflow="fold", width=width)
+        for row in texts:
+            table.add_row(*row)
+        console.print(table)
+        return
+    ends = accumulate(width + _GAP for width in natural)
+    fitting = max(1, sum(_EDGES + end - _GAP <= console.width for end in ends))
+    console.print()
+    _print_line(console, [Text(heading, style="bold") for heading in headings[:fitting]], natural)
+    console.print(Text(" " + "─" * min(sum(natural[:fitting]) + _GAP * (fitting - 1), console.width - _EDGES)))
+    for row in texts:
+        _print_line(console, row[:fitting], natural)
+        for line in _lines_below(headings[fitting:], row[fitting:], console.width - _BELOW - 1):
+            console.print(
+                Padding(line, (0, 1, 0, _BELOW)), no_wrap=one_line, overflow="ellipsis" if one_line else "fold"
+            )
+    console.print()
+
+
+def _lines_below(headings: Sequence[str], cells: Sequence[Text], width: int) -> list[Text]:
+    """Each cell that has a text after its heading, as many as fit on a line; one that does not fit has its own."""
+    lines: list[Text] = []
+    for heading, cell in zip(headings, cells, strict=True):
+        if cell.plain in _NOTHING:
+            continue
+        piece = Text.assemble((f"{heading}: ", "dim"), cell)
+        if lines and cell_len(lines[-1].plain) + _GAP + cell_len(piece.plain) <= width:
+            lines[-1].append(" " * _GAP).append_text(piece)
+        else:
+            lines.append(piece)
+    return lines
+
+
+def _shrunk(natural: Sequence[int], least: Sequence[int], available: int) -> list[int]:
+    """The widths of columns that have ``available`` in total; the widest ones shrink, down to ``least``."""
+    widths = [max(low, min(width, available)) for width, low in zip(natural, least, strict=True)]
+    while sum(widths) > available:
+        widest = max((at for at in range(len(widths)) if widths[at] > least[at]), key=widths.__getitem__)
+        widths[widest] -= 1
+    return widths
+
+
+def _print_line(console: Console, cells: Sequence[Text], widths: Sequence[int]) -> None:
+    line = Text(" ")
+    for number, (cell, width) in enumerate(zip(cells, widths, strict=False)):
+        line.append_text(cell)
+        if number < len(cells) - 1:
+            line.append(" " * (width - cell_len(cell.plain) + _GAP))
+    console.print(line, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Databases, settings files, outgoing connections, the audit log, logs and processes."""

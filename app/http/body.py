@@ -1,0 +1,80 @@
+"""JSON request bodies, taken in without trusting their sender.
+
+Nothing is read beyond the limit, whatever the sender declares, and every refusal is an `InvalidArgument` that says
+what is wrong, with the finer HTTP code (413, 415) where there is one.
+"""
+
+from collections.abc import Sequence
+
+from flask import Request
+from werkzeug.exceptions import HTTPException
+from werkzeug.http import parse_options_header
+
+from app.contract.errors import PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, InvalidArgument
+from app.http.strict_json import parse, values
+
+ANONYMOUS_BYTES = 64 * 1024
+"""What a body may have of a caller whose headers do not say who it is."""
+
+_BYTES_PER_VALUE = 8
+_FEW_VALUES = 10_000
+
+
+def read_json(request: Request, *, max_bytes: int, odd_values: bool = False) -> object:
+    """The JSON value in the body of `request`.
+
+    Raises `InvalidArgument`: 415 for another content type or a compressed body, 413 for more than `max_bytes` bytes or
+    far more values than such a body usually holds, 400 for anything that is not strict JSON (see `strict_json`, also
+    for `odd_values`).
+    """
+    check_type(request, ("application/json",))
+    raw = _read(request, max_bytes)
+    if not raw or raw.isspace():
+        raise InvalidArgument("the body is empty; send a JSON object")
+    if len(raw) > _FEW_VALUES and values(raw) > max(_FEW_VALUES, max_bytes // _BYTES_PER_VALUE):
+        # Before anything is read: a million empty objects come in 3 MB and take 70.
+        raise InvalidArgument("the body holds too many values; send less at a time", http_code=PAYLOAD_TOO_LARGE)
+    return parse(raw, odd_values=odd_values)
+
+
+def check_type(request: Request, allowed: Sequence[str]) -> None:
+    """Raises `InvalidArgument` (415) unless the body is of one of these media types, in UTF-8 and not compressed."""
+    encoding = request.environ.get("HTTP_CONTENT_ENCODING", "")
+    if encoding and encoding.strip().lower() != "identity":
+        raise InvalidArgument(
+            "Content-Encoding is not supported; send the body uncompressed", http_code=UNSUPPORTED_MEDIA_TYPE
+        )
+    given = request.environ.get("CONTENT_TYPE", "")
+    if given in allowed:
+        return
+    media_type, parameters = parse_options_header(given)
+    if media_type.lower() not in allowed:
+        raise InvalidArgument(f"Content-Type must be {' or '.join(allowed)}", http_code=UNSUPPORTED_MEDIA_TYPE)
+    for name, value in parameters.items():
+        if name.lower() != "charset" or value.lower() not in {"utf-8", "utf8"}:
+            raise InvalidArgument(
+                "Content-Type may carry no parameter but charset=utf-8", http_code=UNSUPPORTED_MEDIA_TYPE
+            )
+
+
+def _read(request: Request, max_bytes: int) -> bytes:
+    declared = request.content_length
+    if declared is not None and declared > max_bytes:
+        raise _too_large(max_bytes)
+    # Of a chunked body nobody knows the length beforehand: one byte more than allowed tells that it is too long.
+    wanted = max_bytes + 1 if declared is None else declared
+    raw = b""
+    try:
+        while len(raw) < wanted and (piece := request.stream.read(wanted - len(raw))):
+            raw = raw + piece if raw else piece
+    except (HTTPException, OSError, ValueError) as error:
+        raise InvalidArgument("the body could not be read to its end") from error
+    if declared is not None and len(raw) < declared:
+        raise InvalidArgument("the body could not be read to its end")
+    if len(raw) > max_bytes:
+        raise _too_large(max_bytes)
+    return raw
+
+
+def _too_large(max_bytes: int) -> InvalidArgument:
+    return InvalidArgument(f"the body is larger than {max_bytes} bytes", http_code=PAYLOAD_TOO_LARGE)

@@ -1,0 +1,95 @@
+"""Failed requests: what a caller gets, and what the log keeps.
+
+Two different texts. The caller gets an envelope with a status, an HTTP code and a message that was written for it;
+the text of an exception that was not meant for callers stays in the log, with its traceback, next to the request id
+that the caller also has.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import structlog
+from flask import Flask, Response
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.wrappers import Response as BaseResponse
+
+from app.contract.errors import (
+    PAYLOAD_TOO_LARGE,
+    UNSUPPORTED_MEDIA_TYPE,
+    ContractError,
+    Internal,
+    Status,
+    Unavailable,
+    error_envelope,
+    error_for,
+    status_for_http_code,
+)
+from app.foundation.database.trouble import is_away, log_fields
+from app.http.json import json_response
+from app.http.request_id import current_request_id
+from app.http.throttle import TooManyRequests
+
+RETRY_AFTER_SECONDS = 2
+"""How soon a caller may come back after a 503: about what a restarting database takes."""
+
+_MESSAGE_OF_CODE: Mapping[int, str] = MappingProxyType(
+    {
+        400: "the request could not be understood",
+        404: "there is nothing at this path",
+        405: "this path does not take this method",
+        408: "the request took too long to arrive",
+        PAYLOAD_TOO_LARGE: "the body is too large",
+        414: "the address is too long",
+        UNSUPPORTED_MEDIA_TYPE: "Content-Type must be application/json",
+        429: "too many requests",
+        431: "the headers are too large",
+    }
+)
+
+
+def install_error_handlers(app: Flask) -> None:
+    """Makes `app` answer every failure with an error envelope."""
+
+    @app.errorhandler(Exception)
+    def _answer(error: Exception) -> BaseResponse:
+        return answer_error(error)
+
+
+def answer_error(error: Exception) -> BaseResponse:
+    """The answer to a request that ended in `error`, which is logged where it is our own fault."""
+    if isinstance(error, ContractError):
+        return _contract_answer(error)
+    if isinstance(error, HTTPException):
+        return _http_answer(error)
+    log = structlog.stdlib.get_logger(__name__)
+    if is_away(error):
+        log.error("unavailable", **log_fields(error))
+        return _contract_answer(Unavailable("the service cannot reach its database at the moment; try again"))
+    log.error("request_failed", **log_fields(error))
+    request_id = current_request_id()
+    reference = f"; it is logged under request id {request_id}" if request_id else ""
+    return _contract_answer(Internal(f"something went wrong on this side{reference}"))
+
+
+def _contract_answer(error: ContractError) -> Response:
+    headers: dict[str, str] = {}
+    if isinstance(error, TooManyRequests):
+        headers["Retry-After"] = str(error.retry_after)
+    elif error.status is Status.UNAVAILABLE:
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    if error.http_code == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return json_response(error_envelope(error), error.http_code, headers)
+
+
+def _http_answer(error: HTTPException) -> BaseResponse:
+    """An error of the framework's: its code, our words. Redirects and ready-made responses pass."""
+    code = error.code or 500
+    if error.response is not None or code < 400:
+        return error.get_response()
+    status = status_for_http_code(code)
+    message = _MESSAGE_OF_CODE.get(code, "the request could not be handled")
+    answer = _contract_answer(error_for(status, message, http_code=code))
+    if isinstance(error, MethodNotAllowed) and error.valid_methods:
+        answer.headers["Allow"] = ", ".join(sorted(error.valid_methods))
+    return answer

@@ -1,0 +1,1 @@
+"""What operators watch: notifications, metrics and the activity of nodes."""

@@ -1,0 +1,135 @@
+"""The metrics of this machine's processes, for Prometheus.
+
+Requests, decisions and calls to the backend are counted in files that the processes share, when
+``PROMETHEUS_MULTIPROC_DIR`` names a directory. What the database knows is in ``app.monitoring.numbers``.
+
+prometheus-client decides on import whether processes share their counters: import this module only after
+``share_counters`` in a process that serves.
+"""
+
+import platform
+import struct
+from collections.abc import Iterator, Mapping
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import InfoMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from app import __version__
+from app.access.decision.decide import Rule
+from app.client.client import CallRecord
+
+_FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """The counters of this process; its instances share nothing unless ``PROMETHEUS_MULTIPROC_DIR`` is set."""
+
+    def __init__(self) -> None:
+        registry = CollectorRegistry()
+        self._registry = registry
+        self.requests = Counter(
+            "usher_http_requests", "Requests answered.", ["method", "route", "code"], registry=registry
+        )
+        self.request_seconds = Histogram(
+            "usher_http_request_seconds", "Seconds until the answer.", ["route"], buckets=_FAST, registry=registry
+        )
+        self.decisions = Counter(
+            "usher_decisions",
+            "Permission questions by outcome: allowed, denied, error.",
+            ["outcome"],
+            registry=registry,
+        )
+        self._decided = {outcome: self.decisions.labels(outcome) for outcome in ("allowed", "denied", "error")}
+        self.denials = Counter(
+            "usher_denials",
+            "Permission questions that were denied, by the rule that denied them.",
+            ["reason"],
+            registry=registry,
+        )
+        self._denied = {rule: self.denials.labels(rule.value) for rule in Rule if rule.denies}
+        self.decision_call_seconds = Histogram(
+            "usher_decision_call_seconds",
+            "Seconds for one permission-provider call with all its questions.",
+            buckets=_FAST,
+            registry=registry,
+        )
+        self.backend_calls = Counter(
+            "usher_backend_calls",
+            "Calls to the collaboration backend by operation and outcome.",
+            ["operation", "outcome"],
+            registry=registry,
+        )
+        self.backend_call_seconds = Histogram(
+            "usher_backend_call_seconds", "Seconds for one call.", ["operation"], buckets=_SLOW, registry=registry
+        )
+
+    def render(self, *collectors: Collector, shared: bool, accept: str = "") -> tuple[bytes, str]:
+        """All numbers in the form that ``accept`` asks for (Prometheus' text, or OpenMetrics), and its content type;
+        ``shared``: of all processes together."""
+        registry = CollectorRegistry()
+        counted = _Shared() if shared else _OfRegistry(self._registry)
+        for collector in (_Build(), counted, *collectors):
+            registry.register(collector)
+        encode, content_type = choose_encoder(accept)
+        return encode(registry), content_type
+
+    def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
+        """Counts a permission call that was answered."""
+        for outcome, number in (("allowed", allowed), ("denied", sum(denied.values())), ("error", errors)):
+            if number:
+                self._decided[outcome].inc(number)
+        for rule, number in denied.items():
+            self._denied[rule].inc(number)
+        self.decision_call_seconds.observe(seconds)
+
+    def call_ended(self, record: CallRecord) -> None:
+        """Counts a call to the backend."""
+        outcome = "done" if record.succeeded else "failed"
+        self.backend_calls.labels(record.operation, outcome).inc()
+        self.backend_call_seconds.labels(record.operation).observe(record.seconds)
+
+
+class _Build(Collector):
+    """Which version this is."""
+
+    def collect(self) -> Iterator[Metric]:
+        yield InfoMetricFamily(
+            "usher_build", "The version that runs here.", {"version": __version__, "python": platform.python_version()}
+        )
+
+
+class _OfRegistry(Collector):
+    """What another registry holds."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def describe(self) -> list[Metric]:
+        """Does nothing: names were checked when the metrics were created."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._registry.collect()
+
+
+class _Shared(Collector):
+    """What all processes on this machine have counted."""
+
+    def __init__(self) -> None:
+        self._files = MultiProcessCollector(CollectorRegistry())  # type: ignore[no-untyped-call] # it has no types
+
+    def describe(self) -> list[Metric]:
+        """Nothing: a registry would otherwise read all files on registration."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            yield from list(self._files.collect())  # type: ignore[no-untyped-call] # as above
+        except (struct.error, ValueError, OSError) as error:
+            # One process died while it made its file: that must not hide all other numbers.
+            structlog.stdlib.get_logger(__name__).warning("counters_unreadable", problem=type(error).__name__)

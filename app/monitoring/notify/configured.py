@@ -1,0 +1,17 @@
+"""The channels that a configuration asks for."""
+
+from app.foundation.clock import Clock
+from app.monitoring.notify.channel import Channel
+from app.monitoring.notify.mail import Mail
+from app.monitoring.notify.settings import NotificationSettings
+from app.monitoring.notify.webhook import Webhook
+
+
+def channels_from_settings(settings: NotificationSettings, *, clock: Clock) -> list[Channel]:
+    """Those that are set up; nothing is connected yet."""
+    channels: list[Channel] = []
+    if settings.webhook.url:
+        channels.append(Webhook(settings.webhook, timeout=settings.timeout, clock=clock))
+    if settings.email.host:
+        channels.append(Mail(settings.email, timeout=settings.timeout, clock=clock))
+    return channels

@@ -1,0 +1,82 @@
+"""The e-mail channel: messages handed to a mail server over SMTP."""
+
+import smtplib
+import ssl
+from email.message import EmailMessage
+from email.utils import format_datetime
+
+from app.foundation.clock import Clock
+from app.foundation.outbound.failure import CallFailure, failure_of
+from app.foundation.text import printable
+from app.monitoring.notify.channel import NotDeliveredError
+from app.monitoring.notify.message import ConcernEvent, Message
+from app.monitoring.notify.settings import EmailSettings
+
+_SUBJECT_LIMIT = 120
+
+
+class Mail:
+    """Hands messages to one mail server, a connection each."""
+
+    name = "email"
+
+    def __init__(self, settings: EmailSettings, *, timeout: float, clock: Clock) -> None:
+        self._settings = settings
+        self._timeout = timeout
+        self._clock = clock
+
+    def send(self, message: Message) -> None:
+        letter = self.letter(message)
+        try:
+            with self._connection() as server:
+                if self._settings.username:
+                    server.login(self._settings.username, self._settings.password.get_secret_value())
+                server.send_message(letter)
+        except smtplib.SMTPResponseException as error:
+            # What a server says may repeat what it was told; its number is enough.
+            raise NotDeliveredError(f"the mail server answered {error.smtp_code}") from error
+        except smtplib.SMTPNotSupportedError as error:
+            raise NotDeliveredError(f"the mail server cannot do it: {printable(str(error), limit=200)}") from error
+        except (smtplib.SMTPException, OSError) as error:
+            failure = self._failure(error)
+            raise NotDeliveredError(f"the mail server could not be used: {failure.says}", failure=failure) from error
+
+    def letter(self, message: Message) -> EmailMessage:
+        """The message as people read it."""
+        content = message.content
+        data = content["data"]
+        letter = EmailMessage()
+        letter["From"] = self._settings.sender
+        letter["To"] = ", ".join(self._settings.recipients)
+        letter["Subject"] = printable(f"Usher: {data['summary']}", limit=_SUBJECT_LIMIT)
+        letter["Date"] = format_datetime(self._clock())
+        # Its own id, so that a second delivery of the same message can be told as such.
+        letter["Message-ID"] = f"<{message.message_id}@{self._settings.sender.rpartition('@')[2]}>"
+        letter["Auto-Submitted"] = "auto-generated"
+        lines = [data["summary"], ""]
+        if content["type"] != ConcernEvent.OVER:
+            lines += [f"What to do: {data['advice']}", ""]
+        lines += [f"Since:  {data['since']}"]
+        if "runId" in data:
+            lines += [f"Run:    {data['runId']}"]
+        letter.set_content("\n".join(lines) + "\n")
+        return letter
+
+    def _failure(self, error: Exception) -> CallFailure:
+        host, port = self._settings.host, self._settings.port
+        return failure_of(error, f"smtp://{f'[{host}]' if ':' in host else host}:{port}")
+
+    def _connection(self) -> smtplib.SMTP:
+        settings = self._settings
+        if settings.security == "none":
+            return smtplib.SMTP(settings.host, settings.port, timeout=self._timeout)
+        trusted = ssl.create_default_context(cafile=settings.ca_file or None)
+        if settings.security == "tls":
+            return smtplib.SMTP_SSL(settings.host, settings.port, timeout=self._timeout, context=trusted)
+        server = smtplib.SMTP(settings.host, settings.port, timeout=self._timeout)
+        try:
+            server.starttls(context=trusted)
+        except BaseException:
+            server.close()
+            raise
+        return server

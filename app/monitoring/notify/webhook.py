@@ -1,0 +1,74 @@
+"""The webhook channel: messages posted to a program, signed by the Standard Webhooks specification.
+
+The signature is an HMAC-SHA256 over ``id.timestamp.body``, in base64 behind ``v1,``; id and timestamp travel in headers
+of their own, so that a receiver can refuse what is old or came before.
+"""
+
+import base64
+import hashlib
+import hmac
+
+import requests
+from urllib3.exceptions import HTTPError as PoolError
+
+from app.foundation.clock import Clock
+from app.foundation.outbound.failure import refused_by_proxy
+from app.foundation.outbound.probe import examined_failure
+from app.foundation.outbound.route import Route
+from app.foundation.outbound.session import session_along
+from app.monitoring.notify.channel import NotDeliveredError
+from app.monitoring.notify.message import Message
+from app.monitoring.notify.settings import WebhookSettings, secret_bytes
+
+_PROXY_AUTHENTICATION_REQUIRED = 407
+
+
+def signature(secret: str, message_id: str, timestamp: int, body: str) -> str:
+    """The header ``webhook-signature``; ``timestamp`` is in epoch seconds."""
+    signed = f"{message_id}.{timestamp}.{body}".encode()
+    digest = hmac.new(secret_bytes(secret), signed, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(digest).decode()}"
+
+
+class Webhook:
+    """Posts messages to one address. Redirects are not followed and no answer's body is read."""
+
+    name = "webhook"
+
+    def __init__(self, settings: WebhookSettings, *, timeout: float, clock: Clock) -> None:
+        self._settings = settings
+        self._timeout = timeout
+        self._clock = clock
+        self._route = Route(settings.ca_file, settings.proxy)
+
+    def send(self, message: Message) -> None:
+        timestamp = int(self._clock().timestamp())
+        secret = self._settings.secret.get_secret_value()
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "usher",
+            "webhook-id": message.message_id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": signature(secret, message.message_id, timestamp, message.body),
+        }
+        url = self._settings.url
+        # No proxy or password from the environment has a say in where this goes.
+        with session_along(self._route) as session:
+            try:
+                with session.post(
+                    url,
+                    data=message.body.encode(),
+                    headers=headers,
+                    timeout=self._timeout,
+                    allow_redirects=False,
+                    stream=True,
+                ) as answer:
+                    code = answer.status_code
+            except (requests.RequestException, PoolError, OSError) as error:
+                failure = examined_failure(error, url, self._route)
+                raise NotDeliveredError(failure.says, failure=failure) from error
+        if code == _PROXY_AUTHENTICATION_REQUIRED and self._route.proxy_address:
+            failure = refused_by_proxy(self._route.proxy_address)
+            raise NotDeliveredError(failure.says, failure=failure)
+        if not 200 <= code < 300:
+            raise NotDeliveredError(f"answered with {code}", hopeless=code == requests.codes.gone)

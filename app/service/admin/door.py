@@ -1,0 +1,48 @@
+"""Authenticates admin requests and audits refusals."""
+
+from flask import request
+
+from app.contract.errors import Unauthenticated
+from app.foundation.audit import Actor, Audit
+from app.http.request_id import current_request_id
+from app.http.tokens import TokenSet, bearer_token, require_bearer, shown_fingerprint
+from app.service.refusals import Refusals
+
+
+class Door:
+    """Lets requests with an admin token in."""
+
+    def __init__(self, tokens: TokenSet, audit: Audit, refusals: Refusals) -> None:
+        self.tokens = tokens
+        self.audit = audit
+        self._refusals = refusals
+
+    def require(self) -> None:
+        """Raises what ``require_bearer`` does. Writes an audit row for a wrong token, but not for a missing token or a
+        throttled caller."""
+        try:
+            require_bearer(request, self.tokens)
+        except Unauthenticated:
+            if bearer_token(request) is not None:
+                self._refusals.wrong_token(actor(""), str(request.url_rule))
+            raise
+
+    def refused(self, why: str, *, subject: str = "") -> None:
+        """Writes an audit row for a caller with a valid token who was refused."""
+        self._refusals.note(actor(), subject or request.path, why, sort=f"refused {asking()}")
+
+
+def asking() -> str:
+    """Whose request it is, in words: tokens have no names."""
+    return f"admin token {shown_fingerprint(request)}"
+
+
+def actor(role: str = "admin") -> Actor:
+    """The actor for the audit log. Without a role: a caller with a wrong token."""
+    return Actor(
+        name=asking() if role else "",
+        role=role,
+        way="api",
+        address=request.remote_addr or "",
+        request_id=current_request_id() or "",
+    )

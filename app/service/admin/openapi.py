@@ -1,0 +1,252 @@
+"""The service's OpenAPI 3.1 document at ``/openapi.json``, generated from the models of its requests and answers."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, get_args
+
+from flask import Blueprint, Response
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, with_config
+from typing_extensions import TypedDict
+
+from app.contract.permission_call import RequestWire, ResultWire
+from app.http.json import json_response
+from app.service.admin.resync import DecisionRequest, ResyncRequest
+from app.service.admin.wire import Changes, ItemKind, ItemStatus, NewRun, RunWire
+from app.service.push.wire import LINES_TYPES, PushAnswer, PushWire, SourceAnswer, SourceStateWire
+
+Json = dict[str, JsonValue]
+_REF = "#/components/schemas/{model}"
+
+
+class _Answer(TypedDict):
+    success: Literal[True]
+    statusCode: Literal[200]
+    message: str
+    signature: NotRequired[Annotated[str, Field(description="Of `data`, in an answer to a browser.")]]
+
+
+class Answers(_Answer):
+    """The answer to a permission call."""
+
+    data: list[ResultWire]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class OriginWire(TypedDict):
+    """A row of a source."""
+
+    source: Annotated[str, Field(description="The source's name.")]
+    retained: Annotated[bool, Field(description="Whether the source is no longer configured.")]
+    place: Annotated[str, Field(description="The row's place when it last changed.")]
+    set: Annotated[str | None, Field(description="The set of the object that the row was made from.")]
+    id: Annotated[str | None, Field(description="The object's id; null if it is too long to be stored.")]
+    rule: Annotated[int | str | None, Field(description="The rule that made the record, from 1.")]
+    gives: Annotated[list[str], Field(description="The fields whose effective value comes from this row.")]
+    alias: Annotated[
+        str | None,
+        Field(description="The alias by which it disables the user, if others have it or the user had it; else null."),
+    ]
+
+
+class ExplainedRecord(TypedDict):
+    """An effective record by its fields, and its origins. Times are epoch milliseconds."""
+
+    kind: str
+    origins: Annotated[list[OriginWire], Field(description="Every row of the sources that contributes to it.")]
+
+
+class ExplanationWire(ResultWire):
+    """A result with its reason; a question that could not be understood has none."""
+
+    reason: NotRequired[str]
+    path: NotRequired[Annotated[list[ExplainedRecord], Field(description="In the order in which they were checked.")]]
+
+
+class Explanations(_Answer):
+    """The answer to a permission call with reasons."""
+
+    data: list[ExplanationWire]
+
+
+class ErrorWire(TypedDict):
+    """The error of a failure. ``details`` depends on the endpoint."""
+
+    status: str
+    message: str
+    details: NotRequired[dict[str, Any]]
+
+
+class FailureWire(TypedDict):
+    """The body of a failure."""
+
+    error: ErrorWire
+
+
+_REQUESTS = (RequestWire, ResyncRequest, DecisionRequest, PushWire)
+_ANSWERS = (Answers, Explanations, NewRun, RunWire, Changes, PushAnswer, SourceAnswer, SourceStateWire, FailureWire)
+_BODY_CODES = (413, 415)
+
+
+class _Endpoint(NamedTuple):
+    method: str
+    path: str
+    name: str
+    summary: str
+    token: str
+    """The security scheme."""
+    success: int
+    answer: str
+    """The schema of a success."""
+    failures: tuple[int, ...]
+    """Besides those of every endpoint with a token."""
+    parameters: Sequence[JsonValue] = ()
+    body: Json | None = None
+
+
+def openapi_blueprint(*, version: str, provider_path: str, explain_path: str, max_requests: int) -> Blueprint:
+    """``/openapi.json``."""
+    blueprint = Blueprint("openapi", __name__)
+    described = document(
+        version=version, provider_path=provider_path, explain_path=explain_path, max_requests=max_requests
+    )
+
+    @blueprint.get("/openapi.json")
+    def openapi() -> Response:
+        return json_response(described)
+
+    return blueprint
+
+
+def document(*, version: str, provider_path: str, explain_path: str, max_requests: int) -> Json:
+    """The document of a service that answers at these paths, at most ``max_requests`` questions a call."""
+    paths: dict[str, Any] = {}
+    for endpoint in _endpoints(provider_path, explain_path):
+        paths.setdefault(endpoint.path, {})[endpoint.method] = _described(endpoint)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Usher",
+            "version": version,
+            "description": "Permission answers for a collaboration backend, and what keeps that backend in step.",
+        },
+        "paths": paths | _open_paths(),
+        "components": {
+            "schemas": _schemas(max_requests),
+            "securitySchemes": {
+                name: {"type": "http", "scheme": "bearer", "description": text}
+                for name, text in (
+                    ("provider", "One of provider.auth_tokens."),
+                    ("admin", "One of admin.tokens."),
+                    ("source", "One of the source's changes.tokens."),
+                )
+            },
+        },
+    }
+
+
+def _schemas(max_requests: int) -> Json:
+    models: list[tuple[str, Literal["validation", "serialization"], TypeAdapter[Any]]] = [
+        *((model.__name__, "validation", TypeAdapter(model)) for model in _REQUESTS),
+        *((model.__name__, "serialization", TypeAdapter(model)) for model in _ANSWERS),
+    ]
+    by_key, shared = TypeAdapter.json_schemas(models, ref_template=_REF)
+    requests: Json = {"type": "array", "maxItems": max_requests, "items": by_key["RequestWire", "validation"]}
+    questions: Json = {
+        "type": "object",
+        "required": ["data"],
+        "properties": {"data": {"type": "object", "required": ["requests"], "properties": {"requests": requests}}},
+    }
+    schemas: Json = shared["$defs"]
+    return schemas | {"Questions": questions}
+
+
+def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
+    def parameter(place: str, name: str, schema: Json, description: str = "") -> Json:
+        described: Json = {"name": name, "in": place, "schema": schema}
+        return (
+            described
+            | ({"required": True} if place == "path" else {})
+            | ({"description": description} if description else {})
+        )
+
+    questions, decision = _body("Questions"), _body("DecisionRequest", required=False)
+    run_id = parameter("path", "runId", {"type": "string", "minLength": 1, "maxLength": 200})
+    key = parameter("header", "Idempotency-Key", {"type": "string", "pattern": "^[!-~]{1,200}$"})
+    pages = [
+        parameter("query", "status", {"type": "string", "enum": [*get_args(ItemStatus)]}),
+        parameter("query", "kind", {"type": "string", "enum": [*get_args(ItemKind)]}),
+        parameter("query", "pageToken", {"type": "string"}),
+        parameter("query", "pageSize", {"type": "integer", "minimum": 1, "maximum": 1000}),
+    ]
+    source = parameter("path", "name", {"type": "string", "minLength": 1}, "The source's name, URL-encoded.")
+    shrink = parameter(
+        "query", "acceptShrink", {"type": "boolean"}, "Whether it may take away more than the source's guard lets go."
+    )
+    lines: Json = {
+        "required": True,
+        "description": 'Records, one a line, and at last {"end": true, "records": N}.',
+        "content": {name: {} for name in LINES_TYPES},
+    }
+    # fmt: off
+    # One row for each endpoint.
+    return (
+        _Endpoint("post", provider_path, "check", "Decide what was asked.", "provider", 200, "Answers",
+                  (400, *_BODY_CODES), (), questions),
+        _Endpoint("post", explain_path, "explain", "Decide what was asked, with reasons.", "admin", 200, "Explanations",
+                  (400, *_BODY_CODES), (), questions),
+        _Endpoint("post", "/resync", "startRun", "Queue a run.", "admin", 202, "NewRun",
+                  (400, *_BODY_CODES), [key], _body("ResyncRequest", required=False)),
+        _Endpoint("get", "/resync/{runId}", "getRun", "How a run goes.", "admin", 200, "RunWire", (404,), [run_id]),
+        _Endpoint("get", "/resync/{runId}/changes", "getChanges", "What a run changes, and why.", "admin", 200,
+                  "Changes", (400, 404), [run_id, *pages]),
+        _Endpoint("post", "/resync/{runId}/approve", "approveRun", "Apply what was held.", "admin", 202, "RunWire",
+                  (400, 404, *_BODY_CODES), [run_id], decision),
+        _Endpoint("post", "/resync/{runId}/cancel", "cancelRun", "Stop it, or drop what was held.", "admin", 202,
+                  "RunWire", (400, 404, *_BODY_CODES), [run_id], decision),
+        _Endpoint("get", "/directory/{name}", "getSource", "How far a source has come.", "source", 200,
+                  "SourceStateWire", (403, 404), [source]),
+        _Endpoint("put", "/directory/{name}", "putSource", "All that a source says.", "source", 200, "SourceAnswer",
+                  (400, 403, 404, 409, 411, *_BODY_CODES), [source, shrink], lines),
+        _Endpoint("post", "/directory/{name}/changes", "pushChanges", "What changed in a source.", "source", 200,
+                  "PushAnswer", (400, 403, 404, 409, *_BODY_CODES), [source], _body("PushWire")),
+    )
+    # fmt: on
+
+
+def _described(endpoint: _Endpoint) -> Json:
+    failures = sorted({*endpoint.failures, 401, 429, 503})
+    responses: Json = {str(endpoint.success): _response("Success", endpoint.answer)}
+    described: Json = {
+        "operationId": endpoint.name,
+        "summary": endpoint.summary,
+        "security": [{endpoint.token: []}],
+        "parameters": list(endpoint.parameters),
+        "responses": responses | {str(code): _response("Failure", "FailureWire") for code in failures},
+    }
+    return described if endpoint.body is None else described | {"requestBody": endpoint.body}
+
+
+def _open_paths() -> Json:
+    def plain(name: str, summary: str, codes: Sequence[int] = (), media_type: str = "application/json") -> JsonValue:
+        responses: Json = {"200": {"description": "Success", "content": {media_type: {}}}}
+        responses |= {str(code): {"description": "Failure"} for code in codes}
+        return {"get": {"operationId": name, "summary": summary, "responses": responses}}
+
+    return {
+        "/": plain("landing", "What this is."),
+        "/healthz": plain("healthz", "The process lives."),
+        "/readyz": plain("readyz", "It can answer, and the state of each check.", (503,)),
+        "/metrics": plain("metrics", "For Prometheus.", (401, 429), "text/plain"),
+        "/openapi.json": plain("openapi", "This document."),
+    }
+
+
+def _body(schema: str, *, required: bool = True) -> Json:
+    return {"required": required, "content": _json(schema)}
+
+
+def _response(description: str, schema: str) -> Json:
+    return {"description": description, "content": _json(schema)}
+
+
+def _json(schema: str) -> Json:
+    return {"application/json": {"schema": {"$ref": _REF.format(model=schema)}}}

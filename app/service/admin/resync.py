@@ -1,0 +1,294 @@
+"""The endpoints of runs: a program starts one, watches it, and decides about what it held back.
+
+``POST /resync`` puts a run into the queue that the workers share; everything else reads or moves that run's row.
+Nothing here waits for a worker.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Self, TypeVar, get_args
+from urllib.parse import quote
+
+import structlog
+from flask import Blueprint, Response, request
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from werkzeug.wrappers import Response as BaseResponse
+
+from app.contract.base import Id, Request
+from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound
+from app.contract.validation import first_error
+from app.foundation.text import named
+from app.http.body import read_json
+from app.http.errors import answer_error
+from app.http.json import json_response
+from app.http.throttle import TooManyRequests
+from app.service.admin.door import Door, actor, asking
+from app.service.admin.wire import Changes, ItemKind, ItemStatus, NewRun, change_to_wire, run_to_wire
+from app.sync.ledger.chosen import ItemKey
+from app.sync.runs.auditing import audited
+from app.sync.runs.lifecycle import Runs
+from app.sync.runs.run import QueueFullError, Run, RunConflictError, RunNotFoundError, RunRequest
+
+MAX_BODY_BYTES = 1024 * 1024
+MAX_IDS = 10_000
+MAX_ITEMS = 1_000
+MAX_REASON = 1000
+
+ITEM_STATUSES: tuple[str, ...] = get_args(ItemStatus)
+"""The possible results of an item."""
+
+_Body = TypeVar("_Body", bound=Request)
+_KEY = re.compile(r"[!-~]{1,200}")
+_QUEUE_RETRY_SECONDS = 60
+_PAGE_SIZES = range(1, 1001)
+
+
+def _not_empty(ids: list[Any] | None) -> list[Any] | None:
+    if ids is not None and not ids:
+        raise ValueError("must not be empty: leave it out for everything")
+    return ids
+
+
+_Selection = Annotated[
+    list[Id],
+    # An empty list is what a program sends that found nobody; taken for everything, it would do the most it can.
+    AfterValidator(_not_empty),
+    Field(
+        max_length=MAX_IDS,
+        description="Only these. Left out or null: everything. An empty list is refused.",
+        json_schema_extra={"minItems": 1},
+    ),
+]
+
+
+class RetriedItem(Request):
+    """One item that is tried again, named as in the changes of a run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: ItemKind
+    organization_id: Id
+    container_id: Id | None = None
+    id: Id
+
+    @property
+    def key(self) -> ItemKey:
+        return ItemKey(self.kind, self.organization_id, self.container_id or "", self.id)
+
+
+class ResyncRequest(Request):
+    """The body of ``POST /resync``; unlike the backend's own requests it refuses fields that it does not know."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    organization_ids: _Selection | None = None
+    user_ids: _Selection | None = None
+    dry_run: bool | None = None
+    verify: bool | None = None
+    allow_deletes: bool | None = None
+    retry: Annotated[
+        bool | None, Field(description="Try now what waits for its next try, or is parked, after failures.")
+    ] = None
+    reason: Annotated[str | None, Field(max_length=MAX_REASON, description="Why, for whoever looks at it later.")] = (
+        None
+    )
+    kinds: Annotated[
+        list[ItemKind] | None,
+        AfterValidator(_not_empty),
+        Field(
+            max_length=len(get_args(ItemKind)),
+            description="With `retry`: items of these kinds alone.",
+            json_schema_extra={"minItems": 1},
+        ),
+    ] = None
+
+    items: Annotated[
+        list[RetriedItem] | None,
+        AfterValidator(_not_empty),
+        Field(
+            max_length=MAX_ITEMS,
+            description="With `retry`: these items alone.",
+            json_schema_extra={"minItems": 1},
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _kinds_of_a_retry(self) -> Self:
+        for name in ("kinds", "items"):
+            if getattr(self, name) is not None and not self.retry:
+                raise ValueError(f"{name} selects what is retried: it needs retry true")
+        return self
+
+
+class DecisionRequest(Request):
+    """The body of approving or cancelling a run, which may be left out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: Annotated[str, Field(max_length=MAX_REASON)] | None = None
+
+
+def resync_blueprint(runs: Runs, door: Door) -> Blueprint:
+    """``/resync`` and what hangs below it; every call shows an admin token at the ``door``."""
+    blueprint = Blueprint("resync", __name__)
+
+    @blueprint.before_request
+    def _authorize() -> None:
+        door.require()
+
+    @blueprint.errorhandler(RunNotFoundError)
+    def _not_found(error: RunNotFoundError) -> BaseResponse:
+        return answer_error(NotFound(str(error)))
+
+    @blueprint.post("/resync")
+    def start() -> Response:
+        run = _enqueue(runs, _read_request(), _idempotency_key(), door)
+        # The line that ties the caller's request id, which every line of this request has, to the run.
+        structlog.stdlib.get_logger(__name__).info("run_asked_for", run_id=run.run_id, status=run.status.value)
+        where = f"/resync/{quote(run.run_id, safe='')}"
+        queued: NewRun = {"runId": run.run_id, "status": run.status.value}
+        return json_response(queued, 202, {"Location": where})
+
+    @blueprint.get("/resync/<run_id>")
+    def show(run_id: str) -> Response:
+        return json_response(run_to_wire(_found(runs, run_id)))
+
+    @blueprint.get("/resync/<run_id>/changes")
+    def changes(run_id: str) -> Response:
+        return _changes(runs, run_id)
+
+    def decided(run_id: str, decide: Callable[..., Run], word: str) -> Response:
+        _found(runs, run_id)
+        reason = _read_reason()
+        try:
+            run = decide(run_id, by=asking(), reason=reason, witness=audited(door.audit, actor(), word, reason))
+        except RunConflictError as error:
+            door.refused(str(error), subject=f"{word}: {run_id}")
+            raise FailedPrecondition(str(error)) from error
+        return json_response(run_to_wire(run), 202)
+
+    @blueprint.post("/resync/<run_id>/approve")
+    def approve(run_id: str) -> Response:
+        return decided(run_id, runs.approve, "approved")
+
+    @blueprint.post("/resync/<run_id>/cancel")
+    def cancel(run_id: str) -> Response:
+        return decided(run_id, runs.cancel, "cancelled")
+
+    return blueprint
+
+
+def _read_request() -> ResyncRequest:
+    # No body at all is the plainest way to say: everything.
+    return _read(ResyncRequest)
+
+
+def _read_reason() -> str | None:
+    return _read(DecisionRequest).reason
+
+
+def _read(shape: type[_Body]) -> _Body:
+    if request.content_length in {0, None} and "Transfer-Encoding" not in request.headers:
+        return shape()
+    body = read_json(request, max_bytes=MAX_BODY_BYTES)
+    if not isinstance(body, dict):
+        raise InvalidArgument("the body must be a JSON object")
+    for name in body:
+        if not any(name == field.alias for field in shape.model_fields.values()):
+            known = ", ".join(str(field.alias) for field in shape.model_fields.values())
+            raise InvalidArgument(f"body.{named(name, limit=80)}: not a field of this request; it knows {known}")
+    try:
+        return shape.from_wire(body)
+    except ValidationError as error:
+        raise InvalidArgument(first_error(error, body, root="body")) from error
+
+
+def _idempotency_key() -> str | None:
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not _KEY.fullmatch(key):
+        raise InvalidArgument("Idempotency-Key: must be 1 to 200 printable ASCII characters without spaces")
+    return key
+
+
+def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None, door: Door) -> Run:
+    what = "preview asked for" if wanted.dry_run else "sync asked for"
+    try:
+        run, _ = runs.enqueue(
+            RunRequest(
+                trigger="resync",
+                organization_ids=tuple(wanted.organization_ids or ()),
+                user_ids=tuple(wanted.user_ids or ()),
+                dry_run=bool(wanted.dry_run),
+                verify=bool(wanted.verify),
+                allow_deletes=bool(wanted.allow_deletes),
+                retry=bool(wanted.retry),
+                kinds=tuple(wanted.kinds or ()),
+                items=tuple(item.key for item in wanted.items or ()),
+                idempotency_key=idempotency_key,
+                asked_by=asking(),
+                asked_reason=wanted.reason,
+            ),
+            witness=audited(door.audit, actor(), what, wanted.reason),
+        )
+    except RunConflictError as error:
+        door.refused(str(error), subject=what)
+        raise FailedPrecondition(f"Idempotency-Key: {error}") from error
+    except QueueFullError as error:
+        door.refused(str(error), subject=what)
+        raise TooManyRequests(str(error), retry_after=_QUEUE_RETRY_SECONDS) from error
+    return run
+
+
+def _found(runs: Runs, run_id: str) -> Run:
+    # Ids that a database could not even compare are no ids of ours.
+    if not _KEY.fullmatch(run_id):
+        raise NotFound("there is no such run")
+    return runs.get(run_id)
+
+
+def _changes(runs: Runs, run_id: str) -> Response:
+    unknown = set(request.args) - {"status", "kind", "pageToken", "pageSize"}
+    if unknown:
+        raise InvalidArgument(
+            f"{named(min(unknown), limit=80)}: not a parameter; use status, kind, pageToken, pageSize"
+        )
+    status = _one_of("status", ITEM_STATUSES)
+    kind = _one_of("kind", get_args(ItemKind))
+    size_text = request.args.get("pageSize", "200")
+    size = int(size_text) if size_text.isascii() and size_text.isdigit() and len(size_text) < 6 else 0
+    if size not in _PAGE_SIZES:
+        raise InvalidArgument(f"pageSize: must be a number from {_PAGE_SIZES.start} to {_PAGE_SIZES.stop - 1}")
+    run = _found(runs, run_id)
+    query = f"{run.run_id}|{run.plan_id}|{status}|{kind}"
+    found = runs.changes(run_id, status, kind, _after(query, request.args.get("pageToken")), size + 1)
+    body: Changes = {"changes": [change_to_wire(change) for change in found[:size]]}
+    if len(found) > size:
+        body["nextPageToken"] = _page_token(query, found[size - 1].ordinal)
+    return json_response(body)
+
+
+def _one_of(name: str, known: tuple[str, ...]) -> str | None:
+    value = request.args.get(name) or None
+    if value is not None and value not in known:
+        raise InvalidArgument(f"{name}: must be one of {', '.join(known)}")
+    return value
+
+
+def _page_token(query: str, ordinal: int) -> str:
+    return base64.urlsafe_b64encode(f"{query}|{ordinal}".encode()).decode().rstrip("=")
+
+
+def _after(query: str, token: str | None) -> int | None:
+    """Where a page begins. The token names the query that it belongs to, so one from elsewhere is refused."""
+    if not token:
+        return None
+    try:
+        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
+    except (binascii.Error, ValueError):
+        text = ""
+    of_query, _, ordinal = text.rpartition("|")
+    if of_query != query or not re.fullmatch(r"[0-9]{1,18}", ordinal):
+        raise InvalidArgument("pageToken: not a token of this list; start again without one")
+    return int(ordinal)

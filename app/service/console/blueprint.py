@@ -1,0 +1,187 @@
+"""The console as one blueprint: its pages, its assets, and what is shown when something goes wrong.
+
+Errors are pages here, each with a way on; elsewhere the envelope stays what it is.
+"""
+
+import structlog
+from flask import Blueprint, Response, make_response, request
+from werkzeug.exceptions import HTTPException, NotFound
+
+from app.contract.errors import ContractError
+from app.foundation.database.trouble import is_away, log_fields
+from app.http.request_id import current_request_id
+from app.service.console.console import PREFIX, Console, ConsoleParts, address, go_to
+from app.service.console.gate import RoleTooLow, SignInNeeded
+from app.service.console.pages import (
+    audit,
+    browse,
+    doctor,
+    explain,
+    held,
+    items,
+    overview,
+    parked,
+    people,
+    running,
+    runs,
+    search,
+    signing_in,
+    signing_in_elsewhere,
+    sources,
+    system,
+    told,
+)
+from app.service.console.reading import TooSlowError
+from app.sync.runs.run import RunNotFoundError
+
+_KEPT = "public, max-age=31536000, immutable"
+
+_TYPED = {
+    "approve": ("run", "reason"),
+    "discard": ("run", "reason"),
+    "sync": ("preview", "verify", "organizations", "users", "reason"),
+}
+"""The fields of forms that a sign-in keeps."""
+_LONGEST_BACK = 1024
+"""Characters; what an attempt to sign in through an issuer keeps."""
+
+_PAGES = (
+    signing_in,
+    signing_in_elsewhere,
+    overview,
+    runs,
+    items,
+    running,
+    held,
+    parked,
+    explain,
+    browse,
+    search,
+    people,
+    told,
+    system,
+    sources,
+    doctor,
+    audit,
+)
+
+_TITLES = {
+    400: "Bad request",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    413: "Too large",
+    415: "Unsupported format",
+    429: "Too many requests",
+    503: "Not available right now",
+}
+
+
+def console_blueprint(parts: ConsoleParts) -> Blueprint:
+    """``/console`` and everything below."""
+    console = Console(parts)
+    blueprint = Blueprint("console", __name__, url_prefix=PREFIX)
+    console.gate.install(blueprint)
+    _install_errors(blueprint, console)
+    for module in _PAGES:
+        module.VIEWS.install(blueprint, console)
+
+    @blueprint.get("")
+    def to_the_overview() -> Response:
+        return go_to(address("overview"))
+
+    @blueprint.get("/assets/<name>")
+    def asset(name: str) -> Response:
+        found = console.assets.find(name)
+        if found is None:
+            raise NotFound
+        content, content_type = found
+        response = make_response(content)
+        response.headers["Content-Type"] = content_type
+        response.headers["Cache-Control"] = _KEPT
+        return response
+
+    @blueprint.route("/<path:_rest>", methods=["GET", "POST"])
+    def nothing(_rest: str) -> Response:
+        raise NotFound
+
+    return blueprint
+
+
+def _install_errors(blueprint: Blueprint, console: Console) -> None:
+    log = structlog.stdlib.get_logger(__name__)
+
+    def problem(status: int, says: str, advice: str = "", title: str | None = None) -> Response:
+        shown = title or _TITLES.get(status, "Something went wrong")
+        context = {
+            "title": shown,
+            "says": says,
+            "advice": advice,
+            "request_id": current_request_id() or "",
+            "is_away": status == 503,
+        }
+        try:
+            if console.gate.operator() is not None:
+                return console.show("problem.html", current="", status=status, **context)
+        except Exception as error:  # noqa: BLE001 - the page that tells of it needs no database
+            log.warning("page_without_frame", **log_fields(error))
+        return console.alone("problem_alone.html", status=status, **context)
+
+    @blueprint.errorhandler(SignInNeeded)
+    def _to_sign_in(_error: SignInNeeded) -> Response:
+        back = request.full_path.rstrip("?") if request.method == "GET" else _page_of_form()
+        lost = "1" if console.gate.shown_session() else ""
+        return go_to(address("sign_in", to="" if back == address("overview") else back, lost=lost))
+
+    @blueprint.errorhandler(RunNotFoundError)
+    def _no_run(_error: RunNotFoundError) -> Response:
+        return problem(
+            404,
+            "There is no such run; it may have been deleted.",
+            f"Runs are kept for {console.parts.keep_runs} days after they end.",
+            "Unknown run",
+        )
+
+    @blueprint.errorhandler(TooSlowError)
+    def _too_slow(_error: TooSlowError) -> Response:
+        return problem(
+            503, "This page took too long to load, so the server gave up.", "Narrow the filters, or try again later."
+        )
+
+    @blueprint.errorhandler(ContractError)
+    def _refused(error: ContractError) -> Response:
+        return problem(error.http_code, error.message)
+
+    @blueprint.errorhandler(HTTPException)
+    def _http(error: HTTPException) -> Response:
+        code = error.code or 500
+        if code == 404 and error.description == NotFound.description:
+            return problem(404, "There is no page at this address.", "It may belong to another version.")
+        title = "Your role does not allow this" if isinstance(error, RoleTooLow) else None
+        return problem(code, _sentence(error), title=title)
+
+    @blueprint.errorhandler(Exception)
+    def _failed(error: Exception) -> Response:
+        if is_away(error):
+            log.error("unavailable", **log_fields(error))
+            return problem(503, "The database cannot be reached.", "Permission calls fail too until it is back.")
+        log.error("request_failed", **log_fields(error))
+        return problem(
+            500, "Something went wrong in the service.", "The service's log has the details under the request id."
+        )
+
+
+def _page_of_form() -> str:
+    """The page of the form that was sent, with what was typed in it if that is short; empty: none."""
+    name = request.path.removeprefix(f"{PREFIX}/")
+    typed = {field: request.form.get(field, "") for field in _TYPED.get(name, ())}
+    if not typed:
+        return ""
+    whole = address(name, **typed)
+    return whole if len(whole) <= _LONGEST_BACK else address(name, run=typed.get("run"))
+
+
+def _sentence(error: HTTPException) -> str:
+    text = (error.description or error.name).strip()
+    # The first letter may be that of an id, which is shown exactly.
+    return text if text.endswith(".") else f"{text}."

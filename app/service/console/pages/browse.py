@@ -1,0 +1,169 @@
+"""What the directory holds: organizations, folders by their levels, and documents, with who reaches them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from flask import Response
+from sqlalchemy import Connection
+
+from app.access.browse.lists import contents, groups, members
+from app.access.browse.reach import Level, Reaching, grants_reaching
+from app.access.browse.sizes import sizes_of
+from app.access.browse.things import find, folders_from
+from app.access.decision.ancestry import Ancestry, Obstacle
+from app.access.outline import organization_size, organization_sizes
+from app.access.records import AccessType, Document, Folder, Organization
+from app.service.console.console import Console, query
+from app.service.console.pages.unknown import show_unknown
+from app.service.console.paging import Lists
+from app.service.console.views import Views
+
+_CONTENTS = {"contents": 2}
+
+
+VIEWS = Views()
+
+
+@VIEWS.read("browse")
+def browse(console: Console, connection: Connection) -> Response:
+    lists = Lists(query("after")["after"], {"organizations": 1})
+    found = lists.page_by_id(
+        "organizations",
+        lambda after, limit: organization_sizes(connection, after=after, limit=limit),
+        lambda one: one.organization_id,
+    )
+    return console.show("browse.html", current="browse", organizations=found)
+
+
+@VIEWS.read("organization")
+def organization(console: Console, connection: Connection) -> Response:
+    given = query("id", "after")
+    organization_id = given["id"]
+    lists = Lists(given["after"], {**_CONTENTS, "members": 1, "groups": 1}, organization_id)
+    found = find(connection, Organization, organization_id)
+    if found is None:
+        return show_unknown(console, connection, "organization", "", organization_id)
+    return console.show(
+        "browse_organization.html",
+        current="browse",
+        organization=found,
+        sizes=organization_size(connection, organization_id),
+        turned=lists.turned,
+        contents=_contents(connection, lists, organization_id, ""),
+        members=lists.page_by_id(
+            "members",
+            lambda after, limit: members(connection, organization_id, after=after, limit=limit),
+            lambda one: one.item_id,
+        ),
+        groups=lists.page_by_id(
+            "groups",
+            lambda after, limit: groups(connection, organization_id, after=after, limit=limit),
+            lambda one: one.item_id,
+        ),
+    )
+
+
+@VIEWS.read("folder")
+def folder(console: Console, connection: Connection) -> Response:
+    given = query("organization", "id", "after")
+    organization_id, folder_id = given["organization"], given["id"]
+    lists = Lists(given["after"], {**_CONTENTS, "grants": 4}, organization_id, folder_id)
+    found = find(connection, Folder, organization_id, folder_id)
+    within = find(connection, Organization, organization_id)
+    if found is None or within is None:
+        return show_unknown(console, connection, "folder", organization_id, folder_id)
+    above = folders_from(connection, organization_id, folder_id)
+    return console.show(
+        "browse_folder.html",
+        current="browse",
+        organization=within,
+        folder=found,
+        crumbs=above.folders[:0:-1],
+        sizes=sizes_of(connection, "folder", organization_id, folder_id),
+        turned=lists.turned,
+        contents=_contents(connection, lists, organization_id, folder_id),
+        default=_default(console, within, None, above),
+        **_reaching(connection, lists, console.parts.clock(), None, above),
+    )
+
+
+@VIEWS.read("document")
+def document(console: Console, connection: Connection) -> Response:
+    given = query("organization", "id", "after")
+    organization_id, document_id = given["organization"], given["id"]
+    lists = Lists(given["after"], {"grants": 4}, organization_id, document_id)
+    found = find(connection, Document, organization_id, document_id)
+    within = find(connection, Organization, organization_id)
+    if found is None or within is None:
+        return show_unknown(console, connection, "document", organization_id, document_id)
+    above = folders_from(connection, organization_id, found.folder_id)
+    return console.show(
+        "browse_document.html",
+        current="browse",
+        organization=within,
+        document=found,
+        crumbs=above.folders[::-1],
+        sizes=sizes_of(connection, "document", organization_id, document_id),
+        turned=lists.turned,
+        default=_default(console, within, found, above),
+        **_reaching(connection, lists, console.parts.clock(), found, above),
+    )
+
+
+def _contents(connection: Connection, lists: Lists, organization_id: str, folder_id: str) -> object:
+    return lists.page(
+        "contents",
+        lambda after, limit: contents(connection, organization_id, folder_id, after=after, limit=limit),
+        lambda one: (one.kind, one.item_id),
+    )
+
+
+def _default(
+    console: Console, organization: Organization, document: Document | None, above: Ancestry
+) -> dict[str, object]:
+    """What holds for those without a grant: the access type in force, where it comes from, and what it means."""
+    access_type, origin = organization.access_type, "the organization"
+    folder = above.folders[above.typed - 1] if above.typed else None
+    if document is not None and document.access_type is not None:
+        access_type, origin = document.access_type, "its own"
+    elif folder is not None and folder.access_type is not None:
+        access_type = folder.access_type
+        origin = "its own" if document is None and above.typed == 1 else f"folder {folder.folder_id}"
+    means = {
+        AccessType.PUBLIC: f"members have their membership's role, everybody else in the directory is"
+        f" {console.parts.policy.public_role}",
+        AccessType.ORGANIZATION_PRIVATE: "members have their membership's role, nobody else is let in",
+        AccessType.RESTRICTED: "nobody is let in without a grant",
+    }[access_type]
+    closed = ""
+    if organization.disabled:
+        closed = "The organization is disabled: everybody is denied."
+    elif above.obstacle is Obstacle.UNKNOWN:
+        closed = "A folder above it is not in the directory: everybody is denied, with or without a grant."
+    elif above.obstacle is Obstacle.CYCLE:
+        closed = "The folders above it contain each other: everybody is denied, with or without a grant."
+    return {"type": access_type.value, "origin": origin, "means": means, "closed": closed}
+
+
+def _reaching(
+    connection: Connection, lists: Lists, now: datetime, document: Document | None, above: Ancestry
+) -> dict[str, Any]:
+    thing = above.folders[0] if document is None else document
+    levels: list[Level] = [] if document is None else [("", document.document_id)]
+    levels += [(folder.folder_id, "") for folder in above.folders]
+
+    def key(one: Reaching) -> Sequence[str]:
+        resource = (one.resource_id, "") if one.resource_kind == "folder" else ("", one.resource_id)
+        return (*resource, *((one.holder_id, "") if one.holder_kind == "user" else ("", one.holder_id)))
+
+    return {
+        "grants": lists.page(
+            "grants",
+            lambda after, limit: grants_reaching(
+                connection, thing.organization_id, levels, after=after, limit=limit, now=now
+            ),
+            key,
+        ),
+        "nearest": levels[0],
+    }

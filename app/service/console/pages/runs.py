@@ -1,0 +1,234 @@
+"""The runs: all of them, and one with its stages, what it does, whom it affects, and its items."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from flask import Response, request
+from sqlalchemy import Connection
+from werkzeug.exceptions import NotFound
+
+from app.access.browse.things import may_be_stored
+from app.foundation.clock import epoch_ms
+from app.monitoring.activity import worker_is_running
+from app.service.admin.resync import ITEM_STATUSES
+from app.service.console.console import MOST_COUNTED, PAGE_ROWS, Console, address, one_of, query
+from app.service.console.pages.course import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stages_of
+from app.service.console.views import Views
+from app.sync.plan.finding import ItemFilter, count
+from app.sync.plan.impact import affected, largest_impact
+from app.sync.plan.limits import noun_of
+from app.sync.plan.listing import PlannedChange, list_changes
+from app.sync.plan.parts import PlanPart, parts_of
+from app.sync.runs.report import report_lines
+from app.sync.runs.rows import SCOPES, recent_runs, row_of, run_from
+from app.sync.runs.run import Run, RunNotFoundError, RunStatus
+from app.sync.runs.status import applied_by, held_runs, superseded_by
+from app.sync.tables import ITEM_KINDS
+
+STATUSES = tuple(status.value for status in RunStatus)
+TRIGGERS = ("schedule", "verify_schedule", "resync", "console", "command", "continuation", "changes")
+_RUN_ID = re.compile(r"[!-~]{1,200}")
+_ORDINAL = re.compile(r"[0-9]{1,18}")
+_ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
+_MOST_FOLLOWED = 20
+_ORGANIZATIONS_SHOWN = 10
+_TOLD_ELSEWHERE = frozenset({"held", "problems"})
+
+
+VIEWS = Views()
+
+
+@VIEWS.get("runs")
+def runs(console: Console) -> Response:
+    given = query("status", "trigger", "scope", "before")
+    status = one_of(given["status"], STATUSES, "status")
+    trigger = one_of(given["trigger"], TRIGGERS, "trigger")
+    scope = one_of(given["scope"], SCOPES, "scope")
+    before = given["before"]
+    if before and not _RUN_ID.fullmatch(before):
+        raise NotFound("This is not a place in the list of runs; begin at its first page")
+    with console.reading() as connection:
+        found = recent_runs(
+            connection,
+            PAGE_ROWS + 1,
+            before or None,
+            statuses=(status,) if status else (),
+            trigger=trigger or None,
+            scope=scope or None,
+        )
+        waiting = held_now(connection, console.parts.clock())
+    return console.show(
+        "runs.html",
+        current="runs",
+        runs=[(one, shown_status(one, waiting, console.parts.clock())) for one in found[:PAGE_ROWS]],
+        next_before=found[PAGE_ROWS - 1].run_id if len(found) > PAGE_ROWS else "",
+        filters={"status": status, "trigger": trigger, "scope": scope},
+        statuses=STATUSES,
+        triggers=TRIGGERS,
+        scopes=SCOPES,
+        is_first=not before,
+    )
+
+
+@VIEWS.get("run")
+def run(console: Console) -> Response:
+    given = query("id", *_ITEM_FILTERS, "after")
+    filters = _filters(given)
+    after = ordinal_of(given["after"])
+    is_part = request.headers.get("x-fragment") == "1"
+    with console.reading() as connection:
+        found = _read_run(connection, given["id"])
+        key = (found.run_id, *filters.items(), after)
+        kept = console.followed.get(key) if is_part else None
+        if kept is None or kept[0] != found:
+            if len(console.followed) >= _MOST_FOLLOWED:
+                console.followed.clear()
+            kept = console.followed[key] = found, _course(connection, found, filters, after)
+        context = kept[1] | _standing(connection, found, console.parts.clock())
+    if context["run_status"] != found.status:
+        *before, last = context["stages"]
+        ended = context["run_status"]
+        context["stages"] = [*before, replace(last, name=ended.capitalize(), state=ended, says="")]
+    context["plan_problem"] = None
+    if _may_be_applied(found) and context["applied"] is None and found.plan_id is not None:
+        context["plan_problem"] = console.parts.plan_problem(found.plan_id)
+    if is_part:
+        return console.bare("run_live.html", ended=not context["is_live"], **context)
+    return console.show("run.html", current="runs", ended=False, keep_runs=console.parts.keep_runs, **context)
+
+
+def shown_status(run: Run, held_now: Collection[str], now: datetime) -> str:
+    """The status of a run as pages show it: a held run may be ``superseded`` by a newer one, or ``expired``.
+
+    ``held_now``: the ids of the runs whose deletes wait for approval now.
+    """
+    if run.status is not RunStatus.HELD or run.run_id in held_now:
+        return run.status.value
+    return "expired" if run.held_until is not None and run.held_until < now else "superseded"
+
+
+def held_now(connection: Connection, now: datetime) -> frozenset[str]:
+    """The ids of the runs whose deletes wait for approval now."""
+    return frozenset(run.run_id for run in held_runs(connection, epoch_ms(now)))
+
+
+def _may_be_applied(run: Run) -> bool:
+    return run.dry_run and run.status is RunStatus.DONE and run.plan_id is not None
+
+
+def _standing(connection: Connection, run: Run, now: datetime) -> dict[str, Any]:
+    """What other runs and workers have done about a run meanwhile."""
+    waiting = held_now(connection, now) if run.status is RunStatus.HELD else frozenset()
+    status = shown_status(run, waiting, now)
+    applied = applied_by(connection, run.plan_id) if _may_be_applied(run) and run.plan_id is not None else None
+    return {
+        "run_status": status,
+        "superseded_by": superseded_by(connection, run) if status == "superseded" else None,
+        "applied": applied,
+        "waits_for_worker": run.status is RunStatus.QUEUED and not worker_is_running(connection, now),
+    }
+
+
+def _filters(given: Mapping[str, str]) -> dict[str, str]:
+    """What is looked for among the items. Raises ``BadRequest`` for what cannot be."""
+    one_of(given["status"], ITEM_STATUSES, "status")
+    one_of(given["kind"], ITEM_KINDS, "kind")
+    one_of(given["action"], ACTIONS, "action")
+    if not may_be_stored(given["organization"], given["item"]):
+        raise NotFound("No id of an organization or item reads so")
+    return {name: given[name] for name in _ITEM_FILTERS}
+
+
+def _course(connection: Connection, run: Run, filters: Mapping[str, str], after: int | None) -> dict[str, Any]:
+    """All that the page of a run shows of the run itself and its plan."""
+    parts = [] if run.plan_id is None else parts_of(connection, run.plan_id)
+    counted = {name: run.total(name) for name in ITEM_STATUSES}
+    phases = phase_rows(run, parts) if run.status is RunStatus.APPLYING else []
+    return {
+        "run": run,
+        "is_live": run.is_running or run.status is RunStatus.QUEUED,
+        "stages": stages_of(run, counted),
+        "sent": sum(phase.sent for phase in phases),
+        "to_send": sum(phase.to_send for phase in phases),
+        "total": counted["planned"],
+        "counts": counted,
+        "phases": phases,
+        "kinds": kind_rows(run, parts),
+        "opened_kinds": OPENED_KINDS,
+        "holds": hold_rows(run.report.get("held")) if run.total("held") else [],
+        "impact": [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN),
+        "affected": (0, 0) if run.plan_id is None else affected(connection, run.plan_id),
+        "filters": filters,
+        "kind_choices": [("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
+        "problems": _problems(run),
+        "reported": _reported(run),
+        **_items(connection, run, filters, after, parts),
+    }
+
+
+def _items(
+    connection: Connection, run: Run, filters: Mapping[str, str], after: int | None, parts: Sequence[PlanPart]
+) -> dict[str, Any]:
+    """A page of the items that are looked for, how many there are, and where the next page begins."""
+    items: list[PlannedChange] = []
+    fit: int | None = 0
+    wanted = ItemFilter(
+        status=filters["status"] or None,
+        kind=filters["kind"] or None,
+        action=filters["action"] or None,
+        organization_id=filters["organization"] or None,
+        item_id=filters["item"] or None,
+    )
+    if run.plan_id is not None:
+        items = list_changes(connection, run.plan_id, wanted=wanted, after=after, limit=PAGE_ROWS + 1)
+        if wanted.is_anything:
+            fit = sum(part.items for part in parts)
+        elif items:
+            fit = count(connection, run.plan_id, wanted, most=MOST_COUNTED + 1)
+            is_counted = wanted.status is not None or wanted.item_id is not None
+            fit = None if is_counted and fit > MOST_COUNTED else fit
+    shown = {name: value for name, value in filters.items() if value}
+    next_after = items[PAGE_ROWS - 1].ordinal if len(items) > PAGE_ROWS else None
+    return {
+        "items": items[:PAGE_ROWS],
+        "fit": fit,
+        "is_filtered": not wanted.is_anything,
+        "next_page": "" if next_after is None else address("run", id=run.run_id, **shown, after=next_after),
+    }
+
+
+def find_run(console: Console, run_id: str) -> Run:
+    """The run of this id. Raises ``RunNotFoundError``, also for what is no id of ours."""
+    with console.reading() as connection:
+        return _read_run(connection, run_id)
+
+
+def _read_run(connection: Connection, run_id: str) -> Run:
+    if not _RUN_ID.fullmatch(run_id):
+        raise RunNotFoundError("there is no such run")
+    return run_from(row_of(connection, run_id))
+
+
+def ordinal_of(value: str) -> int | None:
+    """The number of an item; None where none is given. Raises ``NotFound`` for what is none."""
+    if not value:
+        return None
+    if not _ORDINAL.fullmatch(value):
+        raise NotFound("This is not the number of an item")
+    return int(value)
+
+
+def _problems(run: Run) -> Sequence[tuple[str, str]]:
+    """Place and what is wrong there, of what was left out of the directory."""
+    found = run.report.get("problems")
+    told = [str(one) for one in found] if isinstance(found, list) else []
+    parted = [one.partition(": ") for one in told]
+    return [(place, says) if says else ("", place) for place, _, says in parted]
+
+
+def _reported(run: Run) -> list[str]:
+    report = {topic: value for topic, value in run.report.items() if topic not in _TOLD_ELSEWHERE}
+    return [line for line in report_lines(report) if line]

@@ -1,0 +1,73 @@
+"""The settings in force, and the sessions."""
+
+import re
+
+from flask import Response, request
+from werkzeug.exceptions import Forbidden, NotFound
+
+from app.foundation.clock import from_epoch_ms
+from app.foundation.database.engine import writing
+from app.service.console.console import Console, address, go_to, query
+from app.service.console.oidc.identity import is_by_issuer
+from app.service.console.operator import Operator
+from app.service.console.settings import Role
+from app.service.console.views import Views
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+VIEWS = Views()
+
+
+@VIEWS.get("settings")
+def settings(console: Console) -> Response:
+    query()
+    return console.show("settings.html", current="settings", rows=console.parts.settings_rows())
+
+
+@VIEWS.get("sessions")
+def sessions(console: Console) -> Response:
+    query()
+    operator = console.gate.required(Role.VIEWER)
+    with console.reading() as connection:
+        found = console.gate.sessions.listed(connection)
+    rows = [
+        (session, from_epoch_ms(session.created_at), from_epoch_ms(session.seen_at))
+        for session in found
+        if console.gate.owner_of(session) is not None
+        and (operator.may(Role.ADMIN) or session.credential == operator.credential)
+    ]
+    return console.show(
+        "sessions.html", current="sessions", rows=rows, own=operator.session_digest, by_issuer=is_by_issuer
+    )
+
+
+@VIEWS.post("end_session", Role.VIEWER)
+def end_session(console: Console) -> Response:
+    operator = console.operator
+    which = request.form.get("session", "")
+    audit = console.gate.audit
+    if which == "all":
+        if not operator.may(Role.ADMIN):
+            raise _too_low(console, operator, "everybody's sessions")
+        with writing(console.parts.engine) as connection:
+            ended = console.gate.sessions.end_all(connection, but=operator.session_digest)
+            audit.note(connection, operator.actor, "sessions ended", subject=f"{ended} others")
+        return go_to(address("sessions"))
+    with console.reading() as connection:
+        found = {one.session_digest: one for one in console.gate.sessions.listed(connection)}
+    session = found.get(which) if _DIGEST.fullmatch(which) else None
+    if session is None:
+        raise NotFound("That session has ended already")
+    if session.credential != operator.credential and not operator.may(Role.ADMIN):
+        raise _too_low(console, operator, "somebody else's session")
+    with writing(console.parts.engine) as connection:
+        console.gate.sessions.end(connection, which)
+        audit.note(connection, operator.actor, "session ended", subject=session.name)
+    return go_to(address("sessions"))
+
+
+def _too_low(console: Console, operator: Operator, whose: str) -> Forbidden:
+    """What is raised for who wants to end more than they may; it is audited."""
+    console.gate.refused(operator.actor, f"end {whose}", f"needs the role {Role.ADMIN}")
+    return Forbidden(f"ending {whose} needs the role admin")

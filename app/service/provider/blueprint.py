@@ -1,0 +1,130 @@
+"""The routes of the permission provider.
+
+``POST`` on the configured path is the permission-provider call. ``POST /permissions/explain`` takes the same body from
+operators and adds reasons. Errors are envelopes with a code other than 2xx, after which the caller retries and denies
+meanwhile: 401 for a wrong token, 400 for an invalid body, 503 if the database is unavailable or the directory was never
+read.
+
+Handlers raise errors; the app turns them into envelopes (``app.http.errors``).
+"""
+
+from collections.abc import Callable
+from time import perf_counter
+
+from flask import Blueprint, Response, after_this_request, request
+
+from app.contract.permission_call import EntryError, RequestEntry
+from app.foundation.clock import Clock
+from app.http.body import ANONYMOUS_BYTES, read_json
+from app.http.json import json_response
+from app.http.throttle import FailedCredentials
+from app.http.tokens import TokenSet, require_bearer
+from app.service.provider.answer import (
+    OriginsLoader,
+    PermissionAnswer,
+    ProviderObserver,
+    ViewLoader,
+    answer_entries,
+    explain_entries,
+    read_entries,
+)
+from app.service.provider.settings import EXPLAIN_PATH, INSTANCE_HEADER, ProviderSettings
+from app.service.provider.signing import Sign
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+_PREFLIGHT_SECONDS = "600"
+
+
+def provider_blueprint(
+    settings: ProviderSettings,
+    *,
+    load_view: ViewLoader,
+    load_view_with_names: ViewLoader,
+    load_origins: OriginsLoader,
+    require_admin: Callable[[], None],
+    clock: Clock,
+    instance: Callable[[], str],
+    observer: ProviderObserver | None = None,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    failures: FailedCredentials | None = None,
+    sign: Sign | None = None,
+) -> Blueprint:
+    """The two routes.
+
+    ``load_view`` loads what decisions need, ``load_view_with_names`` also the names for reasons, ``load_origins`` the
+    location of records in the sources. ``require_admin`` authenticates operators, or raises. ``failures`` counts wrong
+    tokens. ``instance`` identifies the state of the access model. ``sign`` signs answers to browsers.
+    """
+    blueprint = Blueprint("provider", __name__)
+    policy = settings.policy
+    origins = frozenset(settings.browser_origins)
+    tokens = TokenSet((token.get_secret_value() for token in settings.auth_tokens), failures)
+
+    anonymous_bytes = min(max_body_bytes, ANONYMOUS_BYTES) if settings.allow_anonymous else max_body_bytes
+
+    def read(max_body_bytes: int) -> list[RequestEntry | EntryError]:
+        # A value that nobody can store is an error of the question that it stands in, and of no other.
+        return read_entries(read_json(request, max_bytes=max_body_bytes, odd_values=True), settings.max_requests)
+
+    def check() -> Response:
+        began = perf_counter()
+        if not settings.allow_anonymous:
+            require_bearer(request, tokens)
+        if INSTANCE_HEADER in request.headers:
+            _name_the_instance(instance())
+        asked = read(anonymous_bytes)
+        answer = answer_entries(asked, load_view, clock(), policy)
+        if sign is not None and request.headers.get("Origin", "") in origins:
+            answer.signature = sign(answer.results)
+        return _respond(answer, observer, began)
+
+    def explain() -> Response:
+        require_admin()
+        asked = read(max_body_bytes)
+        answer = explain_entries(asked, load_view_with_names, load_origins, clock(), policy)
+        return json_response(answer.envelope())
+
+    blueprint.add_url_rule(settings.path, "check", check, methods=["POST"], provide_automatic_options=False)
+    blueprint.add_url_rule(EXPLAIN_PATH, "explain", explain, methods=["POST"])
+    if settings.browser_origins:
+        _let_browsers_in(blueprint, settings.path, origins)
+    return blueprint
+
+
+def _name_the_instance(stamp: str) -> None:
+    """Adds it to the response, errors included."""
+
+    @after_this_request
+    def _add(response: Response) -> Response:
+        response.headers[INSTANCE_HEADER] = stamp
+        return response
+
+
+def _respond(answer: PermissionAnswer, observer: ProviderObserver | None, began: float) -> Response:
+    response = json_response(answer.envelope())
+    if observer is not None:
+        observer.answered(answer.allowed, answer.denied, answer.errors, perf_counter() - began)
+    return response
+
+
+def _let_browsers_in(blueprint: Blueprint, path: str, origins: frozenset[str]) -> None:
+    """Answers preflights of these origins, and lets their pages read the answers, errors included."""
+
+    def preflight() -> Response:
+        response = Response(status=204)
+        if request.headers.get("Origin", "") in origins:
+            response.headers["Access-Control-Allow-Methods"] = "POST"
+            response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type, X-Request-Id"
+            response.headers["Access-Control-Max-Age"] = _PREFLIGHT_SECONDS
+        return response
+
+    blueprint.add_url_rule(path, "preflight", preflight, methods=["OPTIONS"], provide_automatic_options=False)
+
+    @blueprint.after_request
+    def _allow(response: Response) -> Response:
+        if request.url_rule is not None and request.url_rule.rule == path:
+            response.headers.add("Vary", "Origin")
+            origin = request.headers.get("Origin", "")
+            if origin in origins:
+                response.headers["Access-Control-Allow-Origin"] = origin
+        return response

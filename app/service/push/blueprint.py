@@ -1,0 +1,203 @@
+"""The endpoints of pushes: changes, everything, and how far a source has come.
+
+The rules: ``app/service/push/README.md``.
+"""
+
+from dataclasses import dataclass
+from io import BufferedReader
+from threading import BoundedSemaphore
+from typing import Any
+
+import structlog
+from flask import Blueprint, Flask, Response, request
+from sqlalchemy import Engine
+from werkzeug.routing import BaseConverter
+
+from app.access.contents import source_states
+from app.access.refresh.push_state import NEVER_PUSHED, SequenceConflictError, push_states
+from app.access.refresh.pushes import Pushed, apply_push
+from app.contract.errors import (
+    PAYLOAD_TOO_LARGE,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+)
+from app.directory.pushes import ForeignPushError, MalformedPushError, PushError, push_from_object
+from app.foundation.clock import Clock, from_epoch_ms, utc_text
+from app.foundation.database.engine import reading
+from app.http.body import check_type, read_json
+from app.http.json import json_response
+from app.http.tokens import bearer_token, shown_fingerprint
+from app.service.push.auditing import PushAudit
+from app.service.push.everything import apply_everything
+from app.service.push.targets import PushTarget, Targets
+from app.service.push.wire import LINES_TYPES, SourceAnswer, SourceStateWire
+
+MAX_PUSH_BYTES = 8 * 1024 * 1024
+"""A larger push is refused."""
+MAX_EVERYTHING_BYTES = 512 * 1024 * 1024
+"""A larger complete read is refused."""
+
+_BUFFER_BYTES = 1024 * 1024
+
+
+class SourceNameConverter(BaseConverter):
+    """The name of a source in an address: anything at all, because a file's is its path."""
+
+    regex = ".+"
+    part_isolating = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """What the endpoints work with."""
+
+    engine: Engine
+    targets: Targets
+    clock: Clock
+    audit: PushAudit
+    uploads: BoundedSemaphore
+    """Limits the complete reads that this process receives at once: each occupies a thread until it has arrived."""
+
+    def target(self, name: str) -> PushTarget:
+        """The source of that name, for the request. Raises as ``Targets.require``. Writes an audit row for a wrong
+        token, but not for a throttled caller."""
+        try:
+            return self.targets.require(request, name)
+        except Unauthenticated:
+            if bearer_token(request) is not None:
+                self.audit.wrong_token(is_known=name in self.targets.by_name)
+            raise
+        except (NotFound, PermissionDenied) as error:
+            self.audit.refused(error.message)
+            raise
+
+
+def install_ingest(app: Flask, ingest: Ingest) -> None:
+    """Adds ``/directory/NAME`` and ``/directory/NAME/changes`` to the app."""
+    app.url_map.converters["source"] = SourceNameConverter
+    app.register_blueprint(ingest_blueprint(ingest))
+
+
+def ingest_blueprint(ingest: Ingest) -> Blueprint:
+    """The endpoints; each call shows a token of its source."""
+    blueprint = Blueprint("ingest", __name__)
+
+    @blueprint.post("/directory/<source:name>/changes")
+    def changes(name: str) -> Response:
+        return json_response(_apply(ingest, ingest.target(name)))
+
+    @blueprint.put("/directory/<source:name>")
+    def everything(name: str) -> Response:
+        return json_response(_apply_everything(ingest, ingest.target(name)))
+
+    @blueprint.get("/directory/<source:name>")
+    def state(name: str) -> Response:
+        return json_response(_state(ingest, ingest.target(name)))
+
+    return blueprint
+
+
+def _apply(ingest: Ingest, target: PushTarget) -> dict[str, Any]:
+    body = read_json(request, max_bytes=MAX_PUSH_BYTES, odd_values=True)
+    try:
+        push = push_from_object(body, target.allowed)
+    except MalformedPushError as error:
+        raise InvalidArgument(str(error), details=_details(error)) from error
+    except ForeignPushError as error:
+        ingest.audit.refused(str(error))
+        raise PermissionDenied(str(error), details=_details(error)) from error
+    pushed = Pushed(
+        source=target.name,
+        sequence=push.sequence,
+        previous_sequence=push.previous_sequence,
+        upserts=push.upserts,
+        removals=push.removals,
+        by=shown_fingerprint(request),
+    )
+    try:
+        answer = apply_push(
+            ingest.engine,
+            pushed,
+            configured=ingest.targets.configured,
+            only_pushed=target.only_pushed,
+            clock=ingest.clock,
+            witness=ingest.audit.of_push(target.name, push.sequence),
+        )
+    except SequenceConflictError as error:
+        raise FailedPrecondition(str(error), http_code=409, details={"sequence": error.last}) from error
+    structlog.stdlib.get_logger(__name__).info(
+        "push",
+        source=target.name,
+        sequence=push.sequence,
+        upserts=len(push.upserts),
+        removals=len(push.removals),
+        revision=answer.get("revision"),
+        left_out=len(answer.get("leftOut", ())),
+    )
+    return answer
+
+
+def _apply_everything(ingest: Ingest, target: PushTarget) -> SourceAnswer:
+    if list(request.args.items(multi=True)) not in ([], [("acceptShrink", "true")], [("acceptShrink", "false")]):
+        raise InvalidArgument("acceptShrink: true or false, once; there is no other parameter")
+    check_type(request, LINES_TYPES)
+    length = request.content_length
+    if length is None:
+        raise InvalidArgument("Content-Length is missing; send the length of the body", http_code=411)
+    if length > MAX_EVERYTHING_BYTES:
+        raise InvalidArgument(f"the body is larger than {MAX_EVERYTHING_BYTES} bytes", http_code=PAYLOAD_TOO_LARGE)
+    if not ingest.uploads.acquire(blocking=False):
+        raise Unavailable("too many complete reads are being received; try again later")
+    accept_shrink = request.args.get("acceptShrink") == "true"
+    try:
+        answer = apply_everything(
+            ingest.engine,
+            ingest.targets,
+            target,
+            BufferedReader(request.stream, _BUFFER_BYTES),  # type: ignore[type-var] # a raw stream, unlike its type
+            accept_shrink=accept_shrink,
+            by=shown_fingerprint(request),
+            clock=ingest.clock,
+            witness=ingest.audit.of_everything(target.name, accept_shrink=accept_shrink),
+        )
+    except PermissionDenied as error:
+        ingest.audit.refused(error.message)
+        raise
+    finally:
+        ingest.uploads.release()
+    structlog.stdlib.get_logger(__name__).info(
+        "pushed_everything", source=target.name, records=answer["records"], revision=answer["revision"]
+    )
+    return answer
+
+
+def _details(error: PushError) -> dict[str, object] | None:
+    if not error.items:
+        return None
+    return {"items": [{"list": item.list, "index": item.number, "reason": item.reason} for item in error.items]}
+
+
+def _state(ingest: Ingest, target: PushTarget) -> SourceStateWire:
+    with reading(ingest.engine) as connection:
+        push = push_states(connection).get(target.name, NEVER_PUSHED)
+        source = next((one for one in source_states(connection) if one.name == target.name), None)
+    read_at = None if source is None or target.only_pushed else source.last_good_at
+    latest = max((at for at in (push.pushed_at, read_at) if at is not None), default=None)
+    age = None if latest is None else max(0.0, round(ingest.clock().timestamp() - latest / 1000, 3))
+    return {
+        "source": target.name,
+        "sequence": push.sequence,
+        "records": 0 if source is None else source.records,
+        "dangling": 0 if source is None else source.dangling,
+        "pushed": _text(push.pushed_at),
+        "read": _text(read_at),
+        "ageSeconds": age,
+    }
+
+
+def _text(at: int | None) -> str | None:
+    return None if at is None else utc_text(from_epoch_ms(at))

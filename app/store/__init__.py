@@ -1,1 +1,0 @@
-"""Usher's own database: the access model, the ledger of what the backend holds, plans and runs."""

@@ -1,0 +1,1 @@
+"""Synchronization: runs, plans, their execution, and the ledger of what the backend holds."""

@@ -1,0 +1,144 @@
+"""Reads of the backend, by page, as the items that a verify compares.
+
+An operation that the backend does not have leaves its kind unread: nothing is known of such items then.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+from app.client.capabilities import Capabilities
+from app.client.client import BackendClient
+from app.client.errors import BackendRefused, OperationMissing
+from app.contract import operations as contract
+from app.contract.documents import GetDocumentsRequest
+from app.contract.errors import Status
+from app.contract.folders import GetFoldersRequest
+from app.contract.limits import IDS_PER_READ
+from app.contract.organizations import GetOrganizationsRequest
+from app.contract.users import GetUsersRequest, User
+from app.sync.apply import observing
+from app.sync.ledger.observed import Observed
+from app.sync.plan.rules import Kind
+
+ThingT = TypeVar("ThingT")
+
+_PAGE_SIZE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """Something whose users are read in one call, or by page."""
+
+    kind: Kind
+    """Of the users in it."""
+    organization_id: str
+    container_id: str = ""
+
+
+class BackendReads:
+    """The reads of one verify. ``before_call`` is called before every call, and may raise to end them."""
+
+    def __init__(self, client: BackendClient, capabilities: Capabilities, *, before_call: Callable[[], None]) -> None:
+        self._client = client
+        self._capabilities = capabilities
+        self._before_call = before_call
+        self.unread: set[Kind] = {Kind.GROUP}
+        """Kinds that the backend does not show."""
+
+    def organizations(self, organization_ids: Iterable[str]) -> Iterator[Observed]:
+        """Those with these ids; of none: all."""
+        requests = [GetOrganizationsRequest(organization_ids=some) for some in in_parts(organization_ids, IDS_PER_READ)]
+        for request in requests or [GetOrganizationsRequest(page_size=_PAGE_SIZE)]:
+            self._before_call()
+            for answer in self._client.pages(contract.GET_ORGANIZATIONS, request):
+                self._before_call()
+                yield from map(observing.organization, answer.data)
+
+    def folders(self, organization_id: str) -> Iterator[Observed]:
+        """All of an organization."""
+        if not self._can_read("get_folders", Kind.FOLDER):
+            return
+        self._before_call()
+        try:
+            answer = self._client.call(contract.GET_FOLDERS, GetFoldersRequest(organization_id=organization_id))
+        except OperationMissing:
+            # The organization has just been read, so it is the operation that is not there.
+            self._note_unsupported("get_folders", Kind.FOLDER)
+            return
+        yield from observing.folders(organization_id, answer.data)
+
+    def documents(self, organization_id: str) -> Iterator[Observed]:
+        """All of an organization."""
+        if not self._can_read("get_documents", Kind.DOCUMENT):
+            return
+        request = GetDocumentsRequest(organization_id=organization_id, page_size=_PAGE_SIZE)
+        self._before_call()
+        try:
+            for answer in self._client.pages(contract.GET_DOCUMENTS, request):
+                self._before_call()
+                for seen in answer.data:
+                    yield observing.document(organization_id, seen)
+        except OperationMissing:
+            self._note_unsupported("get_documents", Kind.DOCUMENT)
+
+    def document_users(self, organization_id: str, user_ids: list[str] | None) -> Iterator[Observed]:
+        """The users (None: all) of all documents of an organization."""
+        request = GetUsersRequest(
+            organization_id=organization_id,
+            all_documents=True,
+            group_by_document_id=True,
+            user_ids=user_ids,
+            page_size=_PAGE_SIZE,
+        )
+        for data in self._user_pages(request):
+            if isinstance(data, dict):
+                for document_id, users in data.items():
+                    for one in users:
+                        yield observing.user(Kind.DOCUMENT_USER, organization_id, document_id, one)
+
+    def users(self, container: Container, user_ids: list[str] | None) -> Iterator[Observed]:
+        """The users (None: all) in a container."""
+        request = GetUsersRequest(
+            organization_id=container.organization_id,
+            folder_id=container.container_id if container.kind is Kind.FOLDER_USER else None,
+            organization_user_group_ids=[container.container_id] if container.kind is Kind.GROUP_MEMBER else None,
+            user_ids=user_ids,
+            page_size=_PAGE_SIZE,
+        )
+        for data in self._user_pages(request):
+            if isinstance(data, dict):
+                continue
+            for one in data:
+                if container.kind is Kind.GROUP_MEMBER:
+                    yield observing.member(container.organization_id, container.container_id, one)
+                else:
+                    yield observing.user(container.kind, container.organization_id, container.container_id, one)
+
+    def _user_pages(self, request: GetUsersRequest) -> Iterator[list[User] | dict[str, list[User]]]:
+        """What is not there has no users."""
+        self._before_call()
+        try:
+            for answer in self._client.pages(contract.GET_USERS, request):
+                self._before_call()
+                yield answer.data
+        except BackendRefused as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+
+    def _can_read(self, operation: str, kind: Kind) -> bool:
+        if self._capabilities.is_unsupported(operation):
+            self.unread.add(kind)
+        return kind not in self.unread
+
+    def _note_unsupported(self, operation: str, kind: Kind) -> None:
+        self._capabilities.note_unsupported(operation)
+        self.unread.add(kind)
+
+
+def in_parts(things: Iterable[ThingT], size: int) -> Iterator[list[ThingT]]:
+    """So many at a time, and the rest."""
+    rest = iter(things)
+    while part := list(islice(rest, size)):
+        yield part

@@ -1,0 +1,147 @@
+"""What a verify looks into: organizations of ours, and what in them has users.
+
+Which these are follows from what is desired, from what the ledger has or had, and from what has just been read.
+"""
+
+from collections.abc import Iterator
+
+from sqlalchemy import Engine
+
+from app.foundation.clock import Clock
+from app.foundation.database.engine import reading, writing
+from app.foundation.database.statements import run
+from app.sync.apply.backend_reads import Container
+from app.sync.plan.desired import compute, drop
+from app.sync.plan.rules import CONTAINERS, USER_KINDS, Kind
+from app.sync.plan.selection import Selection
+
+
+class Containers:
+    """Those of one backend, for one verify."""
+
+    def __init__(self, engine: Engine, *, ledger_id: int) -> None:
+        self._engine = engine
+        self._ledger_id = ledger_id
+
+    def of_users(self, selection: Selection, *, clock: Clock) -> list[Container]:
+        """Where the directory has something of the selected users, or the ledger has or had; documents are not told
+        apart, because one call reads all of an organization's."""
+        with writing(self._engine) as connection:
+            compute(connection, ledger_id=self._ledger_id, now=clock(), selection=selection)
+            rows = run(
+                connection,
+                """
+                SELECT DISTINCT kind, organization_id, CASE kind WHEN 'documentUser' THEN '' ELSE container_id END
+                FROM (
+                    SELECT kind, organization_id, container_id FROM desired
+                    UNION SELECT l.kind, l.organization_id, l.container_id FROM ledger_item l
+                    WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND {within}
+                    UNION SELECT l.kind, l.organization_id, l.container_id FROM deleted_item l
+                    WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND {within}
+                ) AS containers ORDER BY 1, 2, 3
+                """,
+                {"ledger_id": self._ledger_id, **ids_of(selection)},
+                kinds=", ".join(f"'{kind.value}'" for kind in USER_KINDS),
+                within=within(selection),
+            ).all()
+            drop(connection)
+        return [Container(Kind(str(kind)), str(organization), str(container)) for kind, organization, container in rows]
+
+    def organizations(self, selection: Selection) -> list[str]:
+        """Those that the backend has and the directory wants, or the ledger has or had: what is in others is nobody's
+        concern."""
+        selected = "o.organization_id IN (@list(organization_ids))" if selection.organization_ids else "TRUE"
+        with reading(self._engine) as connection:
+            rows = run(
+                connection,
+                """
+                SELECT o.item_id FROM observed_item o
+                WHERE o.ledger_id = :ledger_id AND o.kind = 'organization' AND {within} AND (
+                    EXISTS (SELECT 1 FROM model_organization a WHERE a.organization_id = o.item_id)
+                    OR EXISTS (SELECT 1 FROM ledger_item l WHERE l.ledger_id = o.ledger_id
+                        AND l.organization_id = o.item_id)
+                    OR o.item_id IN (SELECT organization_id FROM deleted_item WHERE ledger_id = :ledger_id))
+                ORDER BY o.item_id
+                """,
+                {"ledger_id": self._ledger_id, **ids_of(selection)},
+                within=selected,
+            )
+            return [str(row[0]) for row in rows]
+
+    def folders(self, organization_id: str, *, were_read: bool) -> Iterator[Container]:
+        """Those that have just been read, or of which the ledger knows."""
+        if were_read:
+            folder_ids = self._folders_seen(organization_id)
+        else:
+            folder_ids = iter(self._known_containers(Kind.FOLDER_USER, organization_id))
+        for folder_id in folder_ids:
+            yield Container(Kind.FOLDER_USER, organization_id, folder_id)
+
+    def groups(self, organization_id: str) -> Iterator[Container]:
+        """Those that the directory has, and those of which the ledger knows: groups themselves cannot be read."""
+        ours = set(self._known_containers(Kind.GROUP_MEMBER, organization_id))
+        with reading(self._engine) as connection:
+            rows = run(
+                connection,
+                "SELECT organization_user_group_id FROM model_group WHERE organization_id = :organization_id",
+                {"organization_id": organization_id},
+            )
+            ours |= {str(row[0]) for row in rows}
+        for group_id in sorted(ours):
+            yield Container(Kind.GROUP_MEMBER, organization_id, group_id)
+
+    def _known_containers(self, users: Kind, organization_id: str) -> list[str]:
+        """Of what cannot be read itself: that which the ledger has, and that in which it has or had someone."""
+        with reading(self._engine) as connection:
+            rows = run(
+                connection,
+                """
+                SELECT item_id FROM ledger_item
+                WHERE ledger_id = :ledger_id AND kind = :container AND organization_id = :organization_id
+                UNION SELECT container_id FROM ledger_item
+                WHERE ledger_id = :ledger_id AND kind = :users AND organization_id = :organization_id
+                UNION SELECT container_id FROM deleted_item
+                WHERE ledger_id = :ledger_id AND kind = :users AND organization_id = :organization_id
+                ORDER BY 1
+                """,
+                {
+                    "ledger_id": self._ledger_id,
+                    "container": CONTAINERS[users].value,
+                    "users": users.value,
+                    "organization_id": organization_id,
+                },
+            )
+            return [str(row[0]) for row in rows]
+
+    def _folders_seen(self, organization_id: str) -> Iterator[str]:
+        after = ""
+        while True:
+            with reading(self._engine) as connection:
+                rows = run(
+                    connection,
+                    """
+                    SELECT item_id FROM observed_item WHERE ledger_id = :ledger_id AND kind = 'folder'
+                    AND organization_id = :organization_id AND container_id = '' AND item_id > :after
+                    ORDER BY item_id LIMIT 2000
+                    """,
+                    {"ledger_id": self._ledger_id, "organization_id": organization_id, "after": after},
+                ).all()
+            if not rows:
+                return
+            yield from (str(row[0]) for row in rows)
+            after = str(rows[-1][0])
+
+
+def within(selection: Selection) -> str:
+    """The condition on rows ``l`` of the ledger that are selected; its values are ``ids_of``."""
+    conditions = []
+    if selection.organization_ids:
+        conditions.append("l.organization_id IN (@list(organization_ids))")
+    if selection.user_ids:
+        conditions.append("l.item_id IN (@list(user_ids))")
+    return " AND ".join(conditions) or "TRUE"
+
+
+def ids_of(selection: Selection) -> dict[str, object]:
+    """The values for ``within``."""
+    return {"organization_ids": selection.organizations_json, "user_ids": selection.users_json}

@@ -1,0 +1,190 @@
+"""Builds the contract's requests from a plan's items.
+
+Only this module knows both vocabularies. A batch's items share their operation and scope, so the fields beside the
+items are read from the first.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from app.contract import operations as contract
+from app.contract.base import Request
+from app.contract.folders import ROOT_FOLDER_ID
+from app.sync.plan.rules import Kind
+from app.sync.plan.stored import PlanItem
+
+Items = Sequence[PlanItem]
+
+_ACCESS_FIELDS = frozenset({"accessRole", "expiresAt"})
+"""Fields with which Add Users sets access. A user's own field of such a name is not sent: memberships and grants decide
+access. Usher sends no ``expiresAt``: it removes access that has ended."""
+
+
+class NotExpressibleError(ValueError):
+    """The contract has no request for this."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestForm:
+    """How much a backend understands."""
+
+    without_roles: bool = False
+    """Roles and access types of folders are left out: the path under the first version does not know them."""
+    make_documents: bool = False
+    """Documents come into being with their first user: nothing else makes them."""
+    make_organizations: bool = False
+    """Organizations come into being with what is put into them."""
+
+
+def request_of(operation: str, items: Items, form: RequestForm = RequestForm()) -> Request:
+    """The request that carries the items, all of one scope, by ``operation``.
+
+    Usually the items' own operation; another one where an add has to become an update or the other way round. Raises
+    ``NotExpressibleError``.
+    """
+    model: type[Request] = contract.by_name(operation).request
+    return model.from_wire(_DATA[operation](items, form))
+
+
+def batch_limit(operation: str, batch_size: int) -> int:
+    """How many items a call of the operation may carry at most."""
+    contracted = contract.by_name(operation)
+    if contracted.items_field is None:
+        return 1
+    return max(1, min(batch_size, contracted.max_items))
+
+
+def takes_all_members(item: PlanItem) -> bool:
+    """Whether it empties a whole group: the call then carries no ids, and its answer names whom it found."""
+    return item.kind == Kind.GROUP and item.operation == "delete_users_from_groups"
+
+
+def _fields(item: PlanItem) -> dict[str, object]:
+    fields: dict[str, object] = json.loads(item.payload) if item.payload else {}
+    return fields
+
+
+def _each(items: Items, id_field: str) -> list[dict[str, object]]:
+    return [_fields(item) | {id_field: item.item_id} for item in items]
+
+
+def _ids(items: Items) -> list[str]:
+    return [item.item_id for item in items]
+
+
+def _organization(items: Items) -> dict[str, object]:
+    return {"organizationId": items[0].organization_id}
+
+
+def _level(items: Items) -> dict[str, object]:
+    level = _organization(items)
+    if items[0].kind == Kind.FOLDER_USER:
+        level["folderId"] = items[0].container_id
+    elif items[0].kind == Kind.DOCUMENT_USER:
+        level["documentId"] = items[0].container_id
+    return level
+
+
+def _group(items: Items) -> dict[str, object]:
+    item = items[0]
+    group_id = item.item_id if item.kind == Kind.GROUP else item.container_id
+    return _organization(items) | {"organizationUserGroupId": group_id}
+
+
+def _users(items: Items, form: RequestForm) -> dict[str, object]:
+    people = []
+    for item in items:
+        person = {name: value for name, value in _fields(item).items() if name not in _ACCESS_FIELDS}
+        person["userId"] = item.item_id
+        if not form.without_roles and item.access_role:
+            person["accessRole"] = item.access_role
+        people.append(person)
+    return _level(items) | {"users": people}
+
+
+def _add_users(items: Items, form: RequestForm) -> dict[str, object]:
+    data = _users(items, form)
+    if form.make_documents and items[0].kind == Kind.DOCUMENT_USER:
+        # Without Add Documents a document comes into being with its first user.
+        data["createDocument"] = True
+    return data
+
+
+def _delete_users_from_groups(items: Items, _: RequestForm) -> dict[str, object]:
+    return _group(items) | ({"deleteAll": True} if takes_all_members(items[0]) else {"userIds": _ids(items)})
+
+
+def _add_groups(items: Items, _: RequestForm) -> dict[str, object]:
+    added = _each(items, "groupId")
+    for group in added:
+        # Only this operation has a shorter name for the id.
+        group.pop("organizationUserGroupId", None)
+    return _organization(items) | {"organizationUserGroups": added}
+
+
+def _add_folder(items: Items, form: RequestForm) -> dict[str, object]:
+    added = _each(items, "folderId")
+    for item, folder in zip(items, added, strict=True):
+        if item.parent_id:
+            folder["parentFolderId"] = item.parent_id
+        if item.access_type and not form.without_roles:
+            folder["accessType"] = item.access_type
+    data = _organization(items) | {"folders": added}
+    if form.make_organizations:
+        data["createOrganization"] = True
+    return data
+
+
+def _update_folder(items: Items, _: RequestForm) -> dict[str, object]:
+    changed = _each(items, "folderId")
+    for item, folder in zip(items, changed, strict=True):
+        folder["parentFolderId"] = item.parent_id or ROOT_FOLDER_ID
+    return _organization(items) | {"folders": changed}
+
+
+def _update_folder_access(items: Items, _: RequestForm) -> dict[str, object]:
+    access = {"accessType": items[0].access_type} if items[0].access_type else {"inheritFromParent": True}
+    return _organization(items) | {"folderIds": _ids(items)} | access
+
+
+def _add_documents(items: Items, _: RequestForm) -> dict[str, object]:
+    folder = {"folderId": items[0].parent_id} if items[0].parent_id else {}
+    return _organization(items) | {"documents": _each(items, "documentId")} | folder
+
+
+def _move_documents(items: Items, _: RequestForm) -> dict[str, object]:
+    return _organization(items) | {"documentIds": _ids(items), "folderId": items[0].parent_id or ROOT_FOLDER_ID}
+
+
+def _update_document_access(items: Items, _: RequestForm) -> dict[str, object]:
+    if not items[0].access_type:
+        raise NotExpressibleError("the contract cannot take a document's own access type away again")
+    return _organization(items) | {"documentIds": _ids(items), "accessType": items[0].access_type}
+
+
+_DATA: Mapping[str, Callable[[Items, RequestForm], dict[str, object]]] = MappingProxyType(
+    {
+        "add_organizations": lambda items, _: {"organizations": _each(items, "organizationId")},
+        "update_organizations": lambda items, _: {"organizations": _each(items, "organizationId")},
+        "delete_organizations": lambda items, _: {"organizationIds": _ids(items)},
+        "disable_organizations": lambda items, _: {"organizationIds": _ids(items), "disabled": items[0].disabled},
+        "add_folder": _add_folder,
+        "update_folder": _update_folder,
+        "update_folder_access": _update_folder_access,
+        "delete_folder": lambda items, _: _organization(items) | {"folderId": items[0].item_id},
+        "add_documents": _add_documents,
+        "update_documents": lambda items, _: _organization(items) | {"documents": _each(items, "documentId")},
+        "move_documents": _move_documents,
+        "update_document_access": _update_document_access,
+        "delete_documents": lambda items, _: _organization(items) | {"documentIds": _ids(items)},
+        "add_groups": _add_groups,
+        "add_users": _add_users,
+        "update_users": _users,
+        "delete_users": lambda items, _: _level(items) | {"userIds": _ids(items)},
+        "add_users_to_groups": lambda items, _: _group(items) | {"userIds": _ids(items)},
+        "delete_users_from_groups": _delete_users_from_groups,
+    }
+)
+"""The ``data`` of each operation's request."""

@@ -1,0 +1,361 @@
+# ruff: noqa: S608 - SQL is put together from constants of this module alone; data travels in parameters.
+"""Failed items: how often each failed, and when it is retried.
+
+The rules: ``app/sync/ledger/README.md``, "Failures".
+
+Writes and deletes of an item are counted separately.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from random import Random
+
+from sqlalchemy import Connection
+
+from app.foundation.database.statements import json_list, run
+from app.sync.ledger.chosen import ItemKey, chosen
+from app.sync.ledger.ledger import FINGERPRINT
+from app.sync.tables import ITEM_KINDS
+
+PARKED_AFTER = 10
+FIRST_PAUSE_MS = 60_000
+LONGEST_PAUSE_MS = 6 * 3600 * 1000
+
+_TRIED = FINGERPRINT.replace("{row}", "p")
+
+
+def pause_ms(failures: int, random: Random) -> int:
+    """How long an item rests after so many failures: doubling, with jitter so that many do not come back at once."""
+    pause: int = min(FIRST_PAUSE_MS << min(failures - 1, 20), LONGEST_PAUSE_MS)
+    return round(pause * random.uniform(0.8, 1.2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An item that could not be brought about."""
+
+    kind: str
+    organization_id: str
+    container_id: str
+    item_id: str
+    deleting: bool
+    failures: int
+    retry_at: int
+    parked: bool
+    message: str
+
+
+def any_failures(connection: Connection, ledger_id: int) -> bool:
+    """Whether anything is remembered as failed."""
+    anything = "SELECT 1 FROM item_failure WHERE ledger_id = :ledger_id LIMIT 1"
+    return run(connection, anything, {"ledger_id": ledger_id}).first() is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Items of one kind that could not be brought about, and are tried again or given up."""
+
+    kind: str
+    parked: bool
+    items: int
+    since: int | None
+    """When the first of them failed first, in epoch milliseconds; None: nobody knows."""
+
+
+_EVERY = 1 << 62
+"""More than there will ever be."""
+
+
+def _first(columns: str) -> str:
+    """A query for the first ``most`` of those that are parked, or of the others: one range of the index for each kind,
+    and of the last one no more than is wanted. PostgreSQL would read all of them for a list of kinds."""
+    ranges = (
+        f"SELECT {columns} FROM item_failure f @by(ix_item_failure_listed)"
+        f" WHERE f.ledger_id = :ledger_id AND f.parked = :parked AND f.kind = '{kind}'"
+        for kind in ITEM_KINDS
+    )
+    return f"{' UNION ALL '.join(ranges)} LIMIT :most"
+
+
+_SHOWN = ", ".join(f"f.{name}" for name in Failure.__dataclass_fields__)
+
+_COUNTED = f"""
+SELECT kind, COUNT(*) AS items, MIN(failing_since) AS since FROM ({_first("f.kind, f.failing_since")}) AS failed
+GROUP BY kind ORDER BY kind
+"""
+
+_STUBBORN = f"""
+SELECT * FROM ({_first(_SHOWN)}) AS failed
+ORDER BY failures DESC, kind, organization_id, container_id, item_id, deleting LIMIT 1
+"""
+
+
+def failing_now(connection: Connection, ledger_id: int, *, most: int | None = None) -> list[Failing]:
+    """How many items of each kind fail or are parked, in a fixed order; ``most``: of those that fail, and of those that
+    are parked, no more than so many are looked at."""
+    found = [
+        Failing(row.kind, parked, row.items, row.since)
+        for parked in (False, True)
+        for row in run(connection, _COUNTED, _asked(ledger_id, parked=parked, most=most))
+    ]
+    return sorted(found, key=lambda one: (one.kind, one.parked))
+
+
+def _asked(ledger_id: int, *, parked: bool, most: int | None) -> dict[str, object]:
+    every = _EVERY if most is None else most
+    return {"ledger_id": ledger_id, "parked": parked, "most": every}
+
+
+_NUMBER = f"SELECT COUNT(*) FROM ({_first('f.kind')}) AS counted"
+
+
+def parked_now(connection: Connection, ledger_id: int, *, most: int) -> int:
+    """How many items are parked; counted to ``most`` and no further."""
+    return int(run(connection, _NUMBER, _asked(ledger_id, parked=True, most=most)).scalar_one())
+
+
+def most_stubborn(connection: Connection, ledger_id: int, *, parked: bool, most: int | None = None) -> Failure | None:
+    """The item that failed most often, of those that are parked or of the others; ``most``: so many of them are looked
+    at."""
+    row = run(connection, _STUBBORN, _asked(ledger_id, parked=parked, most=most)).first()
+    return None if row is None else Failure(**{**row._asdict(), "deleting": bool(row.deleting), "parked": parked})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureGroup:
+    """What failed alike; None: whatever it is."""
+
+    kind: str | None = None
+    organization_id: str | None = None
+    message: str | None = None
+
+
+GROUPED = 10_000
+"""So many are put into groups at most."""
+
+_GROUPS = f"""
+SELECT kind, organization_id, message, COUNT(*) AS items, MIN(failing_since) AS since
+FROM ({_first("f.kind, f.organization_id, f.message, f.failing_since")}) AS failed
+GROUP BY kind, organization_id, message ORDER BY COUNT(*) DESC, kind, organization_id, message LIMIT :limit
+"""
+
+
+def failure_groups(
+    connection: Connection, ledger_id: int, *, parked: bool, limit: int
+) -> list[tuple[FailureGroup, int, int | None]]:
+    """What is parked, or rests, by kind, organization and message: how many items, and since when in epoch
+    milliseconds; the largest groups first. Of more than ``GROUPED`` items the first are looked at."""
+    return [
+        (
+            FailureGroup(kind=row.kind, organization_id=row.organization_id, message=row.message),
+            row.items,
+            row.since,
+        )
+        for row in run(connection, _GROUPS, {**_asked(ledger_id, parked=parked, most=GROUPED), "limit": limit})
+    ]
+
+
+_WITHIN = ("organization_id", "container_id", "item_id", "deleting")
+"""What items of one kind are listed by."""
+
+_PAGE = f"""
+SELECT {_SHOWN} FROM item_failure f @by({{index}})
+WHERE f.ledger_id = :ledger_id AND f.parked = :parked AND f.kind = :kind {{alike}} {{behind}}
+ORDER BY {", ".join(f"f.{name}" for name in _WITHIN)} LIMIT :limit
+"""
+
+
+def failures_page(
+    connection: Connection,
+    ledger_id: int,
+    *,
+    parked: bool,
+    like: FailureGroup | None = None,
+    after: tuple[str, str, str, str, bool] | None = None,
+    limit: int = 50,
+) -> list[Failure]:
+    """What is parked, or rests between tries, in the order of its keys (kind, organization, container, item, whether it
+    is deleted); ``like``: of that group alone; ``after``: the key of one of these, only those behind it.
+
+    However many fail, each kind's are one range of an index, of which no more is read than is returned.
+    """
+    like = like or FailureGroup()
+    asked: dict[str, object] = {"ledger_id": ledger_id, "parked": parked}
+    alike = ""
+    if like.message is not None:
+        alike += " AND f.message_digest = :message_digest AND f.message = :message"
+        asked |= {"message": like.message, "message_digest": message_digest(like.message)}
+    if like.organization_id is not None:
+        alike += " AND f.organization_id = :organization_id"
+        asked["organization_id"] = like.organization_id
+    found: list[Failure] = []
+    for kind in sorted(ITEM_KINDS) if like.kind is None else [like.kind]:
+        behind = ""
+        if after is not None and kind <= after[0]:
+            if kind < after[0]:
+                continue
+            last = {
+                name: value
+                for name, value in zip(_WITHIN, after[1:], strict=True)
+                if name != "organization_id" or like.organization_id is None
+            }
+            columns, values = (", ".join(f"{before}{name}" for name in last) for before in ("f.", ":last_"))
+            behind = f"AND ({columns}) > ({values})"
+            asked |= {f"last_{name}": value for name, value in last.items()}
+        page = run(
+            connection,
+            _PAGE,
+            {**asked, "kind": kind, "limit": limit - len(found)},
+            index="ix_item_failure_listed" if like.message is None else "ix_item_failure_alike",
+            alike=alike,
+            behind=behind,
+        )
+        found += [Failure(**{**row._asdict(), "deleting": bool(row.deleting), "parked": parked}) for row in page]
+        if len(found) >= limit:
+            break
+    return found
+
+
+def message_digest(message: str) -> str:
+    """What a message is found by."""
+    return sha256(message.encode()).hexdigest()[:32]
+
+
+def forget_settled(connection: Connection, ledger_id: int, plan_id: str) -> int:
+    """Forgets the failures of what needs not be brought about any more, as the plan of everything says; how many."""
+    return run(
+        connection,
+        """
+        DELETE FROM item_failure WHERE ledger_id = :ledger_id AND NOT EXISTS (
+            SELECT 1 FROM plan_item p WHERE p.plan_id = :plan_id AND p.kind = item_failure.kind
+            AND p.organization_id = item_failure.organization_id AND p.container_id = item_failure.container_id
+            AND p.item_id = item_failure.item_id AND (p.action = 'delete') = item_failure.deleting)
+        """,
+        {"ledger_id": ledger_id, "plan_id": plan_id},
+    ).rowcount
+
+
+def note_failures(
+    connection: Connection,
+    *,
+    ledger_id: int,
+    plan_id: str,
+    messages: Mapping[int, str],
+    now_ms: int,
+    random: Random,
+) -> None:
+    """Counts one more failure for each of the plan's items, given with its message by ordinal."""
+    if not messages:
+        return
+    rows = run(
+        connection,
+        f"""
+        SELECT p.ordinal, p.kind, p.organization_id, p.container_id, p.item_id, p.action = 'delete' AS deleting,
+               {_TRIED} AS fingerprint,
+               CASE WHEN f.fingerprint = {_TRIED} THEN f.failures ELSE 0 END AS before,
+               CASE WHEN f.fingerprint = {_TRIED} THEN f.failing_since END AS since
+        FROM plan_item p
+        LEFT JOIN item_failure f ON f.ledger_id = :ledger_id AND f.kind = p.kind
+            AND f.organization_id = p.organization_id AND f.container_id = p.container_id
+            AND f.item_id = p.item_id AND f.deleting = (p.action = 'delete')
+        WHERE p.plan_id = :plan_id AND p.ordinal IN (@numbers(ordinals))
+        """,
+        {"ledger_id": ledger_id, "plan_id": plan_id, "ordinals": json_list(messages)},
+    ).all()
+    # Two operations on one thing count as one failure: the last message stands.
+    counted = {
+        (row.kind, row.organization_id, row.container_id, row.item_id, bool(row.deleting)): {
+            "ledger_id": ledger_id,
+            "kind": row.kind,
+            "organization_id": row.organization_id,
+            "container_id": row.container_id,
+            "item_id": row.item_id,
+            "deleting": bool(row.deleting),
+            "fingerprint": row.fingerprint,
+            "failures": row.before + 1,
+            "retry_at": now_ms + pause_ms(row.before + 1, random),
+            "parked": row.before + 1 >= PARKED_AFTER,
+            "message": messages[row.ordinal],
+            "message_digest": message_digest(messages[row.ordinal]),
+            "failing_since": now_ms if row.since is None else row.since,
+        }
+        for row in rows
+    }
+    if not counted:
+        return
+    run(
+        connection,
+        """
+        INSERT INTO item_failure (ledger_id, kind, organization_id, container_id, item_id, deleting, fingerprint,
+                                  failures, retry_at, parked, message, message_digest, failing_since)
+        VALUES (:ledger_id, :kind, :organization_id, :container_id, :item_id, :deleting, :fingerprint,
+                :failures, :retry_at, :parked, :message, :message_digest, :failing_since)
+        ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id, deleting) DO UPDATE
+        SET fingerprint = excluded.fingerprint, failures = excluded.failures, retry_at = excluded.retry_at,
+            parked = excluded.parked, message = excluded.message, message_digest = excluded.message_digest,
+            failing_since = excluded.failing_since
+        """,
+        list(counted.values()),
+    )
+
+
+_TAKEN_UP = """
+    ledger_id = :ledger_id AND (parked OR retry_at > :now) AND {of_kinds} AND EXISTS (
+        SELECT 1 FROM plan_item p WHERE p.plan_id = :plan_id AND p.kind = item_failure.kind
+        AND p.organization_id = item_failure.organization_id AND p.container_id = item_failure.container_id
+        AND p.item_id = item_failure.item_id AND p.status = 'planned' AND p.covered_by IS NULL
+        AND (p.action = 'delete') = item_failure.deleting
+    )
+"""
+
+
+def count_retried(
+    connection: Connection,
+    *,
+    ledger_id: int,
+    plan_id: str,
+    now_ms: int,
+    kinds: Sequence[str],
+    items: Sequence[ItemKey] = (),
+) -> tuple[int, int]:
+    """How many waiting and how many parked items the plan retries; of these kinds and items, or of all.
+
+    Their failures stay counted: a retry from cron would otherwise never park anything.
+    """
+    listed = ", ".join(f"'{kind}'" for kind in kinds if kind.isalpha())
+    with chosen(connection, items, "item_failure") as is_chosen:
+        of_kinds = f"kind IN ({listed})" if listed else "TRUE"
+        condition = _TAKEN_UP.replace("{of_kinds}", f"{of_kinds} AND {is_chosen}")
+        parameters = {"ledger_id": ledger_id, "plan_id": plan_id, "now": now_ms}
+        rows = run(
+            connection,
+            f"SELECT parked, count(*) AS items FROM item_failure WHERE {condition} GROUP BY parked",
+            parameters,
+        ).all()
+    found = {bool(row.parked): row.items for row in rows}
+    return found.get(False, 0), found.get(True, 0)
+
+
+def forget_failures(connection: Connection, *, ledger_id: int, plan_id: str, ordinals: Sequence[int]) -> None:
+    """The items succeeded. One of whose operations another one failed or is still to come keeps its count."""
+    run(
+        connection,
+        """
+        DELETE FROM item_failure
+        WHERE (ledger_id, kind, organization_id, container_id, item_id, deleting) IN (
+            SELECT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id,
+                   p.action = 'delete'
+            FROM plan_item p
+            WHERE p.plan_id = :plan_id AND p.ordinal IN (@numbers(ordinals))
+            AND NOT EXISTS (
+                SELECT 1 FROM plan_item o WHERE o.plan_id = p.plan_id AND o.kind = p.kind
+                AND o.organization_id = p.organization_id AND o.container_id = p.container_id
+                AND o.item_id = p.item_id AND o.ordinal <> p.ordinal
+                AND (o.action = 'delete') = (p.action = 'delete')
+                AND o.status IN ('planned', 'failed', 'waiting', 'parked')
+            )
+        )
+        """,
+        {"ledger_id": ledger_id, "plan_id": plan_id, "ordinals": json_list(ordinals)},
+    )

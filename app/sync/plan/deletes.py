@@ -1,0 +1,190 @@
+"""Finds the deletes of a plan: items that are in the ledger and no longer desired.
+
+The rules: ``app/sync/plan/README.md``, "Deletes, and what goes along".
+
+``ledger_item.gone_at`` is the moment at which a plan first found an item gone. What is below a deleted container and
+still desired is moved away in an earlier phase; ``app.sync.plan.dependencies`` checks that before the delete is sent.
+"""
+
+from sqlalchemy import Connection
+
+from app.foundation.database.statements import run
+from app.sync.plan.desired import containers
+from app.sync.plan.reasons import why_gone
+from app.sync.plan.rules import CONTAINERS, USER_KINDS, Aspect, Kind
+from app.sync.plan.selection import Selection
+
+_GONE = """
+INSERT INTO step
+SELECT l.kind, l.organization_id, l.container_id, l.item_id, {gone}, 0, l.digest, l.parent_id, l.access_type,
+  l.access_role, l.disabled, '',
+  CASE WHEN p.cover_kind <> '' THEN p.cover_kind WHEN p.kind <> '' THEN p.kind
+       WHEN o.kind <> '' THEN o.kind ELSE '' END,
+  CASE WHEN p.cover_kind <> '' THEN p.cover_id WHEN p.kind <> '' THEN p.item_id
+       WHEN o.kind <> '' THEN o.item_id ELSE '' END,
+  CASE WHEN COALESCE(l.gone_at, :now) > :grace_since THEN 'waiting' ELSE 'planned' END,
+  CASE WHEN COALESCE(l.gone_at, :now) > :grace_since THEN 'kept for the grace period, until '
+    || @minute(COALESCE(l.gone_at, :now) + :now - :grace_since) ELSE '' END,
+  {why}
+FROM {ledger}
+LEFT JOIN step o ON o.kind = 'organization' AND o.organization_id = l.organization_id AND o.container_id = ''
+  AND o.item_id = l.organization_id AND o.aspects = {gone} AND l.kind <> 'organization'
+LEFT JOIN step p ON p.kind = '{container_kind}' AND p.organization_id = l.organization_id AND p.container_id = ''
+  AND p.item_id = l.{container_column} AND p.aspects = {gone} AND (l.certain OR l.kind <> 'document')
+WHERE l.ledger_id = :ledger_id AND l.kind = '{kind}' AND {within}
+  AND NOT EXISTS (
+    SELECT 1 FROM desired d WHERE d.kind = l.kind AND d.organization_id = l.organization_id
+      AND d.container_id = l.container_id AND d.item_id = l.item_id)
+  AND NOT EXISTS (
+    SELECT 1 FROM model_organization a WHERE a.organization_id = l.organization_id AND a.disabled)
+  AND {approved}
+ORDER BY l.organization_id, l.container_id, l.item_id
+"""
+
+_WAS_HELD = """EXISTS (
+    SELECT 1 FROM plan_item h WHERE h.plan_id = :approving AND h.kind = l.kind
+      AND h.organization_id = l.organization_id AND h.container_id = l.container_id AND h.item_id = l.item_id
+      AND h.action = 'delete' AND h.status = 'held')"""
+
+# Downwards from each gone folder whose own parent stays, for as long as folders are gone: below one that stays (and is
+# moved away) another chain begins.
+_FOLDER_CHAINS = """
+UPDATE step SET cover_kind = 'folder', cover_id = chain.top
+FROM (
+  WITH RECURSIVE chain (organization_id, item_id, top) AS (
+    SELECT s.organization_id, s.item_id, s.item_id FROM step s
+    WHERE s.kind = 'folder' AND s.aspects = {gone} AND s.cover_kind = '' AND NOT EXISTS (
+      SELECT 1 FROM step p WHERE p.kind = 'folder' AND p.organization_id = s.organization_id
+        AND p.container_id = '' AND p.item_id = s.parent_id AND p.aspects = {gone})
+    UNION ALL
+    SELECT c.organization_id, c.item_id, chain.top
+    FROM chain CROSS JOIN ledger_item c CROSS JOIN step s
+    WHERE c.ledger_id = :ledger_id AND c.organization_id = chain.organization_id AND c.kind = 'folder'
+      AND c.parent_id = chain.item_id AND c.certain AND s.kind = 'folder' AND s.organization_id = c.organization_id
+      AND s.container_id = '' AND s.item_id = c.item_id AND s.aspects = {gone}
+  )
+  SELECT organization_id, item_id, top FROM chain WHERE item_id <> top
+) AS chain
+WHERE step.kind = 'folder' AND step.organization_id = chain.organization_id AND step.container_id = ''
+  AND step.item_id = chain.item_id
+"""
+
+_COVERERS_WAIT = """
+UPDATE step SET status = 'waiting', message = 'something in it is kept for the grace period'
+FROM (
+  SELECT DISTINCT cover_kind, organization_id, cover_id FROM step
+  WHERE aspects = {gone} AND status = 'waiting' AND cover_kind <> ''
+) AS covered
+WHERE step.kind = covered.cover_kind AND step.organization_id = covered.organization_id AND step.container_id = ''
+  AND step.item_id = covered.cover_id AND step.status = 'planned'
+"""
+
+_FOLLOW = """
+UPDATE step SET status = coverer.status, message = coverer.message
+FROM step AS coverer
+WHERE step.aspects = {gone} AND step.cover_kind <> '' AND coverer.kind = step.cover_kind
+  AND coverer.organization_id = step.organization_id AND coverer.container_id = ''
+  AND coverer.item_id = step.cover_id AND coverer.status <> step.status
+"""
+
+# All of these rows are there already: this is an update that SQLite makes by key, starting from `step`.
+_MARK_GONE = """
+INSERT INTO ledger_item (ledger_id, kind, organization_id, container_id, item_id, digest, parent_id, access_type,
+  access_role, disabled, certain, gone_at)
+SELECT l.ledger_id, l.kind, l.organization_id, l.container_id, l.item_id, l.digest, l.parent_id, l.access_type,
+  l.access_role, l.disabled, l.certain, :now
+FROM step s CROSS JOIN ledger_item l
+WHERE s.aspects = {gone} AND l.ledger_id = :ledger_id AND l.kind = s.kind AND l.organization_id = s.organization_id
+  AND l.container_id = s.container_id AND l.item_id = s.item_id AND l.gone_at IS NULL
+ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id) DO UPDATE SET gone_at = excluded.gone_at
+"""
+
+_MARK_WANTED = """
+UPDATE ledger_item SET gone_at = NULL
+WHERE ledger_id = :ledger_id AND gone_at IS NOT NULL AND EXISTS (
+  SELECT 1 FROM desired d WHERE d.kind = ledger_item.kind AND d.organization_id = ledger_item.organization_id
+    AND d.container_id = ledger_item.container_id AND d.item_id = ledger_item.item_id)
+"""
+
+_RESTORE = """
+INSERT INTO step
+SELECT d.kind, d.organization_id, d.container_id, d.item_id, {restored}, d.depth, d.digest, d.parent_id, d.access_type,
+  d.access_role, d.disabled, d.via, '', '', 'planned', '', ''
+FROM desired d
+WHERE d.kind IN ('folderUser', 'documentUser', 'groupMember') AND EXISTS (
+  SELECT 1 FROM step s WHERE s.kind = 'organizationUser' AND s.organization_id = d.organization_id
+    AND s.container_id = '' AND s.item_id = d.item_id AND s.aspects = {gone} AND s.status = 'planned')
+ORDER BY d.kind, d.organization_id, d.container_id, d.item_id
+ON CONFLICT (kind, organization_id, container_id, item_id) DO UPDATE SET aspects = {restored}
+"""
+
+_GONE_BIT = str(int(Aspect.GONE))
+
+
+def find_deletes(
+    connection: Connection, parameters: dict[str, object], selection: Selection, *, approving: bool, notes_gone: bool
+) -> int:
+    """Puts what is gone into ``step``, with what covers it and what waits; gives how much that is.
+
+    With ``approving`` only what the plan of that parameter held back; with ``notes_gone`` the ledger remembers since
+    when it is gone. ``parameters``: ledger_id, now and grace_since
+    (epoch milliseconds), organization_ids, user_ids (JSON lists), approving (a plan's id).
+    """
+    found = 0
+    for kind in USER_KINDS if selection.user_ids else Kind:
+        found += run(
+            connection,
+            _GONE,
+            parameters,
+            gone=_GONE_BIT,
+            kind=kind.value,
+            container_kind=_container_kind(kind),
+            container_column="parent_id" if kind is Kind.DOCUMENT else "container_id",
+            why=why_gone(kind, containers(selection)),
+            ledger=_ledger(selection),
+            within=_within(selection),
+            approved=_WAS_HELD if approving else "TRUE",
+        ).rowcount
+        if kind is Kind.FOLDER and found:
+            run(connection, _FOLDER_CHAINS, parameters, gone=_GONE_BIT)
+    if notes_gone:
+        run(connection, _MARK_WANTED, parameters)
+        if found:
+            run(connection, _MARK_GONE, parameters, gone=_GONE_BIT)
+    if found:
+        run(connection, _COVERERS_WAIT, gone=_GONE_BIT)
+        follow_coverers(connection)
+    return found
+
+
+def follow_coverers(connection: Connection) -> None:
+    """Gives what is covered the status of what covers it."""
+    run(connection, _FOLLOW, gone=_GONE_BIT)
+
+
+def restore_after_deletes(connection: Connection) -> int:
+    """Adds again, afterwards, what deleting users from organizations takes away from them; gives how much that is.
+
+    The backend removes such a user's access to all of the organization's documents, grants by name included. What was
+    to be added or updated for them anyway then happens afterwards, once.
+    """
+    return run(connection, _RESTORE, gone=_GONE_BIT, restored=str(int(Aspect.RESTORED))).rowcount
+
+
+def _container_kind(kind: Kind) -> str:
+    container = Kind.FOLDER if kind is Kind.DOCUMENT else CONTAINERS.get(kind)
+    return container.value if container else ""
+
+
+def _ledger(selection: Selection) -> str:
+    """Where the search begins: with the users, when there are some, so that theirs alone is looked up."""
+    return "(@list(user_ids)) AS wanted CROSS JOIN ledger_item l" if selection.user_ids else "ledger_item l"
+
+
+def _within(selection: Selection) -> str:
+    if not selection.user_ids:
+        return "l.organization_id IN (@list(organization_ids))" if selection.organization_ids else "TRUE"
+    if not selection.organization_ids:
+        return "l.item_id = wanted.value"
+    # The empty text keeps SQLite from looking up the organization's items instead of the user's.
+    return "l.item_id = wanted.value AND l.organization_id || '' IN (@list(organization_ids))"

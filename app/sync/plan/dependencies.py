@@ -1,0 +1,177 @@
+# ruff: noqa: S608 - the parts of the statements are constants of this module
+"""What an item of a plan depends on: which items must not be sent because of others.
+
+The rules: ``app/sync/plan/README.md``, "Preconditions".
+
+An add or update needs the items in ``_NEEDED``; a delete must not take along anything that it does not cover.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from app.foundation.database.statements import json_list, run
+from app.sync.plan.stored import PlanItem
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    return ", ".join(f"'{kind}'" for kind in kinds)
+
+
+_BELOW_ORGANIZATIONS = (
+    *("folder", "document", "group"),
+    *("organizationUser", "folderUser", "documentUser", "groupMember"),
+)
+
+_NEEDED = (
+    ("organization", ("organization", *_BELOW_ORGANIZATIONS), "organization_id"),
+    ("folder", ("folder", "document"), "parent_id"),
+    ("folder", ("folderUser",), "container_id"),
+    ("document", ("documentUser",), "container_id"),
+    ("group", ("groupMember",), "container_id"),
+    ("folder", ("folder",), "item_id"),
+    ("document", ("document",), "item_id"),
+)
+"""The kind of the item needed, the kinds that need it, and their column with its id. The last two, and an organization
+that needs itself, are updates after an add."""
+
+_NEEDS = (
+    "d.kind = '{kind}' AND d.organization_id = p.organization_id AND d.container_id = '' AND d.item_id = p.{column}"
+)
+"""``p`` needs ``d``."""
+
+_MISSING = """
+    d.plan_id = :plan_id AND d.action = 'add' AND d.status IN ('failed', 'skipped', 'waiting', 'parked', 'cancelled')
+    AND NOT EXISTS (
+        SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind = d.kind
+        AND l.organization_id = d.organization_id AND l.container_id = d.container_id AND l.item_id = d.item_id
+        AND l.certain
+    )
+"""
+"""``d`` was to be added and is not in the backend. An unsupported add is in the ledger, and is not missing."""
+
+_SKIP = """
+    UPDATE plan_item SET status = 'skipped', message = '{kind} ' || {column} || ' is not in the backend'
+    WHERE plan_id = :plan_id AND status = 'planned' AND ordinal IN (
+        SELECT p.ordinal FROM plan_item d @by(ix_plan_item_plan_id_status_ordinal) CROSS JOIN plan_item p
+        WHERE {missing} AND {needs} AND p.plan_id = :plan_id AND p.kind IN ({needing}) AND p.action <> 'delete'
+    )
+"""
+
+_FIND = """
+    SELECT p.ordinal, '{kind} ' || p.{column} || ' is not in the backend' AS message
+    FROM plan_item p CROSS JOIN plan_item d
+    WHERE p.plan_id = :plan_id AND p.ordinal IN (@numbers(ordinals)) AND {needs} AND {missing}
+"""
+
+
+_WITHOUT_CONTAINER = """
+UPDATE plan_item SET status = 'skipped',
+  message = 'what it belongs to is not in the backend yet: a run that is not narrowed to users brings it there'
+WHERE plan_id = :plan_id AND status = 'planned' AND action <> 'delete' AND NOT EXISTS (
+  SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind = CASE plan_item.kind
+      WHEN 'folderUser' THEN 'folder' WHEN 'documentUser' THEN 'document' WHEN 'groupMember' THEN 'group'
+      ELSE 'organization' END
+    AND l.organization_id = plan_item.organization_id AND l.container_id = ''
+    AND l.item_id = CASE plan_item.kind WHEN 'organizationUser' THEN plan_item.organization_id
+      ELSE plan_item.container_id END AND l.certain)
+"""
+
+
+def any_missing(connection: Connection, plan_id: str) -> bool:
+    """Whether the plan has adds that will not be tried, so that items may need something missing."""
+    row = run(
+        connection,
+        """
+        SELECT 1 FROM plan_item WHERE plan_id = :plan_id
+        AND status IN ('failed', 'skipped', 'waiting', 'parked', 'cancelled') AND action = 'add' LIMIT 1
+        """,
+        {"plan_id": plan_id},
+    ).first()
+    return row is not None
+
+
+def skip_dependents(connection: Connection, ledger_id: int, plan_id: str) -> None:
+    """Skips the planned items that need something missing, and those that need these, level by level."""
+    parameters = {"ledger_id": ledger_id, "plan_id": plan_id}
+    skipped = any_missing(connection, plan_id)
+    while skipped:
+        skipped = False
+        for kind, needing, column in _NEEDED:
+            names = {"kind": kind, "column": column, "needing": _listed(needing)}
+            done = run(connection, _SKIP, parameters, needs=_NEEDS, missing=_MISSING, **names)
+            skipped |= done.rowcount > 0
+
+
+def skip_without_container(connection: Connection, ledger_id: int, plan_id: str) -> None:
+    """In a plan about users, which adds no containers: skips the items whose container is not confirmed."""
+    run(connection, _WITHOUT_CONTAINER, {"ledger_id": ledger_id, "plan_id": plan_id})
+
+
+def find_dependents(connection: Connection, ledger_id: int, items: Sequence[PlanItem]) -> dict[int, str]:
+    """Of the adds or updates of one call, those that need something missing: a message for each ordinal."""
+    parameters = {
+        "ledger_id": ledger_id,
+        "plan_id": items[0].plan_id,
+        "ordinals": json_list([item.ordinal for item in items]),
+    }
+    messages: dict[int, str] = {}
+    for kind, needing, column in _NEEDED:
+        if items[0].kind in needing:
+            rows = run(connection, _FIND, parameters, needs=_NEEDS, missing=_MISSING, kind=kind, column=column)
+            messages = {row.ordinal: row.message for row in rows} | messages
+    return messages
+
+
+_DELETED = """
+    SELECT ordinal, organization_id, item_id FROM plan_item WHERE plan_id = :plan_id AND ordinal IN (@numbers(ordinals))
+"""
+
+_DELETED_FOLDERS = f"""{_DELETED}
+    UNION
+    SELECT d.ordinal, d.organization_id, l.item_id FROM deleted d CROSS JOIN ledger_item l
+    WHERE l.ledger_id = :ledger_id AND l.organization_id = d.organization_id AND l.kind = 'folder'
+    AND l.parent_id = d.item_id
+"""
+
+_CONTENTS = {
+    "organization": ((_DELETED, f"l.kind IN ({_listed(_BELOW_ORGANIZATIONS)})"),),
+    "folder": (
+        (_DELETED_FOLDERS, "l.kind IN ('folder', 'document') AND l.parent_id = d.item_id"),
+        (_DELETED, "l.kind = 'folderUser' AND l.container_id = d.item_id"),
+    ),
+    "document": ((_DELETED, "l.kind = 'documentUser' AND l.container_id = d.item_id"),),
+    "group": ((_DELETED, "l.kind = 'groupMember' AND l.container_id = d.item_id"),),
+}
+"""For each kind of container: the containers that a delete takes away, and what is in them (``l``)."""
+
+_UNCOVERED = """
+    WITH RECURSIVE deleted (ordinal, organization_id, item_id) AS ({deleted})
+    SELECT d.ordinal, l.kind, MIN(l.item_id) AS item_id FROM deleted d CROSS JOIN ledger_item l
+    WHERE l.ledger_id = :ledger_id AND l.organization_id = d.organization_id AND {contents} AND NOT EXISTS (
+        SELECT 1 FROM plan_item c WHERE c.plan_id = :plan_id AND c.kind = l.kind
+        AND c.organization_id = l.organization_id AND c.container_id = l.container_id AND c.item_id = l.item_id
+        AND c.covered_by = d.ordinal
+    )
+    GROUP BY d.ordinal, l.kind
+"""
+
+
+def find_unsafe_deletes(connection: Connection, ledger_id: int, items: Sequence[PlanItem]) -> dict[int, str]:
+    """Of the deletes of one call, those that would take along something that is to stay: a message for each ordinal.
+
+    The ledger may hold something below them that the plan does not delete with them: moving it away failed, or it was
+    added after the plan was made.
+    """
+    parameters = {
+        "ledger_id": ledger_id,
+        "plan_id": items[0].plan_id,
+        "ordinals": json_list([item.ordinal for item in items]),
+    }
+    ids = {item.ordinal: item.item_id for item in items}
+    messages: dict[int, str] = {}
+    for deleted, contents in _CONTENTS.get(items[0].kind, ()):
+        for row in run(connection, _UNCOVERED, parameters, deleted=deleted, contents=contents):
+            within = f"{items[0].kind} {ids[row.ordinal]}"
+            messages[row.ordinal] = f"{row.kind} {row.item_id} is still in {within} and is not to be deleted with it"
+    return messages

@@ -1,0 +1,274 @@
+"""Computes the desired state: what the backend should contain according to the access model.
+
+The rules: ``app/sync/plan/README.md``, "Desired".
+
+``compute`` fills the temporary table ``desired`` with set operations, one row per item. Memory does not grow with the
+number of items. Its columns are those of a ledger item, and:
+
+- ``depth``: the number of folders above a folder;
+- ``in_force``: the access type in force in a folder;
+- ``via``: the group through which a user has a folder, a document or a membership of an outer group. Empty if it is by
+  the user's own record.
+"""
+
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from app.access.effective import ASKED_FOLDERS
+from app.foundation.clock import epoch_ms
+from app.foundation.database.engine import is_sqlite
+from app.foundation.database.statements import run
+from app.sync.plan.selection import Selection
+
+_TABLE = """
+CREATE TEMPORARY TABLE desired (
+  kind TEXT NOT NULL,
+  organization_id TEXT NOT NULL,
+  container_id TEXT NOT NULL,
+  item_id TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  parent_id TEXT NOT NULL,
+  access_type TEXT NOT NULL,
+  access_role TEXT NOT NULL,
+  disabled BOOLEAN NOT NULL,
+  depth INTEGER NOT NULL,
+  in_force TEXT NOT NULL,
+  via TEXT NOT NULL,
+  PRIMARY KEY (kind, organization_id, container_id, item_id)
+) @keyed
+"""
+
+# CROSS JOIN tells SQLite to go through the tables in the order in which they are written; to PostgreSQL it says
+# nothing.
+# Rows are inserted in the order of the key, so that the table is written from one end to the other.
+
+_ORGANIZATIONS = """
+INSERT INTO desired
+SELECT 'organization', o.organization_id, '', o.organization_id, o.digest, '', '', '', o.disabled, 0, o.access_type, ''
+FROM model_organization o WHERE {within}
+ORDER BY o.organization_id
+"""
+
+_FOLDERS = """
+INSERT INTO desired
+WITH RECURSIVE tree (organization_id, folder_id, depth, own_type, in_force) AS (
+  SELECT f.organization_id, f.folder_id, 0,
+    CASE f.access_type WHEN '' THEN o.access_type ELSE f.access_type END,
+    CASE f.access_type WHEN '' THEN o.access_type ELSE f.access_type END
+  FROM model_organization o CROSS JOIN model_folder f @by(ix_model_folder_within)
+  WHERE f.organization_id = o.organization_id AND f.parent_folder_id = '' AND NOT o.disabled AND {within}
+  UNION ALL
+  SELECT f.organization_id, f.folder_id, t.depth + 1, f.access_type,
+    CASE f.access_type WHEN '' THEN t.in_force ELSE f.access_type END
+  FROM tree t CROSS JOIN model_folder f @by(ix_model_folder_within)
+  WHERE f.organization_id = t.organization_id AND f.parent_folder_id = t.folder_id
+)
+SELECT 'folder', f.organization_id, '', f.folder_id, f.digest, f.parent_folder_id, t.own_type, '', FALSE, t.depth,
+  t.in_force, ''
+FROM tree t CROSS JOIN model_folder f
+WHERE f.organization_id = t.organization_id AND f.folder_id = t.folder_id
+ORDER BY f.organization_id, f.folder_id
+"""
+
+_DOCUMENTS = """
+INSERT INTO desired
+SELECT 'document', d.organization_id, '', d.document_id, d.digest, d.folder_id,
+  CASE WHEN d.access_type <> '' THEN d.access_type
+       WHEN d.folder_id = '' THEN o.access_type
+       WHEN l.access_type <> '' OR NOT l.certain THEN f.in_force
+       ELSE '' END,
+  '', FALSE, 0,
+  CASE WHEN d.access_type <> '' THEN d.access_type WHEN d.folder_id = '' THEN o.access_type ELSE f.in_force END, ''
+FROM model_document d CROSS JOIN model_organization o
+LEFT JOIN desired f ON f.kind = 'folder' AND f.organization_id = d.organization_id AND f.container_id = ''
+  AND f.item_id = d.folder_id
+LEFT JOIN ledger_item l ON l.ledger_id = :ledger_id AND l.kind = 'document' AND l.organization_id = d.organization_id
+  AND l.container_id = '' AND l.item_id = d.document_id
+WHERE o.organization_id = d.organization_id AND NOT o.disabled AND (d.folder_id = '' OR f.item_id IS NOT NULL)
+  AND {within}
+ORDER BY d.organization_id, d.document_id
+"""
+
+_GROUPS = """
+INSERT INTO desired
+SELECT 'group', g.organization_id, '', g.organization_user_group_id, g.digest, '', '', '', FALSE, 0, '', ''
+FROM model_group g CROSS JOIN model_organization o
+WHERE o.organization_id = g.organization_id AND NOT o.disabled AND {within}
+ORDER BY g.organization_id, g.organization_user_group_id
+"""
+
+_MEMBERSHIPS = """
+INSERT INTO desired
+SELECT 'organizationUser', m.organization_id, '', m.user_id, u.digest, '', '', m.access_role, FALSE, 0, '', ''
+FROM model_membership m CROSS JOIN model_organization o CROSS JOIN model_user u
+WHERE o.organization_id = m.organization_id AND NOT o.disabled AND u.user_id = m.user_id AND NOT u.disabled
+  AND (m.expires_at IS NULL OR m.expires_at > :now) AND {within}
+ORDER BY m.organization_id, m.user_id
+"""
+
+_DIRECT_MEMBERS = """
+INSERT INTO desired
+SELECT 'groupMember', m.organization_id, m.organization_user_group_id, m.user_id, '', '', '', '', FALSE, 0, '', ''
+FROM model_group_member m CROSS JOIN model_organization o CROSS JOIN model_group g CROSS JOIN model_user u
+WHERE o.organization_id = m.organization_id AND NOT o.disabled AND g.organization_id = m.organization_id
+  AND g.organization_user_group_id = m.organization_user_group_id AND u.user_id = m.user_id AND NOT u.disabled
+  AND m.user_id <> '' AND {within}
+ORDER BY m.organization_id, m.organization_user_group_id, m.user_id
+"""
+
+# From every group that has members, upwards through the groups that it is in; a cycle ends because rows are distinct.
+_NESTED_MEMBERS = """
+INSERT INTO desired
+WITH RECURSIVE inside (organization_id, group_id, inner_id) AS (
+  SELECT DISTINCT organization_id, container_id, container_id FROM desired WHERE kind = 'groupMember'
+  UNION
+  SELECT up.organization_id, up.organization_user_group_id, i.inner_id
+  FROM inside i CROSS JOIN model_group_member up CROSS JOIN model_group g
+  WHERE up.organization_id = i.organization_id AND up.member_group_id = i.group_id
+    AND g.organization_id = up.organization_id AND g.organization_user_group_id = up.organization_user_group_id
+)
+SELECT 'groupMember', i.organization_id, i.group_id, m.item_id, '', '', '', '', FALSE, 0, '', MIN(i.inner_id)
+FROM inside i CROSS JOIN desired m
+WHERE i.group_id <> i.inner_id AND m.kind = 'groupMember' AND m.organization_id = i.organization_id
+  AND m.container_id = i.inner_id
+GROUP BY i.organization_id, i.group_id, m.item_id
+ON CONFLICT DO NOTHING
+"""
+
+# Narrowed to users, `desired` has no folders and documents. This table has those that are effective among all that the
+# users have grants on, themselves or through groups, and that the ledger has them in.
+_CONTAINER_TABLE = """
+CREATE TEMPORARY TABLE container (
+  kind TEXT NOT NULL,
+  organization_id TEXT NOT NULL,
+  container_id TEXT NOT NULL,
+  item_id TEXT NOT NULL,
+  PRIMARY KEY (kind, organization_id, container_id, item_id)
+) @keyed
+"""
+_CONTAINERS_OF_USERS = """
+INSERT INTO container
+WITH RECURSIVE place (organization_id, folder_id, document_id) AS MATERIALIZED (
+  SELECT m.organization_id, m.folder_id, m.document_id FROM model_grant m WHERE {within}
+  UNION
+  SELECT m.organization_id, m.folder_id, m.document_id
+  FROM (SELECT DISTINCT organization_id, container_id FROM desired WHERE kind = 'groupMember') i
+  CROSS JOIN model_grant m @by(ix_model_grant_to_group)
+  WHERE m.organization_id = i.organization_id AND m.organization_user_group_id = i.container_id AND m.user_id = ''
+  UNION
+  SELECT l.organization_id, CASE l.kind WHEN 'folderUser' THEN l.container_id ELSE '' END,
+    CASE l.kind WHEN 'folderUser' THEN '' ELSE l.container_id END
+  FROM (@list(user_ids)) AS wanted CROSS JOIN ledger_item l @by(ix_ledger_item_ledger_id_kind_item_id)
+  WHERE l.ledger_id = :ledger_id AND l.kind IN ('folderUser', 'documentUser') AND l.item_id = wanted.value
+),
+lies (kind, organization_id, item_id, folder_id) AS MATERIALIZED (
+  SELECT 'folder', p.organization_id, p.folder_id, p.folder_id FROM place p WHERE p.folder_id <> ''
+  UNION ALL
+  SELECT 'document', p.organization_id, p.document_id, (
+    SELECT d.folder_id FROM model_document d
+    WHERE d.organization_id = p.organization_id AND d.document_id = p.document_id)
+  FROM place p WHERE p.folder_id = ''
+),
+asked_folder (organization_id, folder_id) AS (SELECT organization_id, folder_id FROM lies WHERE folder_id <> ''),
+{asked_folders}
+SELECT p.kind, p.organization_id, '', p.item_id
+FROM lies p CROSS JOIN model_organization o
+WHERE o.organization_id = p.organization_id AND NOT o.disabled AND (p.folder_id = '' OR (p.organization_id, p.folder_id)
+  IN (SELECT e.organization_id, e.folder_id FROM effective_folder e))
+"""
+
+_OWN_GRANTS = """
+INSERT INTO desired
+SELECT c.kind || 'User', c.organization_id, c.item_id, m.user_id, u.digest, '', '', m.access_role, FALSE, 0, '', ''
+FROM {grants} CROSS JOIN model_user u
+WHERE c.kind = '{kind}' AND c.organization_id = m.organization_id AND c.container_id = ''
+  AND m.folder_id = {folder} AND m.document_id = {document} AND u.user_id = m.user_id AND NOT u.disabled
+  AND m.user_id <> '' AND (m.expires_at IS NULL OR m.expires_at > :now) AND {within}
+ORDER BY c.organization_id, c.item_id, m.user_id
+"""
+
+_GROUP_GRANTS = """
+INSERT INTO desired
+WITH granted AS MATERIALIZED (
+  SELECT c.kind || 'User' AS kind, a.organization_id, c.item_id AS container_id,
+    a.organization_user_group_id AS group_id, a.access_role
+  FROM (SELECT DISTINCT organization_id, container_id FROM desired WHERE kind = 'groupMember') i
+  CROSS JOIN model_grant a @by(ix_model_grant_to_group)
+  CROSS JOIN {containers} c
+  WHERE a.organization_id = i.organization_id AND a.organization_user_group_id = i.container_id AND a.user_id = ''
+    AND (a.expires_at IS NULL OR a.expires_at > :now)
+    AND c.kind = CASE a.folder_id WHEN '' THEN 'document' ELSE 'folder' END
+    AND c.organization_id = a.organization_id AND c.container_id = '' AND c.item_id = a.folder_id || a.document_id
+)
+SELECT g.kind, g.organization_id, g.container_id, g.user_id, u.digest, '', '',
+  CASE WHEN g.editors IS NULL THEN 'viewer' ELSE 'editor' END, FALSE, 0, '', COALESCE(g.editors, g.viewers)
+FROM (
+  SELECT granted.kind, granted.organization_id, granted.container_id, m.item_id AS user_id,
+    MIN(CASE granted.access_role WHEN 'editor' THEN granted.group_id END) AS editors, MIN(granted.group_id) AS viewers
+  FROM granted CROSS JOIN desired m
+  WHERE m.kind = 'groupMember' AND m.organization_id = granted.organization_id AND m.container_id = granted.group_id
+  GROUP BY granted.kind, granted.organization_id, granted.container_id, m.item_id
+) g CROSS JOIN model_user u WHERE u.user_id = g.user_id
+ON CONFLICT DO NOTHING
+"""
+
+_CONTAINERS = ((_ORGANIZATIONS, "o"), (_FOLDERS, "o"), (_DOCUMENTS, "d"), (_GROUPS, "g"))
+_MEMBERS = (_MEMBERSHIPS, _DIRECT_MEMBERS, _NESTED_MEMBERS)
+_PLACES = (
+    {"kind": "document", "folder": "''", "document": "c.item_id"},
+    {"kind": "folder", "folder": "c.item_id", "document": "''"},
+)
+
+
+def compute(connection: Connection, *, ledger_id: int, now: datetime, selection: Selection) -> None:
+    """Makes and fills ``desired`` from the access model as ``connection`` sees it, at ``now``.
+
+    Narrowed to users it holds the user kinds alone (``app.sync.plan.selection``), and gets them by index.
+    """
+    parameters: dict[str, object] = {
+        "ledger_id": ledger_id,
+        "now": epoch_ms(now),
+        "organization_ids": selection.organizations_json,
+        "user_ids": selection.users_json,
+    }
+    run(connection, _TABLE)
+    if not selection.user_ids:
+        for template, alias in _CONTAINERS:
+            run(connection, template, parameters, within=_within(selection, alias))
+    within = _within(selection, "m", users="m.user_id")
+    for template in _MEMBERS:
+        run(connection, template, parameters, within=within)
+    grants = "desired c CROSS JOIN model_grant m"
+    if selection.user_ids:
+        grants = "model_grant m CROSS JOIN container c"
+        run(connection, _CONTAINER_TABLE)
+        run(connection, _CONTAINERS_OF_USERS, parameters, within=within, asked_folders=ASKED_FOLDERS)
+    for place in _PLACES:
+        run(
+            connection, _OWN_GRANTS, parameters, grants=grants, within=within if selection.user_ids else "TRUE", **place
+        )
+    run(connection, _GROUP_GRANTS, parameters, containers=containers(selection))
+    if not is_sqlite(connection):
+        run(connection, "ANALYZE desired")
+
+
+def containers(selection: Selection) -> str:
+    """The table that has the effective folders and documents, as far as the selection needs them."""
+    return "container" if selection.user_ids else "desired"
+
+
+def drop(connection: Connection) -> None:
+    """Drops what ``compute`` made."""
+    run(connection, "DROP TABLE IF EXISTS desired")
+    run(connection, "DROP TABLE IF EXISTS container")
+
+
+def _within(selection: Selection, alias: str, *, users: str = "") -> str:
+    """The condition on the table that a statement starts from, so that its index is used."""
+    conditions = []
+    if selection.organization_ids:
+        conditions.append(f"{alias}.organization_id IN (@list(organization_ids))")
+    if selection.user_ids and users:
+        conditions.append(f"{users} IN (@list(user_ids))")
+    return " AND ".join(conditions) or "TRUE"

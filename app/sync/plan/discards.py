@@ -1,0 +1,91 @@
+# ruff: noqa: S608 - SQL is put together from constants of this project alone; data travels in parameters.
+"""Discarded deletes: deletes that an operator refused, and that later plans leave alone.
+
+The rules: ``app/sync/plan/README.md``, "Discards".
+"""
+
+from sqlalchemy import Connection
+
+from app.foundation.database.statements import run
+from app.sync.ledger.ledger import FINGERPRINT
+from app.sync.plan.rules import Aspect
+
+_KEY = "kind, organization_id, container_id, item_id"
+
+DELETE_FINGERPRINT = FINGERPRINT.replace("{row}", "{item}") + " || '|' || {cover_kind} || '|' || {cover_id}"
+"""What a delete would do, as an SQL expression: ``{item}`` is a table with an item's columns, ``{cover_kind}`` and
+``{cover_id}`` name the container whose delete would take it along; empty where it goes by itself."""
+
+_REMEMBER = f"""
+INSERT INTO discarded_item (ledger_id, {_KEY}, fingerprint, run_id, message)
+SELECT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id,
+  {DELETE_FINGERPRINT.format(item="p", cover_kind="COALESCE(c.kind, '')", cover_id="COALESCE(c.item_id, '')")},
+  CAST(:run_id AS TEXT), CAST(:message AS TEXT)
+FROM plan_item p LEFT JOIN plan_item c ON c.plan_id = p.plan_id AND c.ordinal = p.covered_by
+WHERE p.plan_id = :plan_id AND p.status = 'held' AND p.action = 'delete'
+ON CONFLICT (ledger_id, {_KEY}) DO UPDATE
+SET fingerprint = excluded.fingerprint, run_id = excluded.run_id, message = excluded.message
+"""
+
+_MARK = "UPDATE plan_item SET status = 'discarded', message = :message WHERE plan_id = :plan_id AND status = 'held'"
+
+
+def discard_held(connection: Connection, *, ledger_id: int, run_id: str, plan_id: str, message: str) -> int:
+    """Remembers the held deletes of a plan as discarded, with a sentence about by whom and why; how many they are."""
+    parameters: dict[str, object] = {
+        "ledger_id": ledger_id,
+        "run_id": run_id,
+        "plan_id": plan_id,
+        "message": message,
+    }
+    run(connection, _REMEMBER, parameters)
+    return run(connection, _MARK, parameters).rowcount
+
+
+_FORGET = """
+DELETE FROM discarded_item WHERE ledger_id = :ledger_id AND (
+  EXISTS (
+    SELECT 1 FROM desired d WHERE d.kind = discarded_item.kind AND d.organization_id = discarded_item.organization_id
+      AND d.container_id = discarded_item.container_id AND d.item_id = discarded_item.item_id)
+  OR NOT EXISTS (
+    SELECT 1 FROM ledger_item l WHERE l.ledger_id = discarded_item.ledger_id AND l.kind = discarded_item.kind
+      AND l.organization_id = discarded_item.organization_id AND l.container_id = discarded_item.container_id
+      AND l.item_id = discarded_item.item_id))
+"""
+
+_LEAVE_ALONE = """
+UPDATE step SET status = 'discarded', message = x.message
+FROM discarded_item x
+WHERE x.ledger_id = :ledger_id AND step.aspects = {gone} AND step.status = 'planned' AND step.kind = x.kind
+  AND step.organization_id = x.organization_id AND step.container_id = x.container_id AND step.item_id = x.item_id
+  AND x.fingerprint = {fingerprint}
+"""
+
+_LET_GO = """
+UPDATE step SET cover_kind = '', cover_id = ''
+FROM step AS coverer
+WHERE step.aspects = {gone} AND step.status = 'planned' AND step.cover_kind <> '' AND coverer.kind = step.cover_kind
+  AND coverer.organization_id = step.organization_id AND coverer.container_id = ''
+  AND coverer.item_id = step.cover_id AND coverer.status = 'discarded'
+"""
+
+_GONE = str(int(Aspect.GONE))
+_FINGERPRINT = DELETE_FINGERPRINT.format(item="step", cover_kind="step.cover_kind", cover_id="step.cover_id")
+
+
+def forget_discarded(connection: Connection, ledger_id: int) -> None:
+    """Forgets what is wanted again, and what is not in the ledger any more."""
+    run(connection, _FORGET, {"ledger_id": ledger_id})
+
+
+def leave_discarded_alone(connection: Connection, ledger_id: int) -> int:
+    """Marks the deletes in ``step`` that somebody has discarded; how many."""
+
+    def leave() -> int:
+        return run(connection, _LEAVE_ALONE, {"ledger_id": ledger_id}, gone=_GONE, fingerprint=_FINGERPRINT).rowcount
+
+    found = leave()
+    if found and run(connection, _LET_GO, gone=_GONE).rowcount:
+        # What goes by itself may have been discarded as that.
+        found += leave()
+    return found

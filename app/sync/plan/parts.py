@@ -1,0 +1,102 @@
+"""The parts of a plan: ranges of neighbouring items that are alike.
+
+A plan is ordered by phase, operation, kind and scope, and a scope begins with its organization. So items that share the
+first three are neighbours, and within these the items of one organization. Parts are written in the pass in which the
+plan is hashed; memory is bounded by one page of items.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import Connection, insert, select
+
+from app.sync.ledger.outcomes import Counts
+from app.sync.plan.tables import PlanPartRow
+
+_PART = PlanPartRow.__table__
+_WRITE_DOWN = insert(_PART)
+
+ALIKE = """phase || '|' || kind || '|' || action || '|' || operation || '|' || status || '|' ||
+  CASE kind WHEN 'organization' THEN '' ELSE organization_id END"""
+"""What ``Parts.take`` is given of each item, as SQL: one text, because there are many items and few such texts."""
+
+
+@dataclass(slots=True)
+class PlanPart:
+    """Items from one ordinal to another that share phase, kind, action and operation."""
+
+    first_ordinal: int
+    last_ordinal: int
+    phase: int
+    kind: str
+    action: str
+    operation: str
+
+    @property
+    def items(self) -> int:
+        return self.last_ordinal - self.first_ordinal + 1
+
+
+class Parts:
+    """Finds the parts of a plan whose items go by in their order, writes them down, and counts what goes by."""
+
+    def __init__(self, connection: Connection, plan_id: str) -> None:
+        self._connection = connection
+        self._plan_id = plan_id
+        self._last_ordinal = 0
+        self._growing: dict[bool, tuple[str, PlanPart]] = {}
+        """The last part of everything, and the last one of one organization."""
+        self._ended: list[tuple[str, PlanPart]] = []
+        self.counts: Counts = {}
+
+    def take(self, items: Iterable[str]) -> None:
+        """The next items, each as ``ALIKE``."""
+        for alike, number in Counter(items).items():
+            phase, kind, action, operation, status, organization_id = alike.split("|", 5)
+            first, self._last_ordinal = self._last_ordinal + 1, self._last_ordinal + number
+            part = PlanPart(first, self._last_ordinal, int(phase), kind, action, operation)
+            by_status = self.counts.setdefault(part.kind, {}).setdefault(part.action, {})
+            by_status[status] = by_status.get(status, 0) + number
+            self._grow("", part)
+            if organization_id:
+                self._grow(organization_id, part)
+        self._write()
+
+    def end(self) -> None:
+        """No items come any more."""
+        self._ended += self._growing.values()
+        self._growing = {}
+        self._write()
+
+    def _grow(self, organization_id: str, part: PlanPart) -> None:
+        of_one = organization_id != ""
+        of, growing = self._growing.get(of_one, ("", None))
+        if growing is not None and of == organization_id and _are_alike(growing, part):
+            growing.last_ordinal = part.last_ordinal
+            return
+        if growing is not None:
+            self._ended.append((of, growing))
+        fresh = PlanPart(part.first_ordinal, part.last_ordinal, part.phase, part.kind, part.action, part.operation)
+        self._growing[of_one] = organization_id, fresh
+
+    def _write(self) -> None:
+        if self._ended:
+            rows = [
+                {"plan_id": self._plan_id, "organization_id": of, "items": part.items, **asdict(part)}
+                for of, part in self._ended
+            ]
+            self._connection.execute(_WRITE_DOWN, rows)
+            self._ended = []
+
+
+def _are_alike(one: PlanPart, other: PlanPart) -> bool:
+    return (one.phase, one.kind, one.action, one.operation) == (other.phase, other.kind, other.action, other.operation)
+
+
+def parts_of(connection: Connection, plan_id: str, organization_id: str = "") -> list[PlanPart]:
+    """The parts of a plan in their order: of everything, or of one organization."""
+    query = select(*[_PART.c[name] for name in PlanPart.__dataclass_fields__]).where(
+        _PART.c.plan_id == plan_id, _PART.c.organization_id == organization_id
+    )
+    return [PlanPart(*row) for row in connection.execute(query.order_by(_PART.c.first_ordinal))]

@@ -1,0 +1,226 @@
+"""The table of kinds, aspects, operations and phases: which operation brings which change about, in which order.
+
+The rules: ``app/sync/plan/README.md``, "Phases".
+
+``RULES`` is the whole answer. A thing that planning found to differ has *aspects*; each aspect that has a rule becomes
+one plan item, one operation. Phases are applied in ascending order; calls of one phase may run side by side, except
+those of an operation that is ordered, where a later item of a scope may need an earlier one.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag, StrEnum
+
+
+class Kind(StrEnum):
+    """A kind of item; ``app.sync.tables`` says how each is identified."""
+
+    ORGANIZATION = "organization"
+    FOLDER = "folder"
+    DOCUMENT = "document"
+    GROUP = "group"
+    ORGANIZATION_USER = "organizationUser"
+    FOLDER_USER = "folderUser"
+    DOCUMENT_USER = "documentUser"
+    GROUP_MEMBER = "groupMember"
+
+
+USER_KINDS = (Kind.ORGANIZATION_USER, Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER)
+"""What hangs on a user: ``item_id`` is a user's id."""
+
+CONTAINERS = {
+    Kind.FOLDER_USER: Kind.FOLDER,
+    Kind.DOCUMENT_USER: Kind.DOCUMENT,
+    Kind.GROUP_MEMBER: Kind.GROUP,
+}
+"""The kind of thing that ``container_id`` names."""
+
+
+class Action(StrEnum):
+    """What a plan item does."""
+
+    ADD = "add"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+class Aspect(IntFlag):
+    """In what a thing differs between the ledger and what it should be."""
+
+    NEW = 1
+    """It is not in the ledger, or the outcome of its last call is unknown."""
+    CONTENT = 2
+    """Its fields, its role, or (folders) the folder above it."""
+    PARENT = 4
+    """The folder that a document lies in."""
+    ACCESS = 8
+    """Its access type."""
+    DISABLED = 16
+    """Whether an organization is disabled."""
+    GONE = 32
+    """It is in the ledger and should not be there."""
+    RESTORED = 64
+    """It is right, but deleting its user from the organization takes it away, so that it is added again afterwards."""
+
+
+class Phase(IntEnum):
+    """The order of things. Adds and updates from containers to contents, then deletes the same way back."""
+
+    ADD_ORGANIZATIONS = 10
+    UPDATE_ORGANIZATIONS = 11
+    DISABLE_ORGANIZATIONS = 12
+    ADD_FOLDERS = 20
+    UPDATE_FOLDERS = 21
+    FOLDER_ACCESS = 22
+    ADD_DOCUMENTS = 30
+    UPDATE_DOCUMENTS = 31
+    MOVE_DOCUMENTS = 32
+    DOCUMENT_ACCESS = 33
+    ADD_GROUPS = 40
+    ORGANIZATION_USERS = 50
+    FOLDER_AND_DOCUMENT_USERS = 60
+    GROUP_MEMBERS = 70
+    DELETE_GROUP_MEMBERS = 110
+    DELETE_FOLDER_AND_DOCUMENT_USERS = 120
+    DELETE_ORGANIZATION_USERS = 130
+    EMPTY_GROUPS = 140
+    DELETE_DOCUMENTS = 150
+    DELETE_FOLDERS = 160
+    DELETE_ORGANIZATIONS = 170
+    RESTORE_FOLDER_AND_DOCUMENT_USERS = 180
+    RESTORE_GROUP_MEMBERS = 190
+
+
+class CallScope(StrEnum):
+    """What a call carries beside its items, as the JSON list in ``plan_item.scope``."""
+
+    NONE = "none"
+    """``[]``"""
+    DISABLED = "disabled"
+    """``[true]`` or ``[false]``"""
+    ORGANIZATION = "organization"
+    """``["acme"]``"""
+    CONTAINER = "container"
+    """``["acme","folder","specs"]``: the organization, the kind of container and its id"""
+    PARENT = "parent"
+    """``["acme","specs"]``: the organization and the folder above, empty at the top"""
+    ACCESS = "access"
+    """``["acme","restricted"]``: the organization and the access type, empty for "inherit" """
+    ITEM = "item"
+    """``["acme","specs"]``: the organization and the item itself; the operation takes one at a time"""
+
+
+@dataclass(frozen=True, slots=True)
+class AspectRule:
+    """One aspect of one kind, and the operation that settles it."""
+
+    kind: Kind
+    aspect: Aspect
+    action: Action
+    phase: Phase
+    operation: str
+    scope: CallScope
+    reason: str
+    """In a few words, beside the item itself, whose ids they do not repeat. ``{state}``: enabled or disabled;
+    ``{holder}``: the user, or the group through which they have the entry."""
+    sends_payload: bool = False
+    """Whether the operation carries the record's fields."""
+
+
+_O, _F, _D, _G = Kind.ORGANIZATION, Kind.FOLDER, Kind.DOCUMENT, Kind.GROUP
+_OU, _FU, _DU, _GM = Kind.ORGANIZATION_USER, Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER
+_ADD, _UPDATE, _DELETE = Action.ADD, Action.UPDATE, Action.DELETE
+
+# fmt: off
+RULES: tuple[AspectRule, ...] = (
+    AspectRule(_O, Aspect.NEW, _ADD, Phase.ADD_ORGANIZATIONS, "add_organizations", CallScope.NONE,
+         "not in the backend yet", sends_payload=True),
+    AspectRule(_O, Aspect.CONTENT, _UPDATE, Phase.UPDATE_ORGANIZATIONS, "update_organizations", CallScope.NONE,
+         "its fields changed", sends_payload=True),
+    AspectRule(_O, Aspect.DISABLED, _UPDATE, Phase.DISABLE_ORGANIZATIONS, "disable_organizations", CallScope.DISABLED,
+         "{state} in the directory"),
+    AspectRule(_O, Aspect.GONE, _DELETE, Phase.DELETE_ORGANIZATIONS, "delete_organizations", CallScope.NONE,
+         "no longer in the directory"),
+
+    AspectRule(_F, Aspect.NEW, _ADD, Phase.ADD_FOLDERS, "add_folder", CallScope.ORGANIZATION,
+         "not in the backend yet", sends_payload=True),
+    AspectRule(_F, Aspect.CONTENT, _UPDATE, Phase.UPDATE_FOLDERS, "update_folder", CallScope.ORGANIZATION,
+         "its fields or the folder above it changed", sends_payload=True),
+    AspectRule(_F, Aspect.ACCESS, _UPDATE, Phase.FOLDER_ACCESS, "update_folder_access", CallScope.ACCESS,
+         "its access type changed"),
+    AspectRule(_F, Aspect.GONE, _DELETE, Phase.DELETE_FOLDERS, "delete_folder", CallScope.ITEM,
+         "no longer in the directory"),
+
+    AspectRule(_D, Aspect.NEW, _ADD, Phase.ADD_DOCUMENTS, "add_documents", CallScope.PARENT,
+         "not in the backend yet", sends_payload=True),
+    AspectRule(_D, Aspect.CONTENT, _UPDATE, Phase.UPDATE_DOCUMENTS, "update_documents", CallScope.ORGANIZATION,
+         "its fields changed", sends_payload=True),
+    AspectRule(_D, Aspect.PARENT, _UPDATE, Phase.MOVE_DOCUMENTS, "move_documents", CallScope.PARENT,
+         "it lies in another folder"),
+    AspectRule(_D, Aspect.ACCESS, _UPDATE, Phase.DOCUMENT_ACCESS, "update_document_access", CallScope.ACCESS,
+         "its access type changed"),
+    AspectRule(_D, Aspect.GONE, _DELETE, Phase.DELETE_DOCUMENTS, "delete_documents", CallScope.ORGANIZATION,
+         "no longer in the directory"),
+
+    AspectRule(_G, Aspect.NEW, _ADD, Phase.ADD_GROUPS, "add_groups", CallScope.ORGANIZATION,
+         "not in the backend yet", sends_payload=True),
+    AspectRule(_G, Aspect.GONE, _DELETE, Phase.EMPTY_GROUPS, "delete_users_from_groups", CallScope.ITEM,
+         "no longer in the directory"),
+
+    AspectRule(_OU, Aspect.NEW, _ADD, Phase.ORGANIZATION_USERS, "add_users", CallScope.ORGANIZATION,
+         "membership of the organization", sends_payload=True),
+    AspectRule(_OU, Aspect.CONTENT, _UPDATE, Phase.ORGANIZATION_USERS, "update_users", CallScope.ORGANIZATION,
+         "membership of the organization", sends_payload=True),
+    AspectRule(_OU, Aspect.GONE, _DELETE, Phase.DELETE_ORGANIZATION_USERS, "delete_users", CallScope.ORGANIZATION,
+         "no membership of the organization any more"),
+
+    AspectRule(_FU, Aspect.NEW, _ADD, Phase.FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER,
+         "granted to {holder}", sends_payload=True),
+    AspectRule(_FU, Aspect.CONTENT, _UPDATE, Phase.FOLDER_AND_DOCUMENT_USERS, "update_users", CallScope.CONTAINER,
+         "granted to {holder}", sends_payload=True),
+    AspectRule(_FU, Aspect.GONE, _DELETE, Phase.DELETE_FOLDER_AND_DOCUMENT_USERS, "delete_users", CallScope.CONTAINER,
+         "no grant on the folder any more"),
+    AspectRule(_FU, Aspect.RESTORED, _ADD, Phase.RESTORE_FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER,
+         "granted to {holder}; again, as the user leaves the organization",
+         sends_payload=True),
+
+    AspectRule(_DU, Aspect.NEW, _ADD, Phase.FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER,
+         "granted to {holder}", sends_payload=True),
+    AspectRule(_DU, Aspect.CONTENT, _UPDATE, Phase.FOLDER_AND_DOCUMENT_USERS, "update_users", CallScope.CONTAINER,
+         "granted to {holder}", sends_payload=True),
+    AspectRule(_DU, Aspect.GONE, _DELETE, Phase.DELETE_FOLDER_AND_DOCUMENT_USERS, "delete_users", CallScope.CONTAINER,
+         "no grant on the document any more"),
+    AspectRule(_DU, Aspect.RESTORED, _ADD, Phase.RESTORE_FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER,
+         "granted to {holder}; again, as the user leaves the organization",
+         sends_payload=True),
+
+    AspectRule(_GM, Aspect.NEW, _ADD, Phase.GROUP_MEMBERS, "add_users_to_groups", CallScope.CONTAINER,
+         "{holder}"),
+    AspectRule(_GM, Aspect.GONE, _DELETE, Phase.DELETE_GROUP_MEMBERS, "delete_users_from_groups", CallScope.CONTAINER,
+         "not in the group any more"),
+    AspectRule(_GM, Aspect.RESTORED, _ADD, Phase.RESTORE_GROUP_MEMBERS, "add_users_to_groups", CallScope.CONTAINER,
+         "{holder}; again, as the user leaves the organization"),
+)
+# fmt: on
+
+SETTLES: dict[str, tuple[str, ...]] = {
+    "add_organizations": ("digest",),
+    "update_organizations": ("digest",),
+    "disable_organizations": ("disabled",),
+    "add_folder": ("digest", "parent_id", "access_type"),
+    "update_folder": ("digest", "parent_id"),
+    "update_folder_access": ("access_type",),
+    "add_documents": ("digest", "parent_id"),
+    "update_documents": ("digest",),
+    "move_documents": ("parent_id",),
+    "update_document_access": ("access_type",),
+    "add_groups": ("digest",),
+    "add_users": ("digest", "access_role"),
+    "update_users": ("digest", "access_role"),
+    "add_users_to_groups": ("digest",),
+}
+"""Which columns of the ledger's item take the plan item's value when the operation has succeeded.
+
+An add makes the row with these columns and the others empty (``disabled`` false). Where an add was answered "already
+exists" and was turned into an update, only what that update carried is settled: for add_folder ``digest`` and
+``parent_id``, for add_documents ``digest``. Deletes remove the row, and those of the items that they cover.
+"""

@@ -1,0 +1,40 @@
+"""The selection of a run: its organizations and users.
+
+The rules: ``app/sync/plan/README.md``, "Selection".
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The organizations and the users that a run is about, sorted; none of a sort means all of it."""
+
+    organization_ids: tuple[str, ...] = ()
+    user_ids: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, organization_ids: Iterable[str] = (), user_ids: Iterable[str] = ()) -> Self:
+        """The selection of these ids; their order and repetitions make no difference."""
+        return cls(tuple(sorted(set(organization_ids))), tuple(sorted(set(user_ids))))
+
+    @property
+    def is_everything(self) -> bool:
+        return not self.organization_ids and not self.user_ids
+
+    @property
+    def organizations_json(self) -> str:
+        """The organizations as a JSON list, the form in which they travel and are stored."""
+        return json.dumps(self.organization_ids, ensure_ascii=False)
+
+    @property
+    def users_json(self) -> str:
+        """The users as a JSON list."""
+        return json.dumps(self.user_ids, ensure_ascii=False)
+
+
+EVERYTHING = Selection()
+"""Everything is selected."""

@@ -1,0 +1,187 @@
+"""Stored plans: loads a plan and its items.
+
+The rules: ``app/sync/plan/README.md``, "A plan that is stored".
+
+A plan is frozen, ordered data: nothing but the status and message of its items changes after it was made.
+"""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, select
+
+from app.foundation.clock import from_epoch_ms
+from app.sync.ledger.outcomes import Counts, count_items, total
+from app.sync.tables import PlanItemRow, PlanRow, RunRow
+
+_PLAN = PlanRow.__table__
+_ITEM = PlanItemRow.__table__
+_RUN = RunRow.__table__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Why the deletes of one kind in one organization are held back, in numbers."""
+
+    kind: str
+    organization_id: str
+    """Empty for organizations themselves, which are counted together."""
+    deletes: int
+    """How many items of that kind would be deleted there."""
+    below: int = 0
+    """How many items of other kinds would go along; folders and organizations count with them."""
+    ledger: int
+    """How many items of that kind the ledger holds there."""
+    reason: str
+
+    def to_wire(self) -> dict[str, object]:
+        """The form in which ``plan.limits`` and reports hold it."""
+        return {
+            "kind": self.kind,
+            "organizationId": self.organization_id,
+            "deletes": self.deletes,
+            "below": self.below,
+            "ledger": self.ledger,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A plan without its items."""
+
+    plan_id: str
+    plan_hash: str
+    ledger_id: int
+    revision: int
+    ledger_revision: int
+    created_at: datetime
+    organization_ids: tuple[str, ...]
+    user_ids: tuple[str, ...]
+    counts: Counts
+    holds: tuple[Hold, ...]
+    """The first of what is held (``MAX_HOLDS``); every held item carries its numbers in its message, too."""
+
+    def total(self, *statuses: str) -> int:
+        """How many items have one of these statuses; without any, how many items there are."""
+        return total(self.counts, *statuses)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether applying it would send anything: what is held, waits or is parked is not sent."""
+        return self.total("planned") > 0
+
+
+MAX_HOLDS = 1000
+"""How many holds a plan lists at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanItem:
+    """One operation on one item; the columns of ``app.sync.tables.PlanItemRow``."""
+
+    plan_id: str
+    ordinal: int
+    phase: int
+    action: str
+    kind: str
+    organization_id: str
+    container_id: str
+    item_id: str
+    operation: str
+    scope: str
+    digest: str
+    parent_id: str
+    access_type: str
+    access_role: str
+    disabled: bool
+    payload: str
+    reason: str
+    covered_by: int | None
+    status: str
+    message: str
+    in_force: str = ""
+
+
+_ITEM_COLUMNS = [_ITEM.c[name] for name in PlanItem.__dataclass_fields__]
+
+# Put together once: that takes longer than to execute them.
+_ONE_PLAN = select(_PLAN).where(_PLAN.c.plan_id == bindparam("of_plan"))
+_ALL_ITEMS = (
+    select(*_ITEM_COLUMNS)
+    .where(
+        _ITEM.c.plan_id == bindparam("of_plan"),
+        _ITEM.c.ordinal > bindparam("after"),
+        _ITEM.c.status.in_(bindparam("statuses", expanding=True)),
+    )
+    .order_by(_ITEM.c.ordinal)
+    .limit(bindparam("most"))
+)
+_SENT_ITEMS = _ALL_ITEMS.where(_ITEM.c.covered_by.is_(None))
+
+
+def load_plan(connection: Connection, plan_id: str, counts: Counts | None = None) -> Plan | None:
+    """The plan of that id; None where there is none. ``counts``: of its items, by whoever has just counted them."""
+    row = connection.execute(_ONE_PLAN, {"of_plan": plan_id}).one_or_none()
+    if row is None:
+        return None
+    return Plan(
+        plan_id=row.plan_id,
+        plan_hash=row.plan_hash,
+        ledger_id=row.ledger_id,
+        revision=row.revision,
+        ledger_revision=row.ledger_revision,
+        created_at=from_epoch_ms(row.created_at),
+        organization_ids=tuple(json.loads(row.organization_ids)),
+        user_ids=tuple(json.loads(row.user_ids)),
+        counts=count_items(connection, plan_id) if counts is None else counts,
+        holds=tuple(
+            Hold(
+                kind=hold["kind"],
+                organization_id=hold["organizationId"],
+                deletes=hold["deletes"],
+                below=hold.get("below", 0),
+                ledger=hold["ledger"],
+                reason=hold["reason"],
+            )
+            for hold in json.loads(row.limits)
+        ),
+    )
+
+
+def read_items(
+    connection: Connection,
+    plan_id: str,
+    *,
+    statuses: Collection[str] = ("planned",),
+    after_ordinal: int = 0,
+    limit: int = 1000,
+    covered: bool = False,
+) -> list[PlanItem]:
+    """The next items in order after ``after_ordinal``: those that are sent, or with ``covered`` all of them."""
+    asked = {"of_plan": plan_id, "after": after_ordinal, "statuses": list(statuses), "most": limit}
+    rows = connection.execute(_ALL_ITEMS if covered else _SENT_ITEMS, asked)
+    return [PlanItem(**row._asdict()) for row in rows]
+
+
+def read_item(connection: Connection, plan_id: str, ordinal: int) -> PlanItem | None:
+    """One item of a plan; None where there is none of that ordinal."""
+    query = select(*_ITEM_COLUMNS).where(_ITEM.c.plan_id == plan_id, _ITEM.c.ordinal == ordinal)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else PlanItem(**row._asdict())
+
+
+def stale_sentence(plan_id: str) -> str:
+    """What whoever wants to apply a plan is told when another one is due by now."""
+    return (
+        f"plan {plan_id} was made when the directory or the backend stood otherwise; nothing was done:"
+        " look at a new one (usher plan)"
+    )
+
+
+def plan_allows_deletes(connection: Connection, plan_id: str) -> bool:
+    """Whether the limits were lifted for the run that the plan was made for."""
+    made_for = select(_RUN.c.allow_deletes).where(_RUN.c.plan_id == plan_id, _RUN.c.requested_plan_id.is_(None))
+    return bool(connection.execute(made_for.order_by(_RUN.c.requested_at).limit(1)).scalar())

@@ -1,0 +1,70 @@
+"""Finds ids in a run's selection that exist in neither the directory nor the ledger.
+
+Without it, a run for a mistyped id would look like a run for an id that is in step: both have nothing to do.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from app.foundation.database.statements import run
+from app.sync.plan.rules import USER_KINDS
+from app.sync.plan.selection import Selection
+
+_SHOWN = 20
+
+_ORGANIZATIONS = """
+SELECT wanted.value FROM (@list(organization_ids)) AS wanted
+WHERE NOT EXISTS (SELECT 1 FROM model_organization a WHERE a.organization_id = wanted.value)
+  AND NOT EXISTS (
+    SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.organization_id = wanted.value)
+"""
+
+_USERS = """
+SELECT wanted.value FROM (@list(user_ids)) AS wanted
+WHERE NOT EXISTS (SELECT 1 FROM model_user a WHERE a.user_id = wanted.value)
+  AND NOT EXISTS (
+    SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND l.item_id = wanted.value)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownIds:
+    """The ids that nobody knows, the first of them of each sort, and how many they are in all."""
+
+    organization_ids: tuple[str, ...]
+    user_ids: tuple[str, ...]
+    count: int
+
+    def to_wire(self) -> dict[str, object]:
+        """The form in which a run's report holds them."""
+        return {"organizationIds": list(self.organization_ids), "userIds": list(self.user_ids), "count": self.count}
+
+
+def unknown_ids(connection: Connection, ledger_id: int, selection: Selection) -> UnknownIds | None:
+    """The ids of the selection that neither the access model nor the ledger has; None when there are none."""
+    parameters: dict[str, object] = {
+        "ledger_id": ledger_id,
+        "organization_ids": selection.organizations_json,
+        "user_ids": selection.users_json,
+    }
+    kinds = ", ".join(f"'{kind.value}'" for kind in USER_KINDS)
+    organizations = sorted(run(connection, _ORGANIZATIONS, parameters).scalars())
+    users = sorted(run(connection, _USERS, parameters, kinds=kinds).scalars())
+    if not organizations and not users:
+        return None
+    return UnknownIds(tuple(organizations[:_SHOWN]), tuple(users[:_SHOWN]), len(organizations) + len(users))
+
+
+def unknown_sentence(report: Mapping[str, object]) -> str | None:
+    """What a run's report says about such ids, for people; None when it says nothing."""
+    unknown = report.get("unknown")
+    if not isinstance(unknown, Mapping):
+        return None
+    named = [f"organization {one}" for one in unknown["organizationIds"]] + [
+        f"user {one}" for one in unknown["userIds"]
+    ]
+    further = unknown["count"] - len(named)
+    more = f" and {further} more" if further else ""
+    return f"neither the directory nor what was synced so far knows {', '.join(named)}{more}"

@@ -1,0 +1,167 @@
+"""The lock under which one process alone synchronizes at a time, on however many nodes.
+
+The rules: ``app/sync/runs/README.md``, "The lock".
+
+PostgreSQL: an advisory lock that lives in a session of its own, so the death of the process or of its node frees it.
+The session must not go through a transaction pooler. SQLite: a lock on a file beside the database, which the operating
+system frees with the process.
+"""
+
+import time
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import Protocol
+
+from filelock import FileLock, Timeout
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from app.foundation.clock import Sleep
+from app.foundation.database.engine import is_sqlite
+from app.sync.apply.gate import LOCK_LOST
+
+CONNECTION_LOST = "the connection to the database was cut, and with it the lock under which one process synchronizes"
+
+_PAUSE = 0.5
+"""Seconds between two tries to get the lock."""
+
+_OUR_END = {
+    "keepalives_idle": 3,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 9000,
+}
+"""A connection that died without a goodbye is noticed here within ten seconds: a question asked of it then fails."""
+
+_SERVERS_END = text(
+    """
+    SELECT set_config('tcp_keepalives_idle', '3', FALSE), set_config('tcp_keepalives_interval', '2', FALSE),
+        set_config('tcp_keepalives_count', '3', FALSE), set_config('tcp_user_timeout', '9000', FALSE)
+    """
+)
+"""And there: a node that lost its power or its network would otherwise keep the lock for hours."""
+
+
+class SyncLock(Protocol):
+    """The right to synchronize."""
+
+    def acquire(self, timeout: float = 0) -> bool:
+        """Whether the lock was got within ``timeout`` seconds. Raises nothing when the database is away: False."""
+        ...
+
+    def held(self) -> bool:
+        """Whether it is still held; on PostgreSQL the session itself is asked. Any thread may call this."""
+        ...
+
+    def why_lost(self) -> str:
+        """Why it is not held any more, for people."""
+        ...
+
+    def release(self) -> None:
+        """Lets others. Does nothing when it is not held."""
+        ...
+
+
+def sync_lock(engine: Engine, name: str = "sync", *, sleep: Sleep = time.sleep) -> SyncLock:
+    """The lock of that name for everyone who shares the engine's database; not yet acquired."""
+    if is_sqlite(engine):
+        return _FileSyncLock(Path(f"{engine.url.database}.{name}.lock"))
+    return _SessionSyncLock(engine, name, sleep)
+
+
+class _FileSyncLock:
+    def __init__(self, path: Path) -> None:
+        # Not thread-local: the threads that send calls ask whether the lock is held.
+        self._lock = FileLock(path, thread_local=False)
+
+    def acquire(self, timeout: float = 0) -> bool:
+        if self._lock.is_locked:
+            return False
+        try:
+            self._lock.acquire(timeout=timeout, poll_interval=0.05)
+        except (Timeout, OSError):
+            return False
+        return True
+
+    def held(self) -> bool:
+        return self._lock.is_locked
+
+    def why_lost(self) -> str:
+        return LOCK_LOST
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+class _SessionSyncLock:
+    def __init__(self, engine: Engine, name: str, sleep: Sleep) -> None:
+        # A connection outside of the pool: nothing else may run in the session, and it must end with the lock.
+        self._engine = create_engine(
+            engine.url,
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            connect_args={"connect_timeout": 5, "application_name": "usher sync lock", **_OUR_END},
+        )
+        # Advisory locks are per database, so the name is all that has to be told apart.
+        self._number = int.from_bytes(sha256(f"usher:{name}".encode()).digest()[:8], "big", signed=True)
+        self._sleep = sleep
+        self._guard = Lock()
+        self._session: Connection | None = None
+        self._cut = False
+
+    def acquire(self, timeout: float = 0) -> bool:
+        deadline = time.monotonic() + timeout
+        while not self._try():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._sleep(min(_PAUSE, left))
+        return True
+
+    def held(self) -> bool:
+        with self._guard:
+            if self._session is None:
+                return False
+            try:
+                # The lock lives exactly as long as the session: one that answers still has it.
+                self._session.execute(text("SELECT 1"))
+            except SQLAlchemyError:
+                self._cut = True
+                self._close()
+                return False
+            return True
+
+    def why_lost(self) -> str:
+        return CONNECTION_LOST if self._cut else LOCK_LOST
+
+    def release(self) -> None:
+        with self._guard:
+            if self._session is not None:
+                with suppress(SQLAlchemyError):
+                    self._session.execute(text("SELECT pg_advisory_unlock(:number)"), {"number": self._number})
+            self._close()
+
+    def _try(self) -> bool:
+        with self._guard:
+            if self._session is not None:
+                return False
+            self._cut = False
+            try:
+                self._session = self._engine.connect()
+                self._session.execute(_SERVERS_END)
+                query = text("SELECT pg_try_advisory_lock(:number)")
+                got = bool(self._session.execute(query, {"number": self._number}).scalar_one())
+            except SQLAlchemyError:
+                got = False
+            if not got:
+                self._close()
+            return got
+
+    def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            with suppress(SQLAlchemyError):
+                session.close()

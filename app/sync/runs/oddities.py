@@ -1,0 +1,118 @@
+"""Odd records: nothing is wrong with them in themselves, but hardly anybody means them.
+
+Looked for where somebody asks what is wrong with the directory; a run takes such records as they are.
+"""
+
+import re
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, text
+
+from app.access.problems import Problem, ProblemSort
+from app.access.records import Document, Folder, Group, Organization, Record, User
+from app.contract.limits import EMAIL_LENGTH, TEXT_LENGTH
+from app.directory.source import EVERYTHING, Found, Reading, ReadRequest, Remark, Source
+from app.foundation.text import quoted
+
+_ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")
+
+_NAMES = {
+    Organization: ("organizationName", "organization_name"),
+    User: ("name", "name"),
+    Group: ("groupName", "group_name"),
+    Folder: ("folderName", "folder_name"),
+    Document: ("documentName", "document_name"),
+}
+
+_TWINS = """
+SELECT '{noun}' AS noun, MIN({id}) AS one, MAX({id}) AS other, MAX(place) AS place FROM {table}
+GROUP BY {within} LOWER({id}) HAVING COUNT(DISTINCT {id}) > 1 ORDER BY 2 LIMIT :limit
+"""
+
+_IDS = (
+    ("organization", "source_organization", "organization_id", ""),
+    ("user", "source_user", "user_id", ""),
+    ("group", "source_group", "organization_user_group_id", "organization_id,"),
+    ("folder", "source_folder", "folder_id", "organization_id,"),
+    ("document", "source_document", "document_id", "organization_id,"),
+)
+
+_SHARED_ADDRESSES = """
+SELECT LOWER(json_extract(payload, '$.email')) AS email, MIN(user_id) AS one, MAX(user_id) AS other,
+  COUNT(DISTINCT user_id) AS users, MAX(place) AS place
+FROM source_user WHERE json_extract(payload, '$.email') <> ''
+GROUP BY 1 HAVING COUNT(DISTINCT user_id) > 1 ORDER BY 1 LIMIT :limit
+"""
+
+_ADDRESSES_AS_ALIASES = """
+SELECT COUNT(*) AS users, MIN(a.value) AS alias, MIN(u.place) AS place FROM source_user u, json_each(u.aliases) a
+WHERE a.value LIKE '%@%' GROUP BY u.source_id ORDER BY u.source_id LIMIT :limit
+"""
+
+_DISABLED_BY_ADDRESS = """
+SELECT COUNT(*) AS fills, MIN(user_alias) AS alias, MIN(place) AS place FROM source_fill
+WHERE disabled AND user_alias LIKE '%@%' GROUP BY source_id ORDER BY source_id LIMIT :limit
+"""
+
+
+class Examined:
+    """Another source, with a remark about each record that is odd in itself."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    @property
+    def name(self) -> str:
+        return self._source.name
+
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+        """The same, and the remarks."""
+        for step in self._source.read(request):
+            yield step
+            if isinstance(step, Found):
+                for reason in oddities_of(step.record):
+                    yield Remark(step.place, reason)
+
+
+def oddities_of(record: Record) -> Iterator[str]:
+    """What is odd about a record in itself; the reasons begin with the name of the field."""
+    for value in record.key[1:]:
+        if value != value.strip():
+            yield f"the id {quoted(value)} begins or ends with a blank"
+    if type(record) in _NAMES:
+        wire, attribute = _NAMES[type(record)]
+        length = len(getattr(record, attribute))
+        if length > TEXT_LENGTH:
+            yield f"{wire}: has {length:,} characters; a backend takes at most {TEXT_LENGTH:,} and refuses more"
+    if isinstance(record, User) and record.email:
+        if len(record.email) > EMAIL_LENGTH:
+            yield f"email: has {len(record.email):,} characters; a backend takes at most {EMAIL_LENGTH:,}"
+        elif not _ADDRESS.fullmatch(record.email):
+            yield f"email: {quoted(record.email)} is not an e-mail address"
+
+
+def odd_pairs(connection: Connection, limit: int) -> Iterator[Problem]:
+    """Records that look as if they were one; ``connection`` is to the SQLite database into which they were read."""
+    for noun, table, column, within in _IDS:
+        template = _TWINS.format(noun=noun, table=table, id=column, within=within)
+        for row in connection.execute(text(template), {"limit": limit}):
+            reason = (
+                f"the {noun} ids {quoted(row.one)} and {quoted(row.other)} differ only in case: they are two {noun}s"
+            )
+            yield Problem(ProblemSort.REMARK, "", row.place, reason)
+    for row in connection.execute(text(_SHARED_ADDRESSES), {"limit": limit}):
+        more = f" and {row.users - 2} more" if row.users > 2 else ""
+        reason = f"email: {quoted(row.email)} belongs to the users {quoted(row.one)}, {quoted(row.other)}{more}"
+        yield Problem(ProblemSort.REMARK, "", row.place, reason)
+    for row in connection.execute(text(_ADDRESSES_AS_ALIASES), {"limit": limit}):
+        reason = (
+            f"aliases: {row.users:,} are addresses, such as {quoted(row.alias)}; users who can change their own address"
+            " get what is granted to another, so only administrators may be able to write that attribute"
+        )
+        yield Problem(ProblemSort.REMARK, "", row.place, reason)
+    for row in connection.execute(text(_DISABLED_BY_ADDRESS), {"limit": limit}):
+        reason = (
+            f"userAlias: {row.fills:,} records that disable a user name the user by an address, such as"
+            f" {quoted(row.alias)}; use a lasting id such as employeeID"
+        )
+        yield Problem(ProblemSort.REMARK, "", row.place, reason)

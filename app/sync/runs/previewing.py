@@ -1,0 +1,120 @@
+"""Previews: one source, read as a whole for somebody who looks, and what its read would change.
+
+Nothing is changed: what is in force is compared with in a candidate (``app.access.candidate``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Engine
+
+from app.access.candidate import CandidateLostError, candidate_of
+from app.access.contents import current_revision
+from app.access.problems import Problem, ProblemGroup, ProblemList, ProblemSort
+from app.access.refresh.guard import Guard
+from app.access.refresh.sources import Losses
+from app.access.refresh.tables import ChangeCounts
+from app.directory.guarded import GuardedSource
+from app.directory.preview import PreviewedSource
+from app.directory.settings import GuardSettings
+from app.directory.source import End, Malformed, Remark, Source, Verdict
+from app.foundation.clock import Clock
+from app.foundation.database.engine import reading
+from app.sync.runs.gathering import ReadingProgress
+from app.sync.runs.reading import refresh
+from app.sync.runs.suspicion import of_read
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a read would come to."""
+
+    verdict: Verdict
+    """How the source judges its read."""
+    reason: str
+    refused: str = ""
+    """Why the read would not be taken as it is, although the source does not call it failed; empty: it would be."""
+    odd: str = ""
+    """What looks wrong although nothing is wrong with any record, where there is nothing to compare with."""
+    in_force: bool = False
+    """Whether there is something to compare with."""
+    changes: Mapping[str, ChangeCounts] = field(default_factory=dict)
+    """kind → records of the access model that it would add, update and remove; of all sources together."""
+    problems: Sequence[ProblemGroup] = ()
+    losses: Losses = field(default_factory=dict)
+    """What it would take away of what is in force of the source."""
+    guard: Guard = field(default_factory=Guard)
+    """How much it may take away at once."""
+
+
+def preview(
+    sources: Sequence[GuardedSource],
+    previewed: PreviewedSource,
+    engine: Engine | None,
+    *,
+    guard: GuardSettings,
+    clock: Clock,
+    progress: ReadingProgress,
+) -> Preview:
+    """Reads the previewed source. ``sources``: all of the configuration, the previewed one in its place.
+
+    ``engine``: where to look what is in force; None: it is not compared.
+    """
+    problems = ProblemList()
+    if engine is not None and _is_empty(engine):
+        engine = None
+    if engine is None:
+        _read_alone(next(source for source in sources if source.name == previewed.name), problems, progress)
+        end = previewed.end
+        if end is None:
+            return Preview(Verdict.FAILED, "it was given up", problems=problems.groups)
+        return Preview(end.verdict, end.reason, odd=_odd(previewed, end), problems=problems.groups)
+    try:
+        with candidate_of(engine) as candidate:
+            report = refresh(
+                candidate,
+                sources,
+                clock=clock,
+                guard=guard,
+                only=[previewed.name],
+                progress=progress,
+                on_candidate=True,
+                problems=problems,
+            )
+    except CandidateLostError:
+        reason = "another source has become known meanwhile; look again"
+        return Preview(Verdict.FAILED, reason, problems=problems.groups)
+    (read,) = (source for source in report.sources if source.name == previewed.name)
+    end = previewed.end
+    failed = end is None or end.verdict is Verdict.FAILED
+    return Preview(
+        verdict=read.verdict if end is None else end.verdict,
+        reason=read.reason if end is None else end.reason,
+        refused=read.refused or (read.reason if read.verdict is Verdict.FAILED and not failed else ""),
+        in_force=True,
+        changes=report.changes,
+        problems=[group for group in problems.groups if group.source == previewed.name],
+        losses=read.losses,
+        guard=read.guard,
+    )
+
+
+def _is_empty(engine: Engine) -> bool:
+    with reading(engine) as connection:
+        return current_revision(connection) == 0
+
+
+def _odd(previewed: PreviewedSource, end: End) -> str:
+    """What every look at a source says of one that is whole and empty: its base or scope may be wrong."""
+    is_whole = end.verdict is Verdict.COMPLETE and end.answered is None
+    odd = of_read(previewed.name, previewed.kinds, {}, Guard()) if is_whole else None
+    return "" if odd is None else f"{odd.says}; {odd.advice}"
+
+
+def _read_alone(source: Source, problems: ProblemList, progress: ReadingProgress) -> None:
+    for step in source.read():
+        progress.advance(1)
+        if isinstance(step, Malformed):
+            problems.add(Problem(ProblemSort.MALFORMED, source.name, step.place, step.reason))
+        elif isinstance(step, Remark):
+            problems.add(Problem(ProblemSort.REMARK, source.name, step.place, step.reason))

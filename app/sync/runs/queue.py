@@ -1,0 +1,153 @@
+"""The queue of runs: what is asked for is put into it once, and identical requests meet.
+
+Of what changed between two syncs, runs are queued that follow it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from random import Random
+
+from sqlalchemy import Connection, Row, func, insert, select
+
+from app.access.touched import take_touched
+from app.foundation.clock import epoch_ms
+from app.foundation.database import statements
+from app.foundation.database.engine import is_sqlite
+from app.sync.runs.rows import RUN, row_of, run_from
+from app.sync.runs.run import QueueFullError, Run, RunConflictError, RunRequest, RunStatus
+from app.sync.tables import RunKeyRow
+
+MAX_QUEUED = 100
+"""How many runs that were asked for over HTTP may be queued. What is due, goes on or was approved is never refused."""
+
+CHANGES = "changes"
+"""What brings about a run that follows what changed between two syncs; a narrowed one plans from what is in force, and
+reads no source."""
+
+CONTINUATION = "continuation"
+"""The trigger of a run that continues an interrupted one."""
+
+MOST_TOUCHED = 1_000
+"""Of more organizations, or users, a run of everything is made."""
+
+_ENQUEUE_LOCK = 0x75736865725F71
+"""PostgreSQL advisory lock under which runs are put into the queue, so that identical requests meet."""
+
+KEY = RunKeyRow.__table__
+
+
+def enqueue(connection: Connection, request: RunRequest, *, now: datetime, random: Random) -> tuple[Run, bool]:
+    """The run that answers the request, and whether it was created for it; under ``one_at_a_time``.
+
+    Raises ``RunConflictError`` when the key was used for a different request, and ``QueueFullError``.
+    """
+    content = _content(request)
+    row = _of_key(connection, request.idempotency_key)
+    if row is not None:
+        if any(getattr(row, name) != value for name, value in content.items()):
+            raise RunConflictError("the idempotency key was used for a different request")
+        return run_from(row), False
+    row = None if request.alone else _identical(connection, content)
+    created = row is None
+    if row is None:
+        _refuse_too_many(connection, request)
+        run_id = _new_id(now, random)
+        connection.execute(
+            insert(RUN).values(
+                run_id=run_id,
+                trigger=request.trigger,
+                status=RunStatus.QUEUED.value,
+                requested_at=epoch_ms(now),
+                cancel_requested=False,
+                counts="{}",
+                calls=0,
+                stages=json.dumps([[RunStatus.QUEUED, epoch_ms(now)]]),
+                report="{}",
+                asked_by=request.asked_by,
+                asked_reason=request.asked_reason,
+                **content,
+            )
+        )
+        row = row_of(connection, run_id)
+    if request.idempotency_key is not None:
+        connection.execute(insert(KEY).values(idempotency_key=request.idempotency_key, run_id=row.run_id))
+    return run_from(row), created
+
+
+def requests_for_changes(connection: Connection) -> list[RunRequest]:
+    """Takes away what changed between two syncs, and gives the requests of runs about it: one that is narrowed to the
+    organizations and one to the users, or one of everything where there are too many."""
+    touched = take_touched(connection)
+    if len(touched.organization_ids) > MOST_TOUCHED or len(touched.user_ids) > MOST_TOUCHED:
+        return [RunRequest(trigger=CHANGES)]
+    requests = []
+    if touched.organization_ids:
+        requests.append(RunRequest(trigger=CHANGES, organization_ids=touched.organization_ids))
+    if touched.user_ids:
+        requests.append(RunRequest(trigger=CHANGES, user_ids=touched.user_ids))
+    return requests
+
+
+def one_at_a_time(connection: Connection) -> None:
+    """Nobody else puts runs into the queue before this transaction ends."""
+    if not is_sqlite(connection):
+        statements.run(connection, "SELECT pg_advisory_xact_lock(:number)", {"number": _ENQUEUE_LOCK})
+
+
+def _refuse_too_many(connection: Connection, request: RunRequest) -> None:
+    if request.trigger != "resync":
+        return
+    queued = connection.scalar(
+        select(func.count())
+        .select_from(RUN)
+        .where(RUN.c.status == RunStatus.QUEUED, RUN.c.trigger == request.trigger, RUN.c.approved_at.is_(None))
+    )
+    if queued is not None and queued >= MAX_QUEUED:
+        raise QueueFullError(
+            f"{queued} runs are queued already: wait until a worker has taken some, or ask for one run of everything"
+            " instead of many narrow ones"
+        )
+
+
+def _content(request: RunRequest) -> dict[str, object]:
+    """What makes two requests the same, as columns; the order and number of ids do not matter."""
+    return {
+        "organization_ids": _id_list(request.organization_ids),
+        "user_ids": _id_list(request.user_ids),
+        "dry_run": request.dry_run,
+        "verify": request.verify,
+        "allow_deletes": request.allow_deletes,
+        "retry": request.retry,
+        "kinds": _id_list(request.kinds),
+        "items": json.dumps(sorted(set(request.items)), ensure_ascii=False),
+        "requested_plan_id": request.plan_id,
+    }
+
+
+def _identical(connection: Connection, content: Mapping[str, object]) -> Row[tuple[object, ...]] | None:
+    """The run that is queued for the same."""
+    return connection.execute(
+        select(RUN)
+        .where(RUN.c.status == RunStatus.QUEUED, RUN.c.approved_at.is_(None))
+        .where(*[RUN.c[name].is_(None) if value is None else RUN.c[name] == value for name, value in content.items()])
+        .order_by(RUN.c.requested_at)
+        .limit(1)
+    ).first()
+
+
+def _id_list(ids: Sequence[str]) -> str:
+    return json.dumps(sorted(set(ids)), ensure_ascii=False)
+
+
+def _of_key(connection: Connection, key: str | None) -> Row[tuple[object, ...]] | None:
+    if key is None:
+        return None
+    return connection.execute(
+        select(RUN).join(KEY, KEY.c.run_id == RUN.c.run_id).where(KEY.c.idempotency_key == key)
+    ).first()
+
+
+def _new_id(now: datetime, random: Random) -> str:
+    """Sorts by time; the rest cannot be guessed by counting."""
+    return f"{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03d}-{random.getrandbits(48):012x}"

@@ -1,0 +1,146 @@
+"""The rows of runs: read, claimed, and moved from one status to another.
+
+A caller that moves a run names the status in which it found it. The row is claimed, compared and moved in one
+transaction. If several processes want to move one run, one succeeds, and the others get a ``RunConflictError``.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+
+from sqlalchemy import Connection, Row, UpdateBase, bindparam, select, update
+
+from app.foundation.clock import epoch_ms, from_epoch_ms
+from app.foundation.database import statements
+from app.sync.ledger.chosen import ItemKey
+from app.sync.runs.run import ENDS, MOVES, Run, RunConflictError, RunNotFoundError, RunStatus, Stage
+from app.sync.tables import RunRow
+
+RUN = RunRow.__table__
+
+_MOMENTS = (
+    "requested_at",
+    "started_at",
+    "finished_at",
+    "held_until",
+    "approved_at",
+    "held_at",
+    "resumed_at",
+    "decided_at",
+)
+
+_ONE = select(RUN).where(RUN.c.run_id == bindparam("run_id"))
+_CANCEL_REQUESTED = select(RUN.c.cancel_requested).where(RUN.c.run_id == bindparam("run_id"))
+_ONE_CLAIMED = _ONE.with_for_update()
+
+_COUNT_END = """
+INSERT INTO run_tally (status, runs) VALUES (:status, 1)
+ON CONFLICT (status) DO UPDATE SET runs = run_tally.runs + 1
+"""
+
+
+def row_of(connection: Connection, run_id: str, *, claimed: bool = False) -> Row[tuple[object, ...]]:
+    """The row of a run; ``claimed``: nobody else moves it before this (writing) transaction ends.
+
+    Raises ``RunNotFoundError``.
+    """
+    row = connection.execute(_ONE_CLAIMED if claimed else _ONE, {"run_id": run_id}).first()
+    if row is None:
+        raise RunNotFoundError(f"there is no run {run_id}")
+    return row
+
+
+SCOPES = ("everything", "narrowed", "preview")
+"""What runs may be about: all there is, some organizations or users; and those that only plan."""
+
+
+def recent_runs(
+    connection: Connection,
+    limit: int,
+    before: str | None = None,
+    *,
+    statuses: Sequence[str] = (),
+    trigger: str | None = None,
+    scope: str | None = None,
+    previews: bool = True,
+) -> list[Run]:
+    """The latest runs, newest first; ``before``: a run id, only those requested earlier than it. ``statuses``,
+    ``trigger``, ``scope``: of these alone. ``previews``: whether dry runs are included."""
+    query = select(RUN).order_by(RUN.c.run_id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(RUN.c.run_id < before)
+    if statuses:
+        query = query.where(RUN.c.status.in_(statuses))
+    if trigger is not None:
+        query = query.where(RUN.c.trigger == trigger)
+    if not previews:
+        query = query.where(~RUN.c.dry_run)
+    is_everything = (RUN.c.organization_ids == "[]") & (RUN.c.user_ids == "[]")
+    if scope == "preview":
+        query = query.where(RUN.c.dry_run)
+    elif scope is not None:
+        query = query.where(~RUN.c.dry_run, is_everything if scope == "everything" else ~is_everything)
+    return [run_from(row) for row in connection.execute(query)]
+
+
+def cancel_is_requested(connection: Connection, run_id: str) -> bool:
+    """Whether an operator has asked the run to end."""
+    return bool(connection.execute(_CANCEL_REQUESTED, {"run_id": run_id}).scalar())
+
+
+def claim(connection: Connection, run_id: str) -> Run:
+    """The run as it stands now, which nobody else moves before this (writing) transaction ends."""
+    return run_from(row_of(connection, run_id, claimed=True))
+
+
+def move(connection: Connection, run: Run, to: RunStatus, at: datetime, **values: object) -> Run:
+    """Moves a claimed run on from the status in which it was found. Raises ``RunConflictError`` for no such move."""
+    if to not in MOVES[run.status]:
+        raise RunConflictError(f"the run is {run.status} and cannot become {to}")
+    stages = json.dumps([[stage.status, epoch_ms(stage.at)] for stage in (*run.stages, Stage(to, at))])
+    moved = change(connection, run, status=to.value, stages=stages, **values)
+    if to in ENDS:
+        statements.run(connection, _COUNT_END, {"status": to.value})
+    return moved
+
+
+def change(connection: Connection, run: Run, **values: object) -> Run:
+    """Writes down columns of a claimed run; times as ``datetime``, mappings as such. Raises ``RunConflictError`` when
+    it is not in the status any more in which it was found."""
+    new = {f"new_{name}": _stored(value) for name, value in values.items()}
+    found = {"found_run_id": run.run_id, "found_status": run.status}
+    row = connection.execute(_change_of(tuple(values)), new | found).first()
+    if row is None:
+        raise RunConflictError(f"the run was {run.status} and is {row_of(connection, run.run_id).status} now")
+    return run_from(row)
+
+
+@cache
+def _change_of(names: tuple[str, ...]) -> UpdateBase:
+    """Put together once: that takes longer than to execute it."""
+    found = RUN.c.run_id == bindparam("found_run_id"), RUN.c.status == bindparam("found_status")
+    return update(RUN).where(*found).values({name: bindparam(f"new_{name}") for name in names}).returning(RUN)
+
+
+def run_from(row: Row[tuple[object, ...]]) -> Run:
+    """The run that a row holds."""
+    values = row._asdict()
+    values["status"] = RunStatus(values["status"])
+    for name in ("organization_ids", "user_ids", "kinds"):
+        values[name] = tuple(json.loads(values[name]))
+    for name in ("counts", "report"):
+        values[name] = json.loads(values[name])
+    values["stages"] = tuple(Stage(RunStatus(status), from_epoch_ms(at)) for status, at in json.loads(values["stages"]))
+    values["items"] = tuple(ItemKey(*key) for key in json.loads(values["items"]))
+    for name in _MOMENTS:
+        values[name] = None if values[name] is None else from_epoch_ms(values[name])
+    return Run(**values)
+
+
+def _stored(value: object) -> object:
+    if isinstance(value, datetime):
+        return epoch_ms(value)
+    if isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False)
+    return value

@@ -1,0 +1,108 @@
+"""Schedules as people write them, a cron line or "every 15m", and the moments at which they are due.
+
+Several workers share one schedule. Each computes the same moments, so that a moment can name the run that it brings
+about and one of them alone makes it: intervals count from the epoch, not from the start of a process.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from apscheduler.triggers.base import BaseTrigger
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+
+from app.foundation.clock import EPOCH
+
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_LOOK_BACK = (timedelta(minutes=2), timedelta(hours=1), timedelta(days=1), timedelta(days=8), timedelta(days=32))
+_FIX = 'write five cron fields, such as "*/15 * * * *", or an interval, such as "every 15m"'
+
+
+_INTERVAL = re.compile(r"every\s+(?P<count>[1-9][0-9]{0,5})\s*(?P<unit>[smhd])")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class ScheduleError(ValueError):
+    """The text is no schedule; says why and what to write."""
+
+
+def interval_seconds(schedule: str) -> int | None:
+    """The seconds between two runs of a schedule like ``every 15m``; None for a cron schedule."""
+    found = _INTERVAL.fullmatch(schedule.strip())
+    return int(found["count"]) * _UNIT_SECONDS[found["unit"]] if found else None
+
+
+def trigger_of(schedule: str, timezone: str) -> BaseTrigger:
+    """APScheduler's trigger for a schedule. Raises ``ScheduleError``."""
+    zone = _zone(timezone)
+    seconds = interval_seconds(schedule)
+    if seconds is not None:
+        return IntervalTrigger(seconds=seconds, start_date=EPOCH, timezone=zone)
+    fields = schedule.split()
+    if len(fields) != 5:
+        raise ScheduleError(f"has {len(fields)} fields; {_FIX}")
+    minute, hour, day, month, weekday = fields
+    try:
+        return CronTrigger(
+            minute=minute, hour=hour, day=day, month=month, day_of_week=_weekdays(weekday), timezone=zone
+        )
+    except (ValueError, TypeError) as error:
+        raise ScheduleError(f"{str(error).rstrip('.').lower()}; {_FIX}") from error
+
+
+def latest_moment(trigger: BaseTrigger, now: datetime) -> datetime:
+    """The latest moment, not after ``now``, at which the trigger is due: the same for all who share the schedule."""
+    if isinstance(trigger, IntervalTrigger):
+        interval: timedelta = trigger.interval
+        return now - (now - EPOCH) % interval
+    # Going back step by step keeps this cheap for the frequent schedules and right for the rare ones.
+    for back in _LOOK_BACK:
+        latest: datetime | None = None
+        moment: datetime | None = trigger.get_next_fire_time(None, now - back)
+        while moment is not None and moment <= now:
+            latest = moment
+            moment = trigger.get_next_fire_time(moment, moment + timedelta(seconds=1))
+        if latest is not None:
+            return latest.astimezone(UTC)
+    return now.replace(second=0, microsecond=0)
+
+
+def first_due_after(moment: datetime, schedules: Sequence[str], timezone: str) -> datetime | None:
+    """When the first of the schedules is due after a moment; None: none ever is. Raises ``ScheduleError``."""
+    after = moment + timedelta(seconds=1)
+    dates = [trigger_of(schedule, timezone).get_next_fire_time(None, after) for schedule in schedules]
+    return min((date for date in dates if date is not None), default=None)
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ScheduleError(f"{name!r} is not a time zone; write one like UTC or Europe/Berlin") from error
+
+
+def _weekdays(field: str) -> str:
+    """Cron counts weekdays from Sunday (0 or 7), APScheduler from Monday: names mean the same to both."""
+    if field == "*" or re.search(r"[#L]|last|th|nd|rd", field):
+        return field
+    days: set[str] = set()
+    for part in field.lower().split(","):
+        found = re.fullmatch(r"(\*|[0-7a-z]+)(?:-([0-7a-z]+))?(?:/([1-7]))?", part)
+        if found is None:
+            raise ScheduleError(f"{field!r} is not a day of the week; {_FIX}")
+        first = 0 if found[1] == "*" else _weekday(found[1])
+        last = _weekday(found[2]) if found[2] else 6 if found[1] == "*" or found[3] else first
+        if last < first:
+            last += 7
+        days |= {_DAYS[day % 7] for day in range(first, last + 1, int(found[3] or 1))}
+    return ",".join(sorted(days, key=_DAYS.index))
+
+
+def _weekday(text: str) -> int:
+    if text in _DAYS:
+        return _DAYS.index(text)
+    if text.isdigit() and len(text) == 1 and int(text) <= 7:
+        return int(text)
+    raise ScheduleError(f"{text!r} is not a day of the week; {_FIX}")

@@ -1,0 +1,226 @@
+"""The worker: its schedule, and the loop that executes queued runs.
+
+The schedule adds runs to the queue. The loop executes queued runs under the lock that all workers share. Any number of
+workers may run: each due time has one run, and one worker executes it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from random import Random
+from threading import Event
+
+import structlog
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.base import BaseTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.foundation.clock import Clock
+from app.foundation.database.programs import SchemaNewerError
+from app.foundation.database.trouble import database_problem, log_fields
+from app.sync.apply.progress import Progress
+from app.sync.runs.lifecycle import Runs
+from app.sync.runs.lock import SyncLock
+from app.sync.runs.run import Run, RunError, RunRequest
+from app.sync.runs.schedule import interval_seconds, latest_moment, trigger_of
+
+Execute = Callable[[str, SyncLock, Progress, Event], Run]
+
+_ORPHAN_PAUSE = timedelta(seconds=5)
+"""How often a worker that has nothing to do looks for runs whose process died."""
+_LONGEST_PAUSE = 30.0
+"""Seconds between two tries while the database is away."""
+
+
+@dataclass(kw_only=True)
+class Worker:
+    """Executes queued runs, one at a time, until ``stop`` is set."""
+
+    runs: Runs
+    lock: SyncLock
+    execute: Execute
+    clock: Clock
+    stop: Event
+    poll: float = 1.0
+    push_delay: float = 2.0
+    """Seconds for which changes between two syncs gather before a run follows."""
+    check_schema: Callable[[], None] = lambda: None
+    """Raises ``SchemaNewerError`` if this version cannot use the database any more."""
+    _looked_for_orphans: datetime | None = field(default=None, init=False)
+    _lost: dict[str, str] = field(default_factory=dict, init=False)
+    """Runs of this process whose end could not be written down, because the database was away, and how they ended."""
+
+    def run(self) -> None:
+        """Executes runs until ``stop`` is set, or until a newer version makes the database unusable for this one. Waits
+        while the database is unavailable."""
+        log = structlog.stdlib.get_logger(__name__)
+        pause = self.poll
+        while not self.stop.wait(pause):
+            try:
+                self.check_schema()
+                self.tick()
+            except SchemaNewerError as error:
+                log.error("worker_stops", reason=str(error))  # noqa: TRY400 - the reason is all there is
+                self.stop.set()
+            except Exception as error:  # noqa: BLE001 - log_fields tells all of it
+                pause = min(max(pause, 1.0) * 2, _LONGEST_PAUSE)
+                log.warning("queue_unreadable", again_in=pause, **log_fields(error))
+            else:
+                pause = self.poll
+
+    def tick(self) -> int:
+        """Executes what is queued now, if no other process is at it; how many runs."""
+        self._follow_changes()
+        waiting = self.runs.next_queued() is not None
+        if not waiting and not self._orphans_are_due():
+            return 0
+        if not self.lock.acquire():
+            return 0
+        try:
+            self._end_orphans()
+            executed = 0
+            while not self.stop.is_set() and (run := self.runs.next_queued()) is not None:
+                self._execute(run)
+                executed += 1
+                self._follow_changes()
+                if not self.lock.held():
+                    break
+            return executed
+        finally:
+            self.lock.release()
+
+    def _follow_changes(self) -> None:
+        # What is not due now would be late at the next look.
+        gather = timedelta(seconds=max(0.0, self.push_delay - self.poll))
+        for run in self.runs.enqueue_changes(gather):
+            log = structlog.stdlib.get_logger(__name__)
+            organizations, users = len(run.organization_ids), len(run.user_ids)
+            log.info("changes_to_follow", run_id=run.run_id, organizations=organizations, users=users)
+
+    def _execute(self, run: Run) -> None:
+        try:
+            ended = self.execute(run.run_id, self.lock, LoggedProgress(run.run_id), self.stop)
+            if ended.interrupted and ended.continued_by is None:
+                self._continue(ended)
+        except RunError as error:
+            # Somebody cancelled it between the look and the start.
+            structlog.stdlib.get_logger(__name__).info("run_not_started", run_id=run.run_id, reason=str(error))
+        except SQLAlchemyError as error:
+            self._lost[run.run_id] = database_problem(error)
+            raise
+
+    def _orphans_are_due(self) -> bool:
+        now = self.clock()
+        return self._looked_for_orphans is None or now - self._looked_for_orphans >= _ORPHAN_PAUSE
+
+    def _end_orphans(self) -> None:
+        self._looked_for_orphans = self.clock()
+        orphans = self.runs.orphaned(self._lost)
+        self._lost.clear()
+        for run in orphans:
+            structlog.stdlib.get_logger(__name__).warning("run_orphaned", run_id=run.run_id, error=run.error)
+            self._continue(run)
+
+    def _continue(self, run: Run) -> None:
+        """Puts another run like it into the queue."""
+        log = structlog.stdlib.get_logger(__name__)
+        follower = self.runs.go_on_from(run)
+        if follower is not None:
+            log.info("run_continued", run_id=follower.run_id, after=run.run_id)
+        else:
+            log.warning("run_not_continued", run_id=run.run_id, advice="the next run on schedule goes on from there")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedProgress:
+    """Logs the progress of a run, one line per phase."""
+
+    run_id: str
+
+    def phase(self, name: str, total: int | None) -> None:
+        """A line."""
+        structlog.stdlib.get_logger(__name__).info("run_phase", run_id=self.run_id, phase=name, items=total)
+
+    def advance(self, n: int) -> None:
+        """Logs nothing: the run contains the counts."""
+
+    def note(self, text: str) -> None:
+        """A line."""
+        structlog.stdlib.get_logger(__name__).info("run_note", run_id=self.run_id, note=text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timetable:
+    """When runs and full verifies are due."""
+
+    schedule: str
+    verify_schedule: str
+    timezone: str
+    jitter: float
+
+
+def scheduler_for(
+    timetable: Timetable,
+    runs: Runs,
+    *,
+    prune: Callable[[], object],
+    count_problems: Callable[[], object],
+    clock: Clock,
+    random: Random,
+    stop: Event,
+) -> BackgroundScheduler:
+    """A scheduler, not yet started, that puts runs into the queue, calls ``prune`` once a day and ``count_problems``
+    once a minute.
+
+    An empty schedule is never due. If the machine slept through several due times, they cause one run.
+    Raises ``ScheduleError``.
+    """
+    scheduler = BackgroundScheduler(
+        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}, timezone="UTC"
+    )
+    for name, schedule, verify in (
+        ("schedule", timetable.schedule, False),
+        ("verify_schedule", timetable.verify_schedule, True),
+    ):
+        if not schedule:
+            continue
+        trigger = trigger_of(schedule, timetable.timezone)
+        pause = interval_seconds(schedule)
+        jitter = timetable.jitter if pause is None else min(timetable.jitter, pause / 2)
+        scheduler.add_job(
+            scheduled_run,
+            trigger,
+            id=name,
+            kwargs={
+                "runs": runs,
+                "request": RunRequest(trigger=name, verify=verify),
+                "due": trigger,
+                "clock": clock,
+                # Many deployments start at the full quarter: the delay keeps them from calling all at once.
+                "delay": lambda jitter=jitter: stop.wait(random.uniform(0, jitter)) if jitter else False,
+            },
+        )
+    scheduler.add_job(prune, IntervalTrigger(days=1), id="prune")
+    scheduler.add_job(count_problems, IntervalTrigger(minutes=1), id="problems")
+    return scheduler
+
+
+def scheduled_run(
+    *, runs: Runs, request: RunRequest, due: BaseTrigger, clock: Clock, delay: Callable[[], bool]
+) -> Run | None:
+    """Queues the run of the latest due time, unless another worker did. Returns None if the worker is stopped
+    meanwhile."""
+    log = structlog.stdlib.get_logger(__name__)
+    moment = latest_moment(due, clock())
+    if delay():
+        return None
+    key = f"{request.trigger} {moment:%Y-%m-%dT%H:%M:%SZ}"
+    try:
+        run, created = runs.enqueue(RunRequest(trigger=request.trigger, verify=request.verify, idempotency_key=key))
+    except Exception as error:  # noqa: BLE001 - log_fields tells all of it
+        log.warning("schedule_missed", due=key, **log_fields(error))
+        return None
+    if created:
+        log.info("run_scheduled", run_id=run.run_id, due=key)
+    return run

@@ -1,0 +1,201 @@
+"""Names by which people search, and numbers of records: kept in line by every refresh, and made by the migration."""
+
+import importlib.util
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy import Engine, event, text
+
+import app.commands
+from app.access.counts import IN_ALL, counts_of
+from app.access.names import beginning, beginnings, search
+from app.access.record_tables import KIND_TABLES
+from app.access.records import Document, Folder, Grant, Group, Membership, Organization, Record, User
+from app.commands.schema import METADATA
+from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
+from tests.access.test_merging import Read, expected_names_and_counts, model_of, names_and_counts, run_refresh
+from tests.tables import make_tables
+
+COMPANY: list[Record] = [
+    Organization(organization_id="o1", organization_name="Ärzte ohne Grenzen"),
+    Organization(organization_id="o2", organization_name=""),
+    User(user_id="U-17", name="Ada King, Countess of Lovelace", email="ada.lovelace@example.org"),
+    User(user_id="u-18", name="ada  ADA", email=""),
+    User(user_id="%", name="\u202e100 % '; DROP TABLE", email="x\0y@example.org"),
+    Membership(organization_id="o1", user_id="U-17"),
+    Group(organization_id="o2", organization_user_group_id="staff", group_name="The staff"),
+    Folder(organization_id="o1", folder_id="f", folder_name="Straße"),
+    Document(organization_id="o1", document_id="d", document_name="Q3_report-final (2).pdf", folder_id="f"),
+    Document(organization_id="o2", document_id="d", document_name="Q3 numbers"),
+    Grant(organization_id="o1", document_id="d", user_id="U-17"),
+]
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    yield engine
+    engine.dispose()
+
+
+def refresh(engine: Engine, records: Sequence[Record]) -> None:
+    run_refresh(engine, {"first": Read("complete", [(one, "") for one in records])})
+
+
+def found(engine: Engine, kind: str, typed: str, limit: int = 20) -> list[str]:
+    with reading(engine) as connection:
+        return [f"{one.organization_id}/{one.item_id}" for one in search(connection, typed, kind, limit)]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Ada Lovelace", ["ada lovelace", "lovelace"]),
+        ("  Ada\t\nKing ", ["ada king", "king"]),
+        ("Q3_report-final.pdf", ["q3_report-final.pdf", "report-final.pdf", "final.pdf", "pdf"]),
+        ("one two three four five", ["one two three four five", "two three four five", "three four five", "four five"]),
+        ("(Émile Zola)", ["emile zola)", "zola)"]),
+        ("ẞTRASSE ﬁne", ["sstrasse fine", "fine"]),
+        ("…", ["..."]),
+        ("a\0b", ["a b", "b"]),
+        ("", []),
+        (" ", []),
+        ("x" * 300, ["x" * 64]),
+    ],
+)
+def test_a_name_begins_with_each_of_its_first_words(name: str, expected: list[str]) -> None:
+    assert beginnings(name) == expected
+    assert beginning(name) == next(iter(expected), "")
+
+
+def test_what_is_typed_finds_what_is_called_like_it(engine: Engine) -> None:
+    refresh(engine, COMPANY)
+    for kind, typed, expected in [
+        ("user", "ada", ["/u-18", "/U-17"]),  # each once, however many of its names begin so
+        ("user", "COUNTESS  of L", ["/U-17"]),
+        ("user", "king, c", ["/U-17"]),
+        ("user", "Ada.Lovelace@EXAMPLE", ["/U-17"]),
+        ("user", "u-1", ["/U-17", "/u-18"]),
+        ("user", "100 %", ["/%"]),
+        ("user", "a", []),
+        ("user", "-a", []),
+        ("user", "%", []),
+        ("user", "_da", []),
+        ("user", "\0", []),
+        ("user", "x" * 5_000, []),
+        ("organization", "arzte", ["/o1"]),
+        ("organization", "o2", ["/o2"]),
+        ("group", "staff", ["o2/staff"]),
+        ("folder", "STRASSE", ["o1/f"]),
+        ("document", "q3", ["o2/d", "o1/d"]),
+        ("document", "final (2", ["o1/d"]),
+        ("document", "pdf", []),  # the fifth word
+    ]:
+        assert found(engine, kind, typed) == expected, (kind, typed)
+    assert found(engine, "document", "q3", limit=1) == ["o2/d"]
+    with reading(engine) as connection:
+        (one,) = search(connection, "countess", "user")
+        (nameless,) = search(connection, "o2", "organization")
+    assert (one.label, one.detail) == ("Ada King, Countess of Lovelace", "ada.lovelace@example.org")
+    assert nameless.label == "o2"
+
+
+def test_names_and_numbers_follow_what_changes(engine: Engine) -> None:
+    refresh(engine, COMPANY)
+    with reading(engine) as connection:
+        assert counts_of(connection, [IN_ALL])[IN_ALL]["document"] == 2
+        assert counts_of(connection, ["o1", "o2", "none"]) == {
+            "o1": {"membership": 1, "folder": 1, "document": 1, "grant": 1},
+            "o2": {"group": 1, "document": 1},
+        }
+    changed = [one for one in COMPANY if one.key not in {("document", "o1", "d"), ("user", "u-18")}]
+    changed.remove(COMPANY[2])
+    changed += [User(user_id="U-17", name="Ada Byron", email="ada.lovelace@example.org", disabled=True)]
+    refresh(engine, changed)
+    assert found(engine, "user", "king") == []
+    assert found(engine, "user", "byron") == ["/U-17"]
+    assert found(engine, "user", "ada") == ["/U-17"]
+    assert found(engine, "document", "q3") == ["o2/d"]
+    with reading(engine) as connection:
+        # A grant to somebody unknown is a record, too.
+        assert counts_of(connection, ["o1"]) == {"o1": {"membership": 1, "folder": 1, "grant": 1}}
+        assert names_and_counts(connection) == expected_names_and_counts(model_of(engine).values())
+    refresh(engine, COMPANY[1:2])
+    with reading(engine) as connection:
+        assert names_and_counts(connection) == ({("organization", "o2", "", "o2")}, {("", "organization"): 1})
+
+
+def test_what_changes_nothing_writes_nothing(engine: Engine) -> None:
+    refresh(engine, COMPANY)
+    written: Counter[str] = Counter()
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def note(*arguments: Any) -> None:
+        words = str(arguments[2]).split()
+        if words[0] in {"INSERT", "DELETE", "UPDATE"}:
+            written[next(word for word in words[1:] if word not in {"INTO", "FROM"})] += 1
+
+    refresh(engine, COMPANY)
+    assert not {"access_name", "access_count", "problem", "problem_count"} & set(written)
+    assert "directory_source" in written
+
+
+def test_a_search_reads_one_range_of_an_index(engine: Engine) -> None:
+    refresh(engine, COMPANY)
+    plans: list[str] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def explain(*arguments: Any) -> None:
+        connection, _, statement, parameters, *_ = arguments
+        if "access_name" in statement:
+            with closing(connection.connection.cursor()) as cursor:
+                if not is_sqlite(engine):
+                    cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+                cursor.execute(f"EXPLAIN {'QUERY PLAN ' if is_sqlite(engine) else ''}{statement}", parameters)
+                plans.append("\n".join(str(row[-1]) for row in cursor.fetchall()))
+
+    for kind in ("user", "organization", "group", "folder", "document"):
+        found(engine, kind, "q3")
+    assert len(plans) == 5
+    for plan in plans:
+        range_of = "access_name USING PRIMARY KEY (kind=? AND name>? AND name<?)"
+        assert (range_of if is_sqlite(engine) else "using pk_access_name on access_name") in plan
+        assert "SCAN access" not in plan
+        assert "Seq Scan" not in plan
+
+
+def migration() -> Any:
+    file = Path(app.commands.__file__).parent / "migrations/versions/0012_what_the_console_remembers.py"
+    spec = importlib.util.spec_from_file_location("revision_0012", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_migration_makes_what_a_refresh_makes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    revision = migration()
+    monkeypatch.setattr(revision, "_AT_A_TIME", 2)
+    refresh(engine, COMPANY)
+    with reading(engine) as connection:
+        expected = names_and_counts(connection)
+    with writing(engine) as connection, Operations.context(MigrationContext.configure(connection)):
+        for kind in KIND_TABLES:
+            # As they were called at that revision.
+            old = kind.table.name.replace("model_", "access_")
+            connection.execute(text(f"ALTER TABLE {kind.table.name} RENAME TO {old}"))
+        for table in ("access_name", "access_count"):
+            connection.execute(text(f"DROP TABLE {table}"))
+        revision._access()
+        made = names_and_counts(connection)
+        counts = connection.execute(text("SELECT count(*) FROM access_count WHERE organization_id = ''")).scalar_one()
+    assert made == expected
+    assert counts == 9

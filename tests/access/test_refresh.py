@@ -1,0 +1,210 @@
+"""What a refresh does when others work on the same database, and what it leaves behind."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event, text
+
+import app.access.refresh.session
+import app.access.refresh.tables
+from app.access.contents import current_revision, export_records, source_states
+from app.access.problems import ProblemList
+from app.access.records import Fill, Membership, User
+from app.access.refresh.refresh import Refresh
+from app.access.refresh.tables import TEMPORARY
+from app.access.source_tables import origin_text
+from app.commands.schema import METADATA
+from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
+from tests.hearing import heard
+from tests.tables import make_tables
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    yield engine
+    engine.dispose()
+
+
+def refresh(engine: Engine, *user_ids: str) -> int:
+    """Reads one source that knows these users; the revision afterwards."""
+    with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
+        refreshing.begin(["people"])
+        for line, user_id in enumerate(user_ids, 1):
+            refreshing.add(User(user_id=user_id, name=user_id, email=""), f"people:{line}")
+        refreshing.end(records=len(user_ids), verdict="complete", reason="")
+        return refreshing.finish().replaced.revision
+
+
+def users(engine: Engine) -> set[str]:
+    with reading(engine) as connection:
+        return {record.user_id for record in export_records(connection) if isinstance(record, User)}
+
+
+def test_of_two_reads_the_one_that_began_last_wins(engine: Engine) -> None:
+    refresh(engine, "ada")
+    with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as earlier:
+        earlier.begin(["people"])
+        earlier.add(User(user_id="bob", name="bob", email=""), "people:1")
+        earlier.end(records=1, verdict="complete", reason="")
+        assert refresh(engine, "ada", "cleo") == 2
+        finished = earlier.finish()
+    (read,) = finished.reads
+    assert (read.verdict, read.overtaken) == ("failed", True)
+    assert finished.replaced.revision == 2
+    assert users(engine) == {"ada", "cleo"}
+
+
+def test_readers_keep_their_revision_while_the_model_is_replaced(engine: Engine) -> None:
+    refresh(engine, "ada")
+    with reading(engine) as connection:
+        assert current_revision(connection) == 1
+        refresh(engine, "bob")
+        assert current_revision(connection) == 1
+        assert connection.execute(text("SELECT user_id FROM model_user")).scalars().all() == ["ada"]
+    assert users(engine) == {"bob"}
+
+
+def test_what_is_gone_is_looked_for_where_anything_is(engine: Engine) -> None:
+    refresh(engine, "ada", "bob", "cid")
+    looked: list[str] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def _note(_: Any, __: Any, statement: str, *___: Any) -> None:
+        if "NOT EXISTS (SELECT 1 FROM refresh_staged_" in statement:
+            looked.append(statement.split()[2])
+
+    for user_ids, expected in (
+        (["cid", "bob", "ada"], []),
+        (["ada", "bob", "cid", "dan"], []),
+        (["ada", "eve", "bob", "cid", "eve"], ["refresh_source_delta_user"]),
+        (["ada", "bob", "cid"], ["refresh_source_delta_user"]),
+    ):
+        looked.clear()
+        refresh(engine, *user_ids)
+        assert users(engine) == {*user_ids}
+        assert looked == expected
+
+
+def test_small_refresh_leaves_its_tables_empty_for_the_next_one(engine: Engine) -> None:
+    refresh(engine, "ada", "bob")
+    said = heard(engine)
+    refresh(engine, "bob", "cid")
+    assert users(engine) == {"bob", "cid"}
+    assert [statement for statement in said if "CREATE TEMP" in statement] == []
+    with engine.connect() as connection:
+        for table in TEMPORARY.sorted_tables:
+            assert connection.execute(text(f"SELECT count(*) FROM {table.name}")).scalar_one() == 0, table.name
+
+
+@pytest.mark.parametrize("few", [0, 1, 2, 3, 4, 5, 100])
+def test_refreshes_of_any_size_take_turns_on_a_connection(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(app.access.refresh.session, "_FEW_ROWS", few)
+    for user_ids in (["ada"], ["ada", "bob", "bob"], ["bob"], ["cid", "dan", "eve", "dan"], ["cid"], ["cid", "ada"]):
+        refresh(engine, *user_ids)
+        assert users(engine) == {*user_ids}
+
+
+def test_large_refresh_leaves_no_temporary_tables_in_the_pool(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app.access.refresh.session, "_FEW_ROWS", 1)
+    refresh(engine, "ada", "bob")
+    refresh(engine, "bob", "cid")
+    statement = (
+        "SELECT count(*) FROM sqlite_temp_master"
+        if is_sqlite(engine)
+        else "SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()"
+    )
+    with engine.connect() as first, engine.connect() as second:
+        assert first.execute(text(statement)).scalar_one() == 0
+        if not is_sqlite(engine):  # where a second transaction would wait for the first
+            assert second.execute(text(statement)).scalar_one() == 0
+
+
+def test_a_read_of_some_sources_leaves_the_others_as_they_are(engine: Engine) -> None:
+    def read(only: set[str] | None, **found: list[str]) -> tuple[str, ...]:
+        with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
+            refreshing.begin(["first", "second", "third"], only=only)
+            for source, user_ids in found.items():
+                for user_id in user_ids:
+                    refreshing.add(User(user_id=user_id, name=source, email=""), source)
+                refreshing.end(records=len(user_ids), verdict="complete", reason="")
+            return refreshing.finish().retained
+
+    assert read(None, first=["ann"], second=["ann", "bob"], third=["cid"]) == ()
+    with reading(engine) as connection:
+        before = {state.name: state for state in source_states(connection)}
+    # One that was never known takes its place as well, and those that are not read are not retained.
+    assert read({"second"}, second=["dan"]) == ()
+    assert users(engine) == {"ann", "cid", "dan"}
+    with reading(engine) as connection:
+        after = {state.name: state for state in source_states(connection)}
+    assert {name for name in before if after[name] != before[name]} == {"second"}
+    assert all(state.is_configured for state in after.values())
+
+
+def test_aliases_that_a_fill_has_are_nobody_s_fields(engine: Engine) -> None:
+    """None is taken any more, but it may be kept from before."""
+    with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
+        refreshing.begin(["people"])
+        refreshing.add(User(user_id="ann", name="Ann", email="", aliases=("a@b.example",)), "people:1")
+        refreshing.add(Fill(user_id="ann", further={"aliases": ["x@b.example"], "site": 4}), "people:2")
+        refreshing.end(records=2, verdict="complete", reason="")
+        refreshing.finish()
+    with reading(engine) as connection:
+        [ann] = export_records(connection)
+    assert isinstance(ann, User)
+    assert (ann.aliases, ann.further) == (("a@b.example",), {"site": 4})
+
+
+def test_the_objects_of_a_user_are_those_that_name_them_by_an_alias_too(engine: Engine) -> None:
+    with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
+        refreshing.begin(["people"])
+        refreshing.add(
+            User(user_id="ann", name="Ann", email="", aliases=("a", "b")), "1", origin=origin_text("users", "1")
+        )
+        for number, alias in enumerate(("a", "c")):
+            origin = origin_text("rows", str(number))
+            refreshing.add(Membership(organization_id="o", user_alias=alias), "2", origin=origin)
+        refreshing.end(records=3, verdict="complete", reason="")
+        refreshing.finish()
+        assert refreshing.aliases_of(["ann"]) == ["a", "b"]
+        assert refreshing.objects_of(0, [], ["ann"]) == [("rows", "0"), ("users", "1")]
+
+
+def indexes(engine: Engine) -> list[str]:
+    asked = "SELECT sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY name"
+    if not is_sqlite(engine):
+        asked = "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY indexname"
+    with reading(engine) as connection:
+        return list(connection.execute(text(asked)).scalars())
+
+
+def test_indexes_are_as_they_were_after_a_first_refresh(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app.access.refresh.tables, "_WORTH_INDEXING_AFTERWARDS", 2)
+    made: list[str] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def note(*arguments: Any) -> None:
+        if arguments[2].startswith("CREATE INDEX ix_source"):
+            made.append(arguments[2])
+
+    before = indexes(engine)
+    assert refresh(engine, "a") == 1
+    assert made == []
+    assert indexes(engine) == before
+    with writing(engine) as connection:
+        connection.execute(text("DELETE FROM source_user"))
+        connection.execute(text("DELETE FROM model_user"))
+        connection.execute(text("DELETE FROM access_name"))
+    assert refresh(engine, "a", "b", "c") == 2
+    assert bool(made) == is_sqlite(engine)
+    assert indexes(engine) == before
+    assert refresh(engine, "d", "e", "f") == 3
+    assert users(engine) == {"d", "e", "f"}

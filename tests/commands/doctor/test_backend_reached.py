@@ -1,0 +1,233 @@
+"""What the doctor says of an address at which something else answers than the backend, or nothing."""
+
+import contextlib
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.client.client import BackendClient
+from app.client.errors import ClientError
+from app.client.retry import RetryPolicy
+from app.commands.doctor.backend import look_at_backend
+from app.commands.doctor.finding import Finding, State
+from app.commands.doctor.registration import _ask_the_service
+from app.commands.doctor.settings_check import look_at_settings
+from app.contract import operations
+from app.contract.organizations import GetOrganizationsRequest
+from app.foundation.clock import utc_now
+from app.settings import load_settings
+from tests.foundation.outbound.servers import Answering, Authority, ForwardProxy, web_server
+
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+NO_SUCH_PATH = json.dumps({"error": {"status": "NOT_FOUND", "message": "there is nothing at this path"}}).encode()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
+def given(url: str, **further: object) -> dict[str, object]:
+    named = {key.replace("__", "."): value for key, value in further.items()}
+    return {"backend.base_url": url, "backend.api_key": "K", "backend.auth_token": "T", **named}
+
+
+def found(url: str, **further: object) -> Finding:
+    """The one finding about a backend that cannot be used."""
+    settings = load_settings(Path("/dev/null"), environment={}, command_line=given(url, **further)).settings
+    [finding] = look_at_backend(settings, clock=utc_now)
+    return finding
+
+
+def synced(url: str) -> str:
+    """What a plan or a sync ends with."""
+    settings = load_settings(Path("/dev/null"), environment={}, command_line=given(url)).settings
+    policy = RetryPolicy(repeats=0, max_waiting=0)
+    with BackendClient(settings.backend, policy=policy) as client, pytest.raises(ClientError) as caught:
+        client.call(operations.GET_ORGANIZATIONS, GetOrganizationsRequest(page_size=1))
+    return str(caught.value)
+
+
+@contextlib.contextmanager
+def answering(code: int, body: bytes, headers: dict[str, str]) -> Iterator[str]:
+    with web_server(Answering(code=code, body=body, headers=headers)) as server:
+        yield server.url
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "headers", "path", "says", "advice"),
+    [
+        (404, NO_SUCH_PATH, {"Content-Type": "application/json"}, "/v2", "no backend answers at", "leave /v2 out"),
+        (404, b"<html>", HTML, "", "no backend answers at", "not another web server"),
+        (405, b"<html>", HTML, "", "no backend answers at", "not another web server"),
+        (200, b"<html>", HTML, "", "HTTP 200 and text/html instead of a backend's JSON", "not another web server"),
+        (400, b"<html>", HTML, "", "HTTP 400 and text/html", "not another web server"),
+        (403, b"<html>", HTML, "", "something before the backend lets nobody through", "let this machine through"),
+        (302, b"", {"Location": "https://login.acme.example/"}, "", "redirects elsewhere", "where the backend really"),
+        (502, b"<html>", HTML, "", "a load balancer or proxy without a backend behind it", "see that the backend runs"),
+        (503, b"<html>", HTML, "", "a load balancer or proxy without a backend behind it", "see that the backend runs"),
+    ],
+)
+def test_answers_that_are_no_backends(
+    code: int, body: bytes, headers: dict[str, str], *, path: str, says: str, advice: str
+) -> None:
+    with answering(code, body, headers) as url:
+        one = found(url + path)
+    assert (one.name, one.state) == ("backend", State.PROBLEM)
+    assert says in one.says
+    assert advice in one.advice
+
+
+@pytest.mark.parametrize(
+    ("code", "headers", "says"),
+    [
+        (404, HTML, "see that backend.base_url has no version or path in it"),
+        (200, HTML, "the answer is not JSON: see that backend.base_url leads to the backend"),
+        (502, HTML, ": HTTP 502 without a readable error message; is there a backend behind that address? (after"),
+        (503, HTML, ": HTTP 503 without a readable error message; is there a backend behind that address? (after"),
+    ],
+)
+def test_plan_and_sync_name_the_address(code: int, headers: dict[str, str], says: str) -> None:
+    with answering(code, b"<html>", headers) as url:
+        assert says in synced(url)
+
+
+def test_tls_and_plain_http_are_told_apart(authority: Authority) -> None:
+    with web_server(Answering()) as plain, web_server(Answering(), authority.server_context()) as tls:
+        to_plain, to_tls = plain.url.replace("http", "https"), tls.url.replace("https", "http")
+        told = found(to_plain)
+        assert "speaks plain HTTP, and was spoken to in TLS" in told.says
+        assert "let backend.base_url begin with http://" in told.advice
+        assert "speaks plain HTTP, and was spoken to in TLS: let backend.base_url begin with http://" in synced(
+            to_plain
+        )
+        told = found(to_tls)
+        assert "speaks TLS, and was spoken to in plain HTTP" in told.says
+        assert "let backend.base_url begin with https://" in told.advice
+        assert "speaks TLS, and was spoken to in plain HTTP: let backend.base_url begin with https" in synced(to_tls)
+        told = found(tls.url)
+        assert "is not trusted" in told.says
+        assert "backend.ca_file" in told.advice
+        assert "in backend.ca_file" in synced(tls.url)
+
+
+def test_nothing_there(closed_port: int) -> None:
+    told = found(f"http://127.0.0.1:{closed_port}")
+    assert "nobody listens at" in told.says
+    assert "backend.proxy" in told.advice
+    told = found("http://backend.invalid")
+    assert "the name backend.invalid cannot be resolved" in told.says
+    assert "is spelt right" in told.advice
+
+
+def test_proxy_in_the_way(closed_port: int) -> None:
+    told = found("https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@127.0.0.1:{closed_port}")
+    assert f"no connection to the proxy: nobody listens at 127.0.0.1:{closed_port}" in told.says
+    assert "see that backend.proxy is right" in told.advice
+    proxy = ForwardProxy("me:secret")
+    told = found("https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@{proxy.place}")
+    proxy.close()
+    assert "does not accept the credentials" in told.says
+    assert "into backend.proxy" in told.advice
+    assert "TOPSECRET" not in told.says + told.advice
+
+
+@pytest.mark.parametrize(
+    ("environment", "warned"),
+    [
+        ({"HTTPS_PROXY": "http://proxy:3128"}, "HTTPS_PROXY"),
+        ({"https_proxy": "http://proxy:3128"}, "https_proxy"),
+        ({"ALL_PROXY": "http://proxy:3128"}, "ALL_PROXY"),
+        ({"HTTP_PROXY": "http://proxy:3128"}, ""),
+        ({"HTTPS_PROXY": ""}, ""),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "localhost,.acme.example"}, ""),
+        ({"HTTPS_PROXY": "http://proxy:3128", "no_proxy": "api.acme.example:443"}, ""),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "*"}, ""),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "me.example"}, "HTTPS_PROXY"),
+    ],
+)
+def test_proxy_of_the_environment_is_not_ignored_silently(environment: dict[str, str], warned: str) -> None:
+    for proxy, expected in (("", warned), ("http://proxy:3128", "")):
+        values = given("https://api.acme.example", backend__proxy=proxy)
+        configuration = load_settings(Path("/dev/null"), environment={}, command_line=values)
+        told = [one for one in look_at_settings(configuration, environment) if one.name == "proxy"]
+        assert [one.says.partition(" ")[0] for one in told] == ([expected] if expected else [])
+        assert all(one.state is State.WARNING and "backend.proxy" in one.advice for one in told)
+
+
+@pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_certificates_of_the_environment_are_not_ignored_silently(authority: Authority, variable: str) -> None:
+    environment = {variable: "/etc/corp.pem"}
+    with web_server(Answering(), authority.server_context()) as tls:
+        settings = load_settings(Path("/dev/null"), environment={}, command_line=given(tls.url)).settings
+        [told] = look_at_backend(settings, clock=utc_now, environment=environment)
+    assert f"{variable} names /etc/corp.pem, which Usher does not read" in told.says
+    assert "backend.ca_file" in told.advice
+
+
+def asked(url: str, **further: object) -> Finding:
+    """What is said of the address at which the backend asks for permissions."""
+    values = given("http://127.0.0.1:8090", provider__auth_tokens=["ask"], **further)
+    settings = load_settings(Path("/dev/null"), environment={}, command_line=values).settings
+    return _ask_the_service(url, "ask", settings, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "state", "says"),
+    [
+        (200, b'{"data": [], "success": true, "statusCode": 200}', State.OK, "answers"),
+        (400, b'{"error": {"status": "INVALID_ARGUMENT", "message": "no questions"}}', State.OK, "answers"),
+        (200, b"<html>", State.PROBLEM, "not as a permission provider does"),
+        (401, b"{}", State.PROBLEM, "does not know the token that the backend shows"),
+        (404, b"{}", State.PROBLEM, "nothing answers permission questions at this path"),
+        (502, b"", State.PROBLEM, "usher serve does not run behind it"),
+        (503, b"", State.PROBLEM, "or cannot answer yet"),
+    ],
+)
+def test_answers_of_the_registered_address(code: int, body: bytes, state: State, says: str) -> None:
+    with answering(code, body, {"Content-Type": "application/json"}) as url:
+        told = asked(url + "/permissions/check?x=SECRET")
+    assert told.state is state
+    assert says in told.says
+    assert "SECRET" not in told.says
+
+
+def test_registered_addresses_without_an_answer(authority: Authority, closed_port: int) -> None:
+    told = asked(f"http://127.0.0.1:{closed_port}/permissions/check")
+    assert (told.state, "start usher serve" in told.advice) == (State.PROBLEM, True)
+    told = asked("http://usher.invalid/permissions/check")
+    assert (told.state, "right host name" in told.advice) == (State.PROBLEM, True)
+    with web_server(Answering()) as plain, web_server(Answering(), authority.server_context()) as tls:
+        told = asked(plain.url.replace("http", "https"))
+        assert (told.state, told.advice.startswith("register it with http://")) == (State.PROBLEM, True)
+        # The backend may trust whom we do not.
+        assert asked(tls.url).state is State.WARNING
+        assert "backend.ca_file" in asked(tls.url).advice
+        told = asked(tls.url, backend__base_url=tls.url, backend__ca_file=str(authority.ca_file))
+        assert "the backend asks itself" in told.says
+
+
+def test_registered_address_behind_the_proxy(authority: Authority) -> None:
+    proxy = ForwardProxy()
+    answer = Answering(body=b'{"data": []}')
+    with web_server(answer, authority.server_context("usher.invalid")) as server:
+        proxy.names["usher.invalid"] = ("127.0.0.1", server.port)
+        route = {"backend__proxy": f"http://{proxy.place}", "backend__ca_file": str(authority.ca_file)}
+        told = asked(f"https://usher.invalid:{server.port}/permissions/check", **route)
+    proxy.close()
+    assert told.state is State.OK
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "http://[::1", "http://h:port/x", "ftp://h/x"])
+def test_registered_address_that_is_none(url: str) -> None:
+    assert asked(url).state is not State.OK

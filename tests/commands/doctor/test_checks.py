@@ -1,0 +1,319 @@
+"""What the doctor finds in an installation that is well, and in one that is not."""
+
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+from sqlalchemy import text
+
+from app.commands.doctor.backend import look_at_backend
+from app.commands.doctor.checks import run_checks
+from app.commands.doctor.finding import State
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import writing
+from app.sync.ledger.ledger import open_ledger
+from app.sync.runs.lifecycle import Runs
+from app.sync.runs.run import RunRequest, RunStatus
+from tests.commands.doctor.conftest import Installation
+
+
+def test_healthy_installation_has_nothing_to_do(installation: Installation) -> None:
+    findings = installation.findings()
+    assert [finding for finding in findings if finding.state is not State.OK or finding.advice] == []
+    assert [finding.name for finding in findings] == [
+        "settings",
+        "database",
+        "schema",
+        "access model",
+        "runs",
+        "directory",
+        "backend",
+        "clock",
+        "registration",
+        "service",
+    ]
+    [of_source] = [finding.says for finding in findings if finding.name == "directory"]
+    assert re.fullmatch(
+        r"people: 151 records; 151 records in force, last read \S+ \S+ ago \(everything, complete, \S+ s\)", of_source
+    )
+
+
+def test_no_finding_holds_a_secret(installation: Installation) -> None:
+    installation.register(installation.service_url, "another-SECRET")
+    told = str(installation.findings())
+    for secret in (installation.api_key, installation.auth_token, "another-SECRET", "QSBzZWNyZXQ"):
+        assert secret not in told
+
+
+Illness = Callable[[Installation], object]
+
+
+def _set(**values: object) -> Illness:
+    return lambda one: one.settings.update({key.replace("__", "."): value for key, value in values.items()})
+
+
+def _used_with_another_key(one: Installation) -> None:
+    engine = one.engine()
+    open_ledger(engine, one.configuration().settings.backend.base_url, "key_of_another_workspace", utc_now)
+    engine.dispose()
+
+
+def _with_a_database_of_another_usher(one: Installation) -> None:
+    shutil.copy(one.folder / "usher.db", one.folder / "other.db")
+    one.settings["database_url"] = f"sqlite:///{one.folder}/other.db"
+    _told("UPDATE access_revision SET created_at = created_at - 1")(one)
+
+
+def _opened_to_others(one: Installation) -> None:
+    Path(str(one.engine().url.database)).chmod(0o644)
+
+
+def _told(*texts: str) -> Illness:
+    def carry_out(one: Installation) -> None:
+        engine = one.engine()
+        with writing(engine) as connection:
+            for sql in texts:
+                connection.execute(text(sql))
+        engine.dispose()
+
+    return carry_out
+
+
+def _refused(parked: str) -> Illness:
+    return _told(
+        "INSERT INTO ledger (ledger_id, base_url, api_key_digest, ledger_revision, created_at)"
+        " VALUES (7, '', '', 0, 0)",
+        "UPDATE run SET ledger_id = 7",
+        "INSERT INTO item_failure (ledger_id, kind, organization_id, container_id, item_id, deleting, fingerprint,"
+        f" failures, retry_at, parked, message) VALUES (7, 'document', 'acme', '', 'doc', FALSE, '', 10, 0, {parked},"
+        " 'too long')",
+    )
+
+
+def _move(one: Installation, content: str) -> None:
+    other = one.people.with_name("other.jsonl")
+    other.write_text(content)
+    one.settings["directory.sources"] = [{"type": "file", "path": str(other)}]
+
+
+def _empty_from_the_start(one: Installation) -> None:
+    one.people.write_text("")
+    _told("DELETE FROM directory_source")(one)
+
+
+def _late_clock(seconds: float) -> Illness:
+    return lambda one: setattr(one.adapter, "off", timedelta(seconds=seconds))
+
+
+def _failed_run(one: Installation) -> None:
+    engine = one.engine()
+    runs = Runs(engine, utc_now, Random(2))
+    run, _ = runs.enqueue(RunRequest(trigger="schedule"))
+    runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=utc_now())
+    later = utc_now() + timedelta(seconds=1)
+    runs.move(run.run_id, RunStatus.READING, RunStatus.FAILED, finished_at=later, error="the backend: down")
+    engine.dispose()
+
+
+def _queued_run(one: Installation) -> None:
+    engine = one.engine()
+    Runs(engine, lambda: utc_now() - timedelta(minutes=3), Random(2)).enqueue(RunRequest(trigger="continuation"))
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("illness", "name", "state", "says"),
+    [
+        (_queued_run, "runs", State.WARNING, "1 run is queued, the first since "),
+        (_set(provider__auth_tokens=[]), "provider", State.PROBLEM, "usher serve refuses to start"),
+        (_set(provider__allow_anonymous=True), "provider", State.WARNING, "anyone who reaches the service"),
+        (
+            _set(admin__tokens=["15-letters-long"]),
+            "tokens",
+            State.PROBLEM,
+            "admin.tokens[0]: shorter than 16 characters",
+        ),
+        (_set(admin__tokens=[]), "admin", State.WARNING, "nobody can use /resync"),
+        (_set(sync__schedule=""), "schedule", State.WARNING, "nothing syncs by itself"),
+        (_set(notifications__webhook__url=""), "notifications", State.WARNING, "nobody is told"),
+        (_set(database_url="sqlite:////nowhere/usher.db"), "database", State.PROBLEM, "there is no directory /nowhere"),
+        (
+            _set(database_url="postgresql+psycopg://me:TOPSECRET@127.0.0.1:1/n"),
+            "database",
+            State.PROBLEM,
+            "onnection",
+        ),
+        (_told("DELETE FROM usher_version"), "schema", State.PROBLEM, "older than this version"),
+        (
+            _told("UPDATE usher_version SET version_num = '9999'"),
+            "schema",
+            State.WARNING,
+            "newer than this version, which can still use it",
+        ),
+        (
+            _told(
+                "UPDATE usher_version SET version_num = '9999'",
+                "UPDATE schema_compatibility SET oldest_revision = '9999'",
+            ),
+            "schema",
+            State.PROBLEM,
+            "cannot use it any more",
+        ),
+        (
+            lambda one: Path(str(one.engine().url.database)).chmod(0o644),
+            "database",
+            State.WARNING,
+            "every user of this machine can read",
+        ),
+        (_told("DELETE FROM access_revision"), "access model", State.PROBLEM, "never read"),
+        (
+            _told("UPDATE directory_source SET last_good_at = last_good_at - 7200000"),
+            "access model",
+            State.OK,
+            "read 2 hours ago",
+        ),
+        (_failed_run, "runs", State.PROBLEM, "the last run failed: the backend: down"),
+        (
+            _told("UPDATE run SET started_at = started_at - 86400000, finished_at = finished_at - 86400000"),
+            "runs",
+            State.PROBLEM,
+            "no run has begun since",
+        ),
+        (_told("DELETE FROM run"), "runs", State.WARNING, "there was none yet"),
+        (
+            _refused("FALSE"),
+            "items",
+            State.WARNING,
+            "1 item fails and is tried again, as document acme / doc: too long",
+        ),
+        (
+            _refused("TRUE"),
+            "items",
+            State.WARNING,
+            "1 item is parked after 10 failures, as document acme / doc: too long",
+        ),
+        (
+            _told('UPDATE run SET status = \'partial\', counts = \'{"document": {"add": {"failed": 120}}}\''),
+            "runs",
+            State.PROBLEM,
+            "every item of the last run failed: 120 items",
+        ),
+        (
+            _told(
+                "INSERT INTO worker (worker_id, name, started_at, seen_at, leads) VALUES ('x', 'node:1', 1, 1, FALSE)"
+            ),
+            "worker",
+            State.PROBLEM,
+            "no worker lives: the last one, node:1, has given no sign of life",
+        ),
+        (lambda one: one.people.unlink(), "directory", State.PROBLEM, "people: "),
+        (lambda one: one.people.write_text(""), "directory", State.PROBLEM, "is empty, but gave 151 records"),
+        (lambda one: _move(one, ""), "directory", State.PROBLEM, "is read for the first time and is empty, while 151"),
+        (
+            lambda one: _move(one, one.people.read_text()),
+            "directory",
+            State.WARNING,
+            "people: is no longer among directory.sources, and 151 records of it are still in force",
+        ),
+        (_empty_from_the_start, "directory", State.WARNING, "is empty: it lets nobody in"),
+        (
+            lambda one: one.people.write_text('{"kind": "user"}\n'),
+            "directory",
+            State.WARNING,
+            "people: 0 records, but 1 malformed",
+        ),
+        (
+            lambda one: one.people.write_text(one.people.read_text()[:100].rpartition("\n")[0] + "\n"),
+            "directory",
+            State.PROBLEM,
+            "would take away at least 150 of 150 user records, more than 20 and more than 20 %",
+        ),
+        (_set(backend__api_key=""), "backend", State.PROBLEM, "is empty: nothing can be synced"),
+        (_set(backend__auth_token="wrong"), "backend", State.PROBLEM, "refuses the credentials"),
+        (_set(backend__header_prefix="x-other-"), "backend", State.PROBLEM, "refuses the credentials"),
+        (_set(backend__base_url="http://backend.acme.example"), "backend", State.WARNING, "in the clear"),
+        (_late_clock(-60), "clock", State.WARNING, "ahead of the backend's"),
+        (_late_clock(3600), "clock", State.PROBLEM, "behind the backend's"),
+        (
+            lambda one: one.register(one.service_url, "ask-me-for-tests", in_use=False),
+            "registration",
+            State.WARNING,
+            "does not ask the service",
+        ),
+        (lambda one: one.register(one.service_url, "else"), "registration", State.PROBLEM, "not among provider.auth"),
+        (lambda one: one.register(one.service_url, ""), "registration", State.PROBLEM, "with no token"),
+        (
+            lambda one: one.register(one.service_url + "/old", "ask-me-for-tests"),
+            "registration",
+            State.WARNING,
+            "and provider.path is /permissions/check",
+        ),
+        (lambda one: one.register(one.service_url, "else"), "service", State.PROBLEM, "answers with 401"),
+        (
+            lambda one: one.register("http://127.0.0.1:1/permissions/check", "ask-me-for-tests"),
+            "service",
+            State.PROBLEM,
+            "nobody listens at 127.0.0.1:1 (connection refused)",
+        ),
+    ],
+)
+def test_illness_is_found_with_what_to_do(
+    installation: Installation, illness: Illness, name: str, state: State, says: str
+) -> None:
+    illness(installation)
+    found = [finding for finding in installation.of(name) if says in finding.says]
+    assert [finding.state for finding in found] == [state], installation.of(name)
+    assert bool(found[0].advice) is (state is not State.OK)
+    assert "TOPSECRET" not in str(found)
+    assert "\n" not in found[0].says
+
+
+def test_looking_changes_nothing(installation: Installation) -> None:
+    installation.settings["database_url"] = f"sqlite:///{installation.folder}/new/usher.db"
+    installation.findings()
+    assert not (installation.folder / "new").exists()
+
+
+def test_backend_that_is_not_there_is_told_in_time(installation: Installation) -> None:
+    installation.settings["backend.base_url"] = "http://127.0.0.1:1"
+    [found] = look_at_backend(installation.configuration().settings, clock=utc_now)
+    assert (found.name, found.state) == ("backend", State.PROBLEM)
+    assert "nobody listens at 127.0.0.1:1 (connection refused)" in found.says
+
+
+def test_backend_without_the_extended_operations_is_no_problem(installation: Installation) -> None:
+    real = installation.adapter.send
+
+    def send(request: object, *arguments: object, **keywords: object) -> object:
+        answer = real(request, *arguments, **keywords)
+        if "permissionprovider" in request.url:  # type: ignore[attr-defined] # a prepared request
+            answer.status_code = 404
+        return answer
+
+    installation.adapter.send = send  # type: ignore[method-assign,assignment] # this one instance
+    [found] = installation.of("registration")
+    assert found.state is State.WARNING
+    assert "does not tell where it asks" in found.says
+
+
+def test_messages_are_sent_only_when_asked_for(installation: Installation) -> None:
+    installation.settings["notifications.webhook.url"] = "http://127.0.0.1:1/"
+    configuration = installation.configuration()
+    assert installation.of("notifications") == []
+    found = list(run_checks(configuration, clock=utc_now, notify=True, transport=installation.adapter))
+    assert [one.says for one in found if one.name == "notifications"] == [
+        "webhook: nobody listens at 127.0.0.1:1 (connection refused)"
+    ]
+
+
+def test_a_missing_driver_is_named_with_its_extra(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    installation.settings["database_url"] = "postgres://me:TOPSECRET@127.0.0.1:1/n"
+    [found] = installation.of("database")
+    assert (found.state, found.advice) == (State.PROBLEM, "install it, or let database_url name a SQLite file")
+    assert "pip install 'usher[postgres]'" in found.says

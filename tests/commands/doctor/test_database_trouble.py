@@ -1,0 +1,225 @@
+"""Databases that cannot be used, or written to: what the doctor and the commands say."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
+
+from app.commands.bootstrap.databases import STORE_MIGRATIONS
+from app.commands.doctor.database import open_database
+from app.commands.doctor.finding import State
+from app.foundation.database.engine import open_engine, writing
+from app.foundation.database.migrations import upgrade
+from app.foundation.database.trouble import outage_in_words
+from tests.commands.conftest import SETTINGS
+from tests.tables import copy_migrated
+
+NEEDS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small disk")
+
+
+def usher(folder: Path, *arguments: str) -> tuple[int, str]:
+    """The command in a process of its own: its exit code and what it says."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "app", *arguments, "--config", "usher.yaml"],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("database") / "usher.db"
+    copy_migrated(path, STORE_MIGRATIONS)
+    return path
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], check=False)
+    if mounted.returncode:
+        pytest.skip("nothing can be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "advice"),
+    [
+        ("directory", "directory is a directory", "name a file"),
+        ("text", "text is not a SQLite database", "Usher's own file"),
+        ("text/usher.db", "none can be made: ", "mend database_url"),
+        ("gone/usher.db", "gone, and so no usher.db in it", "make the directory"),
+    ],
+)
+def test_path_that_is_no_database(tmp_path: Path, name: str, says: str, advice: str) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "text").write_text("this is a text, and it is long enough\n")
+    engine, found = open_database(f"sqlite:///{tmp_path}/{name}")
+    assert engine is None
+    assert found.state is State.PROBLEM
+    assert says in found.says
+    assert str(tmp_path) in found.says
+    assert advice in found.advice
+    assert not (tmp_path / "gone").exists()
+
+
+@pytest.mark.parametrize(("name", "says"), [("directory", "is a directory"), ("text", "is not a SQLite database")])
+def test_every_command_names_the_file(tmp_path: Path, name: str, says: str) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "text").write_text("this is a text, and it is long enough\n")
+    (tmp_path / "usher.yaml").write_text(SETTINGS.replace("usher.db", name))
+    code, told = usher(tmp_path, "runs")
+    assert code == 1
+    assert told.startswith(f"error: the database cannot be used: {name} {says}")
+    assert "; let database_url name" in told
+
+
+@NEEDS_ROOT
+def test_file_that_can_only_be_read(database: Path, small_disk: Path) -> None:
+    folder = small_disk.parent
+    shutil.copy(database, small_disk / "usher.db")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    (folder / "usher.yaml").write_text(SETTINGS.replace("usher.db", "disk/usher.db"))
+    code, told = usher(folder, "doctor")
+    assert code == 1
+    remedy = "mount it so that it can be written to, or let database_url name a file elsewhere"
+    cause = "disk/usher.db cannot be written to: its file system is read-only"
+    assert f"problem\tdatabase\t{cause}\t{remedy}" in told
+    code, told = usher(folder, "runs")
+    assert code == 1
+    assert cause in told
+    assert f"; {remedy}" in told
+    (folder / "usher.yaml").write_text(SETTINGS.replace("usher.db", "disk/new.db"))
+    for command in ("doctor", "runs"):
+        code, told = usher(folder, command)
+        assert code == 1
+        assert "its file system is read-only" in told
+        assert remedy in told
+    (folder / "usher.yaml").write_text(SETTINGS.replace("usher.db", "source.db"))
+    shutil.copy(database, folder / "source.db")
+    code, told = usher(folder, "db", "backup", "disk/copy.db")
+    assert (code, told) == (
+        1,
+        "error: disk/copy.db: Read-only file system; name a new file in a folder that can be written to\n",
+    )
+
+
+@NEEDS_ROOT
+def test_backup_onto_a_full_disk(database: Path, small_disk: Path) -> None:
+    folder = small_disk.parent
+    shutil.copy(database, folder / "usher.db")
+    (folder / "usher.yaml").write_text(SETTINGS)
+    (small_disk / "ballast").write_bytes(bytes(2_000_000))
+    code, told = usher(folder, "db", "backup", "disk/copy.db")
+    assert code == 1
+    assert told.startswith("error: disk/copy.db: the disk is full; the copy needs ")
+    assert [one.name for one in small_disk.iterdir()] == ["ballast"]
+
+
+@NEEDS_ROOT
+def test_full_disk_is_called_that(database: Path, small_disk: Path) -> None:
+    shutil.copy(database, small_disk / "usher.db")
+    with (small_disk / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
+        while ballast.write(bytes(4096)):
+            pass
+    (small_disk.parent / "usher.yaml").write_text(SETTINGS.replace("usher.db", "disk/usher.db"))
+    (small_disk.parent / "directory.yaml").write_text("organizations: [{organizationId: a, organizationName: A}]\n")
+    code, told = usher(small_disk.parent, "doctor")
+    assert code == 1
+    assert "problem\tdatabase\tthe disk is full where disk/usher.db is\tmake room there" in told
+    for command in (["runs"], ["directory", "refresh"]):
+        code, told = usher(small_disk.parent, *command)
+        assert code == 1
+        assert "disk/usher.db: the disk is full" in told
+        assert "; make room there" in told
+
+
+def test_full_disk_is_told_to_whoever_asks(database: Path, tmp_path: Path) -> None:
+    """By what stands in the error alone: readiness checks and logs take it from there."""
+    shutil.copy(database, tmp_path / "usher.db")
+    engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
+    with pytest.raises(OperationalError) as caught, writing(engine) as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+        connection.exec_driver_sql("CREATE TABLE ballast (x)")
+        connection.exec_driver_sql("INSERT INTO ballast VALUES (zeroblob(10000000))")
+    engine.dispose()
+    assert f"{tmp_path}/usher.db: the disk is full" in str(caught.value.orig)
+    assert outage_in_words(caught.value) == "the disk is full"
+
+
+@pytest.fixture
+def reader(postgres_database: str) -> Iterator[str]:
+    """A role that may only read."""
+    name = f"usher_reader_{os.getpid()}"
+    admin = create_engine(postgres_database, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE ROLE {name} LOGIN"))
+        connection.execute(text(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name}"))
+        connection.execute(text(f"GRANT USAGE ON SCHEMA public TO {name}"))
+    yield name
+    with admin.connect() as connection:
+        connection.execute(text(f"DROP OWNED BY {name}"))
+        connection.execute(text(f"DROP ROLE {name}"))
+    admin.dispose()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_role_that_may_only_read(database_url: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    engine = open_engine(database_url)
+    upgrade(engine, STORE_MIGRATIONS)
+    name = request.getfixturevalue("reader")
+    url = make_url(database_url).set(username=name).render_as_string(hide_password=False)
+    with writing(engine) as connection:
+        connection.execute(text(f"REVOKE USAGE ON SCHEMA public FROM {name}, PUBLIC"))
+    _, found = open_database(url)
+    assert found.says == f"the role {name} may use no schema that its search_path names"
+    with writing(engine) as connection:
+        connection.execute(text(f"GRANT USAGE ON SCHEMA public TO {name}"))
+    opened, found = open_database(url)
+    assert found.state is State.PROBLEM
+    assert found.says.startswith(f"the role {name} may not read and write all of its tables (access_")
+    assert "GRANT" in found.advice
+    (tmp_path / "usher.yaml").write_text(
+        f"database_url: '{url}'\nbackend: {{base_url: 'http://127.0.0.1:1', api_key: K, auth_token: T}}\n"
+        "directory: {sources: [{type: file, path: d.jsonl}]}\n"
+    )
+    (tmp_path / "d.jsonl").write_text("")
+    code, told = usher(tmp_path, "plan")
+    assert code == 1
+    assert "permission denied for table" in told
+    assert "; let database_url name a role that may write to all tables" in told
+    with writing(engine) as connection:
+        connection.execute(text(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {name}"))
+        connection.execute(text(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {name}"))
+        connection.execute(text(f"ALTER ROLE {name} SET default_transaction_read_only = on"))
+    opened, found = open_database(url)
+    assert found.says == f"can only be read as the role {name}: default_transaction_read_only is on"
+    code, told = usher(tmp_path, "plan")
+    assert code == 1
+    assert "; the role or the database is set to read only" in told
+    if opened is not None:
+        opened.dispose()
+    engine.dispose()
+
+
+def test_findings_are_json_as_well(tmp_path: Path) -> None:
+    (tmp_path / "usher.yaml").write_text(SETTINGS.replace("usher.db", "."))
+    _, told = usher(tmp_path, "doctor", "--json")
+    assert any("is a directory" in finding["says"] for finding in json.loads(told)["findings"])

@@ -1,0 +1,111 @@
+"""Upgrades of databases of 1.0.0, and of databases that do not hold what their revision makes."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from sqlalchemy import Engine, MetaData, inspect, text
+
+from app.backend.schema import METADATA as BACKEND
+from app.commands.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.commands.schema import METADATA as STORE
+from app.foundation.database.alembic_revisions import context_of
+from app.foundation.database.engine import open_engine, writing
+from app.foundation.database.migrations import pending, upgrade
+from app.foundation.database.programs import SHARED_VERSION_TABLE, Migrations, SchemaUnknownError
+from tests.foundation.database.test_migrations import copied
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    opened = open_engine(database_url)
+    yield opened
+    opened.dispose()
+
+
+def make(engine: Engine, migrations: Migrations, folder: Path, revisions: tuple[str, ...], *changes: str) -> None:
+    """A database with these revisions and changes, whose revision is where 1.0.0 kept it."""
+    old = copied(migrations, folder)
+    old = replace(old, program=replace(migrations.program, version_table=SHARED_VERSION_TABLE))
+    for revision in revisions:
+        (file,) = (migrations.folder / "versions").glob(f"{revision}_*.py")
+        shutil.copy(file, old.folder / "versions")
+    upgrade(engine, old)
+    with writing(engine) as connection:
+        for change in changes:
+            connection.execute(text(change))
+
+
+@pytest.mark.parametrize("revisions", [("0001",), ("0001", "0002")], ids=["first", "second"])
+@pytest.mark.parametrize(
+    ("migrations", "metadata", "row", "kept"),
+    [
+        pytest.param(
+            STORE_MIGRATIONS,
+            STORE,
+            "INSERT INTO deleted_item VALUES (1, 'document', 'acme', '', 'kept')",
+            "SELECT item_id FROM deleted_item",
+            id="store",
+        ),
+        pytest.param(
+            BACKEND_MIGRATIONS,
+            BACKEND,
+            "INSERT INTO workspace_attempt VALUES ('127.0.0.1', 1, 1)",
+            "SELECT COUNT(*) FROM workspace_attempt",
+            id="backend",
+        ),
+    ],
+)
+def test_databases_of_the_first_release_are_upgraded(  # noqa: PLR0917 - one for each parameter
+    engine: Engine,
+    tmp_path: Path,
+    migrations: Migrations,
+    metadata: MetaData,
+    row: str,
+    kept: str,
+    revisions: tuple[str, ...],
+) -> None:
+    make(engine, migrations, tmp_path, revisions, row)
+    assert pending(engine, migrations)
+    assert upgrade(engine, migrations)
+    assert not pending(engine, migrations)
+    with engine.connect() as connection:
+        assert compare_metadata(context_of(connection, migrations.program), metadata) == []
+        assert connection.scalar(text(kept)) in {"kept", 1}
+
+
+@pytest.mark.parametrize(
+    ("migrations", "change"),
+    [
+        pytest.param(STORE_MIGRATIONS, "DROP TABLE deleted_item", id="without deleted items"),
+        pytest.param(
+            STORE_MIGRATIONS,
+            "CREATE INDEX ix_deleted_item_ledger_id_kind_item_id ON deleted_item (ledger_id, kind, item_id)",
+            id="with an index of the second revision",
+        ),
+        pytest.param(
+            STORE_MIGRATIONS,
+            "ALTER TABLE item_failure ADD COLUMN failing_since BIGINT",
+            id="with a column of the third revision",
+        ),
+        pytest.param(
+            BACKEND_MIGRATIONS,
+            "CREATE TABLE removed_user (api_key_id VARCHAR NOT NULL)",
+            id="with a table of the second revision",
+        ),
+    ],
+)
+def test_a_database_that_does_not_hold_what_its_revision_makes_is_refused_in_one_line_and_stays_as_it_is(
+    engine: Engine, tmp_path: Path, migrations: Migrations, change: str
+) -> None:
+    make(engine, migrations, tmp_path, ("0001",), change)
+    tables = inspect(engine).get_table_names()
+    with pytest.raises(SchemaUnknownError) as refused:
+        upgrade(engine, migrations)
+    assert str(refused.value).startswith("the database does not hold what its revision 0001 makes (")
+    assert str(refused.value).endswith(f"restore a whole backup, or use a new one ({migrations.program.setting})")
+    assert "\n" not in str(refused.value)
+    assert inspect(engine).get_table_names() == tables

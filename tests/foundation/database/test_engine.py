@@ -1,0 +1,194 @@
+"""Transactions mean the same on both databases."""
+
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from app.foundation.database.engine import (
+    DatabaseUrlError,
+    DriverMissingError,
+    once_committed,
+    open_engine,
+    parse_url,
+    reading,
+    writing,
+)
+from app.foundation.database.private import close_to_others, write_file
+from tests.conftest import POSTGRES
+
+
+@pytest.fixture
+def engine(database_url: str) -> Engine:
+    opened = open_engine(database_url)
+    with writing(opened) as connection:
+        connection.execute(text("CREATE TABLE counter (id INTEGER PRIMARY KEY, value INTEGER NOT NULL)"))
+        connection.execute(text("INSERT INTO counter VALUES (1, 0)"))
+    return opened
+
+
+def test_reading_sees_one_snapshot_while_others_write(engine: Engine) -> None:
+    with reading(engine) as reader:
+        before = reader.execute(text("SELECT value FROM counter")).scalar()
+        with writing(engine) as writer:
+            writer.execute(text("UPDATE counter SET value = 7"))
+        assert reader.execute(text("SELECT value FROM counter")).scalar() == before
+    with reading(engine) as reader:
+        assert reader.execute(text("SELECT value FROM counter")).scalar() == 7
+
+
+def test_writing_rolls_back_when_the_block_raises(engine: Engine) -> None:
+    with pytest.raises(ZeroDivisionError), writing(engine) as writer:
+        writer.execute(text("UPDATE counter SET value = 9"))
+        _ = 1 / 0
+    with reading(engine) as reader:
+        assert reader.execute(text("SELECT value FROM counter")).scalar() == 0
+
+
+def test_what_follows_a_commit_is_not_called_without_it(engine: Engine) -> None:
+    called: list[object] = []
+
+    def others_see() -> object:
+        with reading(engine) as connection:
+            return connection.execute(text("SELECT value FROM counter")).scalar()
+
+    with writing(engine) as connection:
+        connection.execute(text("UPDATE counter SET value = 5"))
+        once_committed(connection, lambda: called.append(others_see()))
+        assert called == []
+    assert called == [5]
+    with pytest.raises(ZeroDivisionError), writing(engine) as connection:
+        once_committed(connection, lambda: called.append("never"))
+        raise ZeroDivisionError
+    with reading(engine) as connection:
+        once_committed(connection, lambda: called.append("at once"))
+        assert called == [5, "at once"]
+
+
+def test_writing_loses_no_concurrent_change(engine: Engine) -> None:
+    for_update = "" if engine.dialect.name == "sqlite" else " FOR UPDATE"
+
+    def add() -> None:
+        for _ in range(25):
+            with writing(engine) as connection:
+                value = connection.execute(text(f"SELECT value FROM counter{for_update}")).scalar_one()
+                connection.execute(text("UPDATE counter SET value = :value"), {"value": value + 1})
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with reading(engine) as reader:
+        assert reader.execute(text("SELECT value FROM counter")).scalar() == 100
+
+
+def test_reading_cannot_write_on_postgresql(engine: Engine) -> None:
+    if engine.dialect.name == "sqlite":
+        with reading(engine) as reader:
+            assert reader.execute(text("SELECT 1")).scalar() == 1
+        return
+    with pytest.raises(Exception, match="read-only"), reading(engine) as reader:
+        reader.execute(text("UPDATE counter SET value = 1"))
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("nonsense", "not a database URL"),
+        ("sqlite://", "needs a file"),
+        ("sqlite:///:memory:", "needs a file"),
+        ("mysql://root@localhost/x", "mysql is not supported"),
+    ],
+)
+def test_parse_url_names_what_is_wrong(url: str, complaint: str) -> None:
+    with pytest.raises(DatabaseUrlError, match=complaint):
+        parse_url(url)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg2", "postgresql+psycopg"])
+def test_parse_url_takes_every_way_to_write_a_postgresql_url(scheme: str) -> None:
+    url = parse_url(f"{scheme}://usher@db/usher?sslmode=require")
+    assert url.render_as_string() == "postgresql+psycopg://usher@db/usher?sslmode=require"
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(not POSTGRES, reason="USHER_TEST_POSTGRES names no server")
+def test_a_short_postgres_url_is_used() -> None:
+    engine = open_engine(POSTGRES.replace("postgresql+psycopg://", "postgres://"))
+    with reading(engine) as connection:
+        assert connection.execute(text("SELECT 1")).scalar() == 1
+    engine.dispose()
+
+
+def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(DriverMissingError, match=r"pip install 'usher\[postgres\]'"):
+        open_engine("postgres://usher@db/usher")
+
+
+def test_a_new_file_can_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    for number in range(60):
+        engines = [open_engine(f"sqlite:///{tmp_path}/{number}.db") for _ in range(8)]
+        together = threading.Barrier(len(engines))
+
+        def use(engine: Engine, together: threading.Barrier = together) -> None:
+            together.wait()
+            with writing(engine) as connection:
+                connection.execute(text("CREATE TABLE IF NOT EXISTS t (x)"))
+
+        with ThreadPoolExecutor(len(engines)) as pool:
+            list(pool.map(use, engines))
+        for engine in engines:
+            engine.dispose()
+
+
+def test_a_new_database_is_its_owners_alone(tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier"
+    earlier.mkdir(mode=0o755)
+    before = os.umask(0o022)
+    try:
+        engine = open_engine(f"sqlite:///{earlier}/new/folder/u.db")
+        with writing(engine) as connection:
+            connection.execute(text("CREATE TABLE t (x)"))
+            modes = {one.name: one.stat().st_mode & 0o777 for one in (earlier / "new" / "folder").iterdir()}
+        engine.dispose()
+    finally:
+        os.umask(before)
+    assert set(modes) == {"u.db", "u.db-wal", "u.db-shm"}
+    assert set(modes.values()) == {0o600}
+    assert (earlier / "new").stat().st_mode & 0o777 == (earlier / "new" / "folder").stat().st_mode & 0o777 == 0o700
+    assert earlier.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_private_file_is_taken_from_others_and_no_link_is_followed(tmp_path: Path) -> None:
+    file, link, target = tmp_path / "token", tmp_path / "link", tmp_path / "target"
+    file.write_text("an older and longer token")
+    file.chmod(0o644)
+    write_file(file, "new")
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o600)
+    target.write_text("kept")
+    link.symlink_to(target)
+    with pytest.raises(OSError, match="symbolic"):
+        write_file(link, "new")
+    assert target.read_text() == "kept"
+    file.chmod(0o640)
+    close_to_others(file)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("password", ["SEC@RET", "SEC@RET/MORE", "@SECRET/x", "SEC@RET?x", "SEC@RET:1/x"])
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_no_piece_of_a_password_is_taken_for_a_host(scheme: str, password: str) -> None:
+    with pytest.raises(DatabaseUrlError, match="%40") as caught:
+        parse_url(f"{scheme}://usher:{password}@127.0.0.1:1/usher")
+    assert "SEC" not in str(caught.value)
+    assert "RET" not in str(caught.value)
+
+
+def test_a_password_with_a_slash_is_read_as_it_is() -> None:
+    assert parse_url("postgresql://usher:a/b@db/usher").password == "a/b"

@@ -1,0 +1,415 @@
+"""Migrations lead from an empty database to exactly the tables in the code, on both databases."""
+
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.script import ScriptDirectory
+from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, insert, inspect, select, text
+
+import app
+from app.access.problems import ProblemList
+from app.access.refresh.refresh import Refresh
+from app.access.refresh.users import FILL_BINDING
+from app.access.source_tables import SOURCE_TABLES
+from app.backend.schema import METADATA as BACKEND
+from app.commands.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
+from app.commands.schema import METADATA as STORE
+from app.foundation.clock import utc_now
+from app.foundation.database.alembic_revisions import context_of
+from app.foundation.database.compatibility import SchemaGuard, SchemaState
+from app.foundation.database.engine import open_engine, reading, writing
+from app.foundation.database.migrations import pending, state_of, upgrade
+from app.foundation.database.programs import ForeignDatabaseError, Migrations, SchemaNewerError
+from app.sync.ledger.failures import FailureGroup, failures_page
+
+pytestmark = pytest.mark.slow
+
+OWNERS = [
+    pytest.param(STORE_MIGRATIONS, STORE, id="store"),
+    pytest.param(BACKEND_MIGRATIONS, BACKEND, id="backend"),
+]
+
+
+@pytest.mark.parametrize(("migrations", "metadata"), OWNERS)
+def test_upgrade_from_empty_makes_the_tables_of_the_code(
+    database_url: str, migrations: Migrations, metadata: MetaData
+) -> None:
+    engine = open_engine(database_url)
+    assert pending(engine, migrations)
+    assert upgrade(engine, migrations)
+    assert not pending(engine, migrations)
+    assert not upgrade(engine, migrations)
+    with engine.connect() as connection:
+        assert compare_metadata(context_of(connection, migrations.program), metadata) == []
+    engine.dispose()
+
+
+@pytest.mark.parametrize("migrations", [STORE_MIGRATIONS, BACKEND_MIGRATIONS], ids=["store", "backend"])
+def test_files_begin_with_the_revision_that_they_hold(migrations: Migrations) -> None:
+    scripts = ScriptDirectory(str(migrations.folder))
+    assert scripts.get_heads() == [migrations.newest]
+    assert migrations.revisions == [one.revision for one in scripts.walk_revisions()][::-1]
+    assert all(Path(one.path).name.startswith(f"{one.revision}_") for one in scripts.walk_revisions())
+
+
+def test_who_has_the_newest_revision_loads_no_alembic(database_url: str) -> None:
+    upgrade(open_engine(database_url), STORE_MIGRATIONS)
+    look = f"""
+import sys
+from app.commands.bootstrap.databases import STORE_MIGRATIONS, pending
+from app.foundation.database.engine import open_engine
+assert not pending(open_engine({database_url!r}), STORE_MIGRATIONS)
+assert "alembic" not in sys.modules
+"""
+    assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("migrations", "metadata"), OWNERS)
+def test_upgrade_from_each_revision_keeps_what_is_there(
+    database_url: str, tmp_path: Path, migrations: Migrations, metadata: MetaData
+) -> None:
+    old = copied(migrations, tmp_path)
+    engine = open_engine(database_url)
+    numbers: list[int] = []
+    for revision in migrations.revisions:
+        (file,) = (migrations.folder / "versions").glob(f"{revision}_*.py")
+        shutil.copy(file, old.folder / "versions")
+        assert upgrade(engine, old)
+        with writing(engine) as connection:
+            # The one table without which neither of them can be.
+            (name,) = {"access_user", "model_user", "organization"} & set(inspect(connection).get_table_names())
+            table = Table(name, MetaData(), autoload_with=connection)
+            connection.execute(insert(table).values(filled(table, len(numbers))))
+            numbers.append(len(numbers))
+            assert connection.scalar(select(func.count()).select_from(table)) == len(numbers)
+    assert not pending(engine, migrations)
+    with engine.connect() as connection:
+        assert compare_metadata(context_of(connection, migrations.program), metadata) == []
+    engine.dispose()
+
+
+def copied(migrations: Migrations, to: Path) -> Migrations:
+    """The same without its revisions."""
+    (to / "migrations" / "versions").mkdir(parents=True)
+    for name in ("env.py", "script.py.mako"):
+        shutil.copy(migrations.folder / name, to / "migrations")
+    return replace(migrations, folder=to / "migrations")
+
+
+def filled(table: Table, number: int) -> dict[str, object]:
+    """A row in which every column has something."""
+
+    def value(column: Column[Any]) -> object:
+        if isinstance(column.type, Boolean):
+            return False
+        return number if isinstance(column.type, Integer) else f"value {number}"
+
+    return {column.name: value(column) for column in table.columns}
+
+
+@pytest.mark.parametrize(
+    ("owner", "digest"),
+    [
+        ("commands", "6ffbdfa048bdf70854afee67709f30a65eb8a3bb34782b9a608089fa6b042fe9"),
+        ("backend", "29ba51508756b2433f807d16aeefc4ac8ab959da7ebb338c98b8d92d70df61bd"),
+    ],
+)
+def test_the_first_revision_stays_as_it_was_published(owner: str, digest: str) -> None:
+    """A database that has run it never runs it again: a change belongs into a new one."""
+    file = Path(app.__file__).parent / owner / "migrations" / "versions" / "0001_the_first_schema.py"
+    assert sha256(file.read_bytes()).hexdigest() == digest
+
+
+def test_upgrade_by_several_processes_at_once_happens_once(database_url: str) -> None:
+    engines = [open_engine(database_url) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda engine: upgrade(engine, STORE_MIGRATIONS), engines))
+    assert not pending(engines[0], STORE_MIGRATIONS)
+    for engine in engines:
+        engine.dispose()
+
+
+def test_a_database_of_a_newer_version_is_refused(database_url: str) -> None:
+    engine = open_engine(database_url)
+    upgrade(engine, STORE_MIGRATIONS)
+    with writing(engine) as connection:
+        connection.exec_driver_sql("UPDATE usher_version SET version_num = '9999'")
+        connection.exec_driver_sql("UPDATE schema_compatibility SET oldest_revision = '9999'")
+    with pytest.raises(SchemaNewerError, match="newer version"):
+        upgrade(engine, STORE_MIGRATIONS)
+    with writing(engine) as connection:
+        connection.exec_driver_sql("DELETE FROM schema_compatibility")
+    with pytest.raises(SchemaNewerError, match="newer version"):
+        upgrade(engine, STORE_MIGRATIONS)
+    engine.dispose()
+
+
+def test_a_newer_database_that_is_compatible_is_used_as_it_is(database_url: str) -> None:
+    engine = open_engine(database_url)
+    upgrade(engine, STORE_MIGRATIONS)
+    with writing(engine) as connection:
+        connection.exec_driver_sql("UPDATE usher_version SET version_num = '9999'")
+    assert state_of(engine, STORE_MIGRATIONS) is SchemaState.NEWER
+    assert not upgrade(engine, STORE_MIGRATIONS)
+    engine.dispose()
+
+
+def test_each_revision_states_which_versions_can_use_the_database() -> None:
+    """Otherwise an upgrade stops all older nodes."""
+    scripts = list(ScriptDirectory(str(STORE_MIGRATIONS.folder)).iterate_revisions("head", "base"))[::-1]
+    order = [script.revision for script in scripts]
+    for script in scripts[order.index("0014") :]:
+        stated = getattr(script.module, "oldest_compatible", None)
+        assert stated in order[: order.index(script.revision) + 1], f"{script.revision} lacks oldest_compatible"
+
+
+def test_guard_asks_at_most_once_a_second(database_url: str) -> None:
+    engine, now = open_engine(database_url), [0.0]
+    upgrade(engine, STORE_MIGRATIONS)
+    guard = SchemaGuard(engine, STORE_MIGRATIONS.revisions, lambda: now[0])
+    guard.check()
+    with writing(engine) as connection:
+        connection.exec_driver_sql("UPDATE schema_compatibility SET oldest_revision = '9999'")
+    now[0] = 0.9
+    guard.check()
+    now[0] = 1.0
+    for _ in range(2):
+        with pytest.raises(SchemaNewerError):
+            guard.check()
+    engine.dispose()
+
+
+def test_a_failed_upgrade_leaves_nothing_behind(database_url: str, tmp_path: Path) -> None:
+    broken = copied(STORE_MIGRATIONS, tmp_path)
+    (broken.folder / "versions" / "0001_broken.py").write_text(
+        'import sqlalchemy as sa\nfrom alembic import op\nrevision = "0001"\ndown_revision = None\n\n\n'
+        'def upgrade():\n    op.create_table("half", sa.Column("id", sa.Integer()))\n    raise RuntimeError("broken")\n'
+    )
+    engine = open_engine(database_url)
+    with pytest.raises(RuntimeError, match="broken"):
+        upgrade(engine, broken)
+    with engine.connect() as connection:
+        assert not engine.dialect.has_table(connection, "half")
+    assert pending(engine, STORE_MIGRATIONS)
+    engine.dispose()
+
+
+def put_into_shared_table(engine: Engine, migrations: Migrations) -> None:
+    """As both programs had it before each had a version table of its own."""
+    own = migrations.program.version_table
+    with writing(engine) as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL,"
+            " CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+        )
+        connection.exec_driver_sql(f"INSERT INTO alembic_version SELECT version_num FROM {own}")
+        connection.exec_driver_sql(f"DROP TABLE {own}")
+
+
+@pytest.mark.parametrize(("migrations", "metadata"), OWNERS)
+def test_a_database_of_the_shared_version_table_is_carried_over(
+    database_url: str, tmp_path: Path, migrations: Migrations, metadata: MetaData
+) -> None:
+    old = copied(migrations, tmp_path)
+    for revision in sorted((migrations.folder / "versions").glob("000[12]_*.py")):
+        shutil.copy(revision, old.folder / "versions")
+    engine = open_engine(database_url)
+    upgrade(engine, old)
+    put_into_shared_table(engine, migrations)
+    assert pending(engine, old)
+    assert upgrade(engine, migrations)
+    assert not pending(engine, migrations)
+    with engine.connect() as connection:
+        assert compare_metadata(context_of(connection, migrations.program), metadata) == []
+        assert "alembic_version" not in inspect(connection).get_table_names()
+    engine.dispose()
+
+
+def test_carrying_over_by_several_processes_at_once_happens_once(database_url: str) -> None:
+    engines = [open_engine(database_url) for _ in range(4)]
+    upgrade(engines[0], STORE_MIGRATIONS)
+    put_into_shared_table(engines[0], STORE_MIGRATIONS)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda engine: upgrade(engine, STORE_MIGRATIONS), engines))
+    assert not pending(engines[0], STORE_MIGRATIONS)
+    for engine in engines:
+        engine.dispose()
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared version table", "own version table"])
+@pytest.mark.parametrize(
+    ("owner", "other", "says"),
+    [
+        (STORE_MIGRATIONS, BACKEND_MIGRATIONS, "belongs to Usher itself: give the self-hosted backend one of its own"),
+        (BACKEND_MIGRATIONS, STORE_MIGRATIONS, "belongs to the self-hosted backend: give Usher itself one of its own"),
+    ],
+    ids=["store", "backend"],
+)
+def test_the_other_programs_database_is_refused_and_left_alone(
+    database_url: str, owner: Migrations, other: Migrations, says: str, *, shared: bool
+) -> None:
+    engine = open_engine(database_url)
+    upgrade(engine, owner)
+    if shared:
+        put_into_shared_table(engine, owner)
+    before = inspect(engine).get_table_names()
+    for use in (pending, upgrade):
+        with pytest.raises(ForeignDatabaseError, match=says) as caught:
+            use(engine, other)
+        assert f"({other.program.setting})" in str(caught.value)
+    assert inspect(engine).get_table_names() == before
+    upgrade(engine, owner)
+    assert not pending(engine, owner)
+    engine.dispose()
+
+
+def test_a_database_of_other_software_is_refused(database_url: str) -> None:
+    engine = open_engine(database_url)
+    with writing(engine) as connection:
+        connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+    assert pending(engine, STORE_MIGRATIONS), "an empty table is nobody's"
+    with writing(engine) as connection:
+        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('0001')")
+    with pytest.raises(ForeignDatabaseError, match="holds the tables of other software"):
+        upgrade(engine, STORE_MIGRATIONS)
+    engine.dispose()
+
+
+def test_what_sources_gave_is_kept_when_their_tables_learn_of_origins(database_url: str, tmp_path: Path) -> None:
+    old = copied(STORE_MIGRATIONS, tmp_path)
+    for revision in sorted((STORE_MIGRATIONS.folder / "versions").glob("000[1-7]_*.py")):
+        shutil.copy(revision, old.folder / "versions")
+    engine = open_engine(database_url)
+    upgrade(engine, old)
+    with writing(engine) as connection:
+        for name in [table.name for table in SOURCE_TABLES.values() if table.name != "source_fill"]:
+            table = Table(name, MetaData(), autoload_with=connection)
+            connection.execute(insert(table), [filled(table, number) for number in range(3)])
+    upgrade(engine, STORE_MIGRATIONS)
+    with writing(engine) as connection:
+        for table in SOURCE_TABLES.values():
+            rows = connection.execute(select(table).order_by(table.c.source_id)).mappings().all()
+            assert [row["place"] for row in rows] == (
+                [] if table.name == "source_fill" else ["value 0", "value 1", "value 2"]
+            )
+            added = [{name: row[name] for name in ("origin", "rule", "user_alias") if name in row} for row in rows]
+            assert all(set(values.values()) == {""} for values in added)
+            assert all(row.get("aliases", "[]") == "[]" for row in rows)
+            if engine.dialect.name == "sqlite":
+                definition = connection.exec_driver_sql(
+                    f"SELECT sql FROM sqlite_master WHERE name = '{table.name}'"
+                ).scalar_one()
+                assert "WITHOUT ROWID" in definition
+    engine.dispose()
+
+
+def test_failures_of_before_are_found_by_their_message(database_url: str, tmp_path: Path) -> None:
+    old = copied(STORE_MIGRATIONS, tmp_path)
+    for revision in sorted((STORE_MIGRATIONS.folder / "versions").glob("00*_*.py")):
+        if revision.name < "0013":
+            shutil.copy(revision, old.folder / "versions")
+    engine = open_engine(database_url)
+    upgrade(engine, old)
+    messages = ["too long", "zu lang für Zürich \U0001f4da", "", "too long"]
+    with writing(engine) as connection:
+        table = Table("item_failure", MetaData(), autoload_with=connection)
+        one = {"ledger_id": 1, "kind": "document", "parked": True}
+        rows = [filled(table, number) | one | {"message": said} for number, said in enumerate(messages)]
+        connection.execute(insert(table), rows)
+    upgrade(engine, STORE_MIGRATIONS)
+    with reading(engine) as connection:
+        for said in messages:
+            found = failures_page(connection, 1, parked=True, like=FailureGroup(message=said))
+            expected = [f"value {number}" for number, message in enumerate(messages) if message == said]
+            assert [one.item_id for one in found] == expected
+    engine.dispose()
+
+
+def test_upgrade_binds_the_users_whom_fills_disable_by_an_alias(database_url: str, tmp_path: Path) -> None:
+    old = copied(STORE_MIGRATIONS, tmp_path)
+    for revision in STORE_MIGRATIONS.revisions[: STORE_MIGRATIONS.revisions.index("0016")]:
+        (file,) = (STORE_MIGRATIONS.folder / "versions").glob(f"{revision}_*.py")
+        shutil.copy(file, old.folder / "versions")
+    engine = open_engine(database_url)
+    upgrade(engine, old)
+    with writing(engine) as connection:
+        fills = Table("source_fill", MetaData(), autoload_with=connection)
+        holders = Table("access_user_alias", MetaData(), autoload_with=connection)
+        sources = Table("directory_source", MetaData(), autoload_with=connection)
+        rows = [("", "ann@x", True), ("", "ann@x", True), ("", "bob@x", False), ("", "who@x", True), ("u9", "", True)]
+        connection.execute(
+            insert(fills),
+            [
+                filled(fills, number) | {"source_id": 7, "user_id": user, "user_alias": alias, "disabled": disabled}
+                for number, (user, alias, disabled) in enumerate(rows)
+            ],
+        )
+        held = [("ann@x", "u5"), ("ann@x", "u6"), ("bob@x", "u7"), ("u9", "u9")]
+        connection.execute(insert(holders), [{"alias": alias, "user_id": user} for alias, user in held])
+        connection.execute(insert(sources), filled(sources, 7) | {"cursor": "from here"})
+    upgrade(engine, STORE_MIGRATIONS)
+    with reading(engine) as connection:
+        bound = connection.execute(select(FILL_BINDING).order_by(FILL_BINDING.c.user_id)).all()
+        assert [tuple(row) for row in bound] == [("ann@x", 7, "u5"), ("ann@x", 7, "u6")]
+        # Everything is read again, so that aliases are folded as they are now.
+        assert connection.execute(select(sources.c.cursor)).scalars().all() == [""]
+    engine.dispose()
+
+
+def test_upgrade_moves_the_access_model_and_the_next_refresh_merges_all_keys(database_url: str, tmp_path: Path) -> None:
+    old = copied(STORE_MIGRATIONS, tmp_path)
+    for revision in STORE_MIGRATIONS.revisions[: STORE_MIGRATIONS.revisions.index("0017")]:
+        (file,) = (STORE_MIGRATIONS.folder / "versions").glob(f"{revision}_*.py")
+        shutil.copy(file, old.folder / "versions")
+    engine = open_engine(database_url)
+    upgrade(engine, old)
+    user: dict[str, object] = {"user_id": "ada", "disabled": False, "payload": '{"userId":"ada"}', "digest": "d"}
+    grant: dict[str, object] = {
+        "organization_id": "o",
+        "document_id": "nowhere",
+        "user_id": "ada",
+        "access_role": "viewer",
+    }
+    made: dict[str, object] = {"source_id": 1, "place": "1"}
+    rows: dict[str, dict[str, object]] = {
+        "directory_source": {"source_id": 1, "name": "people", "position": 0, "records": 2, "read_in_force": 1},
+        "directory_state": {"state_id": 1},
+        "access_revision": {"revision": 1, "created_at": 0, "changes": "{}"},
+        "access_user": user,
+        "source_user": {**user, **made, "aliases": "[]"},
+        "source_grant": {**grant, **made, "folder_id": "", "organization_user_group_id": "", "user_alias": ""},
+    }
+    with writing(engine) as connection:
+        for name, row in rows.items():
+            table = Table(name, MetaData(), autoload_with=connection)
+            needed: dict[str, object] = {
+                column.name: 0 if isinstance(column.type, Integer) else ""
+                for column in table.columns
+                if not column.nullable and column.server_default is None
+            }
+            connection.execute(insert(table).values(needed | row))
+    upgrade(engine, STORE_MIGRATIONS)
+    with reading(engine) as connection:
+        # Until then it is what it was.
+        assert [tuple(row) for row in connection.execute(text("SELECT user_id, source_id FROM model_user"))] == [
+            ("ada", 0)
+        ]
+        assert connection.execute(text("SELECT COUNT(*) FROM model_grant")).scalar_one() == 0
+    with Refresh(engine, clock=utc_now, problems=ProblemList()) as refresh:
+        refresh.begin(["people"])
+        refresh.end(records=0, verdict="failed", reason="it is away")
+        replaced = refresh.finish().replaced
+    assert (replaced.revision, replaced.changes["grant"].added, replaced.changes["user"].any) == (2, 1, False)
+    with reading(engine) as connection:
+        assert connection.execute(text("SELECT source_id FROM model_user")).scalars().all() == [1]
+        assert connection.execute(text("SELECT document_id, source_id FROM model_grant")).one() == ("nowhere", 1)
+        assert not connection.execute(text("SELECT merge_all FROM directory_state")).scalar_one()
+    engine.dispose()

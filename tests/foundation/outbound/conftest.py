@@ -1,0 +1,40 @@
+"""An authority whose certificates nobody knows of their own accord, and what is served under them."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.foundation.outbound.servers import Answering, Authority, ForwardProxy, web_server
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def plain_server() -> Iterator[Answering]:
+    with web_server(Answering()) as server:
+        yield server
+
+
+@pytest.fixture
+def tls_server(authority: Authority) -> Iterator[Answering]:
+    with web_server(Answering(), authority.server_context()) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy() -> Iterator[ForwardProxy]:
+    made = ForwardProxy("usher:TOP%SECRET")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def closed_port() -> int:
+    """A port at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port

@@ -1,0 +1,47 @@
+"""Moments as milliseconds and as text."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.foundation.clock import EPOCH, epoch_ms, from_epoch_ms, utc_text
+
+LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("moment", "ms"),
+    [
+        (EPOCH, 0),
+        (EPOCH + timedelta(seconds=1), 1000),
+        (EPOCH + timedelta(microseconds=999), 0),
+        (EPOCH + timedelta(microseconds=1999), 1),
+        (EPOCH - timedelta(microseconds=1), -1),
+        (datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), 0),
+        (LATEST, 253_402_300_799_999),
+    ],
+)
+def test_milliseconds_are_rounded_down(moment: datetime, ms: int) -> None:
+    assert epoch_ms(moment) == ms
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_a_moment_read_back_is_its_own_millisecond_and_never_later(moment: datetime) -> None:
+    back = from_epoch_ms(epoch_ms(moment))
+
+    assert timedelta(0) <= moment - back < timedelta(milliseconds=1)
+    assert epoch_ms(back) == epoch_ms(moment)
+    assert utc_text(back) == utc_text(moment)
+
+
+def test_text_is_in_utc_with_milliseconds() -> None:
+    moment = datetime(2026, 11, 20, 13, 0, 0, 999_999, tzinfo=timezone(timedelta(hours=1)))
+
+    assert utc_text(moment) == "2026-11-20T12:00:00.999Z"
+
+
+def test_what_no_calendar_has_is_refused() -> None:
+    with pytest.raises(OverflowError):
+        from_epoch_ms(epoch_ms(LATEST) + 1)

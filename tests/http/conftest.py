@@ -1,0 +1,46 @@
+"""A small app with everything that the edge installs."""
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+from flask import Flask, Response, request
+
+from app.http.body import read_json
+from app.http.errors import install_error_handlers
+from app.http.headers import install_security_headers
+from app.http.json import json_response
+from app.http.request_id import install_request_ids
+
+
+@pytest.fixture
+def app() -> Flask:
+    """Echoes JSON at /echo; `fails_with` adds views that fail."""
+    numbers = count(1)
+    made = Flask("edge")
+    made.config["MAX_BYTES"] = 200
+    install_request_ids(made, lambda: f"id-{next(numbers)}")
+    install_security_headers(made)
+    install_error_handlers(made)
+
+    @made.post("/echo")
+    def _echo() -> Response:
+        return json_response(read_json(request, max_bytes=made.config["MAX_BYTES"]))
+
+    @made.get("/healthz")
+    def _health() -> Response:
+        return json_response({"status": "ok"})
+
+    return made
+
+
+@pytest.fixture
+def fails_with(app: Flask) -> Callable[[Exception], None]:
+    """Makes GET /fail raise that error."""
+
+    def install(error: Exception) -> None:
+        @app.get("/fail")
+        def _fail() -> Response:
+            raise error
+
+    return install

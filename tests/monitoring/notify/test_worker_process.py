@@ -1,0 +1,78 @@
+"""A real worker tells a real receiver."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from standardwebhooks import Webhook as Receiving
+
+from app.commands.bootstrap.databases import STORE_MIGRATIONS
+from app.foundation.database.engine import open_engine, writing
+from app.foundation.database.migrations import upgrade
+from app.sync.runs.workers import WorkerState, beat
+from tests.forking import Forked, command
+from tests.monitoring.notify.conftest import Receiver
+
+SECRET = "whsec_QSBzZWNyZXQgb2YgdGhpcnR5LXR3byBieXRlcyAxMjM="
+
+
+@pytest.mark.e2e
+def test_service_tells_that_no_worker_lives(receiver: Receiver, tmp_path: Path, closed_port: int) -> None:
+    (tmp_path / "usher.yaml").write_text(
+        "database_url: sqlite:///usher.db\n"
+        "provider: {auth_tokens: [ask-me-for-tests]}\n"
+        "directory: {sources: [{type: file, path: nowhere.jsonl, name: people}]}\n"
+        f"server: {{port: {closed_port}, workers: 1}}\n"
+        f"notifications: {{webhook: {{url: '{receiver.url}', secret: '{SECRET}'}}}}\n"
+    )
+    engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
+    upgrade(engine, STORE_MIGRATIONS)
+    with writing(engine) as connection:
+        beat(connection, WorkerState(worker_id="1", name="node:1", started_at=0, seen_at=0, leads=True))
+    engine.dispose()
+    _run_until_told("serve", receiver, tmp_path)
+    told = Receiving(SECRET).verify(receiver.posted[0].body, receiver.posted[0].headers)
+    assert told["data"]["cause"] == "worker"
+    assert told["data"]["summary"].startswith(
+        "no worker lives: the last one, node:1, has given no sign of life since 1970"
+    )
+
+
+@pytest.mark.e2e
+def test_worker_tells_of_a_source_that_cannot_be_read(receiver: Receiver, tmp_path: Path, closed_port: int) -> None:
+    (tmp_path / "usher.yaml").write_text(
+        "database_url: sqlite:///usher.db\n"
+        "directory: {sources: [{type: file, path: nowhere.jsonl, name: people}]}\n"
+        f"backend: {{base_url: 'http://127.0.0.1:{closed_port}', api_key: key, auth_token: TOPSECRET}}\n"
+        f"notifications: {{webhook: {{url: '{receiver.url}', secret: '{SECRET}'}}}}\n"
+        "log: {format: json}\n"
+    )
+    _run_until_told("worker", receiver, tmp_path)
+    said = (tmp_path / "log").read_text()
+    told = Receiving(SECRET).verify(receiver.posted[0].body, receiver.posted[0].headers)
+    assert told["type"] == "attention.began"
+    assert told["data"]["cause"] == "source"
+    assert told["data"]["about"] == "people"
+    lines = [json.loads(line) for line in said.splitlines()]
+    [needed] = [line for line in lines if line["event"] == "attention_needed" and line["cause"] == "source"]
+    assert needed["level"] == "warning"
+    assert "TOPSECRET" not in said
+    assert SECRET.removeprefix("whsec_") not in said
+
+
+def _run_until_told(name: str, receiver: Receiver, folder: Path) -> None:
+    """Runs a process of ours until the receiver was told something, and ends it with SIGTERM; it writes ``log``."""
+    log = folder / "log"
+    process = Forked(command, name, "--config", "usher.yaml", folder=folder, out=log, err=log)
+    try:
+        deadline = time.monotonic() + 120
+        while not receiver.posted and time.monotonic() < deadline:
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(40) == 0
+    finally:
+        process.kill()
+        process.wait()

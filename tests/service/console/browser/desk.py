@@ -1,0 +1,135 @@
+"""Somebody's browser at the console, which keeps what no page may do: messages on its console, and requests to
+elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from app.service.console.console import address
+from app.service.console.settings import Role
+from tests.service.console.browser.company import TOKENS, Company, Newborn
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+WIDE = {"width": 1360, "height": 900}
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+COLOURS = ["color-contrast", "link-in-text-block"]
+"""Those of axe's rules to which light and dark are a difference."""
+
+_TOO_WIDE = """() => {
+  const wide = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= wide && document.body.scrollWidth <= wide) return [];
+  return [...document.querySelectorAll("body *")]
+    .filter((one) => one.getBoundingClientRect().right > wide + 1 && !one.closest(".scrolls, .side, pre"))
+    .map((one) => `${one.tagName}.${one.className}: ${Math.round(one.getBoundingClientRect().right)} px`);
+}"""
+_TOO_SMALL = """() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
+  .filter((one) => one.type !== "hidden" && one.checkVisibility({ visibilityProperty: true }))
+  .filter((one) => !one.closest("p, td, th, li, h1, h2, dd, .says, .skip"))
+  .map((one) => [one, (one.closest("label.choice") ?? one).getBoundingClientRect()])
+  .filter(([, at]) => at.width && (at.height < 24 || at.width < 24))
+  .map(([one, at]) => `${one.outerHTML.slice(0, 80)}: ${Math.round(at.width)} x ${Math.round(at.height)}`)"""
+
+
+class Desk:
+    """One page, of one who is signed in or not."""
+
+    def __init__(self, page: Page, place: Company | Newborn) -> None:
+        self.page = page
+        self.url = place.url
+        self.messages: list[str] = []
+        self.elsewhere: list[str] = []
+        self.expected: set[int] = set()
+        """Statuses of answers of which the browser may complain."""
+        self.known: tuple[str, ...] = ()
+        """Where else this test goes."""
+        page.on("console", lambda message: self._hear(message.text, message.location["url"]))
+        page.on("pageerror", lambda error: self.messages.append(str(error)))
+        page.on("request", lambda request: self._see(request.url))
+
+    def _hear(self, text: str, where: str) -> None:
+        # What the pages of others say is theirs.
+        if where.startswith(self.known or ("-",)):
+            return
+        if not any(f"status of {status} " in text for status in self.expected):
+            self.messages.append(text)
+
+    def _see(self, url: str) -> None:
+        if not url.startswith((f"{self.url}/", "data:", "blob:", *self.known)):
+            self.elsewhere.append(url)
+
+    def at(self, name: str, **query: object) -> str:
+        """The whole address of a page."""
+        return self.url + address(name, **query)
+
+    def go(self, name: str, **query: object) -> None:
+        """Opens a page."""
+        answer = self.page.goto(self.at(name, **query))
+        assert answer is not None
+        assert answer.ok or answer.status in self.expected, f"{name}: {answer.status}"
+
+    def narrow(self) -> None:
+        """A screen of 320 px, which is a zoom of 400 % on one of 1,280."""
+        self.page.set_viewport_size({"width": 320, "height": 640})
+
+    def widen(self) -> None:
+        """A screen of 1,360 px again."""
+        self.page.set_viewport_size({"width": WIDE["width"], "height": WIDE["height"]})
+
+    def sign_in(self, role: Role) -> None:
+        """By the token of this role."""
+        self.page.get_by_label("token").fill(TOKENS[role])
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.get_by_role("heading", name="Overview").wait_for()
+
+    def heading(self) -> str:
+        """The page's one."""
+        return self.page.locator("h1").inner_text()
+
+    def press(self, *keys: str) -> None:
+        """One key after the other, wherever the focus is."""
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def tab_to(self, name: str, *, within: int = 60) -> None:
+        """Moves the focus by Tab until it is on what has this name."""
+        for _ in range(within):
+            self.page.keyboard.press("Tab")
+            if self.focused().startswith(name):
+                return
+        raise AssertionError(f"{name!r} is not reached by {within} times Tab")
+
+    def focused(self) -> str:
+        """The name of what has the focus: its label, or its text."""
+        found: str = self.page.evaluate(
+            "() => { const one = document.activeElement; return one.labels?.[0]?.innerText ?? one.innerText ?? '' }"
+        )
+        return found.strip()
+
+    def violations(self, *, rules: list[str] | None = None) -> list[str]:
+        """What axe finds against WCAG 2.2 A, AA and good practice, or against these rules alone."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        only = {"type": "rule", "values": rules} if rules else {"type": "tag", "values": RULES}
+        found = Axe().run(self.page, options={"runOnly": only, "resultTypes": ["violations"]})
+        return [_said(violation) for violation in found.response["violations"]]
+
+    def too_wide(self) -> list[str]:
+        """What reaches beyond the screen, when the page scrolls sideways."""
+        found: list[str] = self.page.evaluate(_TOO_WIDE)
+        return found
+
+    def too_small(self) -> list[str]:
+        """Targets below 24 px that stand in no text."""
+        found: list[str] = self.page.evaluate(_TOO_SMALL)
+        return found
+
+
+def _said(violation: dict[str, Any]) -> str:
+    nodes = "; ".join(f"{node['target']} {node['html'][:120]} {_why(node)}" for node in violation["nodes"][:4])
+    return f"{violation['id']} ({len(violation['nodes'])}): {violation['help']}: {nodes}"
+
+
+def _why(node: dict[str, Any]) -> str:
+    return " ".join(check["message"] for check in node["any"] + node["all"] + node["none"])[:200]

@@ -1,0 +1,29 @@
+"""Explain says what ``usher check`` says, for every case of the demonstration, and names the lines of the directory."""
+
+import pytest
+
+from app.commands.demo.cases import CASES
+from tests.service.console.browser.company import Company
+from tests.service.console.browser.conftest import OpenDesk
+
+pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
+
+
+def test_the_console_explains_as_the_command_does(desk: OpenDesk, company: Company) -> None:
+    one = desk()
+    for case in CASES:
+        checked = company.checked(case.user_id, case.type, case.resource_id, "--organization", case.organization_id)
+        one.go("explain")
+        one.page.get_by_label("User", exact=True).fill(case.user_id)
+        one.page.get_by_label("Opens a").select_option(case.type)
+        one.page.get_by_label("Resource").fill(case.resource_id)
+        one.page.get_by_label("Organization").fill(case.organization_id)
+        one.press("Enter")
+        answer = one.page.locator(".answer").inner_text()
+        verdict, _, reason = checked["reason"].partition(": ")
+        assert verdict in answer, case
+        assert reason in answer, case
+        places = [origin["place"] for step in checked["path"] for origin in step["origins"]]
+        assert places or not checked["path"]
+        shown = one.page.get_by_role("group", name="Records that led to it").inner_text() if checked["path"] else ""
+        assert all(place in shown for place in places), (case, places)

@@ -1,0 +1,204 @@
+"""A run that goes on while it is looked at: what is told anew, what stays as it is, and when nothing is asked."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.service.console.browser.company import Company, without_old_documents
+from tests.service.console.browser.conftest import OpenDesk
+from tests.service.console.browser.desk import Desk
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Request
+
+pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
+
+HIDE = """() => {
+  Object.defineProperty(document, "hidden", { get: () => window.isHidden ?? true, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+FACTS = "all => all.map(one => [one.querySelector('dt').textContent, one.querySelector('dd').textContent])"
+
+
+@pytest.fixture
+def away(company: Company) -> Iterator[None]:
+    """The old documents are gone from the backend: the next run has something to do."""
+    company.edit(without_old_documents)
+    assert company.sync(allowDeletes=True)["status"] == "done"
+    company.restore()
+    yield
+    company.back_in_step()
+
+
+class StoppedTime:
+    """The time of a page, which moves on as it is told; ``asked`` are the parts that it asks for meanwhile."""
+
+    def __init__(self, one: Desk) -> None:
+        self.asked: list[str] = []
+        self._page = one.page
+        self._under_way = 0
+        self._page.on("request", partial(self._count, 1))
+        self._page.on("requestfinished", partial(self._count, -1))
+        self._page.on("requestfailed", partial(self._count, -1))
+        # What is due by then is asked for once.
+        self._page.clock.pause_at(datetime.now(UTC) + timedelta(minutes=1))
+        self._settle()
+        self.asked.clear()
+
+    def move_on(self, seconds: int) -> None:
+        """What the page asks for comes in between."""
+        for _ in range(seconds):
+            self._page.clock.run_for(1000)
+            self._settle()
+
+    def _settle(self) -> None:
+        self._page.wait_for_timeout(40)
+        while self._under_way:
+            self._page.wait_for_timeout(20)
+
+    def _count(self, more: int, request: "Request") -> None:
+        if "x-fragment" in request.headers:
+            self._under_way += more
+            if more > 0:
+                self.asked.append(request.url)
+
+
+def test_a_runs_progress_is_seen_without_loading_the_page_again(desk: OpenDesk, company: Company, away: None) -> None:
+    one = desk()
+    with company.standing_still("backend") as let_go:
+        run = company.ask()
+        one.go("run", id=run)
+        one.page.evaluate("window.sameDocument = true")
+        assert one.page.get_by_text("This page follows it.").is_visible()
+        for _ in range(3):
+            _shown(one, _further(company, run, let_go))
+        # The whole page has moved on, and not only its progress bar.
+        assert one.page.locator(".pill").inner_text() == "applying"
+        facts = dict(one.page.locator("[data-part='facts'] dl").evaluate_all(FACTS))
+        assert facts["Directory"].startswith("revision ")
+        assert int(facts["Calls"]) > 0
+        assert one.page.locator("[data-part='items'] tbody tr").count() == 34
+        assert one.page.locator("[data-part='items'] tbody").get_by_text("done").count() > 0
+        assert one.page.evaluate("window.sameDocument")
+    company.ended(run)
+    one.page.locator(".pill", has_text="done").wait_for()
+    assert one.page.locator("progress").count() == 0
+    assert one.page.evaluate("window.sameDocument ?? null") is None
+
+
+def test_a_live_page_can_be_paused_and_asks_nothing_in_a_hidden_tab(desk: OpenDesk, company: Company) -> None:
+    one = desk()
+    with company.standing_still("worker"):
+        run = company.ask()
+        one.page.clock.install()
+        one.go("run", id=run)
+        stopped = StoppedTime(one)
+        stopped.move_on(3)
+        assert len(stopped.asked) == 3
+        one.page.get_by_role("button", name="Pause").click()
+        stopped.move_on(3)
+        assert len(stopped.asked) == 3
+        one.page.get_by_role("button", name="Go on").click()
+        stopped.move_on(2)
+        assert len(stopped.asked) == 5
+        one.page.evaluate(HIDE)
+        stopped.move_on(3)
+        assert len(stopped.asked) == 5
+        one.page.evaluate("window.isHidden = false")
+        stopped.move_on(2)
+        assert len(stopped.asked) == 7
+    company.ended(run)
+
+
+def test_what_has_the_focus_stays_and_is_not_taken_away_at_the_end(
+    desk: OpenDesk, company: Company, away: None
+) -> None:
+    one = desk()
+    with company.standing_still("backend") as let_go:
+        run = company.ask()
+        one.go("run", id=run)
+        _further(company, run, let_go)
+        link = one.page.locator("[data-part='kinds'] a").first
+        link.focus()
+        one.page.evaluate("window.held = document.activeElement")
+        for _ in range(2):
+            done = _further(company, run, let_go)
+            _shown(one, done)
+            assert one.page.evaluate("window.held === document.activeElement && window.held.isConnected")
+    company.ended(run)
+    one.page.get_by_text("It has ended.").wait_for()
+    assert one.page.evaluate("window.held === document.activeElement && window.held.isConnected")
+    one.page.get_by_role("link", name="Show all of it").click()
+    one.page.locator(".pill", has_text="done").wait_for()
+
+
+def test_a_service_that_fails_is_asked_less_and_less_often(desk: OpenDesk, company: Company) -> None:
+    one = desk()
+    one.expected = {503}
+    with company.standing_still("worker"):
+        run = company.ask()
+        one.page.clock.install()
+        one.go("run", id=run)
+        stopped = StoppedTime(one)
+        one.page.route("**/console/run?*", lambda route: route.fulfill(status=503))
+        when = []
+        for second in range(1, 96):
+            before = len(stopped.asked)
+            stopped.move_on(1)
+            when += [second] * (len(stopped.asked) - before)
+        assert when == [1, 3, 7, 15, 31, 61, 91]  # at most 30 s
+        lost = one.page.get_by_text("Lost contact; last update 1 min ago. Trying again.")
+        assert lost.is_visible()
+        one.page.unroute("**/console/run?*")
+        stopped.move_on(30)
+        assert one.page.get_by_text("Lost contact").count() == 0
+        # A session that has ended is not a service that is away.
+        one.page.route("**/console/run?*", lambda route: route.fulfill(status=303, headers={"location": "/"}))
+        stopped.move_on(2)
+        assert one.page.get_by_text("Your session has ended. Reload this page to sign in again.").is_visible()
+    company.ended(run)
+
+
+def _further(company: Company, run: str, let_go: Callable[[float], None]) -> int:
+    """Lets the backend answer some more calls of the run; how many of its items are done then."""
+    before = _done(company, run)
+    for _ in range(200):
+        let_go(0.02)
+        # The worker goes on: on a busy machine it takes its time to write down what it was answered, and a backend that
+        # is let go meanwhile answers everything.
+        for _ in range(6):
+            if (now := _done(company, run)) > before:
+                assert now < 34
+                return now
+            time.sleep(0.05)
+    raise AssertionError(f"{run} does not move on")
+
+
+TOLD = """() => {
+  const bar = document.querySelector("progress");
+  return bar && bar.checkVisibility() ? [bar.getAttribute("value"), bar.labels[0].textContent] : null;
+}"""
+
+
+def _shown(one: Desk, done: int) -> None:
+    """Waits until the page tells that so many items are done at least; at any time it tells the same in words."""
+    for _ in range(400):
+        told = one.page.evaluate(TOLD)
+        if told is not None:
+            value, words = told
+            assert words.startswith(f"{value} of 34 items")
+            if int(value) >= done:
+                return
+        one.page.wait_for_timeout(50)
+    raise AssertionError(f"the page does not tell that {done} are done")
+
+
+def _done(company: Company, run: str) -> int:
+    done: int = company.run(run)["counts"].get("document", {}).get("add", {}).get("done", 0)
+    return done

@@ -1,0 +1,324 @@
+"""Every page, light and dark, wide and narrow: nothing that axe objects to, nothing beyond the screen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import create_engine, insert
+
+from app.commands.bootstrap.service import service_app
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import writing
+from app.service.console.console import route_of
+from app.service.console.settings import Role
+from app.settings import Settings
+from app.sync.ledger.failures import message_digest
+from app.sync.runs.lifecycle import Runs
+from app.sync.runs.run import RunRequest, RunStatus
+from app.sync.tables import ItemFailureRow
+from tests.service.console.browser.company import Company, Newborn, without_old_documents
+from tests.service.console.browser.conftest import OpenDesk
+from tests.service.console.browser.desk import COLOURS, Desk
+from tests.service.console.browser.test_without_a_script import examined
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
+
+PICTURES = os.environ.get("USHER_TEST_PICTURES", "")
+"""A folder that gets a picture of each page, light and dark, to be looked at."""
+
+
+@dataclass(frozen=True)
+class Busy:
+    """A company in which much is to be seen: ids of runs."""
+
+    first: str
+    held: str
+    preview: str
+    failed: str
+    unread: str
+
+
+@pytest.fixture(scope="module")
+def busy(company: Company, passes: dict[Role, Any], browser: Browser) -> Iterator[Busy]:
+    """Deletes are held, a plan can be applied, a run has failed, items are parked and wait, the doctor has found that,
+    and there are ids and names as long as they may be."""
+    first = company.sync()["runId"]
+    company.demo.directory.rename(company.demo.directory.with_suffix(".away"))
+    unread = company.sync()["runId"]
+    company.edit(_without_much)
+    preview = company.sync(dryRun=True)["runId"]
+    failed = _failed_run(company)
+    held = company.sync()["runId"]
+    with writing(company.engine) as connection:
+        connection.execute(insert(ItemFailureRow.__table__), [_failure(number) for number in range(60)])
+    context = browser.new_context(storage_state=passes[Role.ADMIN])
+    one = Desk(context.new_page(), company)
+    one.go("doctor")
+    one.page.get_by_role("button", name="Run the doctor").click()
+    examined(one)
+    context.close()
+    yield Busy(first, held, preview, failed, unread)
+    with writing(company.engine) as connection:
+        connection.execute(ItemFailureRow.__table__.delete())
+    company.back_in_step()
+
+
+def _without_much(directory: dict[str, Any]) -> None:
+    """The old documents are gone, and a grant refers to what is nowhere."""
+    without_old_documents(directory)
+    directory["grants"].append({"organizationId": "northwind", "folderId": "nowhere", "userId": "amara"})
+    within = {"organizationId": "northwind"}
+    directory["users"].append({"userId": LONG_ID, "name": LONG_NAME, "email": f"{'long' * 15}@northwind.example"})
+    directory["memberships"].append({**within, "userId": LONG_ID})
+    directory["folders"].append(
+        {**within, "folderId": LONG_ID, "folderName": LONG_NAME, "parentFolderId": "unreleased"}
+    )
+    directory["documents"].append({**within, "documentId": LONG_ID, "documentName": LONG_NAME, "folderId": LONG_ID})
+    directory["groups"].append({**within, "organizationUserGroupId": LONG_ID, "groupName": LONG_NAME})
+    directory["groupMembers"].append({**within, "organizationUserGroupId": LONG_ID, "userId": LONG_ID})
+    directory["grants"] += [
+        {**within, "folderId": LONG_ID, "organizationUserGroupId": LONG_ID, "accessRole": "viewer"},
+        {**within, "documentId": LONG_ID, "userId": LONG_ID},
+    ]
+
+
+def _failed_run(company: Company) -> str:
+    """A run that came as far as its plan, which the worker does not know of."""
+    with company.standing_still("worker"):
+        runs = Runs(company.engine, utc_now, SystemRandom())
+        run, _ = runs.enqueue(RunRequest(trigger="schedule"))
+        runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=utc_now())
+        runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, revision=1)
+        error = "the backend at https://backend.example cannot be reached: connection refused"
+        runs.move(run.run_id, RunStatus.PLANNING, RunStatus.FAILED, finished_at=utc_now(), error=error)
+        return run.run_id
+
+
+REFUSAL = "the name is longer than 200 characters"
+
+
+def _failure(number: int) -> dict[str, object]:
+    return {
+        "ledger_id": 1,
+        "kind": ("document", "folder", "organizationUser")[number % 3],
+        "organization_id": "northwind",
+        "container_id": "archive" if number % 3 == 0 else "",
+        "item_id": f"item-{number:02}",
+        "deleting": number % 4 == 0,
+        "fingerprint": "",
+        "failures": 10 if number % 2 else 3,
+        "retry_at": 4_000_000_000_000,
+        "parked": bool(number % 2),
+        "message": REFUSAL,
+        "message_digest": message_digest(REFUSAL),
+    }
+
+
+LONG_ID = "a-very-long-id/" * 34
+LONG_NAME = "Minutes\u202e of the meeting about " + "everything-that-was-ever-decided-" * 5
+
+PAGES: dict[str, dict[str, str]] = {
+    "overview": {},
+    "runs": {},
+    "run first": {"id": "{first}"},
+    "run held": {"id": "{held}"},
+    "run preview": {"id": "{preview}"},
+    "run failed": {"id": "{failed}"},
+    "run of an unread source": {"id": "{unread}"},
+    "run without a plan": {"id": "{first}"},
+    "run filtered": {"id": "{held}", "kind": "document", "action": "update"},
+    "runs of none": {"status": "reading"},
+    "item": {"run": "{held}", "ordinal": "1"},
+    "item that is held": {"run": "{held}", "ordinal": "20"},
+    "sync": {},
+    "held": {},
+    "approve": {"run": "{held}"},
+    "discard": {"run": "{held}"},
+    "parked": {},
+    "parked waiting": {"state": "waiting"},
+    "explain": {},
+    "explain allowed": {"user": "farah", "resource": "project-aurora", "organization": "northwind"},
+    "explain denied": {"user": "jun", "resource": "project-aurora", "organization": "northwind"},
+    "explain unknown": {"user": "nobody", "resource": "nothing", "organization": "northwind"},
+    "explain wrong": {"user": "jun", "resource": "x", "organization": "northwind", "at": "soon"},
+    "browse": {},
+    "organization": {"id": "northwind"},
+    "folder": {"organization": "northwind", "id": "unreleased"},
+    "document": {"organization": "northwind", "id": "project-aurora"},
+    "group": {"organization": "northwind", "id": "engineering"},
+    "user": {"id": "bruno"},
+    "user unknown": {"id": "nobody"},
+    "told": {"kind": "document", "organization": "northwind", "container": "archive", "item": "minutes-00"},
+    "search": {"q": "pro"},
+    "search nothing": {"q": "zzzz"},
+    "explain long": {"user": LONG_ID, "resource": LONG_ID, "organization": "northwind"},
+    "folder long": {"organization": "northwind", "id": LONG_ID},
+    "document long": {"organization": "northwind", "id": LONG_ID},
+    "group long": {"organization": "northwind", "id": LONG_ID},
+    "user long": {"id": LONG_ID},
+    "search long": {"q": "minutes"},
+    "told long": {"kind": "folderUser", "organization": "northwind", "container": LONG_ID, "item": LONG_ID},
+    "explain ended": {"user": "xavier", "resource": "project-aurora", "organization": "northwind"},
+    "sources": {},
+    "problems": {"source": "directory.yaml", "sort": "dangling"},
+    "doctor": {},
+    "settings": {},
+    "sessions": {},
+    "audit": {},
+    "audit of nobody": {"actor": "nobody"},
+    "audit wrong": {"since": "soon"},
+    "keys": {},
+    "nowhere": {},
+}
+"""The page, and after a blank in which state; the parameters of its address."""
+
+
+STATUSES = {"nowhere": {404}, "user unknown": {404}, "explain wrong": {400}, "audit wrong": {400}}
+"""Of pages that say what is wrong."""
+NO_PAGES = {"audit.jsonl", "oidc", "oidc/back", "sign-in"}
+"""Addresses that lead on, or are looked at below."""
+
+
+@pytest.mark.parametrize("which", PAGES)
+def test_a_page_is_for_everybody(desk: OpenDesk, busy: Busy, which: str) -> None:
+    one = desk(Role.ADMIN)
+    one.expected = STATUSES.get(which, set())
+    one.go(which.partition(" ")[0], **{name: value.format(**vars(busy)) for name, value in PAGES[which].items()})
+    shown = one.page.locator("main").inner_text()
+    assert [says for says in SAYS.get(which, ()) if says not in shown] == [], shown
+    look_at(one, which)
+
+
+SAYS = {
+    "run failed": ("failed", "connection refused"),
+    "run of an unread source": ("could not be read",),
+    "run held": ("34 deletes wait",),
+    "run preview": ("Preview of",),
+    "doctor": ("warning", "What to do"),
+    "parked waiting": ("the name is longer",),
+    "document long": ("‹U+202E›", "a-very-long-id/"),
+}
+"""By what it is known that a page is looked at in the state that is meant."""
+
+
+def test_no_page_is_left_out() -> None:
+    """Whoever adds a page adds it above."""
+    app = service_app(Settings(), create_engine("sqlite://"), clock=utc_now, new_id=lambda: "")
+    served = {
+        rule.rule.removeprefix("/console/")
+        for rule in app.url_map.iter_rules()
+        if rule.rule.startswith("/console/") and "GET" in (rule.methods or ()) and "<" not in rule.rule
+    }
+    looked_at = {route_of(name.partition(" ")[0]).removeprefix("/") for name in PAGES}
+    assert served - looked_at == NO_PAGES
+
+
+def test_what_is_wrong_would_be_noticed(desk: OpenDesk) -> None:
+    """An image without words, a message, and requests to elsewhere, of which the policy stops those of our pages."""
+    one = desk()
+    one.go("keys")
+    one.page.evaluate(
+        """() => {
+          document.querySelector("main").append(new Image());
+          console.warn("a message");
+          fetch("http://127.0.0.1:9/").catch(() => undefined);
+        }"""
+    )
+    one.page.wait_for_timeout(100)
+    assert any(found.startswith("image-alt") for found in one.violations())
+    assert "a message" in one.messages
+    assert any("Content Security Policy" in message for message in one.messages)
+    one.messages.clear()
+    one.page.goto("about:blank")
+    one.page.evaluate("fetch('http://127.0.0.1:9/').catch(() => undefined)")
+    one.page.wait_for_timeout(100)
+    assert one.elsewhere == ["http://127.0.0.1:9/"]
+    one.elsewhere.clear()
+    one.known = ("http://127.0.0.1:9/",)
+    one.messages.clear()
+
+
+def test_who_is_not_signed_in_sees_a_page_for_everybody(desk: OpenDesk) -> None:
+    one = desk(None)
+    one.go("sign_in")
+    look_at(one, "sign-in")
+    one.expected = {403}
+    one.page.get_by_label("token").fill("a wrong one")
+    one.page.get_by_role("button", name="Sign in").click()
+    look_at(one, "sign-in wrong")
+
+
+def test_a_service_that_has_done_nothing_yet_says_what_to_do(desk: OpenDesk, newborn: Newborn) -> None:
+    one = desk(None, newborn)
+    one.go("sign_in")
+    one.sign_in(Role.ADMIN)
+    for name, says in EMPTY.items():
+        one.go(name)
+        assert one.page.get_by_text(says).first.is_visible(), name
+        look_at(one, f"empty {name}")
+
+
+EMPTY = {
+    "overview": "What to do first",
+    "runs": "No runs yet",
+    "held": "Nothing is held",
+    "parked": "Nothing is parked",
+    "browse": "No organizations",
+    "sources": "No source has been read yet",
+    "doctor": "The doctor has not run yet",
+    "search": "What are you looking for?",
+}
+"""What stands on a page where there is nothing to be seen."""
+
+
+def test_what_is_refused_or_fails_is_a_page_as_well(desk: OpenDesk, busy: Busy) -> None:
+    one = desk(Role.VIEWER)
+    one.expected = {403, 503}
+    one.go("sync")
+    assert "needs the role approver" in one.page.locator("main").inner_text()
+    look_at(one, "role too low")
+    # That of another service, whose database is away.
+    away = create_engine("postgresql+psycopg://nobody@127.0.0.1:9/none")
+    client = service_app(Settings(), away, clock=utc_now, new_id=lambda: "made").test_client()
+    client.set_cookie("usher", "x")
+    answer = client.get("/console/")
+    assert answer.status_code == 503
+    one.page.route(
+        "**/console/keys", lambda route: route.fulfill(status=503, body=answer.text, content_type="text/html")
+    )
+    one.go("keys")
+    assert one.heading() == "Not available right now"
+    look_at(one, "database away")
+
+
+def look_at(one: Desk, which: str) -> None:
+    """Light and dark, and 320 px wide, which is a zoom of 400 % on 1,280 px."""
+    found = [*one.violations(), *one.too_wide(), *one.too_small()]
+    if one.page.locator("h1").count() != 1:
+        found.append("there is not one h1")
+    _keep(one, f"{which}-light")
+    one.page.emulate_media(color_scheme="dark")
+    found += one.violations(rules=COLOURS)
+    _keep(one, f"{which}-dark")
+    one.narrow()
+    found += [*one.too_wide(), *one.too_small()]
+    _keep(one, f"{which}-320-dark")
+    one.page.emulate_media(color_scheme="light")
+    _keep(one, f"{which}-320-light")
+    one.widen()
+    assert not found, "\n".join(found)
+
+
+def _keep(one: Desk, name: str) -> None:
+    if PICTURES:
+        Path(PICTURES).mkdir(parents=True, exist_ok=True)
+        one.page.screenshot(path=Path(PICTURES) / f"{name.replace(' ', '-')}.png", full_page=True)

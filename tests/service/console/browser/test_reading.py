@@ -1,0 +1,158 @@
+"""How pages are read: keys, focus, times in the reader's zone, copying, colours."""
+
+import re
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from app.service.console.settings import Role
+from tests.service.console.browser.conftest import OpenDesk
+
+pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
+
+PLACES = {
+    "o": "Overview",
+    "r": "Runs",
+    "h": "Held deletes",
+    "p": "Parked items",
+    "e": "Explain",
+    "s": "Sources",
+    "b": "Browse",
+    "d": "Doctor",
+    "a": "Audit log",
+}
+
+
+def test_keys_lead_to_pages(desk: OpenDesk) -> None:
+    one = desk()
+    one.go("keys")
+    for key, heading in PLACES.items():
+        one.press("g", key)
+        one.page.get_by_role("heading", name=heading, level=1).wait_for()
+    one.press("?")
+    one.page.get_by_role("heading", name="Keys", level=1).wait_for()
+    one.press("/")
+    assert one.focused() == "Search users, documents, folders, groups"
+    one.page.keyboard.type("bru")
+    one.press("Enter")
+    one.page.get_by_role("heading", name="Search", level=1).wait_for()
+    assert "Bruno Keller" in one.page.locator("main").inner_text()
+    one.go("keys")
+    one.press("x", "o")  # no g before it
+    one.page.wait_for_timeout(100)
+    assert one.heading() == "Keys"
+
+
+def test_keys_are_letters_in_a_field_and_nothing_when_they_are_switched_off(desk: OpenDesk) -> None:
+    one = desk()
+    one.go("explain")
+    one.page.get_by_label("User", exact=True).focus()
+    one.press("g", "o", "?", "/")
+    assert one.page.get_by_label("User", exact=True).input_value() == "go?/"
+    assert one.heading() == "Explain"
+    one.page.locator("details.user summary").click()
+    one.page.get_by_role("group", name="Single keys").get_by_role("button", name="off").click()
+    one.page.wait_for_load_state()
+    one.press("g", "o", "?")
+    one.page.wait_for_timeout(100)
+    assert one.heading() == "Explain"
+
+
+def test_the_content_comes_first_in_the_order_of_tabs(desk: OpenDesk) -> None:
+    one = desk()
+    one.go("runs")
+    one.press("Tab")
+    assert one.focused() == "To the content"
+    one.press("Enter", "Tab")
+    assert one.focused() == "Preview a sync"
+
+
+def test_the_menu_of_the_user_opens_and_closes_by_keys(desk: OpenDesk) -> None:
+    one = desk()
+    one.go("overview")
+    one.tab_to("The approver")
+    one.press("Enter", "Tab")
+    assert one.focused() == "system"
+    one.press("Escape")
+    assert one.focused().startswith("The approver")
+    assert not one.page.get_by_role("button", name="Sign out").is_visible()
+
+
+def test_the_first_wrong_field_has_the_focus_and_says_what_to_write(desk: OpenDesk) -> None:
+    one = desk()
+    one.expected = {400}
+    one.go("explain", user="jun", resource="welcome", organization="northwind", at="soon")
+    assert one.focused() == "At"
+    says = one.page.evaluate(
+        "document.getElementById(document.activeElement.getAttribute('aria-describedby')).innerText"
+    )
+    assert "Enter one like 2026-11-20T12:00Z" in says
+
+
+def test_times_are_those_of_the_readers_zone(desk: OpenDesk) -> None:
+    one = desk(timezone_id="Asia/Tokyo")
+    one.go("runs")
+    time = one.page.locator("main time").first
+    moment = datetime.fromisoformat(time.get_attribute("datetime") or "")
+    assert time.inner_text() == f"{moment.astimezone(ZoneInfo('Asia/Tokyo')):%-d %b %H:%M:%S}"
+    assert time.get_attribute("title") == f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    one.page.locator("details.user summary").click()
+    one.page.get_by_role("group", name="Times").get_by_role("button", name="UTC").click()
+    one.page.get_by_text("times in UTC").wait_for()
+    assert one.page.locator("main time").first.inner_text() == f"{moment.astimezone(UTC):%-d %b %H:%M:%S}"
+
+
+def test_a_command_is_copied(desk: OpenDesk) -> None:
+    one = desk()
+    one.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    one.go("explain", user="jun", resource="welcome", organization="northwind")
+    one.page.get_by_role("button", name="Copy").first.click()
+    one.page.get_by_role("button", name="Copied").wait_for()
+    assert one.page.evaluate("navigator.clipboard.readText()").startswith("curl http")
+
+
+def test_colours_are_chosen_and_kept_without_a_flash(desk: OpenDesk) -> None:
+    one = desk(color_scheme="dark")
+    dark, light = "rgb(18, 19, 22)", "rgb(250, 250, 248)"
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    one.go("overview")
+    assert one.page.evaluate(ground) == dark
+    one.page.locator("details.user summary").click()
+    one.page.get_by_role("button", name="light").click()
+    one.page.wait_for_load_state()
+    assert one.page.evaluate(ground) == light
+    # The page says it from its first byte on: no script is needed.
+    assert '<html lang="en" data-theme="light"' in one.page.request.get(one.at("runs")).text()
+
+
+def test_nothing_moves_for_those_who_want_it_calm(desk: OpenDesk) -> None:
+    one = desk(Role.VIEWER, reduced_motion="reduce")
+    one.go("overview")
+    moves = (
+        "[...document.querySelectorAll('*')].filter((one) => parseFloat(getComputedStyle(one).transitionDuration) > 0)"
+    )
+    assert one.page.evaluate(f"document.getAnimations().length + {moves}.length") == 0
+
+
+def test_what_has_the_focus_is_seen(desk: OpenDesk) -> None:
+    one = desk()
+    one.go("sync")
+    seen = "(() => { const of = getComputedStyle(document.activeElement); return of.outlineStyle + of.outlineWidth })()"
+    for _ in range(20):
+        one.press("Tab")
+        assert one.page.evaluate(seen) == "solid2px", one.focused()
+
+
+def test_ids_are_shown_exactly(desk: OpenDesk) -> None:
+    one = desk()
+    one.go("explain", user="wanda", resource="salaries", organization="northwind")
+    assert re.search(r"\bwanda\b", one.page.locator(".answer").inner_text())
+    assert not re.search(r"\bWanda\b", one.page.locator(".answer").inner_text())
+
+
+def test_what_is_far_away_is_told_by_its_day(desk: OpenDesk) -> None:
+    one = desk()
+    one.go("user", id="bruno")
+    assert "31 Dec 2099" in one.page.locator("main").inner_text()
+    assert one.page.get_by_role("row").filter(has_text="Lumen Labs").locator("time").inner_text() == "31 Dec 2099"

@@ -1,0 +1,177 @@
+"""Signing in through an issuer that others wrote, as each role; and ways back and answers of issuers that are bent."""
+
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+from sqlalchemy import func, select
+
+from app.foundation.audit import audit_page
+from app.foundation.database.engine import reading
+from app.service.console.tables import ConsoleSessionRow
+from tests.service.console import issuer as issuers
+from tests.service.console.browser.company import PASSWORD, Company, Newborn
+from tests.service.console.browser.conftest import OpenDesk
+from tests.service.console.browser.desk import Desk
+from tests.service.console.issuer import Issuer
+
+pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
+
+Back = dict[str, str]
+
+ROLES = {"vera": "viewer", "adele": "approver", "max": "admin"}
+"""Whoever is in several groups has the highest role."""
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_somebody_signs_in_through_the_issuer_and_gets_to_where_they_were(
+    desk: OpenDesk, company: Company, name: str
+) -> None:
+    one = to_the_issuer(desk, company, "runs", status="held")
+    show_password(one, name)
+    one.page.get_by_role("heading", name="Runs", level=1).wait_for()
+    assert one.page.url == one.at("runs", status="held")
+    assert one.page.locator("details.user summary").inner_text().split() == [name, ROLES[name]]
+    may_approve = one.page.get_by_role("link", name="Sync now").count()
+    assert may_approve == (ROLES[name] != "viewer")
+    with reading(company.engine) as connection:
+        entry = next(one for one in audit_page(connection) if one.action == "signed in")
+    assert (entry.actor, entry.role, entry.way) == (name, ROLES[name], "oidc")
+
+
+def test_somebody_signs_in_through_the_issuer_without_a_script(desk: OpenDesk, company: Company) -> None:
+    one = to_the_issuer(lambda role: desk(role, java_script_enabled=False), company, "runs", status="held")
+    show_password(one, "adele")
+    one.page.get_by_role("heading", name="Runs", level=1).wait_for()
+    assert one.page.url == one.at("runs", status="held")
+    assert cookies(one) == {"usher"}
+
+
+def test_whoever_is_in_no_group_is_told_which_would_do(desk: OpenDesk, company: Company) -> None:
+    one = to_the_issuer(desk, company, "overview")
+    one.expected = {403}
+    show_password(one, "nils")
+    one.page.get_by_role("heading", name="None of your groups").wait_for()
+    said = one.page.locator("main").inner_text()
+    assert all(group in said for group in ("readers", "deciders", "keepers"))
+    assert one.violations() == []
+    assert "usher" not in cookies(one)
+
+
+BENT: dict[str, Callable[[Back], Back]] = {
+    "another state": lambda back: {**back, "state": "x" * len(back["state"])},
+    "no state": lambda back: {"code": back["code"]},
+    "another issuer": lambda back: {**back, "iss": "https://evil.example"},
+    "no code": lambda back: {"state": back["state"]},
+    "an error": lambda back: {"state": back["state"], "error": "<b>access</b>_denied"},
+    "everything": lambda back: dict.fromkeys(back, "\u202e<script>"),
+}
+"""Another code is not among them: canaille's memory finds one by its client as well (``test_oidc.py`` tries it)."""
+
+
+def test_a_way_back_that_is_bent_lets_nobody_in(desk: OpenDesk, company: Company) -> None:
+    one = to_the_issuer(desk, company, "overview")
+    one.expected = {403}
+    show_password(one, "max")
+    one.page.get_by_role("heading", name="Overview").wait_for()
+    one.page.context.clear_cookies(name="usher")
+    # As it comes it leads in, but once only.
+    back = _on_the_way_back(one)
+    for heading in ("Overview", "Sign in"):
+        one.page.goto(back)
+        assert one.heading() == heading
+        one.page.context.clear_cookies(name="usher")
+    for how, bend in BENT.items():
+        back = _on_the_way_back(one)
+        bent = bend({name: values[0] for name, values in parse_qs(urlsplit(back).query).items()})
+        one.page.goto(f"{back.partition('?')[0]}?{urlencode(bent)}")
+        assert one.heading() == "Sign in", how
+        assert one.page.locator("main p.muted").first.inner_text(), how
+        assert "usher" not in cookies(one), how
+        one.go("overview")
+        assert one.heading() == "Sign in", how
+
+
+ANSWERS: dict[str, Callable[[Issuer], None]] = {
+    "another nonce": lambda issuer: issuer.claims.update(nonce="another"),
+    "another audience": lambda issuer: issuer.claims.update(aud="another"),
+    "another issuer": lambda issuer: issuer.claims.update(iss="https://another.example"),
+    "nobody": lambda issuer: issuer.claims.update(sub=None),
+    "expired": lambda issuer: issuer.claims.update(exp=int(issuer.now()) - 61),
+    "unsigned": lambda issuer: setattr(issuer, "sign", issuers.unsigned),
+    "signed by another key": lambda issuer: setattr(issuer, "sign", issuers.signed_by_another_key),
+    "signed with the public key": lambda issuer: setattr(issuer, "sign", issuers.signed_with_public_key),
+    "ten megabytes": lambda issuer: setattr(issuer, "token_answer", issuers.huge),
+    "sent elsewhere": lambda issuer: setattr(issuer, "token_answer", issuers.elsewhere),
+    "out of order": lambda issuer: setattr(issuer, "token_answer", lambda: ("oops", 500)),
+}
+"""How the issuer's answer to the code is bent."""
+
+
+def test_a_bent_issuer_lets_nobody_in(desk: OpenDesk, newborn: Newborn) -> None:
+    """Each ends on the sign-in with one sentence; in between the same browser is let in by what is straight."""
+    one = desk(None, newborn)
+    one.known = (newborn.issuer.url,)
+    one.expected = {403}
+    sessions, refused = _kept(newborn)
+    for how, bend in ANSWERS.items():
+        newborn.issuer.straighten()
+        bend(newborn.issuer)
+        asked = len(newborn.issuer.calls)
+        one.go("runs")
+        one.page.get_by_role("link", name="Continue with Acme SSO").click()
+        one.page.get_by_text("gave no valid answer").wait_for()
+        assert "token" in newborn.issuer.calls[asked:], how
+        assert one.heading() == "Sign in", how
+        said = one.page.locator("main p.muted").all_inner_texts()
+        assert said == ["Acme SSO gave no valid answer: try again, or use a token."], how
+        assert cookies(one) == set(), how
+        one.go("overview")
+        assert one.heading() == "Sign in", how
+        refused += 1
+        assert _kept(newborn) == (sessions, refused), how
+    newborn.issuer.straighten()
+    one.go("runs")
+    one.page.get_by_role("link", name="Continue with Acme SSO").click()
+    one.page.get_by_role("heading", name="Runs", level=1).wait_for()
+    assert cookies(one) == {"usher"}
+    one.page.locator("details.user summary").click()
+    one.page.get_by_role("button", name="Sign out").click()
+    assert cookies(one) == set()
+
+
+def _kept(newborn: Newborn) -> tuple[int, int]:
+    """How many sessions there are, and how many refusals in the audit log, none with a secret."""
+    with reading(newborn.engine) as connection:
+        refused = audit_page(connection, action="refused", limit=200)
+        sessions = connection.scalar(select(func.count()).select_from(ConsoleSessionRow)) or 0
+    assert not any(issuers.CLIENT_SECRET in row.outcome for row in refused)
+    return sessions, len(refused)
+
+
+def _on_the_way_back(one: Desk) -> str:
+    """The address to which the issuer sends somebody whom it knows already."""
+    asked = one.page.request.get(one.at("oidc"), max_redirects=0).headers["location"]
+    return one.page.request.get(asked, max_redirects=0).headers["location"]
+
+
+def to_the_issuer(desk: OpenDesk, company: Company, page: str, **query: object) -> Desk:
+    """Somebody who wanted to see this page, and chose the issuer."""
+    one = desk(None)
+    one.known = (company.issuer,)
+    one.go(page, **query)
+    one.page.get_by_role("link", name="Continue with Canaille").click()
+    return one
+
+
+def show_password(one: Desk, name: str) -> None:
+    """The issuer's own pages."""
+    one.page.locator("input[name=login]").fill(name)
+    one.page.locator("input[name=login]").press("Enter")
+    one.page.locator("input[name=password]").fill(PASSWORD)
+    one.page.locator("input[name=password]").press("Enter")
+
+
+def cookies(one: Desk) -> set[str]:
+    """The names of those that the console has set."""
+    return {cookie["name"] for cookie in one.page.context.cookies(one.url)}

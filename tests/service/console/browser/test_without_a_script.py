@@ -1,0 +1,210 @@
+"""Everything else that is done at the console, in a browser that runs no script."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from app.foundation.clock import epoch_ms, utc_now
+from app.foundation.database.engine import writing
+from app.service.console.settings import Role
+from app.sync.ledger.failures import PARKED_AFTER, note_failures
+from app.sync.ledger.ledger import ledger_in_use
+from app.sync.runs.rows import row_of, run_from
+from tests.service.console.browser.company import OLD, Company
+from tests.service.console.browser.conftest import OpenDesk, sign_all_in
+from tests.service.console.browser.desk import Desk
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
+
+LONG, ODD = "the name is longer than it may be", "<b>the name</b> is odd"
+
+
+def without(desk: OpenDesk, role: Role | None) -> Desk:
+    """A browser without scripts, for somebody of this role."""
+    return desk(role, java_script_enabled=False)
+
+
+def test_a_sync_is_begun_and_cancelled(desk: OpenDesk, company: Company) -> None:
+    one = without(desk, Role.APPROVER)
+    with company.standing_still("worker"):
+        one.go("overview")
+        one.page.get_by_role("link", name="Sync now").click()
+        one.page.get_by_label("Organizations").fill("northwind")
+        one.page.get_by_label("Reason").fill("somebody asked")
+        one.page.get_by_role("button", name="Begin").click()
+        assert one.page.get_by_text("Reload this page to follow its progress.").is_visible()
+        one.page.get_by_role("button", name="Cancel the run").click()
+        assert one.page.locator(".pill", has_text="cancelled").is_visible()
+        assert one.page.get_by_text("somebody asked").is_visible()
+
+
+def test_what_is_parked_is_tried_again_by_one_by_some_and_by_all(desk: OpenDesk, company: Company) -> None:
+    names = {document: f"Renamed {document[-2:]}" for document in OLD[:7]}
+
+    def renamed(directory: dict[str, Any]) -> None:
+        for document in directory["documents"]:
+            document["documentName"] = names.get(document["documentId"], document["documentName"])
+
+    company.edit(renamed)
+    _park(company, {document: ODD if document == OLD[0] else LONG for document in names})
+    company.sync()
+    one = without(desk, Role.APPROVER)
+    one.go("parked")
+    assert one.page.get_by_role("checkbox").count() == 7
+    # One alone.
+    one.page.get_by_label(f"Select document {OLD[1]}").check()
+    one.page.get_by_role("button", name="Retry selected").click()
+    company.ended(parse_qs(urlsplit(one.page.url).query)["id"][0])
+    assert _renamed(company, names) == {OLD[1]}
+    # A selection.
+    one.go("parked")
+    for document in OLD[2:4]:
+        one.page.get_by_label(f"Select document {document}").check()
+    one.page.get_by_role("button", name="Retry selected").click()
+    company.ended(parse_qs(urlsplit(one.page.url).query)["id"][0])
+    assert _renamed(company, names) == set(OLD[1:4])
+    # All of which the backend said the same.
+    one.go("parked")
+    one.page.get_by_role("row").filter(has_text=ODD).get_by_role("link", name="documents").click()
+    assert one.page.get_by_role("checkbox").count() == 1
+    one.page.get_by_role("button", name="Retry all that match").click()
+    company.ended(parse_qs(urlsplit(one.page.url).query)["id"][0])
+    assert _renamed(company, names) == set(OLD[:4])
+    # And the rest.
+    one.go("parked")
+    assert one.page.get_by_role("checkbox").count() == 3
+    one.page.get_by_role("button", name="Retry all now").click()
+    company.ended(parse_qs(urlsplit(one.page.url).query)["id"][0])
+    assert _renamed(company, names) == set(names)
+    one.go("parked")
+    assert one.page.get_by_text("Nothing is parked").is_visible()
+    company.back_in_step()
+
+
+def _park(company: Company, messages: dict[str, str]) -> None:
+    """Writes down for documents that are to be updated that the backend refused this as often as it may."""
+    preview = company.sync(dryRun=True)["runId"]
+    with writing(company.engine) as connection:
+        ledger_id, plan_id = ledger_in_use(connection), run_from(row_of(connection, preview)).plan_id
+        assert ledger_id is not None
+        assert plan_id is not None
+        rows = connection.exec_driver_sql("SELECT item_id, ordinal FROM plan_item WHERE plan_id = ?", (plan_id,))
+        told = {ordinal: messages[item_id] for item_id, ordinal in rows}
+        assert len(told) == len(messages)
+        for _ in range(PARKED_AFTER):
+            note_failures(
+                connection,
+                ledger_id=ledger_id,
+                plan_id=plan_id,
+                messages=told,
+                now_ms=epoch_ms(utc_now()),
+                random=Random(1),
+            )
+
+
+def _renamed(company: Company, names: dict[str, str]) -> set[str]:
+    """Those that the backend calls as they are called now."""
+    return {document for document, name in names.items() if company.document_name(document) == name}
+
+
+def test_it_is_explained_and_the_backend_is_asked(desk: OpenDesk) -> None:
+    one = without(desk, Role.VIEWER)
+    one.go("explain")
+    one.page.get_by_label("User", exact=True).fill("farah")
+    one.page.get_by_label("Resource").fill("project-aurora")
+    one.page.get_by_label("Organization").fill("northwind")
+    one.page.get_by_role("button", name="Explain").click()
+    assert one.page.locator(".answer").inner_text().startswith("Allowed as viewer")
+    one.page.get_by_role("button", name="Ask the backend").click()
+    said = one.page.get_by_role("group", name="What the backend says").inner_text()
+    assert said.count("same") == 3
+    assert "differs" not in said
+
+
+def test_the_doctor_looks_at_everything(desk: OpenDesk) -> None:
+    one = without(desk, Role.ADMIN)
+    one.go("doctor")
+    one.page.get_by_role("button", name="Run the doctor").click()
+    assert one.page.get_by_text("Reload this page to follow its progress.").is_visible()
+    examined(one)
+    findings = one.page.get_by_role("group", name="Findings").get_by_role("row")
+    assert findings.filter(has_text="database").count() >= 1
+
+
+def examined(one: Desk) -> None:
+    """Loads the page again until the examination is over."""
+    over = one.page.get_by_role("button", name="Run the doctor")
+    for _ in range(300):
+        if over.is_visible():
+            return
+        one.page.wait_for_timeout(100)
+        one.page.reload()
+    raise AssertionError("the examination is not over")
+
+
+def test_sessions_are_ended_one_by_one_and_all_at_once(
+    desk: OpenDesk, company: Company, passes: dict[Role, Any], browser: Browser
+) -> None:
+    one, others = without(desk, Role.ADMIN), [without(desk, None) for _ in range(3)]
+    for other in others:
+        other.go("sign_in")
+        other.sign_in(Role.VIEWER)
+    one.go("sessions")
+    mine = one.page.get_by_role("row").filter(has_text="this one")
+    assert mine.count() == 1
+    assert mine.get_by_role("button").count() == 0
+    before = one.page.get_by_role("row").count()
+    # The newest come first: the one that signed in last.
+    one.page.get_by_role("row").filter(has_text="The viewer").first.get_by_role("button", name="End").click()
+    assert one.page.get_by_role("row").count() == before - 1
+    assert [_is_in(other) for other in others] == [True, True, False]
+    # Everybody ends their own.
+    others[0].go("sessions")
+    assert others[0].page.get_by_role("button", name="End all others").count() == 0
+    others[0].page.get_by_role("button", name="End").first.click()
+    assert [_is_in(other) for other in others] == [True, False, False]
+    one.go("sessions")
+    one.page.get_by_role("button", name="End all others").click()
+    assert one.page.get_by_role("row").filter(has_text="The").count() == 1
+    assert not any(map(_is_in, others))
+    assert _is_in(one)
+    sign_all_in(passes, company, browser)
+
+
+def _is_in(one: Desk) -> bool:
+    """Whether somebody's session lasts."""
+    one.go("runs")
+    return one.heading() == "Runs"
+
+
+def test_signing_in_and_out_and_the_look_of_pages(desk: OpenDesk) -> None:
+    one = without(desk, None)
+    one.expected = {403}
+    one.go("runs", status="held")
+    one.page.get_by_label("token").fill("a wrong one")
+    one.page.get_by_role("button", name="Sign in").click()
+    assert one.page.get_by_text("This token is not accepted.").is_visible()
+    assert one.page.get_by_label("token").input_value() == ""
+    one.page.get_by_label("token").fill("the token of the admin is long")
+    one.page.get_by_role("button", name="Sign in").click()
+    assert one.page.url == one.at("runs", status="held")
+    for name, chosen, attribute in (
+        ("Colours", "dark", "theme"),
+        ("Times", "UTC", "times"),
+        ("Single keys", "off", "keys"),
+    ):
+        one.page.locator("details.user summary").click()
+        one.page.get_by_role("group", name=name).get_by_role("button", name=chosen).click()
+        assert one.page.locator("html").get_attribute(f"data-{attribute}") == chosen.lower()
+        assert one.page.url == one.at("runs", status="held")
+    one.page.locator("details.user summary").click()
+    one.page.get_by_role("button", name="Sign out").click()
+    assert one.heading() == "Sign in"
+    assert not _is_in(one)

@@ -1,0 +1,168 @@
+"""The console on a real database, with a clock that is moved by hand and a browser that knows forms alone."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from html import unescape
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from pydantic import SecretStr
+from sqlalchemy import Engine
+from werkzeug.test import TestResponse
+
+from app.commands.bootstrap.service import service_app
+from app.commands.schema import METADATA
+from app.directory.configured import sources_from_settings
+from app.directory.settings import DirectorySettings
+from app.foundation.database.engine import open_engine
+from app.service.admin.settings import AdminSettings
+from app.service.console.settings import ConsoleSettings, ConsoleToken, Role
+from app.service.provider.settings import ProviderSettings
+from app.settings import Settings
+from app.sync.runs.lifecycle import Runs
+from app.sync.runs.reading import refresh
+from app.sync.runs.run import Run, RunRequest, RunStatus
+from tests.commands.conftest import DIRECTORY
+from tests.conftest import empty_postgres_database
+from tests.tables import make_tables
+from tests.worlds.clock import SimulatedTime
+
+TOKENS = {role: f"the token of the {role} is long" for role in Role}
+ADMIN_TOKEN = "an admin token of the settings"
+OURS = {"Sec-Fetch-Site": "same-origin"}
+
+
+class Browser:
+    """One person's: keeps cookies, follows redirects, and sends forms as a page has them."""
+
+    def __init__(self, client: FlaskClient) -> None:
+        self.client = client
+        self.answer: TestResponse | None = None
+
+    def get(self, path: str, **headers: str) -> str:
+        """The page at this address, after redirects."""
+        self.answer = self.client.get(path, headers=headers, follow_redirects=True)
+        return self.answer.get_data(as_text=True)
+
+    def post(
+        self, path: str, form: Mapping[str, str], headers: Mapping[str, str] = OURS, *, follow: bool = True
+    ) -> str:
+        """Sends a form as it is given."""
+        self.answer = self.client.post(path, data=dict(form), headers=dict(headers), follow_redirects=follow)
+        return self.answer.get_data(as_text=True)
+
+    def send(self, page: str, action: str, **fields: str) -> str:
+        """Sends the form of this page that leads to ``action``, with its hidden fields."""
+        html = self.get(page)
+        form = re.search(rf'<form[^>]*action="{re.escape(action)}"[^>]*>(.*?)</form>', html, re.DOTALL)
+        assert form is not None, f"{page} has no form for {action}"
+        hidden = dict(re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', form[1]))
+        return self.post(action, {**{name: unescape(value) for name, value in hidden.items()}, **fields})
+
+    def sign_in(self, token: str, to: str = "") -> str:
+        """Signs in, and gives the page that comes then."""
+        return self.post("/console/sign-in", {"token": token, "to": to})
+
+    @property
+    def status(self) -> int:
+        """Of the last answer."""
+        assert self.answer is not None
+        return self.answer.status_code
+
+
+@dataclass
+class Office:
+    """The service with its console, and what is behind it."""
+
+    settings: Settings
+    engine: Engine
+    time: SimulatedTime
+    runs: Runs
+
+    def browser(self, role: Role | None = None) -> Browser:
+        """A new one; signed in with this role."""
+        app = service_app(self.settings, self.engine, clock=self.time, new_id=lambda: "made")
+        browser = Browser(app.test_client())
+        if role is not None:
+            browser.sign_in(TOKENS[role])
+            assert browser.status == 200
+        return browser
+
+    def with_console(self, **changed: Any) -> "Office":
+        """The same with other settings of the console."""
+        console = self.settings.console.model_copy(update=changed)
+        return Office(self.settings.model_copy(update={"console": console}), self.engine, self.time, self.runs)
+
+    def held_run(self, deletes: int = 34, kind: str = "document") -> Run:
+        """A run that holds so many deletes."""
+        run, _ = self.runs.enqueue(RunRequest(trigger="schedule"))
+        self.time.move_on(seconds=1)
+        self.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=self.time())
+        self.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, revision=1)
+        hold = {
+            "kind": kind,
+            "organizationId": "acme",
+            "deletes": deletes,
+            "below": 0,
+            "ledger": 53,
+            "reason": f"{deletes} of 53 is more than 20 percent",
+        }
+        return self.runs.move(
+            run.run_id,
+            RunStatus.PLANNING,
+            RunStatus.HELD,
+            finished_at=self.time(),
+            held_at=self.time(),
+            held_until=self.time() + timedelta(days=7),
+            counts={kind: {"delete": {"planned": deletes, "held": deletes}}},
+            report={"held": [hold]},
+        )
+
+
+@contextmanager
+def opened_office(database_url: str, folder: Path, directory: str = DIRECTORY) -> Iterator[Office]:
+    """The console on this database, empty so far, after its directory was read."""
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    (folder / "directory.yaml").write_text(directory)
+    with office_on(engine, {"type": "file", "path": str(folder / "directory.yaml"), "name": "people"}) as office:
+        refresh(engine, sources_from_settings(office.settings.directory), clock=office.time)
+        yield office
+
+
+@contextmanager
+def office_on(engine: Engine, *sources: Mapping[str, str]) -> Iterator[Office]:
+    """The console on a database as it is."""
+    given: Any = list(sources)
+    settings = Settings(
+        provider=ProviderSettings(auth_tokens=(SecretStr("ask"),)),
+        admin=AdminSettings(tokens=[SecretStr(ADMIN_TOKEN)]),
+        console=ConsoleSettings(
+            tokens=tuple(ConsoleToken(name=f"the {role}", role=role, token=SecretStr(TOKENS[role])) for role in Role)
+        ),
+        directory=DirectorySettings(sources=given),
+    )
+    time = SimulatedTime()
+    yield Office(settings, engine, time, Runs(engine, time, Random(3)))
+    engine.dispose()
+
+
+@pytest.fixture
+def office(database_url: str, tmp_path: Path) -> Iterator[Office]:
+    with opened_office(database_url, tmp_path) as opened:
+        yield opened
+
+
+def standing_office(request: pytest.FixtureRequest, folder: Path, directory: str) -> AbstractContextManager[Office]:
+    """One for all tests of a module, which change nothing in it; ``request.param`` names the database."""
+    if request.param == "sqlite":
+        return opened_office(f"sqlite:///{folder}/test.db", folder, directory)
+    url = request.getfixturevalue("postgres_standing_database")
+    empty_postgres_database(url)
+    return opened_office(url, folder, directory)

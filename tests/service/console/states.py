@@ -1,0 +1,187 @@
+"""Runs in every state that a run can be in, with a plan of several phases."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from sqlalchemy import insert
+
+from app.foundation.database.engine import writing
+from app.sync.ledger.ledger import open_ledger
+from app.sync.runs.run import Run, RunRequest, RunStatus
+from app.sync.tables import PlanItemRow, PlanRow
+from tests.service.console.conftest import Office
+from tests.worlds.plans import note_parts
+
+LIMIT = "2 of 4 documents would be deleted, over sync.limits.delete_percent (20 %): ask"
+HOLD = {"kind": "document", "organizationId": "acme", "deletes": 2, "below": 0, "ledger": 4, "reason": LIMIT}
+_PLANNED = (
+    (10, "add", "folder", "add_folder", "planned"),
+    (10, "add", "folder", "add_folder", "planned"),
+    (20, "add", "document", "add_documents", "planned"),
+    (20, "add", "document", "add_documents", "planned"),
+    (160, "delete", "document", "delete_documents", "held"),
+    (160, "delete", "document", "delete_documents", "held"),
+)
+"""Phase, action, kind, operation and status of each item of the plan."""
+
+Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
+
+
+def counted(*, folders: int = 0, documents: int = 0, failed: int = 0) -> Counts:
+    """The counts of a run that has added so many folders and documents."""
+    return {
+        "folder": {"add": {"planned": 2, "done": folders}},
+        "document": {
+            "add": {"planned": 2, "done": documents, "failed": failed},
+            "delete": {"planned": 2, "held": 2},
+        },
+    }
+
+
+def queued(office: Office, **changed: object) -> Run:
+    """A run that waits for a worker."""
+    office.time.move_on(seconds=1)
+    run, _ = office.runs.enqueue(RunRequest(**{"trigger": "schedule", "alone": True, **changed}))  # type: ignore[arg-type]
+    return run
+
+
+def reading(office: Office, **changed: object) -> Run:
+    """A run that reads the directory."""
+    run = queued(office, **changed)
+    office.time.move_on(seconds=1)
+    return office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=office.time(), worker="node:7")
+
+
+def planning(office: Office, **changed: object) -> Run:
+    """A run that makes its plan."""
+    run = reading(office, **changed)
+    office.time.move_on(seconds=1)
+    return office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, revision=1, ledger_id=1)
+
+
+def verifying(office: Office) -> Run:
+    """A run that reads the backend."""
+    run = planning(office, verify=True)
+    return office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.VERIFYING)
+
+
+def planned(office: Office, **changed: object) -> Run:
+    """A run that has made its plan and is about to apply it."""
+    run = planning(office, **changed)
+    ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
+    plan = {"ledger_id": ledger.ledger_id, "revision": 1, "ledger_revision": 1, "plan_hash": "", "created_at": 0}
+    row = {"organization_id": "acme", "container_id": "", "scope": "[]", "reason": "the directory says so"}
+    with writing(office.engine) as connection:
+        connection.execute(insert(PlanRow.__table__).values(plan_id=run.run_id, **plan))
+        connection.execute(
+            insert(PlanItemRow.__table__),
+            [
+                row
+                | {"plan_id": run.run_id, "ordinal": ordinal, "item_id": f"{kind}-{ordinal}", "message": ""}
+                | {"phase": phase, "action": action, "kind": kind, "operation": operation, "status": status}
+                for ordinal, (phase, action, kind, operation, status) in enumerate(_PLANNED, 1)
+            ],
+        )
+        note_parts(connection, run.run_id)
+    office.runs.note(run.run_id, RunStatus.PLANNING, plan_id=run.run_id, counts=counted(), report={"held": [HOLD]})
+    return office.runs.get(run.run_id)
+
+
+def applying(office: Office, **changed: object) -> Run:
+    """A run that has sent half of its plan: the first phase whole, the second in part."""
+    run = planned(office, **changed)
+    run = office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.APPLYING)
+    office.runs.note(run.run_id, RunStatus.APPLYING, counts=counted(folders=2, documents=1), calls=3)
+    return office.runs.get(run.run_id)
+
+
+def cancelling(office: Office) -> Run:
+    """A run that applies its plan and was asked to end."""
+    return office.runs.cancel(applying(office).run_id, by="mira", reason="a mistake")
+
+
+def _ended(office: Office, status: RunStatus, counts: Counts, **values: object) -> Run:
+    run = applying(office)
+    office.time.move_on(seconds=5)
+    values |= {"counts": counts, "finished_at": office.time()}
+    return office.runs.move(run.run_id, RunStatus.APPLYING, status, **values)
+
+
+def done(office: Office) -> Run:
+    """A run that has done everything."""
+    return _ended(office, RunStatus.DONE, {"folder": {"add": {"planned": 2, "done": 2}}})
+
+
+def partial(office: Office) -> Run:
+    """A run one of whose items failed."""
+    return _ended(office, RunStatus.PARTIAL, counted(folders=2, documents=1, failed=1))
+
+
+def held(office: Office) -> Run:
+    """A run whose deletes wait for approval."""
+    now = office.time()
+    until = {"held_at": now, "held_until": now + timedelta(days=7)}
+    return _ended(office, RunStatus.HELD, counted(folders=2, documents=2), **until)
+
+
+def approved(office: Office) -> Run:
+    """A held run whose deletes were approved, and which waits for a worker."""
+    return office.runs.approve(held(office).run_id, by="mira", reason="the project has ended")
+
+
+def approved_planning(office: Office) -> Run:
+    """An approved run that plans its deletes again."""
+    run = approved(office)
+    office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, resumed_at=office.time())
+    return office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING)
+
+
+def discarded(office: Office) -> Run:
+    """A held run whose deletes were discarded."""
+    return office.runs.discard(held(office).run_id, by="mira", reason="a mistake in the directory")
+
+
+def failed(office: Office) -> Run:
+    """A run that failed before it made a plan."""
+    run = reading(office)
+    values = {"finished_at": office.time(), "error": "the backend: it refused the API key"}
+    return office.runs.move(run.run_id, RunStatus.READING, RunStatus.FAILED, **values)
+
+
+def cancelled(office: Office) -> Run:
+    """A run that was cancelled while it waited."""
+    return office.runs.cancel(queued(office).run_id, by="mira")
+
+
+def interrupted(office: Office) -> Run:
+    """A run whose process died while it applied."""
+    run = applying(office)
+    office.runs.orphaned()
+    return office.runs.get(run.run_id)
+
+
+def continued(office: Office) -> Run:
+    """An interrupted run that another run continues."""
+    run = interrupted(office)
+    assert office.runs.go_on_from(run) is not None
+    return office.runs.get(run.run_id)
+
+
+def previewing(office: Office) -> Run:
+    """A preview that reads the directory."""
+    return reading(office, dry_run=True)
+
+
+def previewed(office: Office) -> Run:
+    """A preview whose plan can be applied."""
+    run = planned(office, dry_run=True)
+    return office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+
+
+STATES: Mapping[str, Callable[[Office], Run]] = {
+    made.__name__: made
+    for made in (
+        queued, reading, planning, verifying, planned, applying, cancelling, done, partial, held, approved,
+        approved_planning, discarded, failed, cancelled, interrupted, continued, previewing, previewed,
+    )
+}  # fmt: skip

@@ -1,0 +1,242 @@
+"""What is decided at the console: by whom it may be, what it changes, and what the audit log keeps of it."""
+
+from html import unescape
+
+from app.foundation.audit import AuditEntry, audit_page
+from app.foundation.database.engine import reading
+from app.service.console.console import address
+from app.service.console.settings import Role
+from app.sync.runs.run import RunStatus
+from tests.service.console.conftest import TOKENS, Office
+
+
+def entries(office: Office, action: str) -> list[AuditEntry]:
+    with reading(office.engine) as connection:
+        return audit_page(connection, action=action)
+
+
+def test_held_deletes_are_approved_with_a_reason_that_is_kept(office: Office) -> None:
+    run = office.held_run(34)
+    browser = office.browser(Role.APPROVER)
+    html = browser.get(address("held"))
+    assert "34 deletes held" in html
+    assert "64 %" in html
+    ask = address("approve", run=run.run_id)
+    assert "Type 34" not in browser.get(ask)
+    html = browser.send(ask, address("approve"), reason="")
+    assert browser.status == 400
+    assert "Give a reason" in html
+    assert 'aria-invalid="true"' in html
+    assert office.runs.get(run.run_id).status is RunStatus.HELD
+    browser.send(ask, address("approve"), reason="the project has ended")
+    assert browser.status == 200
+    after = office.runs.get(run.run_id)
+    assert (after.status, after.decided_by, after.decision_reason) == (
+        RunStatus.QUEUED,
+        "the approver (console)",
+        "the project has ended",
+    )
+    [entry] = entries(office, "approved")
+    assert (entry.actor, entry.role, entry.way, entry.reason) == (
+        "the approver",
+        "approver",
+        "console",
+        "the project has ended",
+    )
+    assert run.run_id in entry.subject
+    assert "34 held deletes" in entry.subject
+    assert entry.request_id == "made"
+
+
+def test_what_was_typed_is_kept_if_the_session_has_ended(office: Office) -> None:
+    run = office.held_run()
+    browser = office.browser(Role.APPROVER)
+    html = ""
+    for action, form in (
+        ("approve", {"run": run.run_id, "reason": "moved & merged"}),
+        ("sync", {"organizations": "acme\nglobex", "reason": "moved & merged", "deletes": "1"}),
+    ):
+        browser.get(address("keys"))
+        office.time.move_on(days=2)
+        html = browser.post(address(action), form)
+        to = unescape(html.partition('name="to" value="')[2].partition('"')[0])
+        html = browser.sign_in(TOKENS[Role.APPROVER], to)
+        assert browser.status == 200
+        assert "moved &amp; merged" in html
+    assert ">acme\nglobex</textarea>" in html
+    assert office.runs.get(run.run_id).status is RunStatus.HELD
+
+
+def test_a_reason_too_long_for_an_address_is_not_kept(office: Office) -> None:
+    run = office.held_run()
+    browser = office.browser(Role.APPROVER)
+    office.time.move_on(days=2)
+    html = browser.post(address("approve"), {"run": run.run_id, "reason": "x" * 1000})
+    to = unescape(html.partition('name="to" value="')[2].partition('"')[0])
+    assert to == address("approve", run=run.run_id)
+
+
+def test_more_than_a_hundred_are_approved_by_their_number(office: Office) -> None:
+    run = office.held_run(141)
+    browser = office.browser(Role.APPROVER)
+    ask = address("approve", run=run.run_id)
+    for number in ("", "14", "1410", "all"):
+        assert "Type 141" in browser.send(ask, address("approve"), reason="so it is", number=number)
+        assert office.runs.get(run.run_id).status is RunStatus.HELD
+    browser.send(ask, address("approve"), reason="so it is", number="141")
+    assert office.runs.get(run.run_id).status is RunStatus.QUEUED
+
+
+def test_the_number_is_shown_and_accepted_with_its_comma(office: Office) -> None:
+    run = office.held_run(2927)
+    browser = office.browser(Role.APPROVER)
+    ask = address("approve", run=run.run_id)
+    assert "Type 2,927 to confirm" in browser.get(ask)
+    assert "Type 2,927 to confirm" in browser.send(ask, address("approve"), reason="so it is", number="2,92")
+    browser.send(ask, address("approve"), reason="so it is", number="2,927")
+    assert office.runs.get(run.run_id).status is RunStatus.QUEUED
+
+
+def test_a_held_run_is_named_by_the_same_moment_on_its_page_and_in_the_list(office: Office) -> None:
+    run = office.held_run()
+    browser = office.browser(Role.VIEWER)
+    moment = f"{run.requested_at:%Y-%m-%dT%H:%M:%S}"
+    assert run.finished_at != run.requested_at
+    for page in (address("held"), address("run", id=run.run_id)):
+        heading = browser.get(page).partition("run of <time" if "held" in page else "Run of <time")[2]
+        assert heading.startswith(f' datetime="{moment}')
+
+
+def test_discarding_leaves_them_alone(office: Office) -> None:
+    run = office.held_run()
+    browser = office.browser(Role.APPROVER)
+    browser.send(address("discard", run=run.run_id), address("discard"), reason="a mistake in the directory")
+    assert office.runs.get(run.run_id).status is RunStatus.CANCELLED
+    assert [entry.reason for entry in entries(office, "discarded")] == ["a mistake in the directory"]
+
+
+def test_the_second_of_two_is_told_who_was_faster(office: Office) -> None:
+    run = office.held_run()
+    first, second = office.browser(Role.APPROVER), office.browser(Role.ADMIN)
+    ask = address("approve", run=run.run_id)
+    token = second.get(ask).partition('name="formToken" value="')[2].partition('"')[0]
+    first.send(ask, address("approve"), reason="first")
+    for word in ("approve", "discard"):
+        html = second.post(address(word), {"formToken": token, "run": run.run_id, "reason": "second"})
+        assert second.status == 409
+        assert "Somebody else decided first" in html
+        assert "the approver (console)" in html
+    assert office.runs.get(run.run_id).decision_reason == "first"
+    assert len(entries(office, "approved")) == 1
+
+
+def test_what_was_held_too_long_is_not_approved(office: Office) -> None:
+    run = office.held_run()
+    browser = office.browser(Role.APPROVER)
+    ask = address("approve", run=run.run_id)
+    token = browser.get(ask).partition('name="formToken" value="')[2].partition('"')[0]
+    office.time.move_on(days=8)
+    again = office.browser(Role.APPROVER)
+    assert "is over" in again.get(ask)
+    assert again.status == 409
+    browser.post(address("approve"), {"formToken": token, "run": run.run_id, "reason": "late"})
+    assert office.runs.get(run.run_id).status is RunStatus.HELD
+    assert entries(office, "approved") == []
+
+
+def test_a_viewer_changes_nothing_and_that_is_kept(office: Office) -> None:
+    run = office.held_run()
+    browser = office.browser(Role.VIEWER)
+    token = browser.get("/console/").partition('name="formToken" value="')[2].partition('"')[0]
+    paths = ["approve", "discard", "cancel", "sync", "retry", "apply"]
+    for path in paths:
+        browser.post(address(path), {"formToken": token, "run": run.run_id, "reason": "please"})
+        assert browser.status == 403, path
+        assert office.runs.get(run.run_id) == run
+    assert len(office.runs.recent()) == 1
+    refused = [(entry.subject, entry.outcome) for entry in entries(office, "refused")]
+    assert refused == [(address(path), "needs the role approver") for path in reversed(paths)]
+
+
+def test_a_sync_is_asked_for_with_its_scope_and_reason(office: Office) -> None:
+    browser = office.browser(Role.APPROVER)
+    browser.send(address("sync"), address("sync"), organizations="acme\r\n\r\nelse\nacme", preview="1", reason="to see")
+    [run] = office.runs.recent()
+    assert (run.trigger, run.dry_run, run.organization_ids) == ("console", True, ("acme", "else"))
+    assert (run.asked_by, run.asked_reason) == ("the approver (console)", "to see")
+    [entry] = entries(office, "preview asked for")
+    assert (entry.subject, entry.reason) == (run.run_id, "to see")
+    assert "the approver (console)" in browser.get(address("run", id=run.run_id))
+
+
+def test_limits_are_lifted_by_admins_alone_and_with_a_reason(office: Office) -> None:
+    approver, admin = office.browser(Role.APPROVER), office.browser(Role.ADMIN)
+    assert 'name="deletes"' not in approver.get(address("sync"))
+    approver.send(address("sync"), address("sync"), deletes="1", reason="I may not")
+    assert approver.status == 403
+    assert "Give a reason for lifting the limits" in admin.send(address("sync"), address("sync"), deletes="1")
+    assert office.runs.recent() == []
+    admin.send(address("sync"), address("sync"), deletes="1", reason="the merger")
+    assert [run.allow_deletes for run in office.runs.recent()] == [True]
+
+
+WRONGLY_FILLED_IN = [
+    ({"organizations": "x" * 513}, "at most 512 bytes"),
+    ({"organizations": "a\0b"}, "at most 512 bytes"),
+    ({"users": "\n".join(f"u{number}" for number in range(1001))}, "at most 1,000"),
+    ({"reason": "y" * 1001}, "at most 1,000"),
+]
+
+
+def test_a_sync_that_is_filled_in_wrongly_keeps_what_was_typed(office: Office) -> None:
+    browser = office.browser(Role.APPROVER)
+    for fields, says in WRONGLY_FILLED_IN:
+        html = browser.send(address("sync"), address("sync"), **fields)
+        assert browser.status == 400, says
+        assert says in html
+        assert next(iter(fields.values()))[:6].replace("\0", "") in html
+    assert office.runs.recent() == []
+
+
+def test_cancelling_a_queued_run(office: Office) -> None:
+    browser = office.browser(Role.APPROVER)
+    browser.send(address("sync"), address("sync"))
+    [run] = office.runs.recent()
+    page = address("run", id=run.run_id)
+    browser.send(page, address("cancel"))
+    assert office.runs.get(run.run_id).status is RunStatus.CANCELLED
+    assert len(entries(office, "cancelled")) == 1
+    assert 'action="/console/cancel"' not in browser.get(page)
+
+
+def test_a_retry_names_its_kind(office: Office) -> None:
+    browser = office.browser(Role.APPROVER)
+    token = browser.get("/console/").partition('name="formToken" value="')[2].partition('"')[0]
+    browser.post(address("retry"), {"formToken": token, "kind": "document"})
+    browser.post(address("retry"), {"formToken": token, "kind": "nonsense"})
+    assert browser.status == 400
+    assert [(run.retry, run.kinds) for run in office.runs.recent()] == [(True, ("document",))]
+
+
+def test_the_other_ways_leave_rows_too(office: Office) -> None:
+    """What is asked for over the HTTP API stands in the same log."""
+    client = office.browser().client
+    headers = {"Authorization": "Bearer an admin token of the settings"}
+    answer = client.post("/resync", json={"dryRun": True}, headers=headers)
+    assert answer.status_code == 202
+    where = answer.headers["Location"]
+    client.post(f"{where}/cancel", json={"reason": "never mind"}, headers=headers)
+    [asked], [cancelled] = entries(office, "preview asked for"), entries(office, "cancelled")
+    assert asked.way == cancelled.way == "api"
+    assert asked.actor.startswith("admin token ")
+    assert cancelled.reason == "never mind"
+    assert client.get(where, headers=headers).get_json()["askedBy"] == asked.actor
+
+
+def test_the_audit_log_is_had_as_lines(office: Office) -> None:
+    run = office.held_run()
+    browser = office.browser(Role.APPROVER)
+    browser.send(address("discard", run=run.run_id), address("discard"), reason="so")
+    lines = browser.get(address("audit_lines", action="discarded")).splitlines()
+    assert len(lines) == 1
+    assert '"reason": "so"' in lines[0]

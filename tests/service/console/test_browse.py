@@ -1,0 +1,369 @@
+"""Browsing: organizations, folders by their levels, documents, users and groups, and what reaches what."""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import pytest
+import yaml
+from sqlalchemy import delete
+
+from app.access.problems import ProblemList
+from app.access.records import (
+    Document,
+    Folder,
+    Grant,
+    Group,
+    GroupMember,
+    Membership,
+    Organization,
+    Record,
+    User,
+)
+from app.access.refresh.refresh import Refresh
+from app.foundation.database.engine import writing
+from app.service.console.console import address
+from app.service.console.settings import Role
+from tests.conftest import DATABASES
+from tests.service.console.conftest import Browser, Office, standing_office
+from tests.service.console.tour_of_access import FOLDER, GROUP, USER
+
+HOSTILE = "<script>alert(1)</script>\"'\u202e&amp;"
+PAST, LATER = "2020-01-01T00:00:00Z", "2040-01-01T00:00:00Z"
+
+
+def _directory() -> dict[str, list[dict[str, Any]]]:
+    """Folders three deep, groups in groups, and more documents, members and grants than a page has."""
+    acme = {"organizationId": "acme"}
+    people = ["ada", "bob", "cleo", *(f"user-{number:03}" for number in range(60)), HOSTILE]
+    return {
+        "organizations": [
+            {**acme, "organizationName": "Acme"},
+            {"organizationId": "other", "organizationName": "Other"},
+        ],
+        "users": [{"userId": one, "name": f"Name of {one}", "email": f"{one}@acme.example"} for one in people],
+        "memberships": [{**acme, "userId": one, "accessRole": "viewer"} for one in people if one != "cleo"],
+        "groups": [
+            {**acme, "organizationUserGroupId": one, "groupName": f"Group {one}"} for one in ("eng", "platform", "ops")
+        ],
+        "groupMembers": [
+            {**acme, "organizationUserGroupId": "platform", "userId": "bob"},
+            {**acme, "organizationUserGroupId": "eng", "memberGroupId": "platform"},
+            *({**acme, "organizationUserGroupId": "ops", "userId": f"user-{n:03}"} for n in range(60)),
+        ],
+        "folders": [
+            {**acme, "folderId": "top", "folderName": "The top"},
+            {**acme, "folderId": "middle", "folderName": "The middle", "parentFolderId": "top"},
+            {
+                **acme,
+                "folderId": "deep",
+                "folderName": HOSTILE,
+                "parentFolderId": "middle",
+                "accessType": "restricted",
+            },
+        ],
+        "documents": [
+            {**acme, "documentId": "plan", "documentName": "The plan", "folderId": "deep"},
+            *({**acme, "documentId": f"d-{n:03}", "documentName": f"Document {n}"} for n in range(120)),
+        ],
+        "grants": [
+            {**acme, "folderId": "top", "userId": "ada", "accessRole": "editor"},
+            {**acme, "documentId": "plan", "userId": "ada", "accessRole": "viewer"},
+            {**acme, "folderId": "middle", "userId": "cleo", "accessRole": "editor", "expiresAt": PAST},
+            {**acme, "folderId": "middle", "organizationUserGroupId": "eng", "accessRole": "editor"},
+            {**acme, "folderId": "deep", "userId": HOSTILE, "accessRole": "viewer", "expiresAt": LATER},
+            *({**acme, "documentId": "d-000", "userId": f"user-{n:03}", "accessRole": "viewer"} for n in range(60)),
+            *({**acme, "documentId": f"d-{n:03}", "userId": "bob", "accessRole": "editor"} for n in range(60)),
+            *({**acme, "documentId": f"d-{n:03}", "organizationUserGroupId": "eng"} for n in range(60)),
+        ],
+    }
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def full(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    written = yaml.safe_dump(_directory(), allow_unicode=True)
+    with standing_office(request, tmp_path_factory.mktemp("full"), written) as office:
+        yield office
+
+
+def _words(html: str) -> str:
+    """The page as it is read."""
+    main = html[html.index("<main") :]
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", main)))
+
+
+def _rows(html: str, list_id: str) -> list[str]:
+    """The rows of one list, as they are read."""
+    found = re.search(rf'<h2 id="{list_id}">.*?</section>', html, re.DOTALL)
+    assert found is not None, f"no list {list_id}"
+    body = found[0].partition("<tbody>")[2]
+    return [re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", row))).strip() for row in body.split("<tr>")[1:]]
+
+
+def _through(browser: Browser, path: str, list_id: str) -> list[str]:
+    """All rows of a list, page by page; no page has more than fifty."""
+    rows: list[str] = []
+    while path:
+        html = browser.get(path)
+        assert browser.status == 200, path
+        page = _rows(html, list_id)
+        assert 0 < len(page) <= 50
+        rows += page
+        section = re.search(rf'<h2 id="{list_id}">.*?</section>', html, re.DOTALL)
+        assert section is not None
+        link = re.search(r'href="([^"]+)">Next 50', section[0])
+        path = unescape(link[1]) if link else ""
+    return rows
+
+
+def test_organizations_lead_to_what_is_in_them(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    rows = _rows(browser.get(address("browse")), "organizations")
+    assert [row.split(" ")[0] for row in rows] == ["Acme", "Other"]
+    html = browser.get(address("organization", id="acme"))
+    assert "The top top" in _rows(html, "contents")[0]  # folders come before documents
+    assert len(_through(browser, address("organization", id="acme"), "contents")) == 121
+    assert len(_through(browser, address("organization", id="acme"), "members")) == 63
+    assert len(_rows(html, "groups")) == 3
+    assert "Nothing is at its top level" in browser.get(address("organization", id="other"))
+
+
+def test_a_folder_tells_its_path_its_contents_and_who_reaches_it(full: Office) -> None:
+    html = full.browser(Role.VIEWER).get(address("folder", organization="acme", id="deep"))
+    words = _words(html)
+    assert "Browse / Acme / The top / The middle" in words
+    assert "Access type restricted its own" in words
+    rows = _rows(html, "reaching")
+    # Nearest first; of each level groups before users.
+    assert [row.split(" ")[:3] for row in rows[1:]] == [
+        ["group", "Group", "eng"],
+        ["user", "Name", "of"],
+        ["user", "Name", "of"],
+    ]
+    assert "The middle" in rows[1]
+    assert "The top" in rows[3]
+    assert "this folder" in rows[0]
+    assert "editor, ended" in rows[2]
+
+
+def test_a_document_says_which_grant_decides(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    rows = _rows(browser.get(address("document", organization="acme", id="plan")), "reaching")
+    assert "this document" in rows[0]
+    assert "viewer" in rows[0]
+    farther = next(row for row in rows if "The top" in row)
+    assert "viewer of a nearer grant, not editor" in farther
+    assert len(_through(browser, address("document", organization="acme", id="d-000"), "reaching")) == 62
+
+
+def test_a_user_is_shown_with_all_that_reaches_them(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    here = address("user", id="bob")
+    html = browser.get(here)
+    assert [row.split("explain")[0] for row in _rows(html, "groups")] == [
+        "Group platform platform directly ",
+        "Group eng eng through Group platform ",
+    ]
+    assert len(_through(browser, here, "grants")) == 60
+    through = _through(browser, here, "through")
+    assert len(through) == 61
+    assert "Group platform in Group eng" in through[0]
+    assert "editor of their own grant, not editor" in through[0]
+    assert "no, but in a group or with a grant" in browser.get(address("user", id="cleo"))
+
+
+def test_a_group_tells_its_nesting_both_ways(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    html = browser.get(address("group", organization="acme", id="platform"))
+    assert [row.split(" ")[1] for row in _rows(html, "around")] == ["eng"]
+    assert "No group is in it" in html
+    html = browser.get(address("group", organization="acme", id="eng"))
+    assert [row.split(" ")[1] for row in _rows(html, "inside")] == ["platform"]
+    assert len(_through(browser, address("group", organization="acme", id="eng"), "grants")) == 61
+    assert len(_through(browser, address("group", organization="acme", id="ops"), "users")) == 60
+
+
+def test_what_is_not_there_is_told_with_what_is_nearly_so(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    for path, near in (
+        (address("user", id="addaa"), "ada"),
+        (address("folder", organization="acme", id="midle"), "middle"),
+        (address("document", organization="acme", id="plans"), "plan"),
+        (address("group", organization="acme", id="engg"), "eng"),
+        (address("organization", id="acm"), "acme"),
+    ):
+        html = browser.get(path)
+        assert browser.status == 404
+        assert f"{near}<" in html.partition("Similar")[2], path
+
+
+WAYS = [
+    ("organization", "id={}"),
+    ("folder", "organization=acme&id={}"),
+    ("folder", "organization={}&id=top"),
+    ("document", "organization=acme&id={}"),
+    ("user", "id={}"),
+    ("user", "id=ada&organization={}"),
+    ("group", "organization=acme&id={}"),
+    ("told", "kind=document&organization=acme&item={}"),
+]
+ODD_IDS = ("%00", "%ED%A0%80", "x" * 512, "%E2%80%AE", "..%2F..%2Fx", "%3Cscript%3E", "", "%ff%fe")
+
+
+@pytest.mark.parametrize(("page", "way"), WAYS)
+def test_odd_ids_end_in_a_page(full: Office, page: str, way: str) -> None:
+    browser = full.browser(Role.ADMIN)
+    for odd in ODD_IDS:
+        path = f"/console/{page}?{way.format(odd)}"
+        html = browser.get(path)
+        known = page == "told" or "id=ada" in way
+        assert browser.status in ({200, 400, 404} if known else {400, 404}), path
+        assert 'href="/console/' in html
+        assert "<script>" not in html
+
+
+def test_a_place_in_another_list_is_refused(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    html = browser.get(address("organization", id="acme"))
+    place = re.search(r'href="[^"]*after=([^"]+)">Next 50', html)
+    assert place is not None
+    for path in (
+        f"/console/organization?id=other&after={place[1]}",
+        f"/console/browse?after={place[1]}",
+        f"/console/user?id=ada&after={place[1]}",
+        "/console/organization?id=acme&after=" + "[" * 3000,
+        "/console/organization?id=acme&after=%5B%22contents%22%5D",
+        "/console/organization?id=acme&after=%5B1%2C2%5D",
+        "/console/organization?id=acme&after=x",
+    ):
+        html = browser.get(path)
+        assert browser.status == 400, path
+        assert 'href="/console/' in html
+
+
+def test_hostile_names_are_text_everywhere(full: Office) -> None:
+    browser = full.browser(Role.ADMIN)
+    for path in (
+        address("organization", id="acme"),
+        address("folder", organization="acme", id="deep"),
+        address("folder", organization="acme", id="middle"),
+        address("document", organization="acme", id="plan"),
+        address("user", id=HOSTILE),
+        address("told", kind="folderUser", organization="acme", container="deep", item=HOSTILE),
+    ):
+        html = browser.get(path)
+        assert browser.status == 200, path
+        assert "<script>alert" not in html, path
+        assert "\u202e" not in html, path
+        assert "‹U+202E›" in html, path
+
+
+def test_what_was_told_of_a_thing_is_its_history(full: Office) -> None:
+    html = full.browser(Role.VIEWER).get(
+        address("told", kind="documentUser", organization="acme", container="plan", item="ada")
+    )
+    assert "No run about it is kept" in html
+
+
+def test_a_search_finds_names_addresses_and_ids(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    html = browser.get("/console/")
+    assert re.search(r'<form class="search"[^>]*action="/console/search">', html)
+    rows = _rows(browser.get(address("search", q="NAME OF ada")), "user")
+    assert rows[0].startswith("Name of ada ada ada@acme.example")
+    assert len(rows) == 1
+    assert len(_rows(browser.get(address("search", q="user-00")), "user")) == 10
+    html = browser.get(address("search", q="document"))
+    assert len(_rows(html, "document")) == 20
+    assert "There are more than 20" in html
+    assert "Group eng" in _rows(browser.get(address("search", q="eng")), "group")[0]
+    assert "Acme acme" in _rows(browser.get(address("search", q="acme")), "organization")[0]
+    assert "The middle" in _rows(browser.get(address("search", q="middle")), "folder")[0]
+    assert HOSTILE in _rows(browser.get(address("search", q=HOSTILE)), "user")[0].replace("‹U+202E›", "\u202e")
+    assert "No matches" in browser.get(address("search", q="zzz"))
+    assert "Type a little more" in browser.get(address("search", q="z"))
+
+
+def test_an_id_is_found_by_itself_however_short_or_long(office: Office) -> None:
+    long = "z" * 500
+    ids = ("q", "7", "#", "é", long)
+    rows: list[Record] = [Organization(organization_id=one, organization_name=f"Organization {one}") for one in ids]
+    for one in ids:
+        rows.append(User(user_id=one, name=f"User {one}", email=""))
+        for within in ("q", "7"):
+            rows.append(Folder(organization_id=within, folder_id=one, folder_name=f"Folder {one}"))
+            rows.append(Document(organization_id=within, document_id=one, document_name=f"Document {one}"))
+            rows.append(Group(organization_id=within, organization_user_group_id=one, group_name=f"Group {one}"))
+    # What begins alike in the letters that are kept of it, and comes first.
+    rows += [
+        Document(organization_id="7", document_id=long[:100] + f"{n:03}", document_name="alike") for n in range(150)
+    ]
+    with Refresh(office.engine, clock=office.time, problems=ProblemList()) as refreshing:
+        refreshing.begin(["people"])
+        for row in rows:
+            refreshing.add(row, "here")
+        refreshing.end(records=len(rows), verdict="complete", reason="")
+        refreshing.finish(accept_shrink=["people"])
+    browser = office.browser(Role.VIEWER)
+    for one in ids:
+        html = browser.get(address("search", q=one))
+        for kind, found in (("user", 1), ("organization", 1), ("folder", 2), ("document", 2), ("group", 2)):
+            exact = [row for row in _rows(html, kind) if f"{kind.capitalize()} {one[:8]}" in row]
+            assert len(exact) == found, (one[:10], kind)
+    assert "These have exactly this id" in browser.get(address("search", q="q"))
+    assert "Type a little more" in browser.get(address("search", q="y"))
+
+
+def test_records_without_effect_are_listed_with_the_reason(office: Office) -> None:
+    acme: dict[str, Any] = {"organization_id": "acme"}
+    rows: list[Record] = [
+        Organization(**acme, organization_name="Acme"),
+        *(User(user_id=one, name=one, email="") for one in ("ada", "bob")),
+        *(Membership(**acme, user_id=one) for one in ("ada", "bob")),
+        *(Group(**acme, organization_user_group_id=one, group_name=one) for one in ("eng", "ops", "all")),
+        *(GroupMember(**acme, organization_user_group_id=one, user_id="ada") for one in ("eng", "ops")),
+        GroupMember(**acme, organization_user_group_id="eng", user_id="bob"),
+        *(GroupMember(**acme, organization_user_group_id="all", member_group_id=one) for one in ("eng", "ops")),
+        Folder(**acme, folder_id="top", folder_name="Top"),
+        Folder(**acme, folder_id="low", folder_name="Low", parent_folder_id="top"),
+        Document(**acme, document_id="memo", document_name="Memo", folder_id="low"),
+        Document(**acme, document_id="note", document_name="Note"),
+        *(Grant(**acme, folder_id="low", user_id=one) for one in ("ada", "bob")),
+        *(Grant(**acme, document_id="note", user_id=one) for one in ("ada", "bob")),
+        *(Grant(**acme, document_id="note", organization_user_group_id=one) for one in ("eng", "ops")),
+    ]
+    with Refresh(office.engine, clock=office.time, problems=ProblemList()) as refreshing:
+        refreshing.begin(["people"])
+        for row in rows:
+            refreshing.add(row, "here")
+        refreshing.end(records=len(rows), verdict="complete", reason="")
+        refreshing.finish(accept_shrink=["people"])
+    gone = ((USER, "user_id", "bob"), (GROUP, "organization_user_group_id", "ops"), (FOLDER, "folder_id", "top"))
+    with writing(office.engine) as connection:
+        for table, column, one in gone:
+            connection.execute(delete(table).where(table.c[column] == one))
+    browser = office.browser(Role.VIEWER)
+
+    def marked(html: str, list_id: str, why: str) -> set[str]:
+        return {row.split(" ")[0] for row in _rows(html, list_id) if f"no effect: its {why} is unknown" in row}
+
+    page = browser.get(address("organization", id="acme"))
+    assert marked(page, "members", "user") == {"bob"}
+    page = browser.get(address("group", organization="acme", id="eng"))
+    assert marked(page, "users", "user") == {"bob"}
+    page = browser.get(address("group", organization="acme", id="all"))
+    assert marked(page, "inside", "group") == {"ops"}
+    rows_of_note = _rows(browser.get(address("document", organization="acme", id="note")), "reaching")
+    assert [("ops" in row or "bob" in row) for row in rows_of_note] == ["no effect" in row for row in rows_of_note]
+    assert len(rows_of_note) == 4
+    page = browser.get(address("folder", organization="acme", id="low"))
+    assert "A folder above it is not in the directory" in _words(page)
+    assert "no effect: its folder, or one above it, is unknown" in _rows(page, "contents")[0]
+    assert all("its folder, or one above it, is unknown" in row for row in _rows(page, "reaching"))
+    page = browser.get(address("user", id="ada", organization="acme"))
+    grants = _rows(page, "grants")
+    assert ["no effect" in row for row in grants] == ["Low" in row for row in grants]
+    # Nobody is in a group that is unknown.
+    assert not any("ops" in row for row in [*_rows(page, "groups"), *_rows(page, "through")])
+    assert "its folder, or one above it, is unknown" in _rows(browser.get(address("search", q="memo")), "document")[0]

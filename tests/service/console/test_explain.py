@@ -1,0 +1,337 @@
+"""Explain: the answer, the whole ladder, what is nearly so, and what the backend itself says."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from html import unescape
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import SecretStr
+
+from app.access.decision.decide import Decision, Rule
+from app.access.records import AccessRole
+from app.client.errors import NotReached
+from app.client.settings import BackendSettings
+from app.contract.envelope import Answer
+from app.contract.permission_call import RequestEntry
+from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
+from app.service.console.asking import Comparison, ask
+from app.service.console.console import address
+from app.service.console.ladder_drawing import cut
+from app.service.console.settings import Role
+from tests.conftest import DATABASES
+from tests.service.console.conftest import Office, standing_office
+
+LONG = "A name that is much longer than any box in which it might stand, and goes on and on"
+PAST = "2020-09-30T00:00:00Z"
+
+
+def _directory() -> dict[str, list[dict[str, Any]]]:
+    """Folders three deep, a chain of six groups, and somebody for each way in or out."""
+    acme = {"organizationId": "acme"}
+    chain = [f"g{number}" for number in range(6)]
+    return {
+        "organizations": [
+            {**acme, "organizationName": "Acme"},
+            {"organizationId": "shut", "organizationName": "Shut", "disabled": True},
+        ],
+        "users": [
+            {"userId": one, "name": LONG if one == "ada" else one, "email": ""}
+            for one in ("ada", "bob", "cleo", "dan", "eve")
+        ]
+        + [{"userId": "gone", "name": "Gone", "email": "", "disabled": True}]
+        + [{"userId": "fay", "name": "Fay Lovelace", "email": "fay@acme.example"}]
+        + [{"userId": one, "name": "Same Name", "email": f"{one}@acme.example"} for one in ("gus", "hal")],
+        "memberships": [{**acme, "userId": one, "accessRole": "viewer"} for one in ("ada", "bob", "dan", "eve", "fay")],
+        "groups": [{**acme, "organizationUserGroupId": one, "groupName": one} for one in chain],
+        "groupMembers": [
+            {**acme, "organizationUserGroupId": "g0", "userId": "ada"},
+            *({**acme, "organizationUserGroupId": outer, "memberGroupId": inner} for inner, outer in pairwise(chain)),
+        ],
+        "folders": [
+            {**acme, "folderId": "top", "folderName": "Top"},
+            {**acme, "folderId": "middle", "folderName": LONG, "parentFolderId": "top", "accessType": "restricted"},
+            {**acme, "folderId": "deep", "folderName": "Deep", "parentFolderId": "middle"},
+        ],
+        "documents": [
+            {**acme, "documentId": "plan", "documentName": "Plan", "folderId": "deep"},
+            {**acme, "documentId": "open", "documentName": "Open"},
+            {**acme, "documentId": "plan-9", "documentName": "The Great Plan"},
+        ],
+        "grants": [
+            {**acme, "folderId": "middle", "organizationUserGroupId": "g5", "accessRole": "editor"},
+            {**acme, "folderId": "top", "userId": "bob", "accessRole": "editor"},
+            {**acme, "folderId": "deep", "userId": "bob", "accessRole": "viewer"},
+            {**acme, "documentId": "plan", "userId": "cleo", "accessRole": "editor", "expiresAt": PAST},
+            {**acme, "documentId": "plan-9", "userId": "fay", "accessRole": "editor"},
+        ],
+        "contextGrants": [{**acme, "userId": "bob", "field": "page", "value": "7"}],
+    }
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def full(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    folder = tmp_path_factory.mktemp("explain")
+    with standing_office(request, folder, yaml.safe_dump(_directory())) as office:
+        yield office
+
+
+def _rungs(html: str) -> list[tuple[str, str, str]]:
+    """State, kind and what is said of each level, from the organization down."""
+    found = re.findall(
+        r'<g class="level (\w+)">.*?<text class="tiny"[^>]*>(.*?)</text><text class="note"[^>]*>(.*?)</text>', html
+    )
+    return [(state, unescape(kind), unescape(says)) for state, kind, says in found]
+
+
+CASES = [
+    (
+        {"user": "ada"},
+        "Allowed as editor",
+        [
+            ("beyond", "organization · organizationPrivate", "not looked at"),
+            ("beyond", "folder", "not looked at"),
+            ("allows", "folder · restricted", "grant decides"),
+            ("passed", "folder", "nothing for ada"),
+            ("passed", "document", "nothing for ada"),
+        ],
+    ),
+    (
+        {"user": "bob"},
+        "Allowed as viewer",
+        [
+            ("beyond", "organization · organizationPrivate", "not looked at"),
+            ("beyond", "folder", "editor grant, not reached"),
+            ("beyond", "folder · restricted", "not looked at"),
+            ("allows", "folder", "grant decides"),
+            ("passed", "document", "nothing for bob"),
+        ],
+    ),
+    (
+        {"user": "cleo"},
+        "Denied",
+        [
+            ("passed", "organization · organizationPrivate", "no grant"),
+            ("passed", "folder", "no grant"),
+            ("denies", "folder · restricted", "access type decides"),
+            ("passed", "folder", "no grant, inherits type"),
+            ("passed", "document", "grant ended 30 Sep 2020"),
+        ],
+    ),
+    (
+        {"user": "dan", "resource": "open"},
+        "Allowed as viewer",
+        [
+            ("allows", "organization · organizationPrivate", "access type decides"),
+            ("passed", "document", "no grant, inherits type"),
+        ],
+    ),
+    (
+        {"user": "cleo", "resource": "open"},
+        "Denied",
+        [
+            ("denies", "organization · organizationPrivate", "access type decides"),
+            ("passed", "document", "no grant, inherits type"),
+        ],
+    ),
+    (
+        {"user": "dan", "type": "organization", "resource": "acme"},
+        "Allowed as viewer",
+        [("allows", "organization · organizationPrivate", "member")],
+    ),
+    (
+        {"user": "bob", "type": "context", "context": '{"page": 7}'},
+        "Allowed as viewer",
+        [
+            ("beyond", "organization · organizationPrivate", "not looked at"),
+            ("beyond", "folder", "editor grant, not reached"),
+            ("beyond", "folder · restricted", "not looked at"),
+            ("allows", "folder", "grant decides"),
+            ("passed", "document", "nothing for bob"),
+            ("allows", "context", "context grants cover it"),
+        ],
+    ),
+    (
+        {"user": "bob", "type": "context", "context": '{"page": 8}', "resource": "open"},
+        "Denied",
+        [
+            ("allows", "organization · organizationPrivate", "access type decides"),
+            ("passed", "document", "no grant, inherits type"),
+            ("denies", "context", "no context grant for page"),
+        ],
+    ),
+    (
+        {"user": "bob", "resource": "plans"},
+        "No such document",
+        [
+            ("beyond", "organization · organizationPrivate", "not looked at"),
+            ("denies", "document", "not in the directory"),
+        ],
+    ),
+    ({"user": "dan", "organization": "shut", "resource": "x"}, "Denied", [("denies", "", "disabled")]),
+    (
+        {"user": "gone", "resource": "open"},
+        "Denied",
+        [("beyond", "", "not looked at"), ("beyond", "", "not looked at")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("asked", "answer", "rungs"), CASES)
+def test_the_ladder_is_whole(full: Office, asked: dict[str, str], answer: str, rungs: list[tuple[str, ...]]) -> None:
+    question = {"type": "document", "resource": "plan", "organization": "acme", **asked}
+    html = full.browser(Role.VIEWER).get(address("explain", **question))
+    assert answer in html
+    shown = _rungs(html)
+    assert [(state, says) for state, _, says in shown] == [(state, says) for state, _, says in rungs]
+    assert all(kind in shown[number][1] for number, (_, kind, _) in enumerate(rungs))
+
+
+def test_long_chains_fold_and_long_names_are_cut_with_the_whole_in_the_title(full: Office) -> None:
+    html = full.browser(Role.VIEWER).get(address("explain", user="ada", resource="plan", organization="acme"))
+    assert ">4 more<" in html
+    assert "<title>groups g1, g2, g3, g4</title>" in html
+    assert "<title>group g5</title>" in html
+    assert f"<title>folder · restricted {LONG} middle: grant decides</title>" in html
+    assert html.count(LONG) >= 2
+    assert "editor grant" in html
+
+
+def test_texts_are_cut_by_what_they_measure() -> None:
+    assert cut("short", 200, 13) == "short"
+    assert len(cut("i" * 100, 200, 13)) > len(cut("W" * 100, 200, 13)) > 5
+    assert cut("漢" * 100, 130, 13).endswith("…")
+    assert len(cut("漢" * 100, 130, 13)) <= 10
+    assert cut("a\u202eb", 200, 13) == "a‹U+202E›b"
+
+
+def test_what_is_unknown_is_told_with_what_is_nearly_so(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    html = browser.get(address("explain", user="adda", resource="plans", organization="acme"))
+    assert re.search(r'href="[^"]*user=ada&amp;[^"]*resource=plans', html)
+    html = browser.get(address("explain", user="ada", resource="plans", organization="acme"))
+    link = re.search(r'href="([^"]*resource=plan&[^"]*)"', html)
+    assert link is not None
+    assert "Allowed as editor" in browser.get(unescape(link[1]))
+    assert "organization=acme" in browser.get(address("explain", user="ada", resource="plan", organization="acmee"))
+
+
+def test_names_and_addresses_stand_for_ids(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    html = browser.get(address("explain", user="FAY@acme.example", resource="the great  plan", organization="ACME"))
+    assert "Allowed as editor" in html
+    for typed, kind, item_id in (
+        ("FAY@acme.example", "user", "fay"),
+        ("the great  plan", "document", "plan-9"),
+        ("ACME", "organization", "acme"),
+    ):
+        assert f'{typed} is {kind} <code class="id">{item_id}</code>' in html
+    assert 'name="user" type="text" value="fay"' in html
+    # An id comes before a name.
+    assert "is user" not in browser.get(address("explain", user="bob", resource="plan", organization="acme"))
+
+
+def test_several_of_one_name_are_offered(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    html = browser.get(address("explain", user="Same Name", resource="plan", organization="acme"))
+    assert "No such user" in html
+    assert ">Denied<" not in html
+    assert "Names that match:" in html
+    for user in ("gus", "hal"):
+        assert re.search(rf'href="[^"]*user={user}&amp;[^"]*resource=plan', html)
+        assert f"Same Name, {user}@acme.example" in html
+    # The beginning of a name is no name.
+    html = browser.get(address("explain", user="Fay Lov", resource="plan", organization="acme"))
+    assert "No such user" in html
+    assert "Fay Lovelace, fay@acme.example" in html
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"user": "nobody-like-this"}, "No such user"),
+        ({"resource": "nothing-like-this"}, "No such document"),
+        ({"type": "folder", "resource": "nothing-like-this"}, "No such folder"),
+        ({"organization": "nowhere"}, "No such organization"),
+        ({"type": "organization", "resource": "", "organization": "nowhere"}, "No such organization"),
+    ],
+)
+def test_a_failed_lookup_is_no_decision(full: Office, asked: dict[str, str], says: str) -> None:
+    question = {"user": "ada", "type": "document", "resource": "plan", "organization": "acme", **asked}
+    html = full.browser(Role.VIEWER).get(address("explain", **question))
+    assert says in html
+    assert "This is no decision." in html
+    assert "Denied</span>" not in html
+
+
+def test_what_is_missing_is_said_at_its_field(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    html = browser.get("/console/explain?user=&type=document&resource=x&organization=&at=yesterday")
+    assert browser.status == 400
+    for says in ("Enter a user.", "Enter the organization that it belongs to.", "Not a time."):
+        assert says in html
+    assert html.count('aria-invalid="true"') == 3
+    # A link from elsewhere fills in what it knows, and blames nobody for the rest.
+    html = browser.get(address("explain", type="folder", resource="top", organization="acme"))
+    assert browser.status == 200
+    assert 'value="top"' in html
+    assert "aria-invalid" not in html
+
+
+def test_a_past_time_is_answered_from_the_records_of_today(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    asked = {"user": "cleo", "resource": "plan", "organization": "acme"}
+    html = browser.get(address("explain", **asked, at="2020-01-01"))
+    assert "Allowed as editor" in html
+    assert "For a time in the past, today" in html
+    assert "For a time in the past" not in browser.get(address("explain", **asked))
+
+
+def test_a_backend_that_is_away_is_one_sentence(full: Office) -> None:
+    backend = BackendSettings(base_url="http://127.0.0.1:9", api_key=SecretStr("k"), auth_token=SecretStr("t"))
+    settings = full.settings.model_copy(update={"backend": backend})
+    browser = Office(settings, full.engine, full.time, full.runs).browser(Role.VIEWER)
+    asked = address("explain", user="ada", resource="plan", organization="acme")
+    assert "Ask the backend" in browser.get(asked)
+    html = browser.get(f"{asked}&ask=1")
+    assert browser.status == 200
+    assert "The backend gave no answer" in html
+    assert "Allowed as editor" in html
+    assert "no credentials for a backend" in full.browser(Role.VIEWER).get(asked)
+
+
+QUESTION = RequestEntry("ada", "document", "plan", "acme")
+ALLOWED = Decision(True, Rule.OWN_GRANT, access_role=AccessRole.EDITOR, expires_at=datetime(2030, 1, 1, tzinfo=UTC))
+DENIED = Decision(False, Rule.RESTRICTED)
+
+
+def _says(permission: Permission | None) -> Any:
+    def backend(request: GetPermissionsRequest) -> Answer[dict[str, UserPermissions]]:
+        assert request.document_ids == ["plan"]
+        documents = {} if permission is None else {"plan": permission}
+        return Answer(data={"ada": UserPermissions(documents=documents)}, message="")
+
+    return backend
+
+
+def test_the_backend_is_compared_with_this_side() -> None:
+    same = ask(_says(Permission(access_role="editor", expires_at=1_893_456_000)), QUESTION, ALLOWED)
+    assert len(same.rows) == 3
+    assert not same.differs
+    other = ask(_says(Permission(access_role="viewer")), QUESTION, ALLOWED)
+    assert [what for what, ours, theirs in other.rows if ours != theirs] == ["Role", "Until"]
+    denied = ask(_says(Permission(error="No access.", error_code="permission-denied")), QUESTION, ALLOWED)
+    assert denied.differs
+    assert denied.says == "No access."
+    assert not ask(_says(Permission(error="No access.")), QUESTION, DENIED).differs
+    assert ask(_says(None), QUESTION, DENIED).trouble
+
+    def away(_: GetPermissionsRequest) -> Answer[dict[str, UserPermissions]]:
+        raise NotReached("get_permissions", "nobody is there", tries=1)
+
+    assert ask(away, QUESTION, DENIED) == Comparison(
+        trouble="The backend gave no answer: get_permissions: nobody is there"
+    )

@@ -1,0 +1,710 @@
+"""The sign-in through an issuer of OpenID Connect: who gets in as what, and what lets nobody in."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
+from threading import Event
+from time import monotonic
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from flask import request
+from joserfc import jwk, jwt
+from pydantic import SecretStr
+from sqlalchemy import func, select
+
+from app.commands.bootstrap import requirements
+from app.commands.bootstrap.requirements import SetUpError, require_issuer_library
+from app.commands.doctor.issuer import look_at_issuer
+from app.foundation.audit import audit_page
+from app.foundation.database.engine import reading
+from app.http.throttle import FAILURES
+from app.service.admin.settings import AdminSettings
+from app.service.console.console import address
+from app.service.console.oidc import last_known, outgoing
+from app.service.console.oidc.attempts import LIVES
+from app.service.console.oidc.last_known import FRESH, KEPT, PAUSE
+from app.service.console.settings import OidcSettings, Role
+from app.service.console.tables import ConsoleSessionRow
+from app.service.refusals import AN_HOUR, MORE, OF_ALL_ADDRESSES
+from app.settings import ServerSettings
+from tests.service.console import issuer as issuers
+from tests.service.console.conftest import TOKENS, Browser, Office
+from tests.service.console.issuer import CLIENT_ID, CLIENT_SECRET, KEY, NEW_KEY, RSA_KEY, Issuer
+
+ROLES = {"ops": Role.APPROVER, "everybody": Role.VIEWER, "chiefs": Role.ADMIN}
+
+
+@pytest.fixture(scope="module")
+def standing_issuer() -> Iterator[Issuer]:
+    with issuers.running() as issuer:
+        yield issuer
+
+
+@pytest.fixture
+def issuer(standing_issuer: Issuer, office: Office) -> Issuer:
+    standing_issuer.now = lambda: office.time().timestamp()
+    standing_issuer.straighten()
+    return standing_issuer
+
+
+@pytest.fixture
+def front(office: Office, issuer: Issuer) -> Office:
+    """The console with this issuer."""
+    return office.with_console(public_url="http://localhost", oidc=settings_of(issuer.url))
+
+
+def settings_of(url: str, **changed: Any) -> OidcSettings:
+    """The settings that lead to an issuer."""
+    given = {
+        "issuer": url,
+        "name": "Acme SSO",
+        "client_id": CLIENT_ID,
+        "client_secret": SecretStr(CLIENT_SECRET),
+        "roles": ROLES,
+    }
+    return OidcSettings(**{**given, **changed})
+
+
+def sent(browser: Browser, to: str = "") -> str:
+    """Where the button sends the browser."""
+    answer = browser.client.get(address("oidc", to=to))
+    assert answer.status_code == 303, answer.get_data(as_text=True)
+    return answer.headers["Location"]
+
+
+def come_back(browser: Browser, brought: dict[str, str]) -> str:
+    """The page that whoever brings this gets."""
+    return browser.get(address("oidc_back", **brought))
+
+
+def signs_in(browser: Browser, issuer: Issuer, to: str = "", **brought: str) -> str:
+    """All of it."""
+    return come_back(browser, {**issuer.authorize(sent(browser, to)), **brought})
+
+
+def told(office: Office) -> list[tuple[str, str, str, str]]:
+    """Who did what by which way, and what came of it, newest first."""
+    with reading(office.engine) as connection:
+        return [(one.actor, one.way, one.action, one.outcome) for one in audit_page(connection, limit=1000)]
+
+
+def sessions(office: Office) -> int:
+    """How many there are."""
+    with reading(office.engine) as connection:
+        return connection.scalar(select(func.count()).select_from(ConsoleSessionRow)) or 0
+
+
+GROUPS: list[tuple[Any, Role]] = [
+    (["everybody"], Role.VIEWER),
+    (["ops"], Role.APPROVER),
+    (["everybody", "chiefs", "ops"], Role.ADMIN),
+    ("ops", Role.APPROVER),
+    (["ops", 7, None, {"a": 1}], Role.APPROVER),
+]
+
+
+def test_groups_decide_the_role_and_the_highest_counts(front: Office, issuer: Issuer) -> None:
+    for groups, role in GROUPS:
+        issuer.user["groups"] = groups
+        browser = front.browser()
+        assert "Continue with Acme SSO</a>" in browser.get("/console/runs?status=held")
+        html = signs_in(browser, issuer, "/console/runs?status=held")
+        assert "<h1>Runs</h1>" in html
+        assert f"<strong>mira</strong> {role}" in html
+        assert told(front)[0] == ("mira", "oidc", "signed in", "done")
+
+
+def test_what_is_asked_of_the_issuer(front: Office, issuer: Issuer) -> None:
+    browser = front.browser()
+    browser.client.environ_base["HTTP_HOST"] = "evil.example"
+    asked = parse_qs(urlsplit(sent(browser)).query)
+    assert asked["redirect_uri"] == ["http://localhost/console/oidc/back"]
+    assert asked["client_id"] == [CLIENT_ID]
+    assert asked["scope"] == ["openid profile groups"]
+    assert asked["code_challenge_method"] == ["S256"]
+    for name in ("state", "nonce", "code_challenge"):
+        assert len(asked[name][0]) == 43
+    front = front.with_console(oidc=settings_of(issuer.url, scopes=("email",)))
+    assert parse_qs(urlsplit(sent(front.browser())).query)["scope"] == ["openid email"]
+
+
+def test_without_groups_in_the_token_the_userinfo_is_asked(front: Office, issuer: Issuer) -> None:
+    del issuer.user["groups"]
+    issuer.userinfo = {"sub": "u1", "groups": ["ops"]}
+    assert "<h1>Overview</h1>" in signs_in(front.browser(), issuer)
+    issuer.userinfo = {"sub": "somebody else", "groups": ["chiefs"]}
+    assert "gave no valid answer" in signs_in(front.browser(), issuer)
+    issuer.userinfo = None
+    assert "None of your groups" in signs_in(front.browser(), issuer)
+
+
+def test_whoever_is_in_no_group_that_would_do_is_told_which_would(front: Office, issuer: Issuer) -> None:
+    issuer.user |= {"groups": ["sales", "<b>"], "preferred_username": "<script>\u202emira"}
+    browser = front.browser()
+    html = signs_in(browser, issuer)
+    assert browser.status == 403
+    assert "<script>" not in html.replace("<script src", "")
+    for group, role in ROLES.items():
+        assert f'<code class="id">{group}</code> <span class="muted">as {role}</span>' in html
+    assert told(front)[0][1:] == ("oidc", "refused", "none of their groups opens the console")
+    assert sessions(front) == 0
+
+
+def past(issuer: Issuer) -> None:
+    issuer.claims = {"exp": int(issuer.now()) - 61}
+
+
+def of_tomorrow(issuer: Issuer) -> None:
+    issuer.claims = {"iat": int(issuer.now()) + 86_400}
+
+
+def bent(**claims: Any) -> Callable[[Issuer], None]:
+    """With other claims in the ID token."""
+    return lambda issuer: issuer.claims.update(claims)
+
+
+def signing(sign: Callable[[dict[str, Any]], str]) -> Callable[[Issuer], None]:
+    """With an ID token that is signed otherwise."""
+    return lambda issuer: setattr(issuer, "sign", sign)
+
+
+def answering(answer: Callable[[], Any]) -> Callable[[Issuer], None]:
+    """With another answer to the code."""
+    return lambda issuer: setattr(issuer, "token_answer", answer)
+
+
+BENDS: dict[str, Callable[[Issuer], None]] = {
+    "nonce": bent(nonce="another"),
+    "no nonce": bent(nonce=None),
+    "audience": bent(aud="another"),
+    "several audiences": bent(aud=[CLIENT_ID, "another"]),
+    "authorized party": bent(azp="another"),
+    "issuer": bent(iss="https://another.example"),
+    "issuer with a slash": lambda issuer: issuer.claims.update(iss=f"{issuer.url}/"),
+    "nobody": bent(sub=None),
+    "an empty subject": bent(sub=""),
+    "a subject that is no text": bent(sub=7),
+    "expired": past,
+    "of tomorrow": of_tomorrow,
+    "without end": bent(exp=None),
+    "an end that is no number": bent(exp="later"),
+    "an end that is not a number": bent(exp=float("nan")),
+    "not yet": bent(nbf=9_999_999_999),
+    "of another access token": bent(at_hash=issuers.at_hash("b")),
+    "unsigned": signing(issuers.unsigned),
+    "signed with the public key": signing(issuers.signed_with_public_key),
+    "signed by another key": signing(issuers.signed_by_another_key),
+    "no token at all": signing(lambda _: ""),
+    "half a token": signing(lambda _: "eyJhbGciOiJFUzI1NiJ9.x"),
+    "no text": signing(lambda _: "ü.ü.ü"),
+    "ten megabytes": answering(issuers.huge),
+    "dripping": answering(issuers.endless),
+    "sent elsewhere": answering(issuers.elsewhere),
+    "a page": answering(lambda: "<h1>Welcome</h1>"),
+    "a list": answering(list),
+    "null": answering(lambda: ("null", {"Content-Type": "application/json"})),
+    "deep": answering(lambda: ("[" * 100_000, {"Content-Type": "application/json"})),
+    "odd numbers": answering(lambda: {"expires_in": "soon", "access_token": 7, "id_token": ["x"]}),
+    "an error": answering(lambda: ({"error": "invalid_grant", "error_description": "<b>"}, 400)),
+    "out of order": answering(lambda: ("oops", 500)),
+    "hung up": answering(lambda: (_ for _ in ()).throw(ConnectionError)),
+    "signed by a key that it does not tell of": signing(lambda claims: issuers.signed(claims, NEW_KEY)),
+}
+
+
+def test_a_bent_answer_lets_nobody_in(front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing, "LONGEST", 0.3)
+    monkeypatch.setattr("app.service.console.oidc.issuer._AGAIN", 0)
+    browser = front.browser()
+    for number, (bend, way) in enumerate(BENDS.items(), 1):
+        issuer.straighten()
+        where = sent(browser)
+        way(issuer)
+        browser.client.environ_base["REMOTE_ADDR"] = f"192.0.2.{number}"
+        html = come_back(browser, issuer.authorize(where))
+        assert browser.status == 403, bend
+        assert "Acme SSO gave no valid answer: try again, or use a token." in html, bend
+        assert "<h1>Sign in</h1>" in browser.get("/console/"), bend
+        rows = told(front)
+        assert len(rows) == number, bend
+        assert rows[0][:3] == ("", "oidc", "refused"), bend
+        assert CLIENT_SECRET not in rows[0][3], bend
+    assert sessions(front) == 0
+    # It was none of that: as it should be, it lets them in. So does a token, at once.
+    issuer.straighten()
+    assert "<h1>Overview</h1>" in signs_in(browser, issuer)
+    assert "<h1>Overview</h1>" in front.browser().sign_in(TOKENS[Role.VIEWER])
+
+
+def test_nobody_brings_back_what_is_not_theirs(front: Office, issuer: Issuer) -> None:
+    browser, other = front.browser(), front.browser()
+    theirs = issuer.authorize(sent(other))
+    mine = issuer.authorize(sent(browser))
+    for brought in (
+        theirs,
+        {**mine, "state": theirs["state"]},
+        {**mine, "state": "ü"},
+        {"code": mine["code"]},
+        {},
+    ):
+        assert "was started elsewhere" in come_back(browser, brought)
+        assert browser.status == 403
+    # None of that was ever told to the issuer, nor is it worth a row.
+    assert "token" not in issuer.calls
+    assert told(front) == []
+
+
+def test_an_attempt_is_used_once(front: Office, issuer: Issuer) -> None:
+    browser = front.browser()
+    brought = issuer.authorize(sent(browser))
+    cookie = browser.client.get_cookie("usher-oidc")
+    assert cookie is not None
+    assert cookie.http_only
+    assert "<h1>Overview</h1>" in come_back(browser, brought)
+    assert browser.client.get_cookie("usher-oidc") is None
+    assert "was started elsewhere" in come_back(browser, brought)
+    # With the cookie again, the issuer refuses the code.
+    browser.client.set_cookie("usher-oidc", cookie.value)
+    before = sessions(front)
+    assert "gave no valid answer" in come_back(browser, brought)
+    assert sessions(front) == before
+
+
+def test_an_attempt_is_worth_something_for_ten_minutes(front: Office, issuer: Issuer) -> None:
+    browser = front.browser()
+    brought = issuer.authorize(sent(browser))
+    front.time.move_on(seconds=LIVES.total_seconds() + 1)
+    assert "took too long" in come_back(browser, brought)
+
+
+def test_cookies_that_are_none_of_ours(front: Office, issuer: Issuer) -> None:
+    browser = front.browser()
+    brought = issuer.authorize(sent(browser))
+    cookie = browser.client.get_cookie("usher-oidc")
+    assert cookie is not None
+    began, secret, back = cookie.value.split(".")
+    for value in (
+        "",
+        "..",
+        "x",
+        f"{began}.{secret}",
+        f"{began}.{secret}.x",
+        f"{began}.{secret}._w",
+        f"{began}..{back}",
+        f"{int(began) + 1}.{secret}.{back}",
+        f"{'9' * 15}.{secret}.{back}",
+        f"\u0661.{secret}.{back}",
+    ):
+        browser.client.set_cookie("usher-oidc", value)
+        assert "was started elsewhere" in come_back(browser, brought), value
+    assert "token" not in issuer.calls
+    browser.client.set_cookie("usher-oidc", f"{began}.{secret}.Ly9ldmlsLmV4YW1wbGUv")  # //evil.example/
+    assert "<h1>Overview</h1>" in come_back(browser, brought)
+
+
+def test_the_answer_says_from_whom_it_comes(front: Office, issuer: Issuer) -> None:
+    assert "gave no valid answer" in signs_in(front.browser(), issuer, iss="https://another.example")
+    browser = front.browser()
+    brought = issuer.authorize(sent(browser))
+    del brought["iss"]
+    assert "gave no valid answer" in come_back(browser, brought)
+    assert "token" not in issuer.calls
+    issuer.metadata["authorization_response_iss_parameter_supported"] = False
+    browser = front.browser()
+    brought = issuer.authorize(sent(browser))
+    del brought["iss"]
+    assert "<h1>Overview</h1>" in come_back(browser, {**brought, "session_state": "x", "scope": "openid"})
+
+
+def test_an_error_of_the_issuer_is_told(front: Office, issuer: Issuer) -> None:
+    browser = front.browser()
+    state = issuer.authorize(sent(browser))["state"]
+    html = come_back(browser, {"error": "access_denied", "error_description": "<script>", "state": state})
+    assert "Acme SSO refused the sign-in: access_denied." in html
+    assert browser.status == 403
+    assert told(front)[0][3] == "the issuer's error code is access_denied"
+    state = issuer.authorize(sent(browser))["state"]
+    assert "an error code that OpenID Connect does not define" in come_back(browser, {"error": "<b>", "state": state})
+
+
+def test_sign_ins_that_others_begin_shut_nobody_out(front: Office, issuer: Issuer) -> None:
+    browser = front.browser()
+    app = browser.client.application
+    brought = issuer.authorize(sent(browser, "/console/runs"))
+    for _ in range(60):
+        sent(Browser(app.test_client()))
+    assert "<h1>Runs</h1>" in come_back(browser, brought)
+    assert "<h1>Overview</h1>" in signs_in(Browser(app.test_client()), issuer)
+
+
+def test_a_sign_in_begins_by_opening_its_page_only(front: Office, issuer: Issuer) -> None:
+    browser = front.browser()
+    brought = issuer.authorize(sent(browser))
+    for kind in ("image", "iframe", "empty", "script", "object"):
+        answer = browser.client.get(address("oidc"), headers={"Sec-Fetch-Dest": kind, "Sec-Fetch-Site": "cross-site"})
+        assert answer.status_code == 403, kind
+        assert "Set-Cookie" not in answer.headers, kind
+    assert "<h1>Overview</h1>" in come_back(browser, brought)
+    # Browsers send the header to secure origins only, and old ones never do.
+    for headers in ({"Sec-Fetch-Dest": "document"}, {}):
+        assert front.browser().client.get(address("oidc"), headers=headers).status_code == 303
+
+
+def test_failed_sign_ins_leave_few_rows_and_none_with_text_of_the_caller(front: Office, issuer: Issuer) -> None:
+    browser = front.browser()
+    statuses = []
+    for number in range(FAILURES + 5):
+        state = issuer.authorize(sent(browser))["state"]
+        bring = {"error": f"call 555-{number}"} if number % 2 else {"code": f"made-up-{number}", "iss": issuer.url}
+        html = come_back(browser, {**bring, "state": state})
+        statuses.append(browser.status)
+        assert "call 555" not in html
+    assert statuses == [403] * FAILURES + [429] * 5
+    assert "Too many failed sign-ins from this address" in html
+    rows = told(front)
+    assert len(rows) == FAILURES
+    assert {row[3].removesuffix(MORE) for row in rows} == {
+        "the issuer's error code is none of OpenID Connect's",
+        "its answer is not in order (invalid_grant)",
+    }
+    # A valid one is never refused.
+    assert "<h1>Overview</h1>" in signs_in(browser, issuer)
+    for number in range(30):
+        browser = Browser(browser.client.application.test_client())
+        browser.client.environ_base["REMOTE_ADDR"] = f"192.0.2.{number}"
+        for _ in range(5):
+            state = issuer.authorize(sent(browser))["state"]
+            come_back(browser, {"error": "access_denied", "state": state})
+    assert len([row for row in told(front) if row[2] == "refused"]) == OF_ALL_ADDRESSES
+
+
+@pytest.mark.parametrize("answer", [lambda: ("oops", 500), lambda: (_ for _ in ()).throw(ConnectionError)])
+def test_an_issuer_out_of_order_throttles_nobody(front: Office, issuer: Issuer, answer: Callable[[], Any]) -> None:
+    browser = front.browser()
+    issuer.token_answer = answer
+    for _ in range(FAILURES + 2):
+        assert "gave no valid answer" in signs_in(browser, issuer)
+        assert browser.status == 403
+    assert len(told(front)) == AN_HOUR
+    browser.sign_in("guessed")
+    assert browser.status == 403
+
+
+def test_somebody_without_a_role_leaves_few_rows(front: Office, issuer: Issuer) -> None:
+    issuer.user["groups"] = []
+    browser = front.browser()
+    for number in range(AN_HOUR + 5):
+        issuer.user["preferred_username"] = f"name {number}"
+        assert "None of your groups" in signs_in(browser, issuer)
+    assert len(told(front)) == AN_HOUR
+
+
+def test_made_up_codes_of_one_address_do_not_keep_others_out(front: Office, issuer: Issuer) -> None:
+    front.settings = front.settings.model_copy(update={"server": ServerSettings(threads=8)})
+    app = front.browser().client.application
+    attackers = [Browser(app.test_client()) for _ in range(8)]
+    for attacker in attackers:
+        attacker.client.environ_base["REMOTE_ADDR"] = "198.51.100.7"
+    for _ in range(FAILURES):
+        come_back(attackers[0], {**issuer.authorize(sent(attackers[0])), "code": "made-up"})
+    asked, answers = Event(), Event()
+
+    def slow() -> Any:
+        if request.form["code"] == "made-up":
+            asked.set()
+            assert answers.wait(5)
+            return {"error": "invalid_grant"}, 400
+        return issuer.answer_of(request.form["code"], request.form["code_verifier"])
+
+    states = [issuer.authorize(sent(attacker))["state"] for attacker in attackers]
+    issuer.token_answer = slow
+    with ThreadPoolExecutor(8) as threads:
+        under_way = [
+            threads.submit(come_back, attacker, {"code": "made-up", "state": state, "iss": issuer.url})
+            for attacker, state in zip(attackers, states, strict=True)
+        ]
+        assert asked.wait(2)
+        assert "<h1>Overview</h1>" in signs_in(Browser(app.test_client()), issuer)
+        answers.set()
+        pages = [answer.result() for answer in under_way]
+    # One of theirs was asked at a time; the others were turned away at once, and left no row.
+    assert sum("Too many sign-ins wait for Acme SSO" in page for page in pages) >= 6
+    assert len([row for row in told(front) if row[2] == "refused"]) == FAILURES
+
+
+def test_an_issuer_that_is_not_what_it_should_be_leaves_tokens(front: Office, issuer: Issuer) -> None:
+    for metadata in (
+        {"issuer": "https://another.example"},
+        {"token_endpoint": None},
+        {"jwks_uri": 7},
+        {"authorization_endpoint": ""},
+    ):
+        issuer.metadata = metadata
+        browser = front.browser()
+        assert "A token still opens the console." in browser.get(address("oidc"))
+        assert browser.status == 503
+        calls = len(issuer.calls)
+        browser.get(address("oidc"))
+        assert len(issuer.calls) == calls  # it is not asked again at once
+    assert "<h1>Overview</h1>" in browser.sign_in(TOKENS[Role.VIEWER])
+
+
+def test_an_issuer_that_is_away_or_hangs_holds_nobody_up(
+    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = front.with_console(oidc=settings_of("http://127.0.0.1:9"))
+    assert "cannot be reached" in away.browser().get(address("oidc"))
+    monkeypatch.setattr(outgoing, "LONGEST", 0.2)
+    monkeypatch.setattr(outgoing, "_QUEUE", 0.01)
+    browser, other = front.browser(), front.browser()
+    brought, theirs = issuer.authorize(sent(browser)), issuer.authorize(sent(other))
+    issuer.token_answer = issuers.endless
+    began = monotonic()
+    assert "gave no valid answer" in come_back(browser, brought)
+    assert monotonic() - began < 1.5
+    assert sessions(front) == 0
+    assert "<h1>Overview</h1>" in other.sign_in(TOKENS[Role.VIEWER])
+    assert theirs["code"] in issuer.codes
+
+
+def test_while_one_waits_for_the_issuer_others_sign_in_by_token(
+    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outgoing, "_QUEUE", 0.01)
+    app = front.browser().client.application
+    waiting, late, other = (Browser(app.test_client()) for _ in range(3))
+    brought, too_many = issuer.authorize(sent(waiting)), issuer.authorize(sent(late))
+    asked, answers = Event(), Event()
+
+    def answer_late() -> str:
+        asked.set()
+        assert answers.wait(2)
+        return ""
+
+    issuer.token_answer = answer_late
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(come_back, waiting, brought)
+        assert asked.wait(2)
+        assert "<h1>Overview</h1>" in other.sign_in(TOKENS[Role.VIEWER])
+        assert "Too many sign-ins wait for Acme SSO" in come_back(late, too_many)
+        assert late.status == 503
+        assert told(front)[0][2] == "signed in"
+        assert not answer.done()
+        answers.set()
+        assert "gave no valid answer" in answer.result()
+
+
+def test_new_keys_are_asked_for_and_not_again_and_again(
+    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = front.browser()
+    assert "<h1>Overview</h1>" in signs_in(browser, issuer)
+    issuer.keys = [NEW_KEY]
+    issuer.sign = lambda claims: issuers.signed(claims, NEW_KEY)
+    later = Browser(browser.client.application.test_client())
+    for _ in range(3):
+        assert "gave no valid answer" in signs_in(later, issuer)
+    assert issuer.calls.count("keys") == 1
+    monkeypatch.setattr("app.service.console.oidc.issuer._AGAIN", 0)
+    assert "<h1>Overview</h1>" in signs_in(later, issuer)
+    assert issuer.calls.count("keys") == 2
+    assert KEY.kid != NEW_KEY.kid
+
+
+def nameless(claims: dict[str, Any], *, key: Any, algorithm: str) -> str:
+    """A token whose header names no key, so that all keys are tried."""
+    return jwt.encode({"alg": algorithm}, claims, key, algorithms=[algorithm])
+
+
+def test_keys_that_cannot_verify_are_skipped(front: Office, issuer: Issuer) -> None:
+    """Of whatever kind they are, those beside them still verify."""
+    ed = jwk.generate_key("OKP", "Ed25519", {"kid": "ed"})
+    for good, algorithm in ((KEY, "ES256"), (RSA_KEY, "RS256"), (ed, "EdDSA")):
+        issuer.sign = partial(nameless, key=good, algorithm=algorithm)
+        for odd in issuers.ODD_KEYS:
+            issuer.raw_keys = [odd, good.as_dict(private=False)]
+            browser = front.browser()
+            assert "<h1>Overview</h1>" in signs_in(browser, issuer), (algorithm, odd)
+    issuer.raw_keys = list(issuers.ODD_KEYS)
+    assert [one.state.value for one in look_at_issuer(front.settings, clock=front.time)] == ["problem"]
+
+
+BAD_SIGNERS: list[tuple[Any, str, dict[str, Any]]] = [
+    (issuers.WEAK_KEY, "RS256", {}),
+    (issuers.WEAK_KEY, "PS256", {}),
+    (RSA_KEY, "RS256", {"use": "enc"}),
+    (RSA_KEY, "RS256", {"key_ops": ["encrypt"]}),
+    (RSA_KEY, "RS256", {"alg": "RSA-OAEP"}),
+    (RSA_KEY, "PS256", {"alg": "RS256"}),
+    (KEY, "ES256", {"use": "enc"}),
+]
+
+
+@pytest.mark.parametrize(("key", "algorithm", "changed"), BAD_SIGNERS)
+def test_a_key_that_must_not_sign_lets_nobody_in(
+    front: Office, issuer: Issuer, key: Any, algorithm: str, changed: dict[str, Any]
+) -> None:
+    issuer.sign = partial(nameless, key=key, algorithm=algorithm)
+    issuer.raw_keys = [{**key.as_dict(private=False), **changed}]
+    assert "gave no valid answer" in signs_in(front.browser(), issuer)
+    assert told(front)[0][3] == "the ID token is not signed by one of its keys"
+
+
+def later_by(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So much time has passed since an issuer was asked."""
+    monkeypatch.setattr(last_known, "monotonic", lambda: monotonic() + seconds)
+
+
+def test_an_issuer_that_is_away_for_an_instant_turns_nobody_away(
+    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = front.browser()
+    assert "<h1>Overview</h1>" in signs_in(browser, issuer)
+    app = browser.client.application
+    later_by(FRESH + 1, monkeypatch)
+    with issuers.away(issuer):
+        later = Browser(app.test_client())
+        brought = issuer.authorize(sent(later))
+    # It is back, but for what it said before.
+    issuer.broken = frozenset({"metadata", "keys"})
+    assert "<h1>Overview</h1>" in come_back(later, brought)
+    assert told(front)[0] == ("mira", "oidc", "signed in", "done")
+    assert issuer.calls[-2:] == ["token", "keys"]
+    calls = len(issuer.calls)
+    assert "<h1>Overview</h1>" in signs_in(Browser(app.test_client()), issuer)
+    assert issuer.calls[calls:] == ["token"]  # what failed is not asked again at once
+    # When it is well again it is asked anew.
+    issuer.broken = frozenset()
+    later_by(FRESH + PAUSE + 5, monkeypatch)
+    calls = len(issuer.calls)
+    assert "<h1>Overview</h1>" in signs_in(Browser(app.test_client()), issuer)
+    assert issuer.calls[calls:] == ["metadata", "token", "keys"]
+
+
+def test_what_an_issuer_said_counts_for_an_hour_without_it(
+    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = front.browser()
+    signs_in(browser, issuer)
+    app = browser.client.application
+    later_by(KEPT - 60, monkeypatch)
+    issuer.broken = frozenset({"metadata", "keys"})
+    early, late = (Browser(app.test_client()) for _ in range(2))
+    brought = issuer.authorize(sent(late))
+    assert "<h1>Overview</h1>" in signs_in(early, issuer)
+    later_by(KEPT + 60, monkeypatch)
+    issuer.broken = frozenset({"keys"})
+    assert "gave no valid answer" in come_back(late, brought)
+    assert told(front)[0][3] == "it answers with HTTP 503"
+    later_by(2 * KEPT + 120, monkeypatch)
+    with issuers.away(issuer):
+        away = Browser(app.test_client())
+        assert "A token still opens the console." in away.get(address("oidc"))
+        assert away.status == 503
+        assert "<h1>Overview</h1>" in away.sign_in(TOKENS[Role.VIEWER])
+
+
+def test_an_issuer_that_answers_otherwise_is_believed_at_once(
+    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = front.browser()
+    signs_in(browser, issuer)
+    app = browser.client.application
+    later_by(FRESH + 1, monkeypatch)
+    issuer.keys = [NEW_KEY]
+    # A key that it withdrew is worth nothing as soon as it is asked again.
+    assert "gave no valid answer" in signs_in(Browser(app.test_client()), issuer)
+    later_by(2 * FRESH + 60, monkeypatch)
+    issuer.metadata = {"issuer": "https://another.example"}
+    for _ in range(2):
+        other = Browser(app.test_client())
+        assert "gives no valid answer" in other.get(address("oidc"))
+        assert other.status == 503
+
+
+def test_a_session_keeps_its_role_until_it_ends_or_the_settings_change(front: Office, issuer: Issuer) -> None:
+    browser = front.browser()
+    signs_in(browser, issuer)
+    issuer.user["groups"] = []
+    assert "<strong>mira</strong> approver" in browser.get("/console/runs")
+    cookie = browser.client.get_cookie("usher")
+    assert cookie is not None
+    changed = settings_of(issuer.url, roles={**ROLES, "ops": Role.VIEWER})
+    for oidc in (changed, OidcSettings()):
+        later = front.with_console(oidc=oidc).browser()
+        later.client.set_cookie("usher", cookie.value)
+        assert "<h1>Sign in</h1>" in later.get("/console/runs")
+    front.time.move_on(seconds=timedelta(hours=13).total_seconds())
+    assert "<h1>Sign in</h1>" in browser.get("/console/runs")
+
+
+def test_a_name_of_the_issuers_is_nobody_elses(front: Office, issuer: Issuer) -> None:
+    """Whoever calls themselves like somebody with a token neither sees nor ends their sessions."""
+    issuer.user |= {"preferred_username": "the viewer", "groups": ["everybody"]}
+    theirs, browser = front.browser(Role.VIEWER), front.browser()
+    signs_in(browser, issuer)
+    assert browser.get(address("sessions")).count('<th scope="row">the viewer</th>') == 1
+    with reading(front.engine) as connection:
+        rows = connection.execute(select(ConsoleSessionRow.__table__)).all()
+    token = browser.get("/console/").partition('name="formToken" value="')[2].partition('"')[0]
+    assert "<td>issuer</td>" in browser.get(address("sessions"))
+    for row in rows:
+        if not row.credential.startswith("oidc:"):
+            browser.post(address("end_session"), {"session": row.session_digest, "formToken": token})
+    assert browser.status == 403
+    assert "<h1>Runs</h1>" in theirs.get("/console/runs")
+
+
+def test_without_an_issuer_there_is_no_such_page(office: Office) -> None:
+    for name in ("oidc", "oidc_back"):
+        browser = office.browser()
+        browser.get(address(name))
+        assert browser.status == 404
+
+
+def test_without_its_library_the_service_says_what_to_install(front: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_issuer_library(front.settings)
+    monkeypatch.setattr(requirements, "find_spec", lambda _: None)
+    with pytest.raises(SetUpError, match=r"pip install 'usher\[console\]'"):
+        require_issuer_library(front.settings)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"issuer": "http://login.corp.example"}, "must begin with https"),
+        ({"issuer": "login.corp.example"}, "must be the issuer's address"),
+        ({"issuer": "https://a:b@login.corp.example"}, "must be the issuer's address"),
+        ({"issuer": "https://[::1"}, "must be the issuer's address"),
+        ({"client_id": ""}, "client_id is empty"),
+        ({"roles": {}}, "roles is empty"),
+        ({"roles": {"ops": "owner"}}, "roles.ops"),
+        ({"client_secret": SecretStr("a b")}, "must be printable ASCII"),
+    ],
+)
+def test_settings_that_would_let_in_the_wrong_people(changed: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        settings_of("https://login.corp.example", **changed)
+
+
+def test_the_doctor_asks_the_issuer(front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(office: Office) -> list[tuple[str, str]]:
+        return [(one.state.value, one.says) for one in look_at_issuer(office.settings, clock=office.time)]
+
+    assert found(front) == [("ok", f"{issuer.url} answers as an issuer")]
+    assert "token" not in issuer.calls
+    issuer.keys = []
+    assert found(front) == [("problem", f"{issuer.url} has no key that verifies ID tokens")]
+    issuer.metadata = {"issuer": "https://another.example"}
+    ((state, says),) = found(front)
+    assert (state, "calls itself otherwise" in says) == ("problem", True)
+    alone = front.with_console(tokens=())
+    alone.settings = alone.settings.model_copy(update={"admin": AdminSettings()})
+    issuer.straighten()
+    assert [state for state, _ in found(alone)] == ["ok", "warning"]
+    assert found(front.with_console(oidc=OidcSettings())) == []
+    monkeypatch.setattr("app.commands.doctor.issuer.find_spec", lambda _: None)
+    assert "not installed" in found(front)[0][1]

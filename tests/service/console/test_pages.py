@@ -1,0 +1,548 @@
+"""Every page, for every role, empty and full, and with text that would like to act."""
+
+import re
+import sqlite3
+from datetime import timedelta
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import OperationalError
+
+from app.access.decision.decide import Rule
+from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, ProblemCountRow, ProblemRow
+from app.client.settings import BackendSettings
+from app.commands.bootstrap.service import service_app
+from app.foundation.audit import Actor, Audit
+from app.foundation.database.engine import reading, writing
+from app.monitoring.activity import NodeActivity
+from app.service.console.console import address
+from app.service.console.settings import OidcSettings, Role
+from app.service.provider.settings import ProviderSettings
+from app.sync.ledger.failures import failing_now, message_digest, most_stubborn, parked_now
+from app.sync.ledger.ledger import open_ledger
+from app.sync.runs.run import RunRequest, RunStatus
+from app.sync.tables import ItemFailureRow, PlanItemRow, PlanRow
+from tests.service.console.conftest import ADMIN_TOKEN, TOKENS, Browser, Office
+from tests.worlds.plans import note_parts
+
+DENIES = next(rule for rule in Rule if rule.denies)
+HOSTILE = "<script>alert(1)</script>\"'\u202e\u0001&amp;"
+PAGES = {
+    "overview": "Overview",
+    "runs": "Runs",
+    "held": "Held deletes",
+    "parked": "Parked items",
+    "explain": "Explain",
+    "browse": "Browse",
+    "search": "Search",
+    "sources": "Sources",
+    "doctor": "Doctor",
+    "settings": "Settings",
+    "sessions": "Sessions",
+    "audit": "Audit log",
+    "keys": "Keys",
+}
+FOR_APPROVERS = {"sync": "Sync"}
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_everybody_sees_every_page_that_changes_nothing(office: Office, role: Role) -> None:
+    browser = office.browser(role)
+    for name, heading in PAGES.items():
+        html = browser.get(address(name))
+        assert browser.status == 200, name
+        assert re.search(rf"<h1>{heading}</h1>", html), name
+        assert html.count("<h1") == 1, name
+
+
+@pytest.mark.parametrize(("role", "status"), [(Role.VIEWER, 403), (Role.APPROVER, 200), (Role.ADMIN, 200)])
+def test_pages_that_begin_something_are_for_approvers(office: Office, role: Role, status: int) -> None:
+    browser = office.browser(role)
+    for name in FOR_APPROVERS:
+        browser.get(address(name))
+        assert browser.status == status
+
+
+def test_no_page_is_without_its_protection(office: Office) -> None:
+    browser = office.browser(Role.ADMIN)
+    for path in [*map(address, PAGES), "/console/nowhere", "/console/sign-in"]:
+        browser.get(path)
+        assert browser.answer is not None
+        headers = browser.answer.headers
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert headers["Cache-Control"] == "no-store"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "same-origin"
+        html = browser.answer.get_data(as_text=True)
+        assert not re.search(r"<(script|style)>|\son\w+=|\sstyle=|javascript:", html), path
+
+
+def test_assets_are_kept_and_others_are_not_found(office: Office) -> None:
+    browser = office.browser()
+    html = browser.get("/console/sign-in")
+    for path in re.findall(r'(?:href|src)="(/console/assets/[^"]+)"', html):
+        browser.get(path)
+        assert browser.status == 200
+        assert browser.answer is not None
+        assert "immutable" in browser.answer.headers["Cache-Control"]
+    browser.get("/console/assets/console-000000000000.css")
+    assert browser.status == 404
+
+
+def test_a_run_is_shown_with_its_items_and_each_of_them(office: Office) -> None:
+    run = planned_run(office, item_id="handbook")
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("run", id=run))
+    assert "user handbook is gone" in html
+    assert "approve 1 delete" not in html  # a viewer may not approve
+    html = browser.get(address("item", run=run, ordinal=1))
+    assert "Delete document" in html
+    assert "this one" in html
+
+
+def test_hostile_names_are_text(office: Office) -> None:
+    run = planned_run(office, item_id=HOSTILE, message=HOSTILE)
+    with writing(office.engine) as connection:
+        actor = Actor(name=HOSTILE, way="api", address=HOSTILE)
+        Audit(office.time).note(connection, actor, "approved", subject=HOSTILE, reason=HOSTILE)
+    browser = office.browser(Role.ADMIN)
+    for path in (
+        address("run", id=run),
+        address("item", run=run, ordinal=1),
+        address("audit"),
+        address("parked"),
+        address("explain", user=HOSTILE, resource=HOSTILE, organization=HOSTILE),
+        address("runs"),
+        address("sync"),
+    ):
+        html = browser.get(path)
+        assert browser.status in {200, 400}, path
+        assert "<script>alert" not in html, path
+        # A field holds what was typed, which is for its writer to see.
+        assert "\u202e" not in re.sub(r'value="[^"]*"', "", html), path
+
+
+A_DOCUMENT = "%5B%22document%22%2C%22acme%22%2C%22%22%2C%22d1%22%2Cfalse%5D"
+"""The place of one in the list of parked items."""
+
+UNFIT = [
+    ("/console/run?id=nobody", 404),
+    ("/console/run?id=%00", 404),
+    ("/console/run?id=" + "x" * 600, 404),
+    ("/console/run", 404),
+    ("/console/item?run=x&ordinal=1", 404),
+    ("/console/runs?status=odd", 400),
+    ("/console/runs?before=%ff%fe", 200),
+    ("/console/runs?unknown=1", 400),
+    ("/console/runs?status=done&status=held", 400),
+    ("/console/parked?after=%5B1%5D", 400),
+    ("/console/parked?after=%5B%22nothing%22%2C%22acme%22%2C%22%22%2C%22d1%22%2Cfalse%5D", 400),
+    ("/console/parked?kind=folder&after=" + A_DOCUMENT, 400),
+    ("/console/parked?organization=other&after=" + A_DOCUMENT, 400),
+    ("/console/parked?kind=document&organization=acme&after=" + A_DOCUMENT, 200),
+    ("/console/parked?after=" + "[" * 3000, 400),
+    ("/console/parked?after=%5B%22a%22%2C%22b%5Cu0000%22%2C%22%22%2C%22%22%2Ctrue%5D", 400),
+    ("/console/parked?after=%5B%22a%22%2C%22%5Cud800%22%2C%22%22%2C%22%22%2Ctrue%5D", 400),
+    ("/console/audit?before=-1", 404),
+    ("/console/audit?before=999999999999999999", 200),
+    ("/console/audit?actor=%00", 200),
+    ("/console/approve?run=nobody", 404),
+    ("/console/explain?user=%00&resource=x&organization=acme", 400),
+    ("/console/explain?user=ada&resource=handbook&organization=acme&at=never", 400),
+    ("/console/explain?user=ada&resource=handbook&organization=acme&at=9999-99-99", 400),
+    ("/console/explain?user=ada&type=context&resource=handbook&organization=acme&context=%5B", 400),
+    ("/console/explain?user=ada&resource=handbook&organization=acme&type=planet", 400),
+    ("/console/explain?user=nobody&resource=nothing&organization=nowhere", 200),
+    ("/console/search?q=%00%00", 200),
+    ("/console/search?q=%ED%A0%80%ED%A0%80", 200),
+    ("/console/search?q=" + "%F0%9F%98%80" * 200, 200),
+    ("/console/search?q=%25%25%5F%5F", 200),
+    ("/console/search?q=a", 200),
+    ("/console/nowhere", 404),
+    ("/console/../metrics", 404),
+]
+
+
+def test_what_does_not_fit_ends_in_a_page_with_a_way_on(office: Office) -> None:
+    browser = office.browser(Role.ADMIN)
+    for path, status in UNFIT:
+        html = browser.get(path)
+        assert browser.status == status, path
+        assert "Traceback" not in html, path
+        assert 'href="/console/' in html, path
+
+
+def test_more_than_a_page_is_a_page_and_a_way_on(office: Office) -> None:
+    for _ in range(53):
+        office.held_run()
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("runs"))
+    link = re.search(r'href="([^"]*before=[^"]*)">Next 50', html)
+    assert link is not None
+    assert html.count("/console/run?id=") == 50
+    assert browser.get(link[1].replace("&amp;", "&")).count("/console/run?id=") == 3
+
+
+def test_parked_items_are_told_page_by_page(office: Office) -> None:
+    ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
+    with writing(office.engine) as connection:
+        connection.execute(
+            insert(ItemFailureRow.__table__),
+            [
+                {
+                    "ledger_id": ledger.ledger_id,
+                    "kind": "document" if number % 2 else "folder",
+                    "organization_id": "acme",
+                    "container_id": "",
+                    "item_id": f"d{number:03}",
+                    "deleting": bool(number % 3),
+                    "fingerprint": "",
+                    "failures": 10,
+                    "retry_at": 0,
+                    "parked": True,
+                    "message": HOSTILE,
+                    "message_digest": message_digest(HOSTILE),
+                }
+                for number in range(60)
+            ],
+        )
+    browser = office.browser(Role.VIEWER)
+    seen: list[str] = []
+    path: str | None = address("parked")
+    while path is not None:
+        html = browser.get(path)
+        seen += re.findall(r'class="id">(d\d{3})<', html)
+        link = re.search(r'href="([^"]*after=[^"]*)">Next 50', html)
+        path = link[1].replace("&amp;", "&") if link else None
+    assert sorted(seen) == [f"d{number:03}" for number in range(60)]
+    assert '60<span class="hidden"> parked' in browser.get(address("runs"))
+    ledger_id = ledger.ledger_id
+    with reading(office.engine) as connection:
+        assert parked_now(connection, ledger_id, most=100) == 60
+        assert parked_now(connection, ledger_id, most=7) == 7
+    assert "Retry all" not in browser.get(address("parked"))
+    approver = office.browser(Role.APPROVER)
+    assert "Retry all that match" in approver.get(address("parked", kind="folder"))
+    assert "Retry all that match" in approver.get(address("parked", organization="acme", message=HOSTILE))
+    assert "Nothing is parked that matches" in approver.get(address("parked", organization="other", message=HOSTILE))
+
+
+def test_what_fails_is_counted_to_a_thousand_and_found_where_it_is_rare(office: Office) -> None:
+    ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
+    failure = {
+        "ledger_id": ledger.ledger_id,
+        "kind": "document",
+        "organization_id": "acme",
+        "container_id": "",
+        "deleting": False,
+        "fingerprint": "",
+        "failures": 3,
+        "retry_at": 0,
+        "parked": False,
+        "message": "no",
+    }
+    rare = {"parked": True, "failures": 10, "message": "given up"}
+    with writing(office.engine) as connection:
+        connection.execute(
+            insert(ItemFailureRow.__table__),
+            [
+                *(failure | {"item_id": f"d{number:04}"} for number in range(1_500)),
+                *(failure | rare | {"item_id": f"x{number}"} for number in (2, 1)),
+            ],
+        )
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("parked"))
+    assert re.findall(r'class="id">(x\d)<', html) == ["x1", "x2"]
+    assert "Parked 2</a>" in html
+    assert "Waiting more than 1,000</a>" in html
+    html = browser.get(address("parked", state="waiting", after='["document","acme","","d1400",false]'))
+    assert re.findall(r'class="id">(d\d{4})<', html)[0] == "d1401"
+    html = browser.get(address("overview"))
+    assert "more than 1,000 items fail and are tried again" in html
+    assert "2 items are parked after 10 failures, as document acme / x1: given up" in html
+    ledger_id = ledger.ledger_id
+    with reading(office.engine) as connection:
+        # What tells people, and metrics, count all of them.
+        assert {(one.parked, one.items) for one in failing_now(connection, ledger_id)} == {(False, 1_500), (True, 2)}
+        assert {one.items for one in failing_now(connection, ledger_id, most=7)} == {7, 2}
+    with writing(office.engine) as connection:
+        worst = update(ItemFailureRow.__table__).where(ItemFailureRow.__table__.c.item_id == "d1499")
+        connection.execute(worst.values(failures=9))
+        found = most_stubborn(connection, ledger_id, parked=False)
+        assert found is not None
+        assert (found.item_id, found.failures, found.deleting, found.parked) == ("d1499", 9, False, False)
+        looked_at = most_stubborn(connection, ledger_id, parked=False, most=100)
+        assert looked_at is not None
+        assert looked_at.failures == 3
+
+
+def test_explain_answers_as_the_provider_does(office: Office) -> None:
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("explain", user="ada", resource="handbook", organization="acme"))
+    assert "Allowed as editor" in html
+    assert "directory.yaml:8" in html  # the line that says so
+    assert html.count('class="level') == 2
+    html = browser.get(address("explain", user="ada", resource="roadmap", organization="acme"))
+    assert "Denied" in html
+    assert "access type decides" in html
+    ended = address("explain", user="cleo", resource="roadmap", organization="acme", at="2031-01-01")
+    assert "Denied" in browser.get(ended)
+    html = browser.get(ended)
+    assert "grant ended" in html
+    # What would have to change stands there with its place, although it did not decide.
+    passed = html.partition("Not applied")[2].partition("</table>")[0]
+    assert "ended " in passed
+    assert "directory.yaml:14" in passed
+
+
+def test_a_live_run_is_told_in_parts(office: Office) -> None:
+    run, _ = office.runs.enqueue(RunRequest(trigger="schedule"))
+    browser = office.browser(Role.VIEWER)
+    assert "data-live" in browser.get(address("run", id=run.run_id))
+    part = browser.get(address("run", id=run.run_id), **{"x-fragment": "1"})
+    assert "<html" not in part
+    assert 'data-part="stages"' in part
+    assert "data-ended" not in part
+    office.runs.cancel(run.run_id)
+    assert "data-ended" in browser.get(address("run", id=run.run_id), **{"x-fragment": "1"})
+
+
+def planned_run(office: Office, *, item_id: str, message: str = "", **columns: object) -> str:
+    """A held run with a plan of one item, the delete of a document unless ``columns`` say otherwise."""
+    run, _ = office.runs.enqueue(RunRequest(trigger="schedule"))
+    with writing(office.engine) as connection:
+        connection.execute(
+            insert(PlanRow.__table__).values(
+                plan_id="plan", ledger_id=1, revision=1, ledger_revision=1, plan_hash="", created_at=0
+            )
+        )
+        connection.execute(
+            insert(PlanItemRow.__table__).values(
+                {
+                    "plan_id": "plan",
+                    "ordinal": 1,
+                    "phase": 10,
+                    "action": "delete",
+                    "kind": "document",
+                    "organization_id": "acme",
+                    "container_id": "",
+                    "item_id": item_id,
+                    "operation": "delete_documents",
+                    "scope": "[]",
+                    "reason": "user handbook is gone",
+                    "status": "held",
+                    "message": message,
+                    **columns,
+                }
+            )
+        )
+        note_parts(connection, "plan")
+    office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=office.time())
+    counts = {"document": {"delete": {"planned": 1, "held": 1}}}
+    office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, plan_id="plan", revision=1)
+    office.runs.move(
+        run.run_id, RunStatus.PLANNING, RunStatus.HELD, finished_at=office.time(), counts=counts, report={"held": []}
+    )
+    return run.run_id
+
+
+def test_the_overview_draws_what_services_answered(office: Office) -> None:
+    browser = office.browser(Role.VIEWER)
+    assert "Permission questions a minute" not in browser.get("/console/")
+    assert "none seen" in browser.get("/console/")
+    service = NodeActivity(node="n:1", role="service", clock=office.time)
+    for asked in (10, 30, 20):
+        office.time.move_on(minutes=1)
+        service.answered(asked - 4, {DENIES: 3}, 1, 0.003)
+        service.write(office.engine)
+    office.time.move_on(seconds=31)
+    html = browser.get("/console/")
+    says = "permission questions a minute: lowest 10, highest 30, last 20; 15 % of all were denied"
+    assert f'role="img" aria-label="{says}"' in html
+    assert "peak 30" in html
+    assert "1 service, 0 workers" in html
+    assert "no worker is running" in html
+    NodeActivity(node="n", role="worker", clock=office.time).write(office.engine)
+    html = browser.get("/console/")
+    assert "1 service, 1 worker" in html
+    assert "all seen within 60 s" in html
+    assert "slowest answers, of which 99 of 100 took no longer" in html
+    assert "99 of 100 took no longer</span>" in html
+    assert "gaps" not in html
+    # A minute in which nobody asks has no slowest answer.
+    for asked in (0, 10, 0):
+        office.time.move_on(minutes=1)
+        if asked:
+            service.answered(asked, {}, 0, 0.003)
+        service.write(office.engine)
+    office.time.move_on(seconds=31)
+    html = browser.get("/console/")
+    assert "; gaps where nobody asked, 3 min in all" in html
+    assert "when somebody asked last</span>" in html
+    assert html.partition("slowest answers")[2].partition("</svg>")[0].count("<path d=") == 2
+
+
+def test_where_nobody_asked_at_all_there_is_no_slowest_answer(office: Office) -> None:
+    service = NodeActivity(node="n:1", role="service", clock=office.time)
+    for _ in range(3):
+        office.time.move_on(minutes=1)
+        service.write(office.engine)
+    office.time.move_on(seconds=31)
+    html = office.browser(Role.VIEWER).get("/console/")
+    assert 'aria-label="no answers yet: nobody asked"' in html
+    assert html.count("nobody asked</span>") == 2
+    assert "<path d=" not in html.partition("no answers yet")[2].partition("</svg>")[0]
+
+
+def test_before_the_first_read_the_overview_says_what_to_do(office: Office) -> None:
+    with writing(office.engine) as connection:
+        connection.execute(update(DirectorySourceRow.__table__).values(last_good_at=None, last_read_at=None))
+    assert "What to do first" in office.browser(Role.VIEWER).get("/console/")
+
+
+def test_sources_tell_their_problems_and_what_to_type(office: Office) -> None:
+    with writing(office.engine) as connection:
+        source = connection.execute(select(DirectorySourceRow.__table__.c.source_id)).scalar_one()
+        connection.execute(delete(ProblemCountRow.__table__))
+        connection.execute(delete(ProblemRow.__table__))
+        of_source = {"source_id": source, "sort": "malformed", "by_read": True}
+        connection.execute(insert(ProblemCountRow.__table__).values(**of_source, problems=250, since=1))
+        texts = {"place": HOSTILE, "cause": HOSTILE, "kind": "", "key": "[]", "detail": "[]", "origin": ""}
+        connection.execute(insert(ProblemRow.__table__).values(**of_source, ordinal=1, **texts))
+        connection.execute(update(DirectoryStateRow.__table__).values(counted_revision=1234, counted_at=1))
+        connection.execute(
+            update(DirectorySourceRow.__table__).values(
+                last_verdict="failed", last_reason="it gave nothing; confirm it once with --accept-empty people"
+            )
+        )
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("sources"))
+    assert "usher directory refresh --accept-empty people" in html
+    assert "250" in html
+    assert "problems counted at revision 1,234" in html
+    html = browser.get(address("problems", source="people", sort="malformed"))
+    assert "The first 1 of 250" in html
+    assert "&lt;script&gt;" in html
+    assert "<script>alert" not in html
+    assert "No such problem" in browser.get(address("problems", source="people", sort="dangling"))
+    for source, sort, status in (
+        ("nobody", "remark", 404),
+        ("people", "", 404),
+        ("people", "odd", 400),
+        ("\0", "remark", 404),
+    ):
+        browser.get(address("problems", source=source, sort=sort))
+        assert browser.status == status, (source, sort)
+
+
+def test_what_is_wrong_between_sources_is_told_beside_them(office: Office) -> None:
+    browser = office.browser(Role.VIEWER)
+    assert "Between sources" not in browser.get(address("sources"))
+    of_all = {"source_id": 0, "sort": "groupCycle", "by_read": False}
+    of_nobody = {"source_id": 99, "sort": "dangling", "by_read": False}  # a source that is no more
+    groups = {"kind": "group", "key": '["acme", "a"]', "cause": "groupCycle", "detail": '["a", "b"]', "origin": ""}
+    with writing(office.engine) as connection:
+        for one in (of_all, of_nobody):
+            connection.execute(insert(ProblemCountRow.__table__).values(**one, problems=7, since=0))
+            connection.execute(insert(ProblemRow.__table__).values(**one, **groups, ordinal=1, place="people.yaml:7"))
+    html = browser.get(address("sources"))
+    section = html.partition("<h2>Between sources</h2>")[2]
+    assert "groupCycle" in section
+    assert "dangling" not in section
+    href = re.search(r'href="([^"]*sort=groupCycle)"', section)
+    assert href is not None
+    html = browser.get(href[1].replace("&amp;", "&"))
+    assert "people.yaml:7" in html
+    assert "contain each other; all have the union of their members" in html
+    assert "Between sources" in html
+    assert "No such problem" in browser.get(address("problems", sort="dangling"))
+    browser.get(address("problems", source="nobody", sort="dangling"))
+    assert browser.status == 404
+
+
+def test_the_audit_log_is_read_by_time(office: Office) -> None:
+    for name in ("first", "second", "third"):
+        with writing(office.engine) as connection:
+            Audit(office.time).note(connection, Actor(name=name, way="command"), "tried")
+        office.time.move_on(days=1)
+    browser = office.browser(Role.VIEWER)
+
+    def shown(path: str) -> list[str]:
+        return [name for name in ("first", "second", "third") if f">{name}<" in path or f'"{name}"' in path]
+
+    day = f"{office.time.began + timedelta(days=1):%Y-%m-%d}"
+    assert shown(browser.get(address("audit", since=day, until=day))) == ["second"]
+    assert shown(browser.get(address("audit", until=f"{day} 23:00"))) == ["first", "second"]
+    assert shown(browser.get(address("audit", since="2100-01-01"))) == []
+    assert shown(browser.get(address("audit", until="1970-01-01"))) == []
+    assert shown(browser.get(address("audit_lines", since=day))) == ["second", "third"]
+    assert "Enter a day like" in browser.get(address("audit", since="soon"))
+    assert browser.status == 400
+    for odd in ("0001-01-01", "9999-12-31", "9999-12-31T23:59:59-12:00", "\0"):
+        browser.get(address("audit_lines", until=odd))
+        assert browser.status in {200, 400}, odd
+
+
+def test_settings_tell_where_each_value_was_given(office: Office) -> None:
+    origins = {"console.name": "environment variable USHER_CONSOLE__NAME"}
+    app = service_app(office.settings, office.engine, clock=office.time, new_id=lambda: "x", origins=origins)
+    browser = Browser(app.test_client())
+    browser.sign_in(TOKENS[Role.VIEWER])
+    html = browser.get(address("settings"))
+    assert "environment variable USHER_CONSOLE__NAME" in html
+    assert all(token not in html for token in (*TOKENS.values(), ADMIN_TOKEN))
+
+
+def test_no_page_shows_a_secret(office: Office, database_url: str) -> None:
+    """Each secret of the settings is looked for in every page that an admin can open."""
+    secrets = {name: f"hunter2-{name}-of-some-length" for name in ("key", "token", "client", "webhook", "proxy", "ask")}
+    settings = office.settings.model_copy(
+        update={
+            "backend": BackendSettings(
+                api_key=SecretStr(secrets["key"]),
+                auth_token=SecretStr(secrets["token"]),
+                proxy=SecretStr(f"http://me:{secrets['proxy']}@127.0.0.1:9"),
+            ),
+            "provider": ProviderSettings(auth_tokens=(SecretStr(secrets["ask"]),)),
+            "console": office.settings.console.model_copy(
+                update={
+                    "public_url": "http://localhost",
+                    "oidc": OidcSettings(
+                        issuer="http://127.0.0.1:9",
+                        client_id="usher",
+                        client_secret=SecretStr(secrets["client"]),
+                        roles={"ops": Role.VIEWER},
+                    ),
+                }
+            ),
+        }
+    )
+    app = service_app(settings, office.engine, clock=office.time, new_id=lambda: "made")
+    browser = Browser(app.test_client())
+    looked_at = [browser.get(address("sign_in")), browser.sign_in(TOKENS[Role.ADMIN])]
+    run = planned_run(office, item_id="handbook")
+    more = [address("run", id=run), address("item", run=run, ordinal=1), address("audit_lines"), "/console/nowhere"]
+    looked_at += [browser.get(path) for path in [*map(address, [*PAGES, *FOR_APPROVERS]), *more]]
+    assert "<h1>Settings</h1>" in "".join(looked_at)
+    cookie = browser.client.get_cookie("usher")
+    assert cookie is not None
+    for secret in (*secrets.values(), *TOKENS.values(), ADMIN_TOKEN, cookie.value):
+        assert all(secret not in html for html in looked_at), secret
+
+
+def test_without_its_database_the_console_says_so_and_where_to_look(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = office.browser(Role.VIEWER)
+    away = OperationalError("SELECT 1", {}, sqlite3.OperationalError("unable to open database file"))
+
+    def fails(*_: object) -> None:
+        raise away
+
+    monkeypatch.setattr("app.service.console.gate.page_reading", fails)
+    html = browser.get("/console/")
+    assert browser.status == 503
+    assert "The database cannot be reached." in html
+    assert 'href="/readyz"' in html
+    assert "sqlite" not in html

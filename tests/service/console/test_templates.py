@@ -1,0 +1,171 @@
+"""Every template in every state of its subject: a name or attribute that is missing is an error there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert, update
+
+from app.foundation.database.engine import writing
+from app.service.console.console import address
+from app.service.console.frame.rendering import make_environment
+from app.service.console.settings import Role
+from app.sync.ledger.chosen import ItemKey
+from app.sync.plan.tables import PlanImpactRow
+from app.sync.runs.run import Run, RunRequest, RunStatus
+from app.sync.tables import PlanItemRow, PlanRow
+from tests.commands.conftest import DIRECTORY
+from tests.service.console import states, tour_of_access, tour_of_sync, tour_of_system
+from tests.service.console.conftest import Office
+from tests.service.console.states import STATES
+from tests.service.console.tour import Visitors, office_of
+from tests.service.console.tracing import TracingLoader, traced
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.ADMIN])
+@pytest.mark.parametrize("state", STATES)
+def test_a_run_is_shown_in_every_state(office: Office, state: str, role: Role) -> None:
+    run = STATES[state](office)
+    browser = office.browser(role)
+    shown = address("run", id=run.run_id)
+    for path in (shown, address("runs"), address("overview"), address("held")):
+        assert "</html>" in browser.get(path)
+        assert browser.status == 200, path
+    for path in (shown, address("run", id=run.run_id, kind="document"), address("run", id=run.run_id, after=6)):
+        assert 'data-part="stages"' in browser.get(path, **{"x-fragment": "1"})
+        assert browser.status == 200, path
+
+
+@pytest.fixture
+def loaders(monkeypatch: pytest.MonkeyPatch) -> list[TracingLoader]:
+    """Filled with the loader of each console that a test makes."""
+    found: list[TracingLoader] = []
+    monkeypatch.setattr("app.service.console.console.make_environment", traced(make_environment, found))
+    return found
+
+
+def test_every_branch_of_every_template_is_rendered(
+    tmp_path: Path, loaders: list[TracingLoader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A branch that no test renders may use what does not exist: the search for unused code finds no template."""
+    with office_of(tmp_path, "unread") as unread:
+        tour_of_access.tour_of_unread(Visitors(unread))
+    with office_of(tmp_path, "runs", DIRECTORY) as office:
+        _tour_of_runs(office)
+    with office_of(tmp_path, "all", tour_of_access.directory(), tour_of_access.other_directory()) as office:
+        visitors = Visitors(office)
+        tour_of_access.tour_of_browse(visitors, monkeypatch)
+        tour_of_access.tour_of_search(visitors)
+        tour_of_access.tour_of_comparisons(office, monkeypatch)
+        tour_of_sync.tour_of_overview(visitors)
+        visitors = Visitors(office)
+        tour_of_sync.tour_of_items(visitors)
+        tour_of_sync.tour_of_told(visitors)
+        tour_of_sync.tour_of_parked(visitors)
+        tour_of_sync.tour_of_held(visitors)
+        tour_of_sync.tour_of_sources(visitors)
+        tour_of_access.tour_of_explain(visitors)
+        tour_of_system.tour_of_doctor(visitors)
+        tour_of_system.tour_of_system(visitors)
+        tour_of_system.tour_of_problems(visitors, monkeypatch)
+        tour_of_access.tour_of_records_without_effect(visitors)
+        tour_of_system.tour_of_sign_in(office)
+    branches: set[str] = set().union(*(loader.branches for loader in loaders))
+    rendered: set[str] = set().union(*(loader.rendered for loader in loaders))
+    assert {one.partition(":")[0] for one in branches} == set(loaders[0].list_templates())
+    assert sorted(branches - rendered) == []
+
+
+def _tour_of_runs(office: Office) -> None:
+    visitors = Visitors(office)
+    visitors.show("runs")
+    visitors.show("runs", status="held")
+    for run in _runs(office):
+        for query in ({}, {"status": "failed"}, {"kind": "document", "status": "held"}, {"item": "nothing"}):
+            visitors.show("run", id=run.run_id, **query)
+        visitors.browsers[Role.VIEWER].get(address("run", id=run.run_id), **{"x-fragment": "1"})
+        visitors.show("runs")
+
+
+def _runs(office: Office) -> Iterator[Run]:
+    """Runs that together have everything that a run can have, each as it is when it is shown."""
+    for made in STATES.values():
+        yield made(office)
+    yield from _asked(office)
+    yield from _previews(office)
+    superseded = states.held(office)
+    states.held(office)
+    yield superseded
+    run = states.reading(office)
+    values = {"finished_at": office.time(), "error": "the process was asked to end"}
+    yield office.runs.move(run.run_id, RunStatus.READING, RunStatus.CANCELLED, **values)
+    yield _troubled(office)
+    run = states.planning(office)
+    yield office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+    for _ in range(50):
+        run = states.queued(office)
+    yield run
+
+
+def _asked(office: Office) -> Iterator[Run]:
+    """Runs of every scope."""
+    yield states.queued(office, organization_ids=("acme",))
+    yield states.queued(office, organization_ids=tuple(f"o{number}" for number in range(5)))
+    yield states.queued(office, user_ids=("ada",))
+    yield states.queued(office, verify=True, allow_deletes=True, asked_by="mira", asked_reason="to see")
+    yield states.queued(office, retry=True)
+    yield states.queued(office, retry=True, items=(ItemKey("document", "acme", "", "handbook"),))
+
+
+def _previews(office: Office) -> Iterator[Run]:
+    """Previews without limits, one that a run applies, one of another backend, and one that holds nothing."""
+    made = states.planned(office, dry_run=True, allow_deletes=True)
+    preview = office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+    yield preview
+    run, _ = office.runs.enqueue(RunRequest(trigger="console", plan_id=preview.plan_id, alone=True))
+    yield preview
+    office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=office.time())
+    office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, plan_id=preview.plan_id)
+    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+    yield preview
+    preview = states.previewed(office)
+    with writing(office.engine) as connection:
+        of_plan = PlanRow.__table__.c.plan_id == preview.plan_id
+        connection.execute(update(PlanRow.__table__).where(of_plan).values(ledger_id=99))
+    yield preview
+    made = states.planned(office, dry_run=True)
+    values = {"finished_at": office.time(), "counts": {"folder": {"add": {"planned": 2}}}}
+    yield office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
+
+
+def _troubled(office: Office) -> Run:
+    """A run of a large plan with failed items, whose directory has problems."""
+    run = states.planned(office)
+    item = {"plan_id": run.run_id, "phase": 130, "action": "delete", "kind": "organizationUser", "container_id": "x"}
+    item |= {"organization_id": "acme", "scope": "[]", "reason": "gone", "message": "HTTP 400", "status": "failed"}
+    item |= {"operation": "remove_users"}
+    impact = {"plan_id": run.run_id, "lose": 1, "change": 0}
+    with writing(office.engine) as connection:
+        connection.execute(
+            insert(PlanItemRow.__table__),
+            [item | {"ordinal": 7 + number, "item_id": f"u{number}" if number else "ada"} for number in range(1_100)],
+        )
+        connection.execute(
+            insert(PlanImpactRow.__table__),
+            [
+                impact | {"organization_id": f"o{number}", "gain": number % 2, "people": 100 - number}
+                for number in range(12)
+            ]
+            + [impact | {"organization_id": "all", "gain": 1, "lose": 0, "change": 2, "people": 200}],
+        )
+    report = {
+        "problems": ["people: directory.yaml:8: no such user", "no place"],
+        "sources": [{"name": "people", "verdict": "failed", "reason": "away"}],
+        "held": [states.HOLD, states.HOLD | {"organizationId": ""}],
+    }
+    counts = {
+        "document": {"delete": {"planned": 1, "done": 1}},
+        "folder": {"add": {"planned": 3}, "update": {"planned": 2, "failed": 1}, "delete": {"planned": 2, "held": 1}},
+    }
+    office.runs.note(run.run_id, RunStatus.PLANNING, report=report, counts=counts)
+    return office.runs.get(run.run_id)

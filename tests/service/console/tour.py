@@ -1,0 +1,72 @@
+"""A way through the console: pages as every role sees them."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import insert
+
+from app.commands.schema import METADATA
+from app.directory.configured import sources_from_settings
+from app.foundation.database.engine import open_engine, writing
+from app.service.console.console import address
+from app.service.console.settings import Role
+from app.sync.runs.reading import refresh
+from tests.service.console.conftest import TOKENS, Browser, Office, office_on
+from tests.tables import make_tables
+
+
+class Visitors:
+    """One of each role, who open the same pages."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        app = office.browser().client.application
+        self.browsers = {role: Browser(app.test_client()) for role in Role}
+        for role, browser in self.browsers.items():
+            browser.sign_in(TOKENS[role])
+
+    def show(self, name: str, code: int = 200, /, **query: Any) -> str:
+        """The page as the last of them gets it; all of them get the status ``code``."""
+        html = ""
+        for browser in self.browsers.values():
+            html = browser.get(address(name, **query))
+            assert browser.status == code, (name, query, browser.status)
+            # A session that has ended leads to the sign-in.
+            assert browser.answer is not None
+            assert browser.answer.request.path == address(name), (name, query)
+        return html
+
+    def send(self, role: Role, name: str, code: int, /, **form: str) -> str:
+        """What is answered, with the status ``code``, to a form that comes with a valid token."""
+        browser = self.browsers[role]
+        html = browser.post(address(name), {"formToken": token_of(browser), **form})
+        assert browser.status == code, (name, form, browser.status)
+        return html
+
+
+def token_of(browser: Browser) -> str:
+    """What a form of this browser's session has to carry."""
+    return browser.get(address("keys")).partition('name="formToken" value="')[2].partition('"')[0]
+
+
+def add_rows(office: Office, table: Any, rows: Iterable[dict[str, Any]]) -> None:
+    """Writes rows into the office's database."""
+    with writing(office.engine) as connection:
+        connection.execute(insert(table.__table__), list(rows))
+
+
+@contextmanager
+def office_of(folder: Path, name: str, *directories: str) -> Iterator[Office]:
+    """A console with a source of each of these directories; of none of them: one that was never read."""
+    engine = open_engine(f"sqlite:///{folder}/{name}.db")
+    make_tables(engine, METADATA)
+    paths = [folder / f"{name}-{number}.yaml" for number in range(1, len(directories) + 1)] or [folder / "absent.yaml"]
+    for path, written in zip(paths, directories, strict=False):
+        path.write_text(written)
+    sources = [{"type": "file", "path": str(path), "name": f"source-{n}"} for n, path in enumerate(paths, 1)]
+    with office_on(engine, *sources) as office:
+        if directories:
+            refresh(engine, sources_from_settings(office.settings.directory), clock=office.time)
+        yield office

@@ -1,0 +1,231 @@
+"""Explain, Browse and Search, with something of everything that a directory can hold."""
+
+from html import unescape
+from re import findall
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+from pydantic import SecretStr
+from sqlalchemy import delete
+
+from app.access.record_tables import core_table
+from app.access.source_tables import SOURCE_TABLES
+from app.access.tables import ModelFolderRow, ModelGroupRow, ModelUserRow
+from app.client.settings import BackendSettings
+from app.contract.envelope import Answer
+from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
+from app.foundation.database.engine import writing
+from app.service.console.console import address
+from app.service.console.settings import Role
+from tests.service.console.conftest import Office
+from tests.service.console.tour import Visitors
+
+PAST, LATER = "2020-01-01T00:00:00Z", "2040-01-01T00:00:00Z"
+ACME = {"organizationId": "acme"}
+FOLDER, GROUP, USER = core_table(ModelFolderRow), core_table(ModelGroupRow), core_table(ModelUserRow)
+MANY = 60
+"""More than a page has."""
+
+
+def directory() -> str:
+    """Everything that pages tell apart: long lists, empty ones, names that are missing, ends, and closed things."""
+    crowd = [f"user-{number:02}" for number in range(MANY)]
+    shut = {"organizationId": "shut"}
+    void = {"organizationId": "void"}
+    groups = ("inner", "outer", "lonely", "", *(f"group-{number:02}" for number in range(12)))
+    written = {
+        "organizations": [
+            {**ACME, "organizationName": "Acme", "plan": "enterprise"},
+            {**shut, "organizationName": "", "disabled": True},
+            {**void, "organizationName": "Void", "accessType": "public"},
+            *({"organizationId": f"o-{number:02}", "organizationName": f"No {number}"} for number in range(MANY)),
+        ],
+        "users": [
+            {"userId": "ada", "name": "Ada", "email": "ada@acme.example", "office": "Paris"},
+            {"userId": "bob", "name": "", "email": ""},
+            {"userId": "cleo", "name": "Cleo", "email": ""},
+            {"userId": "gone", "name": "Gone", "email": ""},
+            {"userId": "q", "name": "Short", "email": ""},
+            {"userId": "nobody", "name": "Nobody", "email": ""},
+            *({"userId": one, "name": "Same Name", "email": f"{one}@acme.example"} for one in crowd),
+        ],
+        "memberships": [
+            {**ACME, "userId": "ada"},
+            {**ACME, "userId": "bob", "expiresAt": PAST},
+            {**ACME, "userId": "gone", "expiresAt": LATER},
+            {**shut, "userId": "gone", "expiresAt": LATER},
+            *({**ACME, "userId": one, "accessRole": "viewer"} for one in crowd),
+            *({"organizationId": f"o-{number:02}", "userId": "user-01"} for number in range(MANY)),
+        ],
+        "groups": [
+            {**ACME, "organizationUserGroupId": one or "unnamed", "groupName": one, "cost": 7} for one in groups
+        ],
+        "groupMembers": [
+            {**ACME, "organizationUserGroupId": "inner", "userId": "ada"},
+            {**ACME, "organizationUserGroupId": "unnamed", "userId": "gone"},
+            {**ACME, "organizationUserGroupId": "outer", "memberGroupId": "inner"},
+            *({**ACME, "organizationUserGroupId": "outer", "userId": one} for one in crowd),
+            *({**ACME, "organizationUserGroupId": one, "userId": "user-00"} for one in groups[4:]),
+        ],
+        "folders": [
+            {**ACME, "folderId": "top", "folderName": "The top", "accessType": "restricted", "colour": "red"},
+            {**ACME, "folderId": "below", "folderName": "", "parentFolderId": "top"},
+            {**ACME, "folderId": "bare", "folderName": "Bare"},
+            {**shut, "folderId": "closed", "folderName": "Closed"},
+        ],
+        "documents": [
+            {**ACME, "documentId": "plan", "documentName": "The plan", "folderId": "below", "pages": 3},
+            {**ACME, "documentId": "note", "documentName": "", "accessType": "public"},
+            *({**ACME, "documentId": f"d-{n:02}", "documentName": f"Document {n}"} for n in range(MANY)),
+            *({**ACME, "documentId": f"f-{n:02}", "documentName": "Filed", "folderId": "below"} for n in range(MANY)),
+        ],
+        "grants": [
+            {**ACME, "folderId": "top", "userId": "ada", "accessRole": "editor"},
+            {**ACME, "folderId": "below", "userId": "bob", "accessRole": "editor", "expiresAt": PAST},
+            {**ACME, "documentId": "plan", "userId": "ada", "accessRole": "viewer", "expiresAt": LATER},
+            {**ACME, "documentId": "plan", "organizationUserGroupId": "inner", "accessRole": "editor"},
+            {**ACME, "documentId": "plan", "organizationUserGroupId": "outer", "expiresAt": PAST},
+            {**ACME, "folderId": "top", "organizationUserGroupId": "inner", "accessRole": "editor"},
+            {**ACME, "documentId": "d-01", "userId": "cleo", "accessRole": "viewer"},
+            *({**ACME, "documentId": "note", "userId": one, "accessRole": "viewer"} for one in crowd),
+            *({**ACME, "documentId": f"d-{n:02}", "organizationUserGroupId": "inner"} for n in range(MANY)),
+            *({**ACME, "documentId": f"d-{n:02}", "userId": "ada"} for n in range(MANY)),
+            *({**ACME, "documentId": "d-02", "organizationUserGroupId": one} for one in groups[4:]),
+            *({**ACME, "documentId": "d-03", "organizationUserGroupId": one} for one in groups[5:]),
+        ],
+        "contextGrants": [{**ACME, "userId": "ada", "field": "page", "value": "7"}],
+    }
+    return yaml.safe_dump(written)
+
+
+def other_directory() -> str:
+    """More of people that another source has."""
+    fills = [{"userId": "ada", "initial": "AL"}, {"userId": "gone", "disabled": True}]
+    return yaml.safe_dump({"fills": fills})
+
+
+def tour_of_unread(visitors: Visitors) -> None:
+    """Before the directory was ever read."""
+    for page in ("explain", "browse", "sources", "search", "overview"):
+        visitors.show(page)
+    visitors.show("explain", user="ada", type="document", resource="plan", organization="acme")
+
+
+def tour_of_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every thing, every page of its lists, and what is not there."""
+    show = visitors.show
+    _through(visitors, "browse")
+    for organization in ("acme", "shut", "void"):
+        _through(visitors, "organization", id=organization)
+    for organization, folder in (("acme", "top"), ("acme", "below"), ("acme", "bare"), ("shut", "closed")):
+        _through(visitors, "folder", organization=organization, id=folder)
+    for document in ("plan", "note", "d-00", "f-00"):
+        _through(visitors, "document", organization="acme", id=document)
+    for user in ("ada", "bob", "cleo", "gone", "nobody", "user-01"):
+        _through(visitors, "user", id=user)
+    with monkeypatch.context() as patched:
+        for module in ("app.service.console.pages.people", "app.access.browse.reach"):
+            patched.setattr(f"{module}.MOST_GROUPS", 5)
+        show("user", id="user-00")
+    show("user", id="ada", organization="nowhere")
+    show("user", id="gone", organization="shut")
+    for group in ("inner", "outer", "lonely", "unnamed"):
+        _through(visitors, "group", organization="acme", id=group)
+    show("organization", 404, id="acm")
+    show("document", 404, organization="acme", id="plans")
+    show("document", 404, organization="acme")
+    show("document", 404, organization="zzzzzzzzzzzz", id="qqqqqqqqqqqqqqqqqqqqqqqq")
+
+
+def _through(visitors: Visitors, name: str, **query: str) -> None:
+    """The first page, and the second of each of its lists."""
+    for href in findall(r'href="([^"]*)">Next 50', visitors.show(name, **query)):
+        after = parse_qs(urlsplit(unescape(href)).query)["after"][0]
+        visitors.show(name, **query, after=after)
+
+
+def tour_of_records_without_effect(visitors: Visitors) -> None:
+    """Lists and a search with records that refer to something unknown."""
+    with writing(visitors.office.engine) as connection:
+        for table, rows in ((USER, USER.c.user_id == "user-02"), (FOLDER, FOLDER.c.folder_id == "top")):
+            connection.execute(delete(table).where(rows))
+        connection.execute(delete(GROUP).where(GROUP.c.organization_user_group_id.in_(("inner", "group-11"))))
+    for name, query in (("organization", {"id": "acme"}), ("user", {"id": "ada"}), ("user", {"id": "user-01"})):
+        _through(visitors, name, **query)
+    for name, shown in (("folder", "below"), ("document", "plan"), ("document", "d-02"), ("group", "outer")):
+        _through(visitors, name, organization="acme", id=shown)
+    visitors.show("search", q="below")
+
+
+def tour_of_search(visitors: Visitors) -> None:
+    """Nothing, too little, one, many, and an id that is found by itself."""
+    for text in ("", "z", "q", "zzz", "ada", "Same", "Acme", "The", "outer", "document", "o"):
+        visitors.show("search", q=text)
+    visitors.show("search", q="note")
+
+
+def tour_of_explain(visitors: Visitors) -> None:
+    """Every kind of answer, without a backend that could be asked."""
+
+    def ask(**changed: str) -> str:
+        asked = {"user": "ada", "type": "document", "resource": "plan", "organization": "acme", **changed}
+        return visitors.show("explain", **asked)
+
+    visitors.show("explain")
+    visitors.show("explain", type="folder", resource="top", organization="acme")
+    for asked in (
+        {"resource": "note", "user": "cleo"},
+        {"user": "bob"},
+        {"user": "Ada"},
+        {"user": "ada", "resource": "The plan", "organization": "Acme"},
+        {"type": "folder", "resource": "top"},
+        {"type": "organization", "resource": "acme"},
+        {"type": "context", "context": '{"page": 7}'},
+        {"type": "context"},
+        {"user": "Same Name"},
+        {"user": "adda"},
+        {"user": "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqq"},
+        {"resource": "plans"},
+        {"organization": "acmee"},
+        {"organization": "shut", "resource": "closed", "type": "folder"},
+        {"user": "gone"},
+        {"user": "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqq", "organization": "nowhere"},
+        {"at": "2019-01-01"},
+    ):
+        ask(**asked)
+    visitors.show("explain", 400, user="", type="context", resource="x", at="soon", context="[")
+    with writing(visitors.office.engine) as connection:
+        connection.execute(delete(SOURCE_TABLES["membership"]))
+    ask(resource="d-00", user="user-00")
+    ask()
+
+
+def tour_of_comparisons(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the backend says beside what is said here: the same, something else, no, and nothing."""
+    backend = BackendSettings(base_url="http://127.0.0.1:9", api_key=SecretStr("k"), auth_token=SecretStr("t"))
+    settings = office.settings.model_copy(update={"backend": backend})
+    asked: dict[str, Any] = {"user": "ada", "type": "document", "resource": "plan", "organization": "acme"}
+
+    def compared(permission: Permission | None) -> None:
+        def says(_: GetPermissionsRequest) -> Answer[dict[str, UserPermissions]]:
+            documents = {} if permission is None else {"plan": permission, "note": permission}
+            return Answer(data={"ada": UserPermissions(documents=documents)}, message="")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("app.commands.bootstrap.service._asker", lambda _settings: says)
+            visitors = Visitors(Office(settings, office.engine, office.time, office.runs))
+        browser = visitors.browsers[Role.VIEWER]
+        context = {"type": "context", "context": '{"page": 7}'}
+        for changed in ({}, {"ask": 1}, {"resource": "note", "ask": 1}, context | {"ask": 1}):
+            browser.get(address("explain", **asked | changed))
+            assert browser.status == 200, changed
+
+    for permission in (
+        Permission(access_role="viewer", expires_at=2_208_988_800),
+        Permission(access_role="editor"),
+        Permission(error="No access.", error_code="permission-denied"),
+        None,
+    ):
+        compared(permission)

@@ -1,0 +1,303 @@
+"""Items, what the backend was told, what is parked or held, sources, and the overview, each in all of its states."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from app.access.refresh.sources import UNCONFIGURED_POSITION
+from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, ProblemCountRow, ProblemRow
+from app.foundation.database.engine import reading, writing
+from app.monitoring.activity import NodeActivity
+from app.service.console.console import address
+from app.service.console.settings import Role
+from app.sync.ledger.failures import message_digest
+from app.sync.ledger.ledger import open_ledger
+from app.sync.plan.tables import PlanImpactRow
+from app.sync.runs.run import Run, RunStatus
+from app.sync.runs.settings import SyncSettings
+from app.sync.tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow, PlanItemRow, PlanRow, RunRow
+from tests.service.console import states
+from tests.service.console.conftest import Office
+from tests.service.console.tour import Visitors, add_rows
+from tests.worlds.plans import note_parts
+
+ITEM = {
+    "phase": 10,
+    "organization_id": "acme",
+    "container_id": "",
+    "scope": "[]",
+    "reason": "it is gone",
+    "message": "",
+}
+LINKED = '["acme","document","plan"]'
+KNEW = {"accessRole": "", "accessType": "", "disabled": False, "parentId": "", "fields": None}
+
+
+def _items() -> list[dict[str, Any]]:
+    """Items of every sort; their numbers are their places in this list."""
+    told = json.dumps({"documentName": "Plan", "pages": 3})
+    knew = json.dumps({**KNEW, "fields": {"documentName": "Old", "pages": 3}})
+    document = {"kind": "document", "action": "update", "operation": "update_documents"}
+    user = {"kind": "documentUser", "container_id": "plan", "operation": "add_users", "action": "add", "scope": LINKED}
+    removed = {"kind": "document", "action": "delete", "operation": "delete_documents"}
+    return [
+        {**document, "item_id": "plan", "payload": told, "was": knew, "status": "done"},
+        {**document, "item_id": "plan", "payload": told, "status": "failed", "message": "HTTP 400"},
+        {**document, "item_id": "void", "was": json.dumps(KNEW | {"fields": {}}), "status": "planned"},
+        {**user, "item_id": "ada", "status": "done", "access_role": "viewer"},
+        {**user, "item_id": "user-00", "container_id": "d-00", "status": "waiting", "message": "rests"},
+        {**user, "item_id": "user-00", "container_id": "d-02", "status": "done"},
+        {**user, "item_id": "user-00", "container_id": "d-03", "status": "done"},
+        {**user, "item_id": "nobody", "container_id": "absent", "status": "skipped", "message": "left out"},
+        {**removed, "item_id": "handbook", "status": "held", "message": "over the limits"},
+        {**removed, "item_id": "covered", "status": "done", "covered_by": 9},
+        {**removed, "item_id": "covered-planned", "status": "planned", "covered_by": 9},
+        {"kind": "groupMember", "container_id": "outer", "action": "add", "operation": "add_users_to_groups",
+         "item_id": "ada", "status": "failed"},
+        {"kind": "groupMember", "container_id": "void", "action": "add", "operation": "add_users_to_groups",
+         "item_id": "ada", "status": "planned"},
+        {"kind": "organization", "action": "delete", "operation": "delete_organizations", "organization_id": "old",
+         "item_id": "old", "status": "done"},
+        {"kind": "organizationUser", "action": "add", "operation": "add_users", "item_id": "ada", "status": "done"},
+        {"kind": "group", "action": "add", "operation": "add_groups", "item_id": "inner", "status": "parked"},
+        {"kind": "document", "action": "update", "operation": "update_document_access", "item_id": "plan",
+         "status": "planned"},
+        {"kind": "folder", "action": "delete", "operation": "delete_folder", "item_id": "x", "status": "done"},
+    ]  # fmt: skip
+
+
+def _planned(office: Office, rows: list[dict[str, Any]]) -> Run:
+    """A held run that has planned these items."""
+    run = states.planning(office)
+    ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
+    plan = {"ledger_id": ledger.ledger_id, "revision": 1, "ledger_revision": 1, "plan_hash": "", "created_at": 0}
+    add_rows(office, PlanRow, [plan | {"plan_id": run.run_id}])
+    with writing(office.engine) as connection:
+        for number, row in enumerate(rows, 1):
+            # One by one: their columns differ.
+            connection.execute(insert(PlanItemRow.__table__).values(**ITEM | row, plan_id=run.run_id, ordinal=number))
+        note_parts(connection, run.run_id)
+    office.runs.note(run.run_id, RunStatus.PLANNING, plan_id=run.run_id)
+    return office.runs.get(run.run_id)
+
+
+def tour_of_items(visitors: Visitors) -> None:
+    """Each item of a plan, with what was sent and answered, and its history."""
+    office = visitors.office
+    earlier = _planned(office, [row | {"status": "failed", "message": "no, never"} for row in _items()[:1]])
+    run = _planned(office, _items())
+    call = {
+        "settled_at": 2_000,
+        "answer": "",
+        "run_id": run.run_id,
+        "plan_id": run.run_id,
+        "ledger_id": 1,
+        "operation": "x",
+        "sent_at": 1_000,
+    }
+    add_rows(
+        office,
+        CallRow,
+        [
+            {**call, **told}
+            for told in (
+                {"ordinals": "[1]", "first_ordinal": 1, "code": 200, "tries": 1},
+                {
+                    "ordinals": "[2, 4]",
+                    "first_ordinal": 2,
+                    "code": 400,
+                    "tries": 2,
+                    "settled_at": 2_000,
+                    "answer": "{}",
+                },
+                {
+                    "ordinals": "[9]",
+                    "first_ordinal": 9,
+                    "code": None,
+                    "tries": 1,
+                    "settled_at": 2_000,
+                    "answer": "away",
+                },
+                {"ordinals": "[12]", "first_ordinal": 12, "code": None, "tries": 1, "settled_at": None},
+            )
+        ],
+    )
+    for number in range(1, len(_items()) + 1):
+        visitors.show("item", run=run.run_id, ordinal=number)
+    visitors.show("item", run=earlier.run_id, ordinal=1)
+
+
+FAILURE = {"kind": "document", "organization_id": "acme", "container_id": "", "retry_at": 0, "deleting": False}
+FAILURE |= {"fingerprint": "", "failures": 3, "parked": False, "message": "no", "message_digest": message_digest("no")}
+
+
+def _failures(office: Office, rows: list[dict[str, Any]]) -> None:
+    ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
+    with writing(office.engine) as connection:
+        connection.execute(delete(ItemFailureRow))
+        if rows:
+            given = [FAILURE | {"ledger_id": ledger.ledger_id, "failing_since": None} | row for row in rows]
+            connection.execute(insert(ItemFailureRow.__table__), given)
+
+
+def tour_of_told(visitors: Visitors) -> None:
+    """Things that the backend has, has perhaps, and has not."""
+    office = visitors.office
+    ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
+    user = {"kind": "documentUser", "organization_id": "acme", "container_id": "plan", "item_id": "ada"}
+    document = {"kind": "document", "organization_id": "acme", "container_id": "", "item_id": "plan"}
+    organization = {"kind": "organization", "organization_id": "acme", "container_id": "", "item_id": "acme"}
+    kept = {"ledger_id": ledger.ledger_id, "digest": "", "parent_id": "", "access_role": "", "gone_at": None}
+    add_rows(
+        office,
+        LedgerItemRow,
+        [
+            kept | user | {"access_role": "viewer", "certain": False},
+            kept | document | {"parent_id": "below", "certain": True, "gone_at": 1_000},
+            kept | document | {"item_id": "note", "certain": True},
+            kept | organization | {"certain": True},
+        ],
+    )
+    _failures(office, [document | {"parked": True, "deleting": True, "failures": 10}, document])
+    for one in (user, document, document | {"item_id": "note"}, organization, document | {"item_id": "unheard-of"}):
+        asked = {"kind": one["kind"], "organization": one["organization_id"], "container": one["container_id"]}
+        visitors.show("told", **asked, item=one["item_id"])
+
+
+def tour_of_parked(visitors: Visitors) -> None:
+    """Nothing, a little, and a lot of each."""
+    office, show = visitors.office, visitors.show
+    _failures(office, [])
+    show("parked")
+    show("parked", state="waiting", kind="folder")
+    parked = {"parked": True, "failures": 10, "failing_since": 1_000}
+    _failures(
+        office,
+        [
+            *(parked | {"item_id": f"d{number:03}"} for number in range(60)),
+            parked | {"kind": "documentUser", "container_id": "plan", "item_id": "ada", "deleting": True},
+            parked | {"kind": "organization", "item_id": "acme", "failing_since": None},
+            {"item_id": "waits"},
+        ],
+    )
+    for state in ("parked", "waiting"):
+        for asked in ({}, {"kind": "document"}, {"organization": "acme", "message": "no"}, {"kind": "documentUser"}):
+            show("parked", state=state, **asked)
+    for page in ("overview", "keys"):
+        show(page)
+    _failures(office, [parked | {"item_id": f"d{number:04}"} for number in range(1_100)])
+    show("parked")
+
+
+def tour_of_held(visitors: Visitors) -> None:
+    """Deletes that wait, and the pages on which somebody decides."""
+    office, show = visitors.office, visitors.show
+    show("held")
+    for run in _held(office):
+        for page in ("held", "overview"):
+            show(page)
+        for word in ("approve", "discard"):
+            browser = visitors.browsers[Role.APPROVER]
+            browser.get(address(word, run=run.run_id))
+            assert browser.status == 200
+            visitors.send(Role.APPROVER, word, 400, run=run.run_id)
+    run = states.held(office)
+    office.runs.discard(run.run_id, by="mira", reason="so")
+    visitors.send(Role.APPROVER, "approve", 409, run=run.run_id, reason="so")
+
+
+def _held(office: Office) -> Iterator[Run]:
+    """Runs that hold much, one delete, deletes of nowhere, and items that are shown; superseded, and without an end."""
+    hold = states.HOLD
+    yield office.held_run(141)
+    superseded = states.held(office)
+    office.time.move_on(seconds=1)
+    states.held(office)
+    yield superseded
+    single = hold | {"deletes": 1, "below": 3}
+    holds = [hold, single, hold | {"organizationId": "nowhere"}, hold | {"organizationId": ""}]
+    for run, held in ((office.held_run(1), [single]), (_planned_deletes(office), holds)):
+        with writing(office.engine) as connection:
+            values = {"report": json.dumps({"held": held}), "held_until": None}
+            connection.execute(update(RunRow).where(RunRow.__table__.c.run_id == run.run_id).values(**values))
+        yield office.runs.get(run.run_id)
+
+
+def _planned_deletes(office: Office) -> Run:
+    row = {"kind": "document", "action": "delete", "operation": "delete_documents", "status": "held"}
+    user = {"kind": "documentUser", "action": "delete", "operation": "delete_users", "status": "held"}
+    rows = [user | {"item_id": "ada", "container_id": "plan"}, row | {"item_id": "plan"}]
+    run = _planned(office, [*rows, row | {"item_id": "acme"}, *(row | {"item_id": f"d-{n:02}"} for n in range(9))])
+    impact = {"plan_id": run.run_id, "gain": 0, "lose": 2, "change": 0, "people": 2}
+    add_rows(office, PlanImpactRow, [impact | {"organization_id": one} for one in ("acme", "void")])
+    office.time.move_on(seconds=1)
+    ended = {"finished_at": office.time(), "held_at": office.time(), "held_until": office.time()}
+    counts = {"document": {"delete": {"planned": 12, "held": 12}}}
+    return office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.HELD, counts=counts, **ended)
+
+
+def tour_of_sources(visitors: Visitors) -> None:
+    """Sources read well, in part, badly, refused, never, and no longer."""
+    office, show = visitors.office, visitors.show
+    show("sources")
+    table = DirectorySourceRow.__table__
+    at = {"last_read_at": 1_000, "last_good_at": 1_000, "last_complete_at": 1_000}
+    for row in (
+        {"last_verdict": "failed", "last_reason": "away", **at},
+        {"last_verdict": "partial", "last_reason": "half of it", "malformed": 2, "cursor": "7", **at},
+        {"last_verdict": "failed", "refused": "it gave nothing; if that is meant, usher accept", **at},
+        {"last_verdict": "complete", "last_refusal": "too little", "last_refused_at": 500, **at},
+        {"last_verdict": "", "last_reason": "waits"},
+        {"last_verdict": "complete", "position": UNCONFIGURED_POSITION, "records": 3, **at},
+    ):
+        with writing(office.engine) as connection:
+            number = len(connection.execute(select(table)).all())
+            values = {"name": f"source-{number + 1}", "position": number + 1, "last_reason": ""}
+            connection.execute(insert(table).values(**values | row))
+    with reading(office.engine) as connection:
+        source = connection.execute(select(table.c.source_id).where(table.c.name == "source-3")).scalar_one()
+    for source_id, sort, number in ((source, "malformed", 250), (source, "ambiguous", 1), (0, "groupCycle", 1)):
+        of_source = {"source_id": source_id, "sort": sort, "by_read": True}
+        add_rows(office, ProblemCountRow, [of_source | {"problems": number, "since": 1}])
+        first = of_source | {"cause": "wrong", "kind": "", "key": "[]", "detail": "[]", "origin": ""}
+        places = ({"ordinal": 1, "place": ""}, {"ordinal": 2, "place": "people.yaml:7"})
+        add_rows(office, ProblemRow, [first | place for place in places])
+    show("sources")
+    with writing(office.engine) as connection:
+        connection.execute(update(DirectoryStateRow.__table__).values(counted_revision=1, counted_at=1))
+    show("sources")
+    for query in ({"source": "source-3", "sort": "malformed"}, {"sort": "groupCycle"}, {"sort": "dangling"}):
+        show("problems", **query)
+    show("problems", source="source-3", sort="dangling")
+    show("overview")
+
+
+def tour_of_overview(visitors: Visitors) -> None:
+    """With workers and without, a schedule and none, verified and not, and with every concern."""
+    office, show = visitors.office, visitors.show
+    show("overview")
+    states.queued(office)
+    show("overview")
+    unscheduled = office.settings.model_copy(update={"sync": SyncSettings(schedule="", verify_schedule="")})
+    Visitors(Office(unscheduled, office.engine, office.time, office.runs)).show("overview")
+    service = NodeActivity(node="n:1", role="service", clock=office.time)
+    for asked in (10, 30):
+        office.time.move_on(minutes=1)
+        service.answered(asked, {}, 1, 0.003)
+        service.write(office.engine)
+    NodeActivity(node="n", role="worker", clock=office.time).write(office.engine)
+    show("overview")
+    ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
+    of_ledger = LedgerRow.__table__.c.ledger_id == ledger.ledger_id
+    for findings in ("{}", '{"missing": 2}'):
+        with writing(office.engine) as connection:
+            values = {"looked_at": 1_000, "findings": findings}
+            connection.execute(update(LedgerRow.__table__).where(of_ledger).values(**values))
+        show("overview")
+    states.failed(office)
+    show("overview")
+    # Nothing has begun for a while, although it was due.
+    office.time.move_on(hours=8)
+    Visitors(office).show("overview")

@@ -1,0 +1,137 @@
+"""The doctor, sessions, settings, the sign-in, and the pages that tell of something that went wrong."""
+
+import sqlite3
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from app.commands.bootstrap.service import service_app
+from app.foundation.audit import Actor, Audit
+from app.foundation.database.engine import writing
+from app.service.admin.settings import AdminSettings
+from app.service.console.console import address
+from app.service.console.examinations import ExaminationError, ExaminationFinding, Examinations, begun, run_beside
+from app.service.console.settings import ConsoleSettings, OidcSettings, Role
+from tests.service.console.conftest import TOKENS, Browser, Office
+from tests.service.console.issuer import running
+from tests.service.console.test_oidc import settings_of, signs_in
+from tests.service.console.tour import Visitors
+
+FINDINGS = [ExaminationFinding(state, state, "so it is", "do it") for state in ("ok", "warning", "problem")]
+
+
+def tour_of_doctor(visitors: Visitors) -> None:
+    """Never, under way without and with findings, done, and failed; where it can be run and where it cannot."""
+    office = visitors.office
+
+    def well() -> Iterator[ExaminationFinding]:
+        yield from FINDINGS
+
+    def badly() -> Iterator[ExaminationFinding]:
+        raise ExaminationError("it ended")
+
+    app = service_app(office.settings, office.engine, clock=office.time, new_id=lambda: "made", examine=well)
+    admin = Browser(app.test_client())
+    admin.sign_in(TOKENS[Role.ADMIN])
+
+    def show() -> None:
+        admin.get(address("doctor"))
+        assert admin.status == 200
+        admin.get(address("doctor"), **{"x-fragment": "1"})
+        assert admin.status == 200
+        visitors.show("doctor")
+
+    show()
+    examinations = Examinations(office.time)
+    for look in (well, badly):
+        made = begun(office.engine, examinations, "mira", lambda _: None)
+        assert made is not None
+        show()
+        run_beside(office.engine, examinations, made, look).join()
+        show()
+    visitors.send(Role.ADMIN, "doctor", 409)
+
+
+def tour_of_system(visitors: Visitors) -> None:
+    """The audit log, the settings, the sessions, the sync form, and each look of a page."""
+    office, show = visitors.office, visitors.show
+    show("audit")
+    show("audit", actor="nobody")
+    show("audit", 400, since="soon", until="late")
+    run = office.held_run()
+    with writing(office.engine) as connection:
+        audit = Audit(office.time)
+        for _ in range(60):
+            audit.note(connection, Actor(name="mira", role="admin", way="api", address="192.0.2.1"), "tried")
+        audit.note(connection, Actor(name="", way="command"), "approved", subject=run.run_id)
+    show("audit")
+    show("audit", actor="mira")
+    show("audit", before=1)
+    for page in ("sessions", "settings", "keys"):
+        show(page)
+    for look in ({"theme": "dark"}, {"times": "utc"}, {"keys": "off"}, {"theme": "system"}):
+        visitors.send(Role.VIEWER, "look", 200, **look)
+        visitors.browsers[Role.VIEWER].get(address("keys"))
+    origins = {"console.name": "environment variable USHER_CONSOLE__NAME"}
+    app = service_app(office.settings, office.engine, clock=office.time, new_id=lambda: "x", origins=origins)
+    browser = Browser(app.test_client())
+    browser.sign_in(TOKENS[Role.VIEWER])
+    assert "USHER_CONSOLE__NAME" in browser.get(address("settings"))
+    visitors.browsers[Role.APPROVER].get(address("sync", preview=1))
+    fields = {"organizations": "x" * 600, "users": "x" * 600, "reason": "y" * 1_001}
+    visitors.send(Role.ADMIN, "sync", 400, verify="1", deletes="1", preview="1", **fields)
+    visitors.send(Role.APPROVER, "sync", 400, **fields)
+
+
+def tour_of_problems(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not there, not allowed, moved on, or away; with a session and without."""
+    show = visitors.show
+    show("nowhere", 404)
+    show("run", 404, id="nobody")
+    show("runs", 400, status="odd")
+    visitors.browsers[Role.VIEWER].get(address("sync"))
+    stranger = visitors.office.browser()
+    stranger.get("/console/nowhere")
+    assert stranger.status == 404
+    run = visitors.office.runs.recent()[0]
+    visitors.send(Role.APPROVER, "apply", 409, run=run.run_id)
+    away = OperationalError("SELECT 1", {}, sqlite3.OperationalError("unable to open database file"))
+
+    def fails(*_: object) -> None:
+        raise away
+
+    with monkeypatch.context() as patched:
+        patched.setattr("app.service.console.gate.page_reading", fails)
+        show("overview", 503)
+
+
+def tour_of_sign_in(office: Office) -> None:
+    """By token, by an issuer, by both, by neither; wrongly; and for somebody in no group."""
+    for name, issuer, tokens in product(("", "Test"), ("", "http://127.0.0.1:9"), (office.settings.console.tokens, ())):
+        oidc = settings_of(issuer) if issuer else OidcSettings()
+        browser = _with_console(office, name=name, oidc=oidc, tokens=tokens).browser()
+        for query in ({}, {"to": "/console/runs"}, {"lost": "1"}):
+            browser.get(address("sign_in", **query))
+            assert browser.status == 200
+        browser.sign_in("another")
+        assert browser.status == 403
+        if tokens:
+            browser.sign_in(TOKENS[Role.ADMIN])
+            assert browser.status == 200
+    with running() as standing:
+        standing.now = lambda: office.time().timestamp()
+        front = _with_console(office, oidc=settings_of(standing.url), tokens=office.settings.console.tokens)
+        assert "Overview" in signs_in(front.browser(), standing)
+        front.browser(Role.ADMIN).get(address("sessions"))
+        standing.user["groups"] = ["sales"]
+        assert "None of your groups" in signs_in(front.browser(), standing)
+
+
+def _with_console(office: Office, **given: Any) -> Office:
+    """The office with these settings of the console, and no token of an admin of the HTTP API."""
+    console = ConsoleSettings(public_url="http://localhost", **given)
+    settings = office.settings.model_copy(update={"console": console, "admin": AdminSettings()})
+    return Office(settings, office.engine, office.time, office.runs)

@@ -1,0 +1,79 @@
+"""The contract suite of sources, passed by what is pushed as a whole: a body is a source that is read once."""
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from app.directory.pushes import ANYTHING
+from app.directory.source import EVERYTHING, Reading, ReadRequest, Source
+from app.service.push.everything import SentSource
+from tests.directory.source_contract import SourceContract
+from tests.directory.source_world import CannotError, Content, World
+from tests.worlds.faulty_reads import FaultyReads
+
+
+class Sent:
+    """What an application would send, each time it is asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = "app"
+        self._path = path
+
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+        with self._path.open("rb") as body:
+            yield from SentSource(self.name, body, ANYTHING).read(request)
+
+
+class PushWorld(World):
+    """An application with people and teams, and the body that it sends of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "body"
+
+    def source(self) -> Source:
+        return Sent(self._path)
+
+    def bring(self, content: Content) -> None:
+        records = [
+            *(
+                {"kind": "user", "userId": one, "name": person.name, "email": person.email}
+                for one, person in content.people.items()
+            ),
+            *(
+                {"kind": "membership", "organizationId": team, "userId": one}
+                for team, members in content.teams.items()
+                for one in sorted(members)
+            ),
+        ]
+        lines = [*records, {"end": True, "records": len(records)}]
+        self._path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    @contextmanager
+    def cut(self, share: float) -> Iterator[None]:
+        whole = self._path.read_bytes()
+        self._path.write_bytes(whole[: int(len(whole) * share)])
+        yield
+        self._path.write_bytes(whole)
+
+    def spoil(self, person_id: str, text: str) -> None:
+        raise CannotError("one wrong line refuses all of it: tests/service/push/test_everything.py")
+
+    def deepen(self, person_id: str, depth: int) -> None:
+        raise CannotError("one wrong line refuses all of it: tests/service/push/test_everything.py")
+
+    def failures(self) -> dict[str, AbstractContextManager[Source]]:
+        @contextmanager
+        def of(body: bytes) -> Iterator[Source]:
+            yield SentSource("app", BytesIO(body), ANYTHING)
+
+        return {"nothing": of(b""), "no JSON": of(b"<html>\n"), "another number": of(b'{"end": true, "records": 7}\n')}
+
+
+class TestEverything(FaultyReads, SourceContract):
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> PushWorld:
+        return PushWorld(tmp_path)

@@ -1,0 +1,89 @@
+"""What operators see of pushes: metrics, readiness, the doctor, the log, and tokens that could be guessed."""
+
+from pathlib import Path
+
+import pytest
+
+from app.access.contents import source_states
+from app.commands.bootstrap.requirements import short_tokens
+from app.commands.doctor.finding import State
+from app.commands.doctor.sources import look_at_sources
+from app.directory.configured import sources_from_settings
+from app.directory.settings import DirectorySettings, GuardSettings
+from app.foundation.database.engine import reading
+from app.foundation.logs import LogSettings, configure_logs
+from app.settings import Settings
+from app.sync.runs.reading import refresh
+from tests.service.push.conftest import PUSH, SOURCES, Service, document, organization
+
+
+def test_metrics_tell_what_was_pushed_and_what_waits(service: Service) -> None:
+    service.pushed(1, upsert=[organization()])
+    service.clock.move_on(seconds=3)
+    service.pushed(2, upsert=[document("d1")])
+    service.pushed(2, upsert=[document("d1")])
+    text = service.client.get("/metrics").get_data(as_text=True)
+    assert 'usher_directory_pushes_total{source="app"} 2.0' in text
+    (told,) = [line for line in text.splitlines() if line.startswith("usher_directory_push_timestamp_seconds{")]
+    assert float(told.rpartition(" ")[2]) == service.clock().timestamp()
+    assert "usher_changes_waiting_seconds 3.0" in text
+
+
+def test_readiness_tells_when_something_was_pushed(service: Service) -> None:
+    service.pushed(1, upsert=[organization()])
+    service.clock.move_on(seconds=30)
+    checks = service.client.get("/readyz").get_json()["checks"]
+    assert checks["directory"]["detail"] == "read well 30 s ago; last pushed to 30 s ago"
+
+
+def test_the_doctor_tells_of_sources_that_hold_pushes(service: Service) -> None:
+    service.pushed(1, upsert=[organization()])
+    settings = DirectorySettings.model_validate({"sources": [one for one in SOURCES if one["type"] == "push"]})
+    with reading(service.engine) as connection:
+        kept = {state.name: state for state in source_states(connection)}
+    found = list(look_at_sources(sources_from_settings(settings), kept, GuardSettings(), service.clock))
+    assert [(one.state, one.says) for one in found[:2]] == [
+        (State.OK, "app: 1 record, pushed to it"),
+        (State.WARNING, "small app: nothing was ever pushed to it"),
+    ]
+
+
+def test_a_refresh_leaves_what_was_pushed_and_it_does_not_grow_old(service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "hr.jsonl"
+    file.write_text('{"kind": "user", "userId": "ann", "name": "Ann", "email": ""}\n')
+    settings = DirectorySettings.model_validate(
+        {
+            "sources": [
+                {"type": "file", "path": str(file), "name": "hr"},
+                {"type": "push", "name": "app", "changes": {"tokens": [PUSH]}},
+                {"type": "push", "name": "never", "changes": {"tokens": [PUSH + "x"]}},
+            ]
+        }
+    )
+    service.pushed(1, upsert=[organization(), document("d1")])
+    service.clock.move_on(days=3)
+    report = refresh(service.engine, sources_from_settings(settings), clock=service.clock)
+    assert [(one.name, one.records) for one in report.sources] == [("hr", 1)]
+    assert report.retained_sources == ()
+    assert len(service.records()) == 3
+    with reading(service.engine) as connection:
+        states = {state.name: state for state in source_states(connection)}
+    assert states["app"].last_good_at == round(service.clock().timestamp() * 1000)
+    assert states["app"].records == 2
+    assert (states["never"].last_verdict, states["never"].last_good_at) == ("complete", None)
+
+
+def test_the_log_tells_who_pushed_what_and_no_token(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(LogSettings(format="json"))
+    service.pushed(1, upsert=[organization(), document("d1")])
+    service.push({"sequence": 2}, token="wrong-token-of-somebody")
+    said = "".join(capsys.readouterr())
+    assert '"sequence":1' in said.replace(" ", "")
+    assert PUSH not in said
+    assert "wrong-token-of-somebody" not in said
+
+
+def test_tokens_that_could_be_guessed_are_named() -> None:
+    sources = [{"type": "push", "name": "app", "changes": {"tokens": ["short", "x" * 16]}}]
+    settings = Settings.model_validate({"directory": {"sources": sources}})
+    assert short_tokens(settings) == ["directory.sources[0].changes.tokens[0]"]

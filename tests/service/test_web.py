@@ -1,0 +1,343 @@
+"""The service put together: every surface of it, with what it needs to let someone in."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
+from pydantic import SecretStr
+from sqlalchemy import Engine, insert
+
+from app.commands.bootstrap.databases import STORE_MIGRATIONS
+from app.commands.bootstrap.service import service_app, worker_metrics
+from app.directory.configured import sources_from_settings
+from app.directory.settings import DirectorySettings
+from app.foundation.database.engine import open_engine, writing
+from app.foundation.database.migrations import upgrade
+from app.http.throttle import FAILURES
+from app.monitoring.numbers import source_labels
+from app.service.admin.settings import AdminSettings, MetricsSettings
+from app.service.provider.settings import ProviderSettings
+from app.settings import ServerSettings, Settings
+from app.sync.ledger.ledger import note_findings, open_ledger
+from app.sync.runs.lifecycle import Runs
+from app.sync.runs.reading import refresh
+from app.sync.runs.run import RunRequest, RunStatus
+from app.sync.runs.workers import WorkerState, beat
+from app.sync.tables import ItemFailureRow, LedgerItemRow
+from tests.commands.conftest import DIRECTORY
+from tests.tables import make_migrated
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+ASK, RULE = {"Authorization": "Bearer ask"}, {"Authorization": "Bearer rule"}
+
+
+def now() -> datetime:
+    return NOW
+
+
+@pytest.fixture
+def empty(database_url: str) -> Iterator[Engine]:
+    """A database without a schema."""
+    engine = open_engine(database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def engine(empty: Engine) -> Engine:
+    """A database with the newest schema."""
+    make_migrated(empty, STORE_MIGRATIONS)
+    return empty
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "directory.yaml").write_text(DIRECTORY)
+    sources: Any = [{"type": "file", "path": str(tmp_path / "directory.yaml"), "name": "people"}]
+    return Settings(
+        provider=ProviderSettings(auth_tokens=(SecretStr("ask"),)),
+        admin=AdminSettings(tokens=[SecretStr("rule")]),
+        directory=DirectorySettings(sources=sources),
+    )
+
+
+def client_of(settings: Settings, engine: Engine) -> FlaskClient:
+    return service_app(settings, engine, clock=now, new_id=lambda: "made").test_client()
+
+
+@pytest.fixture
+def client(settings: Settings, engine: Engine) -> FlaskClient:
+    """The service with a directory that was read."""
+    refresh(engine, sources_from_settings(settings.directory), clock=now)
+    return client_of(settings, engine)
+
+
+def question(user: str = "ada", document: str = "handbook") -> dict[str, Any]:
+    resource = {"type": "document", "id": document, "organizationId": "acme"}
+    return {"data": {"requests": [{"userId": user, "resource": resource}]}}
+
+
+def test_landing_tells_where_to_go_on(client: FlaskClient) -> None:
+    answer = client.get("/").get_json()
+    assert answer["product"] == "Usher"
+    assert {"/permissions/check", "/resync", "/healthz", "/readyz", "/metrics"} <= set(answer["links"].values())
+
+
+def test_permission_call_and_explain_decide_alike(client: FlaskClient) -> None:
+    asked = client.post("/permissions/check", json=question(), headers=ASK).get_json()["data"][0]
+    explained = client.post("/permissions/explain", json=question(), headers=RULE).get_json()["data"][0]
+    assert (asked["hasAccess"], asked["accessRole"]) == (True, "editor")
+    reason, path = explained.pop("reason"), explained.pop("path")
+    assert explained == asked
+    assert reason.startswith("Allowed as editor")
+    assert [record["kind"] for record in path] == ["document", "organization", "membership"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers"),
+    [
+        ("POST", "/permissions/check", {}),
+        ("POST", "/permissions/check", RULE),
+        ("POST", "/permissions/explain", {}),
+        ("POST", "/permissions/explain", ASK),
+        ("POST", "/resync", ASK),
+        ("GET", "/resync/x", {}),
+    ],
+)
+def test_each_surface_wants_its_own_token(client: FlaskClient, method: str, path: str, headers: dict[str, str]) -> None:
+    answer = client.open(path, method=method, json=question(), headers=headers)
+    assert answer.status_code == 401
+    assert answer.get_json()["error"]["status"] == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize(("proxies", "another"), [(0, 429), (1, 401)])
+def test_wrong_tokens_are_counted_by_the_address_that_trusted_proxies_tell(
+    settings: Settings, engine: Engine, proxies: int, another: int
+) -> None:
+    client = client_of(settings.model_copy(update={"server": ServerSettings(trusted_proxies=proxies)}), engine)
+
+    def guess(address: str) -> int:
+        headers = {"Authorization": "Bearer guess", "X-Forwarded-For": f"192.0.2.99, {address}"}
+        return client.post("/resync", headers=headers).status_code
+
+    codes = [guess("203.0.113.1") for _ in range(FAILURES + 1)]
+    assert codes == [401] * FAILURES + [429]
+    assert guess("203.0.113.2") == another
+
+
+@pytest.mark.parametrize(("token", "wanted", "code"), [("", False, 200), ("", True, 401), ("rule", True, 200)])
+def test_counters_of_a_worker_are_shown_to_those_who_see_the_services(
+    settings: Settings, token: str, wanted: bool, code: int
+) -> None:
+    app = worker_metrics(settings.model_copy(update={"metrics": MetricsSettings(require_token=wanted)}))
+    answer = app.test_client().get("/metrics", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == code
+    assert ("usher_backend_calls" in answer.get_data(as_text=True)) == (code == 200)
+    assert app.test_client().get("/").status_code == 404
+
+
+def test_without_admin_tokens_nobody_gets_in(settings: Settings, engine: Engine) -> None:
+    shut = client_of(settings.model_copy(update={"admin": AdminSettings()}), engine)
+    for token in ("", "rule", "None"):
+        assert shut.post("/resync", headers={"Authorization": f"Bearer {token}"}).status_code == 401
+
+
+def test_every_answer_carries_a_request_id(client: FlaskClient) -> None:
+    assert client.get("/healthz").headers["x-request-id"] == "made"
+    assert client.get("/nowhere", headers={"x-request-id": "mine-1"}).headers["x-request-id"] == "mine-1"
+    assert client.get("/healthz", headers={"x-request-id": "a b"}).headers["x-request-id"] == "made"
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/permissions/check/", "/resync/x/y/z", "/%2e%2e/etc", "/💥", "", "//"])
+def test_unknown_paths_answer_in_the_envelope(client: FlaskClient, path: str) -> None:
+    answer = client.get(path, headers=RULE)
+    assert (answer.status_code, answer.get_json()["error"]["status"]) == (404, "NOT_FOUND")
+
+
+def test_readyz_names_what_is_not_ready(settings: Settings, empty: Engine) -> None:
+    fresh = client_of(settings, empty)
+    answer = fresh.get("/readyz")
+    assert answer.status_code == 503
+    states = {name: check["state"] for name, check in answer.get_json()["checks"].items()}
+    assert states == {"database": "ok", "migrations": "failed", "accessModel": "failed", "directory": "failed"}
+    upgrade(empty, STORE_MIGRATIONS)
+    checks = fresh.get("/readyz").get_json()["checks"]
+    assert checks["migrations"]["state"] == "ok"
+    assert checks["accessModel"]["detail"] == "the directory was never read: run usher directory refresh, or a sync"
+    refresh(empty, sources_from_settings(settings.directory), clock=now)
+    assert fresh.get("/readyz").get_json()["status"] == "ready"
+
+
+def test_metrics_tell_of_requests_decisions_runs_and_sources(
+    client: FlaskClient, engine: Engine, settings: Settings
+) -> None:
+    client.post("/permissions/check", json=question(), headers=ASK)
+    client.post("/permissions/check", json=question("bob", "roadmap"), headers=ASK)
+    client.post("/permissions/check", json={"data": {"requests": [{"userId": 7}]}}, headers=ASK)
+    client.get("/resync/no-such-run", headers=RULE)
+    runs = Runs(engine, now, Random(1))
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=now())
+    runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING)
+    counts = {"document": {"delete": {"held": 3}, "add": {"done": 2}}}
+    runs.move(run.run_id, RunStatus.PLANNING, RunStatus.HELD, counts=counts, finished_at=now(), calls=1)
+    numbers = _numbers(client)
+    assert numbers['usher_decisions_total{outcome="allowed"}'] == 1
+    assert numbers['usher_decisions_total{outcome="denied"}'] == 1
+    assert numbers['usher_decisions_total{outcome="error"}'] == 1
+    assert numbers["usher_decision_call_seconds_count"] == 3
+    assert numbers['usher_http_requests_total{code="404",method="GET",route="/resync/<run_id>"}'] == 1
+    assert numbers['usher_runs{status="held"}'] == 1
+    assert numbers["usher_held_deletes"] == 3
+    assert numbers['usher_last_run_items{action="add",kind="document",outcome="done"}'] == 2
+    assert numbers["usher_access_revision"] == 1
+    assert numbers['usher_directory_records{source="people"}'] == 10
+    assert numbers["usher_database_up"] == 1
+    assert numbers['usher_denials_total{reason="restricted"}'] == 1
+    assert numbers['usher_runs_ended_total{status="held"}'] == 1
+    assert numbers['usher_runs{status="verifying"}'] == 0
+    assert numbers["usher_queue_age_seconds"] == 0
+    assert numbers["usher_next_run_timestamp_seconds"] == NOW.timestamp() + 900
+
+
+def test_items_of_the_last_run_are_counted_once(client: FlaskClient, engine: Engine) -> None:
+    runs = Runs(engine, now, Random(1))
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=now())
+    runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING)
+    counts = {"document": {"add": {"planned": 9, "done": 5, "failed": 3}}}
+    runs.move(run.run_id, RunStatus.PLANNING, RunStatus.PARTIAL, counts=counts, finished_at=now())
+    items = {name: value for name, value in _numbers(client).items() if name.startswith("usher_last_run_items")}
+    assert sum(items.values()) == 9
+    assert items['usher_last_run_items{action="add",kind="document",outcome="planned"}'] == 1
+
+
+def test_metrics_tell_of_refused_items_the_ledger_and_the_last_verify(client: FlaskClient, engine: Engine) -> None:
+    ledger = open_ledger(engine, "https://backend.example", "key", now)
+    with writing(engine) as connection:
+        for item, parked in (("a", False), ("b", False), ("c", True)):
+            connection.execute(
+                insert(ItemFailureRow).values(
+                    ledger_id=ledger.ledger_id,
+                    kind="document",
+                    organization_id="acme",
+                    container_id="",
+                    item_id=item,
+                    deleting=False,
+                    fingerprint="",
+                    failures=1,
+                    retry_at=0,
+                    parked=parked,
+                    message="no",
+                )
+            )
+        connection.execute(
+            insert(LedgerItemRow).values(
+                ledger_id=ledger.ledger_id,
+                kind="folder",
+                organization_id="acme",
+                container_id="",
+                item_id="f",
+                digest="",
+                parent_id="",
+                access_type="",
+                access_role="",
+                disabled=False,
+                certain=True,
+            )
+        )
+        note_findings(connection, ledger.ledger_id, {"seen": 7, "missing": 2}, NOW)
+    numbers = _numbers(client)
+    assert numbers['usher_items_failing{kind="document"}'] == 2
+    assert numbers['usher_items_parked{kind="document"}'] == 1
+    assert numbers['usher_items_parked{kind="folder"}'] == 0
+    assert numbers['usher_ledger_items{kind="folder"}'] == 1
+    assert numbers['usher_last_verify_items{finding="missing"}'] == 2
+    assert numbers["usher_last_verify_timestamp_seconds"] == NOW.timestamp()
+    assert numbers['usher_attention{cause="failing"}'] == 1
+    assert numbers['usher_attention{cause="parked"}'] == 1
+
+
+def test_metrics_tell_of_workers_and_of_how_long_a_run_waits(client: FlaskClient, engine: Engine) -> None:
+    Runs(engine, lambda: NOW - timedelta(minutes=3), Random(1)).enqueue(RunRequest(trigger="resync"))
+    with writing(engine) as connection:
+        for worker_id, seconds, leads in (("1", 10, True), ("2", 100, False), ("3", 1000, True)):
+            seen_at = round((NOW.timestamp() - seconds) * 1000)
+            beat(
+                connection,
+                WorkerState(worker_id=worker_id, name="node", started_at=0, seen_at=seen_at, leads=leads),
+            )
+    numbers = _numbers(client)
+    assert numbers["usher_workers"] == 2
+    assert numbers["usher_workers_leading"] == 1
+    assert numbers["usher_worker_seen_timestamp_seconds"] == NOW.timestamp() - 10
+    assert numbers["usher_queue_age_seconds"] == 180
+
+
+def test_metrics_tell_what_is_wrong_with_the_records_of_each_source(
+    settings: Settings, engine: Engine, tmp_path: Path
+) -> None:
+    (tmp_path / "more.jsonl").write_text(
+        '{"kind": "user"}\n{"kind": "membership", "organizationId": "nowhere", "userId": "ada"}\n'
+    )
+    sources: Any = [
+        {"type": "file", "path": str(tmp_path / "directory.yaml"), "name": "people"},
+        {"type": "file", "path": str(tmp_path / "more.jsonl"), "name": "more"},
+    ]
+    settings = settings.model_copy(update={"directory": DirectorySettings(sources=sources)})
+    refresh(engine, sources_from_settings(settings.directory), clock=now)
+    numbers = _numbers(client_of(settings, engine))
+    for source, wrong in (("people", 0), ("more", 1)):
+        assert numbers[f'usher_directory_malformed_records{{source="{source}"}}'] == wrong
+        assert numbers[f'usher_directory_dangling_records{{source="{source}"}}'] == wrong
+
+
+def test_openmetrics_is_given_to_who_asks_for_it(client: FlaskClient) -> None:
+    client.post("/permissions/check", json=question(), headers=ASK)
+    answer = client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert answer.content_type.startswith("application/openmetrics-text")
+    families = {family.name: family for family in openmetrics_families(answer.get_data(as_text=True))}
+    assert families["usher_decisions"].type == "counter"
+    assert families["usher_build"].type == "info"
+    assert "usher_runs" in families
+    plain = client.get("/metrics")
+    assert plain.content_type.startswith("text/plain")
+    assert "usher_build_info{" in plain.get_data(as_text=True)
+
+
+def test_metrics_do_not_tell_where_things_lie() -> None:
+    assert source_labels(["/etc/acme/people.yaml", "people", "a/b/", "https://x/y"]) == [
+        "people.yaml",
+        "people",
+        "b",
+        "y",
+    ]
+    first, second, other = source_labels(["/a/people.yaml", "/b/people.yaml", "x"])
+    assert first.startswith("people.yaml#")
+    assert second.startswith("people.yaml#")
+    assert (first != second, other) == (True, "x")
+
+
+def test_metrics_do_not_grow_with_what_callers_invent(client: FlaskClient) -> None:
+    for number in range(5):
+        client.get(f"/invented/{number}")
+        client.open("/healthz", method=f"ODD{number}")
+    routes = {name for name in _numbers(client) if name.startswith("usher_http_requests_total")}
+    assert len(routes) == 2
+
+
+def test_metrics_ask_for_an_admin_token_where_configured(settings: Settings, engine: Engine) -> None:
+    guarded = client_of(settings.model_copy(update={"metrics": MetricsSettings(require_token=True)}), engine)
+    assert guarded.get("/metrics").status_code == 401
+    assert guarded.get("/metrics", headers=RULE).status_code == 200
+
+
+def _numbers(client: FlaskClient) -> dict[str, float]:
+    text = client.get("/metrics").get_data(as_text=True)
+    lines = [line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}

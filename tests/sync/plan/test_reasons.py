@@ -1,0 +1,186 @@
+"""Why something is to be gone: what a plan says about it is true."""
+
+from datetime import timedelta
+
+import pytest
+
+from app.sync.plan.selection import Selection
+
+
+def _reasons(world, plan):
+    return {
+        (item.kind, item.container_id, item.item_id): item.reason
+        for item in world.items(plan)
+        if item.action == "delete"
+    }
+
+
+def _company(directory, now_ms, *, disabled=False, ends=None):
+    """ada, with all that a user can have in acme; ``ends``: when what can end does."""
+    return (
+        directory.organization("acme")
+        .user("ada", disabled=disabled)
+        .user("bob")
+        .member("acme", "ada", expires_at=ends)
+        .group("acme", "eng", users=["ada"])
+        .folder("acme", "specs")
+        .folder("acme", "plans")
+        .document("acme", "roadmap")
+        .grant("acme", folder="specs", user="ada", expires_at=ends)
+        .grant("acme", document="roadmap", user="ada", expires_at=ends)
+        .grant("acme", folder="plans", group="eng", expires_at=ends)
+    )
+
+
+def test_everything_of_a_disabled_user_goes_because_they_are_disabled(world, new_directory, now_ms):
+    world.says(_company(new_directory(), now_ms))
+    world.apply(world.plan())
+    world.says(_company(new_directory(), now_ms, disabled=True))
+
+    reasons = _reasons(world, world.plan())
+
+    assert set(reasons) == {
+        ("organizationUser", "", "ada"),
+        ("groupMember", "eng", "ada"),
+        ("folderUser", "specs", "ada"),
+        ("folderUser", "plans", "ada"),
+        ("documentUser", "roadmap", "ada"),
+    }
+    assert set(reasons.values()) == {"the user is disabled in the directory"}
+
+
+def test_what_expired_goes_because_it_expired_and_says_when(world, new_directory, now, now_ms):
+    world.says(_company(new_directory(), now_ms, ends=now_ms + 60_000))
+    world.apply(world.plan())
+
+    reasons = _reasons(world, world.plan(now=now + timedelta(minutes=5)))
+
+    ended = f"expired on {now + timedelta(minutes=1):%Y-%m-%d %H:%M} UTC"
+    assert reasons == {
+        ("organizationUser", "", "ada"): f"the membership {ended}",
+        ("folderUser", "specs", "ada"): f"the grant to the user {ended}",
+        ("folderUser", "plans", "ada"): f"the grant to group eng {ended}",
+        ("documentUser", "roadmap", "ada"): f"the grant to the user {ended}",
+    }
+
+
+def test_of_several_grants_to_groups_that_expired_the_last_one_is_told(world, new_directory, now, now_ms):
+    def says(*ends):
+        directory = new_directory().organization("acme").user("ada").document("acme", "roadmap")
+        directory.group("acme", "inner", users=["ada"]).group("acme", "outer", groups=["inner"])
+        for group, end in zip(("inner", "outer"), ends, strict=True):
+            directory.grant("acme", document="roadmap", group=group, expires_at=now_ms + end)
+        return directory
+
+    world.says(says(60_000, 120_000))
+    world.apply(world.plan())
+
+    reasons = _reasons(world, world.plan(now=now + timedelta(minutes=5)))
+
+    ended = f"{now + timedelta(minutes=2):%Y-%m-%d %H:%M} UTC"
+    assert list(reasons.values()) == [f"the grant to group outer expired on {ended}"]
+
+
+def test_what_nobody_gives_any_more_says_so(world, new_directory, now_ms):
+    world.says(_company(new_directory(), now_ms))
+    world.apply(world.plan())
+    world.says(
+        new_directory()
+        .organization("acme")
+        .user("ada")
+        .user("bob")
+        .group("acme", "eng")
+        .folder("acme", "specs")
+        .folder("acme", "plans")
+        .document("acme", "roadmap")
+    )
+
+    assert _reasons(world, world.plan()) == {
+        ("organizationUser", "", "ada"): "no membership of the organization any more",
+        ("groupMember", "eng", "ada"): "not in the group any more",
+        ("folderUser", "specs", "ada"): "no grant on the folder any more",
+        ("folderUser", "plans", "ada"): "no grant on the folder any more",
+        ("documentUser", "roadmap", "ada"): "no grant on the document any more",
+    }
+
+
+def test_who_and_what_is_gone_is_named(world, new_directory, now_ms):
+    world.says(_company(new_directory(), now_ms).grant("acme", folder="specs", user="bob"))
+    world.apply(world.plan())
+    world.says(new_directory().organization("acme").user("bob").document("acme", "roadmap").group("acme", "eng"))
+
+    whole, of_bob = world.plan(), world.plan(selection=Selection.of((), ("bob",)))
+
+    gone = "no longer in the directory"
+    assert _reasons(world, whole) == {
+        ("organizationUser", "", "ada"): f"the user is {gone}",
+        ("groupMember", "eng", "ada"): f"the user is {gone}",
+        ("documentUser", "roadmap", "ada"): f"the user is {gone}",
+        ("folder", "", "specs"): gone,
+        ("folder", "", "plans"): gone,
+        ("folderUser", "specs", "ada"): "goes along with folder specs, which is gone from the directory",
+        ("folderUser", "plans", "ada"): "goes along with folder plans, which is gone from the directory",
+        ("folderUser", "specs", "bob"): "goes along with folder specs, which is gone from the directory",
+    }
+    # Narrowed to users nobody deletes the folder itself.
+    assert _reasons(world, of_bob) == {("folderUser", "specs", "bob"): f"the folder is {gone}"}
+
+
+def test_of_an_organization_that_is_gone_a_plan_for_a_user_says_so(world, new_directory, now_ms):
+    world.says(_company(new_directory(), now_ms))
+    world.apply(world.plan())
+    world.says(new_directory().user("ada"))
+
+    reasons = _reasons(world, world.plan(selection=Selection.of((), ("ada",))))
+
+    assert set(reasons.values()) == {"the organization is no longer in the directory"}
+
+
+@pytest.mark.parametrize("users", [[], ["ada"]])
+@pytest.mark.parametrize("parent", ["nowhere", "specs"])
+def test_what_is_below_a_broken_folder_is_gone_from_the_directory(world, new_directory, parent, users):
+    def company(above):
+        return (
+            new_directory()
+            .organization("acme")
+            .user("ada")
+            .member("acme", "ada")
+            .group("acme", "eng", users=["ada"])
+            .folder("acme", "specs", parent=above)
+            .document("acme", "roadmap", folder="specs")
+            .grant("acme", folder="specs", group="eng")
+            .grant("acme", document="roadmap", user="ada")
+        )
+
+    world.says(company(""))
+    world.apply(world.plan())
+    world.says(company(parent))
+
+    reasons = _reasons(world, world.plan(selection=Selection.of([], users)))
+
+    of_users = {key: reason for key, reason in reasons.items() if key[0].endswith("User")}
+    # In a plan for everything they go along with the folder and the document.
+    assert of_users.keys() == {("folderUser", "specs", "ada"), ("documentUser", "roadmap", "ada")}
+    if users:
+        assert of_users["folderUser", "specs", "ada"] == "the folder is no longer in the directory"
+        assert of_users["documentUser", "roadmap", "ada"] == "the document is no longer in the directory"
+
+
+@pytest.mark.parametrize("users", [[], ["ada"]])
+def test_a_group_that_is_gone_lets_nobody_in_though_its_members_and_grants_are_there(world, new_directory, users):
+    def company(groups):
+        directory = new_directory().organization("acme").user("ada").folder("acme", "specs")
+        directory.grant("acme", folder="specs", group="outer")
+        directory.group("acme", "inner", users=["ada"]).group("acme", "outer", groups=["inner"])
+        directory.tables["groups"] = [
+            one for one in directory.tables["groups"] if one["organization_user_group_id"] in groups
+        ]
+        return directory
+
+    world.says(company(["inner", "outer"]))
+    world.apply(world.plan())
+    for groups in (["outer"], ["inner"]):
+        world.says(company(groups))
+        reasons = _reasons(world, world.plan(selection=Selection.of([], users)))
+        assert ("folderUser", "specs", "ada") in reasons
+        assert ("groupMember", "outer", "ada") in reasons

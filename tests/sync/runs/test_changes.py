@@ -1,0 +1,424 @@
+"""Sources that are asked for what changed: whatever becomes of single reads, what is kept is what the source says."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, text
+
+from app.access.contents import SourceState, current_revision, export_records, source_states
+from app.access.records import AccessRole, Key, Membership, Organization, Record, User
+from app.commands.schema import METADATA
+from app.directory.guarded import GuardedSource
+from app.directory.policy import Policy
+from app.directory.source import EVERYTHING, Answered, End, Found, Reading, ReadRequest, Verdict
+from app.foundation.database.engine import open_engine, reading, writing
+from app.sync.plan.selection import Selection
+from app.sync.runs.reading import RefreshReport, refresh
+from tests.tables import make_tables
+from tests.worlds.changing import ChangingSource, Fault
+from tests.worlds.references import references
+
+pytestmark = pytest.mark.slow
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+ACME = Organization(organization_id="acme", organization_name="acme")
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def source() -> ChangingSource:
+    source = ChangingSource("people")
+    source.put("acme", ACME)
+    for user_id in ("ada", "bob", "cleo"):
+        source.put(user_id, *person(user_id))
+    return source
+
+
+def person(user_id: str, name: str = "Name", role: AccessRole = AccessRole.EDITOR) -> list[Record]:
+    return [
+        User(user_id=user_id, name=name, email=""),
+        Membership(organization_id="acme", user_id=user_id, access_role=role),
+    ]
+
+
+def read(engine: Engine, *sources: ChangingSource | GuardedSource, after: timedelta = timedelta(0)) -> RefreshReport:
+    return refresh(engine, sources, clock=lambda: NOW + after)
+
+
+def model(engine: Engine) -> dict[Key, Record]:
+    with reading(engine) as connection:
+        return {record.key: record for record in export_records(connection)}
+
+
+def state(engine: Engine, name: str = "people") -> SourceState:
+    with reading(engine) as connection:
+        return next(one for one in source_states(connection) if one.name == name)
+
+
+def said(source: ChangingSource) -> dict[Key, Record]:
+    return {record.key: record for records in source.objects.values() for record in records}
+
+
+def test_a_source_that_tells_changes_is_asked_for_them_right_after_everything(
+    engine: Engine, source: ChangingSource
+) -> None:
+    read(engine, source)
+    assert source.asked == [EVERYTHING, ReadRequest(since="4")]
+    assert model(engine) == said(source)
+    source.put("bob", *person("bob", "Robert"))
+    source.remove("cleo")
+    report = read(engine, source, after=timedelta(minutes=5))
+    assert source.asked[2:] == [ReadRequest(since="4")]
+    assert model(engine) == said(source)
+    [told] = report.sources
+    assert (told.verdict, told.answered, told.records, told.gone) == (Verdict.COMPLETE, "changes", 2, 1)
+    assert {kind: (one.updated, one.removed) for kind, one in report.changes.items() if one.any} == {
+        "user": (1, 1),
+        "membership": (0, 1),
+    }
+    assert (state(engine).records, state(engine).tells_changes) == (5, True)
+
+
+def test_where_nothing_changed_nothing_does(engine: Engine, source: ChangingSource) -> None:
+    read(engine, source)
+    report = read(engine, source)
+    assert (report.changed, report.sources[0].verdict, report.sources[0].records) == (False, Verdict.COMPLETE, 0)
+    assert state(engine).records == 7
+
+
+def test_an_object_gives_up_the_records_that_it_gives_no_more(engine: Engine, source: ChangingSource) -> None:
+    read(engine, source)
+    source.put("bob", User(user_id="bob", name="Bob", email=""))
+    read(engine, source)
+    assert ("membership", "acme", "bob") not in model(engine)
+    assert model(engine) == said(source)
+
+
+def test_what_changed_while_everything_was_read_is_in_force_at_once(engine: Engine, source: ChangingSource) -> None:
+    def meanwhile() -> None:
+        source.put("dan", *person("dan"))
+        source.put("ada", User(user_id="ada", name="Ada", email=""))
+        source.remove("bob")
+
+    source.faults.append(Fault.MOVED)
+    source.meanwhile = meanwhile  # type: ignore[method-assign] # that is what it is for
+    read(engine, source)
+    assert model(engine) == said(source)
+    read(engine, source)
+    assert source.asked[-1] == ReadRequest(since="7")
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT, Fault.PARTIAL, Fault.MALFORMED, Fault.BROKEN, Fault.REFUSED])
+def test_changes_that_could_not_be_told_meanwhile_are_told_later(
+    engine: Engine, source: ChangingSource, fault: Fault
+) -> None:
+    def meanwhile() -> None:
+        source.put("ada", User(user_id="ada", name="Ada", email=""))
+        source.remove("bob")
+        source.remove("cleo")
+
+    source.faults.extend([Fault.MOVED, fault])
+    source.meanwhile = meanwhile  # type: ignore[method-assign] # as above
+    before = said(source)
+    report = read(engine, source)
+    assert (report.sources[0].verdict, report.problem_count) == (Verdict.COMPLETE, 0)
+    assert model(engine) == before
+    read(engine, source)
+    assert source.asked[-1] == ReadRequest(since="4")
+    assert model(engine) == said(source)
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT, Fault.BROKEN])
+def test_changes_that_fail_change_nothing_and_are_told_again(
+    engine: Engine, source: ChangingSource, fault: Fault
+) -> None:
+    read(engine, source)
+    before = model(engine)
+    source.put("bob", *person("bob", "Robert"))
+    source.remove("ada")
+    source.faults.append(fault)
+    report = read(engine, source)
+    assert (report.sources[0].verdict, report.changed, model(engine)) == (Verdict.FAILED, False, before)
+    read(engine, source)
+    assert source.asked[-1] == ReadRequest(since="4")
+    assert model(engine) == said(source)
+
+
+def test_changes_in_part_take_nothing_away_and_are_told_again(engine: Engine, source: ChangingSource) -> None:
+    read(engine, source)
+    source.remove("ada")
+    source.put("bob", User(user_id="bob", name="Robert", email=""))
+    source.put("dan", *person("dan"))
+    source.faults.append(Fault.MALFORMED)
+    report = read(engine, source)
+    assert report.sources[0].verdict is Verdict.PARTIAL
+    found = model(engine)
+    assert {key for key in found if key[0] == "membership"} == {
+        ("membership", "acme", user_id) for user_id in ("ada", "bob", "cleo", "dan")
+    }
+    assert found["user", "bob"] == User(user_id="bob", name="Robert", email="")
+    read(engine, source)
+    assert source.asked[-1] == ReadRequest(since="4")
+    assert model(engine) == said(source)
+
+
+def test_a_cursor_that_is_not_accepted_leads_to_everything(engine: Engine, source: ChangingSource) -> None:
+    read(engine, source)
+    source.remove("ada")
+    source.forgets_before = 5
+    report = read(engine, source)
+    assert source.asked[2:] == [ReadRequest(since="4"), EVERYTHING, ReadRequest(since="5")]
+    assert (report.sources[0].verdict, report.sources[0].answered) == (Verdict.COMPLETE, "")
+    assert model(engine) == said(source)
+    assert state(engine).last_refusal == "it did not accept the cursor: the cursor is too old"
+    assert not state(engine).refused
+
+
+def test_other_settings_and_age_lead_to_everything(engine: Engine, source: ChangingSource) -> None:
+    def under(digest: str) -> GuardedSource:
+        return GuardedSource(source, timeout=0, policy=Policy(digest=digest, full_every=3600))
+
+    def whole(asked: GuardedSource, after: timedelta) -> bool:
+        source.asked.clear()
+        read(engine, asked, after=after)
+        assert model(engine) == said(source)
+        return source.asked[0] == EVERYTHING
+
+    assert whole(under("a"), timedelta(0))
+    assert not whole(under("a"), timedelta(minutes=59))
+    assert whole(under("b"), timedelta(minutes=59))
+    assert not whole(under("b"), timedelta(minutes=118))
+    assert whole(under("b"), timedelta(minutes=119))
+    # Everything that was read in part does not make up for it.
+    source.faults.append(Fault.PARTIAL)
+    assert whole(under("b"), timedelta(minutes=200))
+    assert whole(under("b"), timedelta(minutes=201))
+    assert not whole(under("b"), timedelta(minutes=202))
+
+
+def test_changes_that_take_away_too_much_are_refused_until_they_are_accepted(engine: Engine) -> None:
+    source = ChangingSource("people")
+    for number in range(100):
+        source.put(str(number), User(user_id=str(number), name="N", email=""))
+    read(engine, source)
+    for number in range(50):
+        source.remove(str(number))
+    refused = read(engine, source)
+    told = "would take away 50 of 100 user records, more than 20 and more than 20 %"
+    assert (refused.sources[0].verdict, refused.sources[0].reason.startswith(told)) == (Verdict.PARTIAL, True)
+    assert (len(model(engine)), state(engine).refused.startswith(told)) == (100, True)
+    source.put("new", User(user_id="new", name="N", email=""))
+    assert read(engine, source).sources[0].verdict is Verdict.PARTIAL
+    assert len(model(engine)) == 101
+    assert refresh(engine, [source], clock=lambda: NOW, accept_shrink=["people"]).changed
+    assert model(engine) == said(source)
+    assert (state(engine).refused, state(engine).last_refusal.startswith(told)) == ("", True)
+
+
+@pytest.mark.parametrize("asked_for_changes", [True, False])
+def test_an_answer_that_does_not_fit_the_question_is_failed(engine: Engine, asked_for_changes: bool) -> None:
+    class Odd(ChangingSource):
+        def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+            if not asked_for_changes:
+                yield End(Verdict.COMPLETE, "", "1", Answered.CHANGES)
+            elif request.since:
+                yield Found(ACME, "somewhere")
+                yield End(Verdict.COMPLETE, "", "2", Answered.CHANGES)
+            else:
+                yield from super().read(request)
+
+    source = Odd("people")
+    source.put("ada", *person("ada")[:1])
+    read(engine, source)
+    [told] = read(engine, source).sources
+    assert (told.verdict, told.reason.partition(":")[0]) == (Verdict.FAILED, "an error of the program")
+
+
+def test_only_those_that_are_named_are_read(engine: Engine, source: ChangingSource) -> None:
+    other = ChangingSource("others")
+    other.put("eve", User(user_id="eve", name="Eve", email=""))
+    read(engine, source, other)
+    source.remove("ada")
+    other.put("eve", User(user_id="eve", name="Evelyn", email=""))
+    with reading(engine) as connection:
+        revision = current_revision(connection)
+    report = refresh(engine, [source, other], clock=lambda: NOW + timedelta(hours=1), only={"others"})
+    assert [told.name for told in report.sources] == ["others"]
+    assert report.retained_sources == ()
+    found = model(engine)
+    assert (found["user", "eve"], ("user", "ada") in found) == (User(user_id="eve", name="Evelyn", email=""), True)
+    assert report.revision == revision + 1
+    assert (state(engine).is_configured, state(engine).last_read_at) == (True, NOW.timestamp() * 1000)
+
+
+def test_a_part_is_asked_for_and_touches_nothing_else(engine: Engine, source: ChangingSource) -> None:
+    read(engine, source)
+    source.put("ada", User(user_id="ada", name="Ada", email=""))
+    source.put("bob", *person("bob", "Robert"))
+    source.asked.clear()
+    report = refresh(engine, [source], clock=lambda: NOW, asked=Selection.of(user_ids=["ada"]))
+    [request] = source.asked
+    assert request.part is not None
+    assert (request.part.user_ids, [one.id for one in request.part.objects]) == (("ada",), ["ada"])
+    assert report.sources[0].answered == "part"
+    found = model(engine)
+    assert found["user", "ada"] == User(user_id="ada", name="Ada", email="")
+    assert ("membership", "acme", "ada") not in found
+    assert found["user", "bob"] == User(user_id="bob", name="Name", email="")
+    # The cursor does not cover the part, so the next read is complete.
+    read(engine, source)
+    assert source.asked[1] == ReadRequest()
+    assert model(engine) == said(source)
+
+
+def test_a_part_of_an_organization_is_what_names_it(engine: Engine, source: ChangingSource) -> None:
+    read(engine, source)
+    source.asked.clear()
+    refresh(engine, [source], clock=lambda: NOW, asked=Selection.of(["acme"]))
+    [request] = source.asked
+    assert request.part is not None
+    assert sorted(one.id for one in request.part.objects) == ["acme", "ada", "bob", "cleo"]
+    source.remove("cleo")
+    refresh(engine, [source], clock=lambda: NOW, asked=Selection.of(["acme"], ["cleo"]))
+    assert model(engine) == said(source)
+
+
+def test_a_source_that_can_give_everything_only_is_read_as_a_whole(engine: Engine) -> None:
+    source = ChangingSource("people", tells_changes=False, tells_parts=False)
+    source.put("acme", ACME)
+    source.put("ada", *person("ada"))
+    read(engine, source)
+    source.remove("ada")
+    report = refresh(engine, [source], clock=lambda: NOW, asked=Selection.of(user_ids=["somebody"]))
+    assert report.sources[0].answered == ""
+    assert model(engine) == {ACME.key: ACME}
+    assert source.asked[1].since == ""
+
+
+# Any sequence of changes, faults and questions.
+
+PEOPLE = ("ada", "bob", "cleo", "dan")
+steps = st.one_of(
+    st.tuples(
+        st.just("put"),
+        st.sampled_from(PEOPLE),
+        st.sampled_from(["Name", "Other"]),
+        st.sets(st.sampled_from(["acme", "globex"])),
+    ),
+    st.tuples(st.just("remove"), st.sampled_from([*PEOPLE, "acme", "globex"])),
+    st.tuples(st.just("found"), st.sampled_from(["acme", "globex"])),
+    st.tuples(st.just("forget")),
+    st.tuples(st.just("part"), st.sets(st.sampled_from(PEOPLE), min_size=1)),
+    st.tuples(st.just("read"), st.lists(st.sampled_from([None, *Fault]), max_size=2), st.integers(0, 30)),
+)
+
+
+def take(source: ChangingSource, step: tuple[object, ...]) -> None:
+    what, *how = step
+    if what == "put":
+        user_id, name, organizations = how
+        records: list[Record] = [User(user_id=str(user_id), name=str(name), email="")]
+        assert isinstance(organizations, set | frozenset)
+        records += [Membership(organization_id=one, user_id=str(user_id)) for one in sorted(organizations)]
+        source.put(str(user_id), *records)
+    elif what == "found":
+        source.put(str(how[0]), Organization(organization_id=str(how[0]), organization_name=str(how[0])))
+    elif what == "remove":
+        source.remove(str(how[0]))
+    elif what == "forget":
+        source.forgets_before = 1_000_000
+
+
+def standing(records: dict[Key, Record]) -> dict[Key, Record]:
+    """Without what refers to nothing."""
+    return {key: record for key, record in records.items() if all(one in records for one in references(record))}
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(steps, max_size=14), st.lists(steps.filter(lambda step: step[0] in {"put", "remove"}), max_size=3))
+def test_any_sequence_of_reads_leaves_what_the_source_says(
+    database_url: str, script: list[tuple[object, ...]], moved: list[tuple[object, ...]]
+) -> None:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    with writing(engine) as connection:
+        for table in METADATA.sorted_tables:
+            connection.execute(table.delete())
+    source = ChangingSource("people")
+    source.put("acme", ACME)
+    worlds: list[dict[Key, Record]] = []
+    # What was given before, and may be kept although it refers to nothing: it stands when what it names comes.
+    given: list[dict[Key, Record]] = []
+
+    def meanwhile() -> None:
+        for step in moved:
+            take(source, step)
+        worlds.append(standing(said(source)))
+        given.append(said(source))
+
+    source.meanwhile = meanwhile  # type: ignore[method-assign] # that is what it is for
+    guarded = GuardedSource(source, timeout=30, policy=Policy(full_every=3600 * 20))
+    moments = [NOW]
+    everything_was_read = False
+    kept: dict[Key, Record] = {}
+    try:
+        for step in [*script, ("read", [], 0)]:
+            if step[0] == "part":
+                assert isinstance(step[1], set | frozenset)
+                given.append(said(source))
+                refresh(engine, [guarded], clock=lambda: moments[-1], asked=Selection.of(user_ids=step[1]))
+                kept = model(engine)
+                continue
+            if step[0] != "read":
+                take(source, step)
+                continue
+            _, faults, hours = step
+            assert isinstance(faults, list)
+            assert isinstance(hours, int)
+            moments.append(moments[-1] + timedelta(hours=hours))
+            source.faults.extend(fault for fault in faults if fault is not None)
+            is_faulty = bool(source.faults)
+            before_said, before = said(source), kept
+            worlds[:] = [standing(before_said)]
+            earlier = len(given)
+            given.append(before_said)
+            report = refresh(engine, [guarded], clock=lambda: moments[-1], accept_empty=["people"])
+            source.faults.clear()
+            source.forgets_before = 0
+            kept = model(engine)
+            [told] = report.sources
+            if told.verdict is Verdict.FAILED:
+                assert (kept, report.changed) == (before, False)
+            elif told.verdict is Verdict.COMPLETE:
+                everything_was_read = True
+                del given[:earlier]
+                # As it was at its beginning, or later where what changed meanwhile could be asked for.
+                assert kept in worlds
+            else:
+                assert {key for key in before if key[0] == "user"} <= set(kept)
+                assert all(any(one.get(key) == record for one in (before, *given)) for key, record in kept.items())
+            if not is_faulty:
+                assert told.verdict is Verdict.COMPLETE
+                assert kept == standing(said(source))
+        assert everything_was_read
+        assert kept == standing(said(source))
+        with reading(engine) as connection:
+            of_the_source = connection.execute(text("SELECT count(*) FROM source_user")).scalar_one()
+        assert of_the_source == sum(isinstance(one, User) for one in said(source).values())
+    finally:
+        engine.dispose()

@@ -1,0 +1,366 @@
+"""A dry run looks at a candidate: nobody is answered from it, and the sync then does what it said."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event, text
+
+from app.access.candidate import candidate_of, shadow_tables
+from app.access.decision.decide import Check, DecisionPolicy, decide
+from app.access.records import Membership, User
+from app.access.refresh.pushes import Pushed, apply_push
+from app.access.view.loader import AccessViewLoader
+from app.commands.schema import METADATA
+from app.directory.guarded import GuardedSource
+from app.directory.policy import Policy
+from app.directory.pushed import PushedSource
+from app.directory.source import EVERYTHING, ReadRequest
+from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
+from app.sync.plan.making import make_plan
+from app.sync.runs.reading import refresh
+from app.sync.tables import LEDGER_TABLES
+from tests.worlds.directory import Directory
+from tests.worlds.syncing import SyncedWorld
+
+pytestmark = pytest.mark.slow
+
+RECORDS = ("run", "run_key", "run_tally", "plan", "plan_item", "plan_part", "plan_impact")
+"""Where it is written down that there was a run, and its plan."""
+
+
+def everything(world: SyncedWorld, *, but: tuple[str, ...] = RECORDS) -> dict[str, list[Any]]:
+    """All rows of all tables, those aside in which a plan is kept."""
+    with reading(world.engine) as connection:
+        return {
+            name: sorted((tuple(row) for row in connection.execute(table.select())), key=repr)
+            for name, table in METADATA.tables.items()
+            if name not in but
+        }
+
+
+def lets_in(world: SyncedWorld, user_id: str) -> bool:
+    question = Check(user_id=user_id, type="organization", resource_id="acme", organization_id="acme", context=None)
+    policy = DecisionPolicy()
+    return decide(AccessViewLoader(world.engine, policy)([question]), question, world.time.now, policy).has_access
+
+
+def items(world: SyncedWorld, run: Any) -> list[tuple[str, ...]]:
+    names = (
+        "ordinal",
+        "operation",
+        "kind",
+        "organization_id",
+        "container_id",
+        "item_id",
+        "digest",
+        "payload",
+        "reason",
+    )
+    return [tuple(str(getattr(row, name)) for name in names) for row in world.items(run)]
+
+
+def change(world: SyncedWorld) -> None:
+    """Somebody comes, somebody goes, a document is renamed and moved."""
+    directory = world.directory
+    directory.add(User(user_id="new", name="New", email="new@acme.example"))
+    directory.add(Membership(organization_id="acme", user_id="new"))
+    for key in [key for key in directory.records if "ada" in key]:
+        del directory.records[key]
+
+
+def test_nothing_but_the_plan_is_written(company: SyncedWorld) -> None:
+    change(company)
+    before = everything(company)
+    assert (lets_in(company, "ada"), lets_in(company, "new")) == (True, False)
+    run = company.sync(dry_run=True)
+    assert (run.status, run.error) == ("done", None)
+    assert run.counts
+    assert everything(company) == before
+    assert (lets_in(company, "ada"), lets_in(company, "new")) == (True, False)
+    assert run.revision == before["access_revision"][-1][0]
+
+
+def test_the_sync_then_does_what_the_plan_said(company: SyncedWorld) -> None:
+    change(company)
+    dry = company.sync(dry_run=True)
+    planned = items(company, dry)
+    assert {item[1] for item in planned} >= {"add_users", "delete_users"}
+    done = company.sync()
+    assert done.status == "done"
+    assert items(company, done) == planned
+    assert (lets_in(company, "ada"), lets_in(company, "new")) == (False, True)
+
+
+def test_a_plan_of_a_candidate_is_applied_when_the_directory_says_the_same(company: SyncedWorld) -> None:
+    change(company)
+    dry = company.sync(dry_run=True)
+    run = company.sync(plan_id=dry.plan_id)
+    assert (run.status, run.error, run.plan_id) == ("done", None, dry.plan_id)
+    assert (lets_in(company, "ada"), lets_in(company, "new")) == (False, True)
+    assert company.sync().counts == {}
+
+
+def test_a_plan_of_a_candidate_is_refused_when_the_directory_became_something_else(company: SyncedWorld) -> None:
+    kept = dict(company.directory.records)
+    change(company)
+    dry = company.sync(dry_run=True)
+    # As many steps on as the candidate was, and somewhere else.
+    company.directory.records = kept
+    company.directory.add(User(user_id="other", name="Other", email="other@acme.example"))
+    company.directory.add(Membership(organization_id="acme", user_id="other"))
+    run = company.sync(plan_id=dry.plan_id)
+    assert run.status == "cancelled"
+    assert run.error is not None
+    assert "was made when the directory or the backend stood otherwise" in run.error
+    assert company.wire.writes == []
+
+
+def test_the_first_plan_of_all_adopts_nothing_and_shows_what_the_sync_will(
+    world: SyncedWorld, fill: Callable[[Any], None]
+) -> None:
+    fill(world.directory)
+    world.ask("add_organizations", organizations=[{"organizationId": "acme", "organizationName": "Acme"}])
+    before = everything(world, but=(*RECORDS, "ledger"))
+    dry = world.sync(dry_run=True)
+    assert dry.report["verify"]["adopted"] == 1
+    assert everything(world, but=(*RECORDS, "ledger")) == before
+    assert world.ledger() == {}
+    planned = items(world, dry)
+    run = world.sync(plan_id=dry.plan_id)
+    assert (run.status, run.error) == ("done", None)
+    assert run.report["verify"]["adopted"] == 1
+    assert items(world, run) == planned
+    assert world.sync().counts == {}
+
+
+def test_no_grace_begins_because_somebody_looked(company: SyncedWorld) -> None:
+    company.grace = 3600
+    change(company)
+    dry = company.sync(dry_run=True)
+    assert company.items(dry, "waiting")
+    assert not any(row.gone_at for row in company.ledger().values())
+
+
+def test_a_plan_does_not_keep_others_from_writing(company: SyncedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the candidate is read and planned from, another connection writes; SQLite has one writer at a time."""
+    change(company)
+    other = open_engine(company.engine.url.render_as_string(hide_password=False))
+    written: list[bool] = []
+    source = company.directory
+    read = source.read
+
+    def read_slowly(_request: ReadRequest) -> Any:
+        for step in read():
+            if not written:
+                written.append(True)
+                with writing(other) as connection:
+                    connection.execute(text("UPDATE run SET calls = calls"))
+            yield step
+
+    with candidate_of(company.engine) as candidate:
+        monkeypatch.setattr(source, "read", read_slowly)
+        report = refresh(candidate, [source], clock=company.time, on_candidate=True)
+        with writing(other) as connection:
+            connection.execute(text("UPDATE run SET calls = calls"))
+    other.dispose()
+    assert written
+    assert report.changed
+
+
+def change_aliases(world: SyncedWorld) -> None:
+    """Users come who have aliases."""
+    for number in range(3):
+        world.directory.user(f"user-{number}", aliases=(f"alias-{number}",))
+
+
+@pytest.mark.parametrize("stirred", [True, False], ids=["stirred", "calm"])
+@pytest.mark.parametrize("merge", ["by key", "of everything"])
+@pytest.mark.parametrize("how", [lambda _: None, change, change_aliases], ids=["nothing", "change", "aliases"])
+def test_a_candidate_never_needs_the_write_lock(
+    company: SyncedWorld, how: Callable[[SyncedWorld], None], merge: str, stirred: bool
+) -> None:
+    """Another connection commits before each statement of the candidate. SQLite refuses a transaction that has read
+    and then writes to a lasting table, even if it changes no row, once somebody else has written."""
+    if not is_sqlite(company.engine):
+        pytest.skip("PostgreSQL has no write lock")
+    how(company)
+    if not stirred:
+        company.time.move_on(seconds=3600)
+    other = sqlite3.connect(str(company.engine.url.database), isolation_level=None, timeout=0)
+    with candidate_of(company.engine) as candidate:
+
+        def write(*_: object) -> None:
+            assert other.execute("UPDATE run_tally SET runs = runs + 1").rowcount
+
+        event.listen(candidate, "before_cursor_execute", write)
+        sources = [company.directory]
+        if merge == "of everything":
+            # A source that comes before the others may change what each of them contributes.
+            first = Directory()
+            first.name = "first"
+            sources.insert(0, first)
+        refresh(candidate, sources, clock=company.time, on_candidate=True, is_planned_from=True)
+    other.close()
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_preview_ends_well_while_others_write_all_the_time(
+    company: SyncedWorld, monkeypatch: pytest.MonkeyPatch, verify: bool
+) -> None:
+    """Somebody signs in, say, or a worker gives a sign of life, before every statement of the run that has not taken
+    the write lock itself."""
+    if not is_sqlite(company.engine):
+        pytest.skip("PostgreSQL has no write lock")
+    change(company)
+    other = sqlite3.connect(str(company.engine.url.database), isolation_level=None, timeout=0, check_same_thread=False)
+    written: list[int] = []
+
+    def write(*_: object) -> None:
+        with suppress(sqlite3.OperationalError):
+            written.append(other.execute("UPDATE run_tally SET runs = runs + 1").rowcount)
+
+    event.listen(Engine, "before_cursor_execute", write)
+    try:
+        run = company.sync(dry_run=True, verify=verify)
+    finally:
+        event.remove(Engine, "before_cursor_execute", write)
+        other.close()
+    assert (run.status, run.error) == ("done", None)
+    assert sum(written) > 100
+
+
+def test_only_what_changes_is_copied(company: SyncedWorld) -> None:
+    company.directory.add(User(user_id="new", name="New", email="new@acme.example"))
+    with candidate_of(company.engine) as candidate:
+        refresh(candidate, [company.directory], clock=company.time, on_candidate=True)
+        with reading(candidate) as connection:
+            found = connection.execute(
+                text(
+                    "SELECT name FROM sqlite_temp_master WHERE type = 'table'"
+                    if is_sqlite(connection)
+                    else "SELECT relname FROM pg_class WHERE relkind = 'r' AND relpersistence = 't'"
+                    " AND relnamespace = pg_my_temp_schema()"
+                )
+            ).scalars()
+            assert set(found) == {
+                "access_revision", "model_user", "directory_source", "directory_state", "source_user",
+            }  # fmt: skip
+
+
+def test_every_table_can_be_shadowed_and_counts_on(company: SyncedWorld) -> None:
+    with candidate_of(company.engine) as candidate:
+        shadow_tables(candidate, LEDGER_TABLES)
+        shadow_tables(candidate, LEDGER_TABLES)
+        with reading(candidate) as one, reading(company.engine) as another:
+            for name in ("ledger", "ledger_item", "directory_source"):
+                table = METADATA.tables[name]
+                assert sorted(map(repr, one.execute(table.select()))) == sorted(
+                    map(repr, another.execute(table.select()))
+                )
+        with candidate.begin() as connection:
+            connection.execute(text("DELETE FROM ledger_item"))
+            connection.execute(
+                METADATA.tables["directory_source"].insert().values(
+                    name="another", position=9, reads_begun=0, read_in_force=0, records=0, last_verdict="",
+                    last_reason="",
+                )
+            )  # fmt: skip
+    assert company.ledger()
+
+
+def test_a_candidate_that_is_lost_is_not_mistaken_for_the_database(company: SyncedWorld) -> None:
+    with candidate_of(company.engine) as candidate:
+        with candidate.connect() as connection:
+            connection.invalidate()
+        with pytest.raises(Exception, match="the connection that held the candidate was lost"), candidate.connect():
+            pass
+
+
+def test_what_comes_while_a_plan_is_made_makes_no_difference(
+    company: SyncedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something is pushed whenever the run does anything: while it reads, and while it plans."""
+    change(company)
+    expected = items(company, company.sync(dry_run=True))
+    other = open_engine(company.engine.url.render_as_string(hide_password=False))
+    pushes: list[int] = []
+
+    def push() -> None:
+        pushes.append(len(pushes) + 1)
+        person = User(user_id=f"pushed{pushes[-1]}", name="Pushed", email="")
+        member = Membership(organization_id="acme", user_id=person.user_id)
+        pushed = Pushed(
+            source="app",
+            sequence=pushes[-1],
+            previous_sequence=None,
+            upserts=[person, member],
+            removals=[],
+            by="",
+        )
+        apply_push(other, pushed, configured=[company.directory.name, "app"], only_pushed=True, clock=company.time)
+
+    push()
+    sources = [company.directory, GuardedSource(PushedSource("app"), timeout=0, policy=Policy(only_pushed=True))]
+    monkeypatch.setattr(company, "sources", sources)
+    read = company.directory.read
+
+    def read_and_push(_request: ReadRequest = EVERYTHING) -> Any:
+        push()
+        yield from read()
+
+    def push_and_plan(*arguments: Any, **further: Any) -> Any:
+        push()
+        return make_plan(*arguments, **further)
+
+    monkeypatch.setattr(company.directory, "read", read_and_push)
+    monkeypatch.setattr("app.sync.runs.engine.make_plan", push_and_plan)
+    run = company.sync(dry_run=True)
+    other.dispose()
+    assert (run.status, run.error) == ("done", None)
+    found = items(company, run)
+    assert {row[5] for row in found} - {row[5] for row in expected} == {"pushed1", "pushed2"}
+    assert len(pushes) == 3
+
+
+def test_a_directory_that_is_read_meanwhile_is_planned_from_as_it_is(
+    company: SyncedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The read that began later has been faster, and it says what holds."""
+    read = company.directory.read
+    other = open_engine(company.engine.url.render_as_string(hide_password=False))
+    done: list[bool] = []
+
+    def read_twice(_request: ReadRequest = EVERYTHING) -> Any:
+        first = list(read())
+        if not done:
+            done.append(True)
+            change(company)
+            refresh(other, [company.directory], clock=company.time)
+        yield from first
+
+    monkeypatch.setattr(company.directory, "read", read_twice)
+    planned = company.sync(dry_run=True)
+    other.dispose()
+    assert (planned.status, planned.error) == ("done", None)
+    assert items(company, planned)
+    monkeypatch.setattr(company.directory, "read", read)
+    assert items(company, company.sync()) == items(company, planned)
+
+
+def test_what_changes_all_of_a_sudden_while_a_plan_is_made_makes_it_void(
+    company: SyncedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing has changed for long, the access model is not copied for a plan."""
+    company.time.move_on(hours=1)
+
+    def change_and_plan(*arguments: Any, **further: Any) -> Any:
+        with writing(company.engine) as connection:
+            connection.execute(text("UPDATE directory_state SET changes = changes + 1"))
+        return make_plan(*arguments, **further)
+
+    monkeypatch.setattr("app.sync.runs.engine.make_plan", change_and_plan)
+    run = company.sync(dry_run=True)
+    assert (run.status, run.error) == ("failed", "the directory has changed while the plan was made; make it again")

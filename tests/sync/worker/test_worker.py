@@ -1,0 +1,319 @@
+"""What a worker takes, when, and what its schedule puts there."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+
+import pytest
+import structlog
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from app.commands.bootstrap.work import delete_old_rows
+from app.foundation.database.engine import open_engine
+from app.sync.apply.progress import Progress
+from app.sync.runs.lifecycle import MAX_CONTINUATIONS, Runs
+from app.sync.runs.lock import SyncLock, sync_lock
+from app.sync.runs.run import Run, RunRequest, RunStatus
+from app.sync.runs.schedule import trigger_of
+from app.sync.worker import Timetable, Worker, scheduled_run, scheduler_for
+from tests.worlds.clock import SimulatedTime
+
+Execute = Callable[[str, SyncLock, Progress, Event], Run]
+
+
+def done(runs: Runs) -> Execute:
+    """An engine for which everything is well at once."""
+
+    def execute(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        assert lock.held()
+        runs.move(run_id, RunStatus.QUEUED, RunStatus.READING, started_at=runs.clock())
+        runs.move(run_id, RunStatus.READING, RunStatus.PLANNING)
+        return runs.move(run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=runs.clock())
+
+    return execute
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def die(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+    raise Killed
+
+
+@pytest.fixture
+def worker(runs: Runs, engine: Engine, time: SimulatedTime) -> Worker:
+    return Worker(runs=runs, lock=sync_lock(engine), execute=done(runs), clock=time, stop=Event(), poll=0.01)
+
+
+def test_tick_executes_what_is_queued_in_order(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
+    first, _ = runs.enqueue(RunRequest(trigger="resync"))
+    time.move_on(seconds=1)
+    second, _ = runs.enqueue(RunRequest(trigger="command", verify=True))
+    assert worker.tick() == 2
+    assert [runs.get(run.run_id).status for run in (first, second)] == [RunStatus.DONE, RunStatus.DONE]
+    assert worker.tick() == 0
+    assert not worker.lock.held()
+
+
+def test_tick_leaves_the_queue_to_whoever_holds_the_lock(worker: Worker, runs: Runs, engine: Engine) -> None:
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    other = sync_lock(engine)
+    assert other.acquire()
+    assert worker.tick() == 0
+    assert runs.get(run.run_id).status is RunStatus.QUEUED
+    other.release()
+    assert worker.tick() == 1
+
+
+def test_tick_ends_runs_whose_process_died(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
+    worker.tick()
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, worker="gone:1")
+    worker.tick()
+    assert runs.get(run.run_id).status is RunStatus.READING  # it has just looked
+    time.move_on(seconds=11)
+    worker.tick()
+    ended = runs.get(run.run_id)
+    assert ended.status is RunStatus.FAILED
+    assert "gone:1" in (ended.error or "")
+
+
+def test_tick_tells_that_a_run_of_its_own_lost_its_database(
+    worker: Worker, runs: Runs, engine: Engine, time: SimulatedTime
+) -> None:
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    execute = worker.execute
+
+    def lose_the_database(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        runs.move(run_id, RunStatus.QUEUED, RunStatus.READING, worker="this:1")
+        with engine.connect() as connection:
+            connection.execute(text("SELECT 1 FROM nowhere"))
+        return execute(run_id, lock, progress, stop)
+
+    worker.execute = lose_the_database
+    with pytest.raises(DBAPIError):
+        worker.tick()
+    worker.execute = execute
+    time.move_on(seconds=11)
+    assert worker.tick() == 1  # the run that goes on from there
+    error = runs.get(run.run_id).error or ""
+    assert error.startswith("the database: ")
+    assert "nowhere" in error
+    assert error.endswith("; the next run goes on from there")
+    assert "process" not in error
+
+
+def test_tick_continues_what_a_dead_process_left_and_what_died_in_that(
+    worker: Worker, runs: Runs, time: SimulatedTime
+) -> None:
+    worker.tick()
+    wanted = RunRequest(
+        trigger="resync", organization_ids=("acme",), verify=True, retry=True, kinds=("document", "folder")
+    )
+    run, _ = runs.enqueue(wanted)
+    worker.execute = die
+    for _ in range(MAX_CONTINUATIONS):
+        runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, worker="gone:1")
+        time.move_on(seconds=11)
+        with pytest.raises(Killed):
+            worker.tick()
+        worker.lock.release()
+        ended = runs.get(run.run_id)
+        assert (ended.status, ended.interrupted) == (RunStatus.FAILED, True)
+        assert ended.continued_by is not None
+        run = runs.get(ended.continued_by)
+        assert run.trigger == "continuation"
+        assert (run.organization_ids, run.verify) == (("acme",), True)
+        assert (run.retry, run.kinds) == (True, ("document", "folder"))
+    # One that brings down whoever executes it does not go on for ever.
+    runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, worker="gone:9")
+    time.move_on(seconds=11)
+    assert worker.tick() == 0
+    assert runs.next_queued() is None
+    assert runs.get(run.run_id).continued_by is None
+
+
+def test_tick_continues_at_once_what_lost_its_connection(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
+    execute = worker.execute
+
+    def cut(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        worker.execute = execute
+        runs.move(run_id, RunStatus.QUEUED, RunStatus.READING)
+        values = {"interrupted": True, "error": "the connection was cut", "finished_at": time()}
+        return runs.move(run_id, RunStatus.READING, RunStatus.FAILED, **values)
+
+    worker.execute = cut
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    assert worker.tick() == 2
+    follower = runs.get(run.run_id).continued_by
+    assert follower is not None
+    assert runs.get(follower).status is RunStatus.DONE
+
+
+def test_tick_continues_what_stopped_with_its_worker_however_often(
+    worker: Worker, runs: Runs, time: SimulatedTime
+) -> None:
+    execute = worker.execute
+
+    def stop(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        stop.set()
+        runs.move(run_id, RunStatus.QUEUED, RunStatus.READING)
+        values = {"interrupted": True, "error": "the process was asked to end", "finished_at": time()}
+        return runs.move(run_id, RunStatus.READING, RunStatus.CANCELLED, **values)
+
+    worker.execute = stop
+    first, _ = runs.enqueue(RunRequest(trigger="resync", organization_ids=("acme",)))
+    run = first
+    # Ten deployments during one long sync are no crash loop.
+    for _ in range(2 * MAX_CONTINUATIONS):
+        worker.stop.clear()
+        assert worker.tick() == 1
+        follower = runs.get(run.run_id).continued_by
+        assert follower is not None
+        run = runs.get(follower)
+        assert (run.status, run.organization_ids) == (RunStatus.QUEUED, ("acme",))
+    worker.stop.clear()
+    worker.execute = execute
+    assert worker.tick() == 1
+    assert runs.get(run.run_id).status is RunStatus.DONE
+
+
+def test_tick_takes_no_further_run_once_it_is_told_to_stop(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
+    for verify in (False, True):
+        runs.enqueue(RunRequest(trigger="resync", verify=verify))
+        time.move_on(seconds=1)
+    execute = worker.execute
+
+    def stop_then_execute(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        stop.set()
+        return execute(run_id, lock, progress, stop)
+
+    worker.execute = stop_then_execute
+    assert worker.tick() == 1
+    assert runs.next_queued() is not None
+
+
+def test_tick_survives_a_run_that_somebody_cancelled_meanwhile(worker: Worker, runs: Runs) -> None:
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    execute = worker.execute
+
+    def too_late(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        runs.cancel(run_id)
+        return execute(run_id, lock, progress, stop)
+
+    worker.execute = too_late
+    worker.tick()
+    assert runs.get(run.run_id).status is RunStatus.CANCELLED
+
+
+def test_run_outlives_a_database_that_is_away_and_stops_when_told(worker: Worker, runs: Runs) -> None:
+    looks = []
+    real_tick = worker.tick
+
+    def tick() -> int:
+        looks.append(1)
+        if len(looks) == 1:
+            raise OSError("away")
+        return real_tick()
+
+    worker.tick = tick  # type: ignore[method-assign]
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    thread = Thread(target=worker.run)
+    thread.start()
+    for _ in range(500):
+        if runs.get(run.run_id).status is RunStatus.DONE:
+            break
+        Event().wait(0.02)
+    worker.stop.set()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert runs.get(run.run_id).status is RunStatus.DONE
+
+
+def test_scheduled_run_is_one_for_all_workers_even_after_it_ended(runs: Runs, time: SimulatedTime) -> None:
+    def tick() -> Run:
+        run = scheduled_run(
+            runs=runs,
+            request=RunRequest(trigger="schedule"),
+            due=trigger_of("*/15 * * * *", "UTC"),
+            clock=time,
+            delay=lambda: False,
+        )
+        assert run is not None
+        return run
+
+    first = tick()
+    runs.cancel(first.run_id)
+    time.move_on(seconds=40)
+    assert tick().run_id == first.run_id
+    time.move_on(minutes=15)
+    assert tick().run_id != first.run_id
+    assert len(runs.recent()) == 2
+
+
+def test_scheduled_run_is_dropped_when_told_to_stop_during_its_delay(runs: Runs, time: SimulatedTime) -> None:
+    trigger = trigger_of("every 1m", "UTC")
+    request = RunRequest(trigger="schedule")
+    assert scheduled_run(runs=runs, request=request, due=trigger, clock=time, delay=lambda: True) is None
+    assert runs.recent() == []
+
+
+def test_scheduler_puts_due_runs_into_the_queue(runs: Runs, time: SimulatedTime) -> None:
+    timetable = Timetable(
+        schedule="every 1s",
+        verify_schedule="",
+        timezone="UTC",
+        jitter=0,
+    )
+    scheduler = scheduler_for(
+        timetable,
+        runs,
+        prune=lambda: None,
+        count_problems=lambda: None,
+        clock=time,
+        random=Random(1),
+        stop=Event(),
+    )
+    assert {job.id for job in scheduler.get_jobs()} == {"schedule", "prune", "problems"}
+    scheduler.start()
+    try:
+        for _ in range(300):
+            if runs.recent():
+                break
+            Event().wait(0.02)
+    finally:
+        scheduler.shutdown()
+    assert [run.trigger for run in runs.recent()] == ["schedule"]
+
+
+def test_only_old_runs_are_deleted(runs: Runs, worker: Worker, time: SimulatedTime) -> None:
+    runs.enqueue(RunRequest(trigger="resync"))
+    worker.tick()
+    time.move_on(days=20)
+    runs.enqueue(RunRequest(trigger="resync", verify=True))
+    worker.tick()
+    time.move_on(days=15)
+    delete_old_rows(runs, keep_runs=timedelta(days=30), keep_audit=timedelta(days=400))
+    assert [run.verify for run in runs.recent()] == [True]
+
+
+def test_a_database_that_is_away_is_one_line_in_the_log(worker: Worker, tmp_path: Path, time: SimulatedTime) -> None:
+    (tmp_path / "folder.db").mkdir()
+    worker.runs = Runs(open_engine(f"sqlite:///{tmp_path}/folder.db"), time, Random(3))
+    with structlog.testing.capture_logs() as lines:
+        thread = Thread(target=worker.run)
+        thread.start()
+        for _ in range(500):
+            if lines:
+                break
+            Event().wait(0.02)
+        worker.stop.set()
+        thread.join(5)
+    assert lines[0]["event"] == "queue_unreadable"
+    assert lines[0]["problem"] == "OperationalError"
+    assert lines[0]["reason"].endswith("folder.db is a directory (unable to open database file)")
+    assert "exc_info" not in lines[0]
