@@ -76,7 +76,7 @@ class Operation(Generic[RequestT, ResultT]):
     auth: AuthLevel = AuthLevel.K
     tier: Tier = Tier.CORE
     errors: tuple[Status, ...] = ()
-    """Statuses that it may return in addition to those that ``all_errors`` derives."""
+    """Statuses of this operation in particular. NOT_FOUND: it may refer to an item, and not only to the path."""
     is_read: bool = False
     """Changes nothing, so it may be repeated."""
     page_token_field: TokenField | None = None

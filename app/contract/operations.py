@@ -74,19 +74,19 @@ ADD_USERS = Operation(
     "add_users", "Add Users", "/v1/users/add",
     usr.AddUsersRequest, ITEMS,
     "Adds users to an organization, a folder or a document.",
-    items_field="users", counterpart="update_users", roles_under_twin=True,
+    items_field="users", counterpart="update_users", roles_under_twin=True, errors=_NOT_FOUND,
 )
 UPDATE_USERS = Operation(
     "update_users", "Update Users", "/v1/users/update",
     usr.UpdateUsersRequest, ITEMS,
     "Updates the metadata and role of users of an organization, a folder or a document.",
-    items_field="users", counterpart="add_users", roles_under_twin=True,
+    items_field="users", counterpart="add_users", roles_under_twin=True, errors=_NOT_FOUND,
 )
 DELETE_DOCUMENTS = Operation(
     "delete_documents", "Delete Documents", "/v1/organizations/documents/delete",
     doc.DeleteDocumentsRequest, ITEMS,
     "Deletes documents. One that is missing already counts as deleted.",
-    items_field="documentIds",
+    items_field="documentIds", errors=_NOT_FOUND,
 )
 CREATE_ADVANCED_WEBHOOK_ENDPOINT = Operation(
     "create_advanced_webhook_endpoint", "Create Advanced Webhook Endpoint",
@@ -136,13 +136,13 @@ DELETE_USERS_FROM_GROUPS = Operation(
     "delete_users_from_groups", "Delete Users from Groups", "/v2/organizations/usergroups/users/delete",
     grp.DeleteUsersFromGroupsRequest, ITEMS,
     "Takes users out of a group.",
-    items_field="userIds",
+    items_field="userIds", errors=_NOT_FOUND,
 )
 ADD_USERS_TO_GROUPS = Operation(
     "add_users_to_groups", "Add Users to Groups", "/v1/organizations/usergroups/users/add",
     grp.AddUsersToGroupsRequest, ITEMS,
     "Puts users into a group.",
-    items_field="userIds",
+    items_field="userIds", errors=_NOT_FOUND,
 )
 GET_PERMISSION_PROVIDER_CONFIG = Operation(
     "get_permission_provider_config", "Get Permission Provider Config",
@@ -156,30 +156,31 @@ GET_USERS = Operation(
     usr.GetUsersRequest, USERS,
     "Reads the users of an organization, a folder, a document or all documents, by page.",
     is_read=True, items_field="userIds", max_items=limits.IDS_PER_READ, page_token_field="nextPageToken",
+    errors=_NOT_FOUND,
 )
 GET_ALL_USER_DATA = Operation(
     "get_all_user_data", "Get All User Data", "/v1/users/data/get",
     userdata.GetAllUserDataRequest, TypeAdapter(userdata.UserData),
     "Reads everything that a user made or takes part in, by page.",
-    is_read=True, page_token_field="nextPageToken",
+    is_read=True, page_token_field="nextPageToken", errors=_NOT_FOUND,
 )
 DELETE_USERS = Operation(
     "delete_users", "Delete Users", "/v2/users/delete",
     usr.DeleteUsersRequest, ITEMS,
     "Removes users from an organization with all that is in it, from a folder or from a document.",
-    items_field="userIds",
+    items_field="userIds", errors=_NOT_FOUND,
 )
 UPDATE_FOLDER = Operation(
     "update_folder", "Update Folder", "/v2/organizations/folders/update",
     fol.UpdateFolderRequest, ITEMS,
     "Renames and moves folders.",
-    items_field="folders", counterpart="add_folder", is_ordered=True,
+    items_field="folders", counterpart="add_folder", is_ordered=True, errors=_NOT_FOUND,
 )
 ADD_FOLDER = Operation(
     "add_folder", "Add Folder", "/v1/organizations/folders/add",
     fol.AddFolderRequest, ITEMS,
     "Adds folders.",
-    items_field="folders", counterpart="update_folder", roles_under_twin=True, is_ordered=True,
+    items_field="folders", counterpart="update_folder", roles_under_twin=True, is_ordered=True, errors=_NOT_FOUND,
 )
 UPDATE_WEBHOOK_CONFIG = Operation(
     "update_webhook_config", "Update Webhook Config", "/v2/workspace/webhookconfig/update",
@@ -202,7 +203,7 @@ MIGRATE_DOCUMENTS_STATUS = Operation(
     "migrate_documents_status", "Migrate Documents Status", "/v2/organizations/documents/migrate/status",
     doc.MigrateDocumentsStatusRequest, TypeAdapter(doc.MigrationStatus),
     "Reports the progress of a migration.",
-    is_read=True,
+    is_read=True, errors=_NOT_FOUND,
 )
 
 # --- Extended: reconciliation ---
@@ -235,50 +236,51 @@ GET_FOLDERS = Operation(
     "get_folders", "Get Folders", "/v2/organizations/folders/get",
     fol.GetFoldersRequest, TypeAdapter(list[fol.Folder]),
     "Reads the folder tree, or a part of it.",
-    tier=_EXT, is_read=True, probe={"maxDepth": 0},
+    tier=_EXT, is_read=True, probe={"maxDepth": 0}, errors=_NOT_FOUND,
 )
 DELETE_FOLDER = Operation(
     "delete_folder", "Delete Folder", "/v2/organizations/folders/delete",
     fol.DeleteFolderRequest, NOTHING,
     "Deletes a folder with its documents and subfolders.",
-    tier=_EXT, probed_by="get_folders",
+    tier=_EXT, probed_by="get_folders", errors=_NOT_FOUND,
 )
 UPDATE_FOLDER_ACCESS = Operation(
     "update_folder_access", "Update Folder Access", "/v2/organizations/folders/access/update",
     fol.UpdateFolderAccessRequest, ITEMS,
     "Sets the access type of folders, or lets them inherit.",
-    tier=_EXT, items_field="folderIds", probe={"inheritFromParent": True},
+    tier=_EXT, items_field="folderIds", probe={"inheritFromParent": True}, errors=_NOT_FOUND,
 )
 ADD_DOCUMENTS = Operation(
     "add_documents", "Add Documents", "/v2/organizations/documents/add",
     doc.AddDocumentsRequest, ITEMS,
     "Adds documents, in a folder or at the top of the tree.",
-    tier=_EXT, items_field="documents", counterpart="update_documents",
+    tier=_EXT, items_field="documents", counterpart="update_documents", errors=_NOT_FOUND,
 )
 UPDATE_DOCUMENTS = Operation(
     "update_documents", "Update Documents", "/v2/organizations/documents/update",
     doc.UpdateDocumentsRequest, ITEMS,
     "Updates the metadata of documents.",
-    tier=_EXT, items_field="documents", counterpart="add_documents",
+    tier=_EXT, items_field="documents", counterpart="add_documents", errors=_NOT_FOUND,
 )
 GET_DOCUMENTS = Operation(
     "get_documents", "Get Documents", "/v2/organizations/documents/get",
     doc.GetDocumentsRequest, TypeAdapter(list[doc.Document]),
     "Reads documents by page.",
     tier=_EXT, is_read=True, items_field="documentIds", max_items=limits.IDS_PER_READ, page_token_field="pageToken",
+    errors=_NOT_FOUND,
 )
 MOVE_DOCUMENTS = Operation(
     "move_documents", "Move Documents", "/v2/organizations/documents/move",
     doc.MoveDocumentsRequest, NOTHING,
     "Moves documents to a folder, or to the top of the tree.",
     tier=_EXT, has_data=False, items_field="documentIds", max_items=limits.MOVE_DOCUMENTS,
-    probe={"folderId": fol.ROOT_FOLDER_ID},
+    probe={"folderId": fol.ROOT_FOLDER_ID}, errors=_NOT_FOUND,
 )
 UPDATE_DOCUMENT_ACCESS = Operation(
     "update_document_access", "Update Document Access", "/v2/organizations/documents/access/update",
     doc.UpdateDocumentAccessRequest, ITEMS,
     "Sets the access type of documents.",
-    tier=_EXT, items_field="documentIds", probe={"accessType": "restricted"},
+    tier=_EXT, items_field="documentIds", probe={"accessType": "restricted"}, errors=_NOT_FOUND,
 )
 MIGRATE_DOCUMENTS = Operation(
     "migrate_documents", "Migrate Documents", "/v2/organizations/documents/migrate",
@@ -290,7 +292,7 @@ ADD_GROUPS = Operation(
     "add_groups", "Add Groups", "/v2/organizations/usergroups/add",
     grp.AddGroupsRequest, ITEMS,
     "Adds user groups.",
-    tier=_EXT, items_field="organizationUserGroups",
+    tier=_EXT, items_field="organizationUserGroups", errors=_NOT_FOUND,
 )
 ADD_PERMISSIONS = Operation(
     "add_permissions", "Add Permissions", "/v2/auth/permissions/add",
@@ -397,7 +399,7 @@ ADD_COMMENT_ANNOTATIONS = Operation(
     "add_comment_annotations", "Add Comment Annotations", "/v2/commentannotations/add",
     com.AddCommentAnnotationsRequest, ITEMS,
     "Adds comment threads to a document.",
-    tier=_EXT, is_repeatable=False, items_field="commentAnnotations",
+    tier=_EXT, is_repeatable=False, items_field="commentAnnotations", errors=_NOT_FOUND,
 )
 GET_COMMENT_ANNOTATIONS = Operation(
     "get_comment_annotations", "Get Comment Annotations", "/v2/commentannotations/get",
@@ -409,43 +411,43 @@ UPDATE_COMMENT_ANNOTATIONS = Operation(
     "update_comment_annotations", "Update Comment Annotations", "/v2/commentannotations/update",
     com.UpdateCommentAnnotationsRequest, ITEMS,
     "Changes comment threads.",
-    tier=_EXT, items_field="annotationIds",
+    tier=_EXT, items_field="annotationIds", errors=_NOT_FOUND,
 )
 DELETE_COMMENT_ANNOTATIONS = Operation(
     "delete_comment_annotations", "Delete Comment Annotations", "/v2/commentannotations/delete",
     com.DeleteCommentAnnotationsRequest, ITEMS,
     "Deletes comment threads.",
-    tier=_EXT, items_field="annotationIds",
+    tier=_EXT, items_field="annotationIds", errors=_NOT_FOUND,
 )
 ADD_COMMENTS = Operation(
     "add_comments", "Add Comments", "/v2/commentannotations/comments/add",
     com.AddCommentsRequest, ITEMS,
     "Adds comments to a thread.",
-    tier=_EXT, is_repeatable=False, items_field="commentData",
+    tier=_EXT, is_repeatable=False, items_field="commentData", errors=_NOT_FOUND,
 )
 GET_COMMENTS = Operation(
     "get_comments", "Get Comments", "/v2/commentannotations/comments/get",
     com.GetCommentsRequest, TypeAdapter(list[com.Comment]),
     "Reads the comments of a thread by page.",
-    tier=_EXT, is_read=True, page_token_field="nextPageToken",
+    tier=_EXT, is_read=True, page_token_field="nextPageToken", errors=_NOT_FOUND,
 )
 UPDATE_COMMENTS = Operation(
     "update_comments", "Update Comments", "/v2/commentannotations/comments/update",
     com.UpdateCommentsRequest, ITEMS,
     "Changes comments.",
-    tier=_EXT, items_field="commentIds",
+    tier=_EXT, items_field="commentIds", errors=_NOT_FOUND,
 )
 DELETE_COMMENTS = Operation(
     "delete_comments", "Delete Comments", "/v2/commentannotations/comments/delete",
     com.DeleteCommentsRequest, ITEMS,
     "Deletes comments of a thread.",
-    tier=_EXT, items_field="commentIds",
+    tier=_EXT, items_field="commentIds", errors=_NOT_FOUND,
 )
 ADD_ACTIVITIES = Operation(
     "add_activities", "Add Activities", "/v2/activities/add",
     act.AddActivitiesRequest, ITEMS,
     "Adds activity records; one whose id exists already is replaced.",
-    tier=_EXT, items_field="activities",
+    tier=_EXT, items_field="activities", errors=_NOT_FOUND,
 )
 ADD_NOTIFICATIONS = Operation(
     "add_notifications", "Add Notifications", "/v2/notifications/add",
@@ -463,13 +465,13 @@ GET_CRDT_DATA = Operation(
     "get_crdt_data", "Get CRDT Data", "/v2/crdt/get",
     crdt.GetCrdtDataRequest, TypeAdapter(list[crdt.CrdtData]),
     "Reads the content of a document's editors.",
-    tier=_EXT, is_read=True,
+    tier=_EXT, is_read=True, errors=_NOT_FOUND,
 )
 UPDATE_CRDT_DATA = Operation(
     "update_crdt_data", "Update CRDT Data", "/v2/crdt/update",
     crdt.UpdateCrdtDataRequest, NOTHING,
     "Replaces the content of an editor.",
-    tier=_EXT, has_data=False,
+    tier=_EXT, has_data=False, errors=_NOT_FOUND,
 )
 QUERY_JUDGMENTS = Operation(
     "query_judgments", "Query Judgments", "/v2/memory/judgments/query",
