@@ -43,7 +43,7 @@ def judgment(record_id: str, **fields: Any) -> dict[str, Any]:
 
 
 def write(database_url: str, api_key: str, *records: dict[str, Any]) -> None:
-    """As an import does, in whichever process."""
+    """Writes judgments as an import does, also in other processes."""
     engine = open_engine(database_url)
     prepared = prepare_judgments([parse_judgment(record) for record in records], open_embedder("hashing"))
     with writing(engine) as connection:
@@ -105,7 +105,7 @@ def test_search_ranks_by_meaning(tenant: Caller, add: Callable[..., None]) -> No
         "agent": None,
     }
     assert ids(search(tenant, query="price", embeddingType="content"))[0] == "tone"
-    # What tells nothing of the reviewed content is not found by it, but is in scope.
+    # A judgment without content is in scope, but not found by its content.
     content = search(tenant, query="liability", embeddingType="content")
     assert ids(content) == ["legal", "tone"]
     assert content["totalInScope"] == 3
@@ -114,7 +114,7 @@ def test_search_ranks_by_meaning(tenant: Caller, add: Callable[..., None]) -> No
     assert similarities == sorted(similarities, reverse=True)
 
 
-def test_the_latency_is_the_time_that_the_search_took(
+def test_the_latency_is_measured(
     world: World, tenant: Caller, add: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(judgment("r"))
@@ -128,7 +128,7 @@ def test_the_latency_is_the_time_that_the_search_took(
     assert search(tenant)["searchLatencyMs"] == 12.5
 
 
-def test_scope_follows_from_what_is_given(tenant: Caller, add: Callable[..., None]) -> None:
+def test_the_default_scope_follows_from_the_ids(tenant: Caller, add: Callable[..., None]) -> None:
     add(
         judgment("a", documentId="d"),
         judgment("b", documentId="e"),
@@ -169,11 +169,11 @@ def test_scope_follows_from_what_is_given(tenant: Caller, add: Callable[..., Non
         ({"query": "", "recencyDays": 3}, "data.query: must not be empty"),
     ],
 )
-def test_bad_searches_are_refused(tenant: Caller, data: dict[str, Any], message: str) -> None:
+def test_invalid_searches_are_refused(tenant: Caller, data: dict[str, Any], message: str) -> None:
     assert tenant.refused("search_judgments", **{"query": "a"} | data) == (400, "INVALID_ARGUMENT", message)
 
 
-def test_limits_hold_at_their_edges(tenant: Caller, add: Callable[..., None]) -> None:
+def test_limits_are_enforced(tenant: Caller, add: Callable[..., None]) -> None:
     add(*(judgment(f"r{number:03}", annotationId="t", organizationId="acme") for number in range(120)))
     shortcuts: list[dict[str, Any]] = [
         {},
@@ -198,12 +198,12 @@ def test_limits_hold_at_their_edges(tenant: Caller, add: Callable[..., None]) ->
         assert "data.recencyDays" in tenant.refused("search_judgments", query="a", recencyDays=days)[2]
 
 
-def test_filters_narrow_every_way_of_finding(tenant: Caller, add: Callable[..., None]) -> None:
+def test_filters_apply_to_every_kind_of_search(tenant: Caller, add: Callable[..., None]) -> None:
     add(
         judgment("plain", annotationId="t"),
         judgment("rejected", annotationId="t", decision="reject"),
         judgment("agents", annotationId="t", agent={"name": "bot"}),
-        judgment("said-human", annotationId="t", agent={"name": "bot"}, judgeType="human"),
+        judgment("overridden", annotationId="t", agent={"name": "bot"}, judgeType="human"),
         judgment("contract", annotationId="t", contentType="contract"),
         judgment("bobs", annotationId="t", actionUser={"userId": "bob"}),
         judgment("reviewed", annotationId="t", actionUser={"name": "Eve"}, reviewerId="eve"),
@@ -232,7 +232,7 @@ def test_filters_narrow_every_way_of_finding(tenant: Caller, add: Callable[..., 
             assert set(ids(search(tenant, filters=filters, recencyDays=365))) == expected
 
 
-def test_a_thread_is_read_oldest_first_without_the_query(tenant: Caller, add: Callable[..., None]) -> None:
+def test_a_thread_is_returned_oldest_first_whatever_the_query(tenant: Caller, add: Callable[..., None]) -> None:
     add(
         judgment("third", annotationId="t", createdAt=NOW),
         judgment("first", annotationId="t", createdAt=NOW - 2 * DAY),
@@ -254,7 +254,7 @@ def test_a_thread_is_read_oldest_first_without_the_query(tenant: Caller, add: Ca
     assert [found["recordId"] for found in tenant("query_judgments", **thread)] == ["third", "second", "first"]
 
 
-def test_recency_takes_the_newest_in_the_window(tenant: Caller, add: Callable[..., None]) -> None:
+def test_recency_returns_the_newest_in_the_window(tenant: Caller, add: Callable[..., None]) -> None:
     add(
         judgment("edge", createdAt=NOW - 2 * DAY),
         judgment("new", createdAt=NOW),
@@ -271,7 +271,7 @@ def test_recency_takes_the_newest_in_the_window(tenant: Caller, add: Callable[..
     assert ids(search(tenant, recencyDays=2, limit=1)) == ["new"]
 
 
-def test_query_tells_all_of_a_judgment(tenant: Caller, add: Callable[..., None]) -> None:
+def test_query_returns_all_fields_of_a_judgment(tenant: Caller, add: Callable[..., None]) -> None:
     add(judgment("r", documentId="d", contentType="page", annotationId="t", content="text", stars=5, reviewerId="eve"))
 
     assert tenant("query_judgments") == [
@@ -294,7 +294,7 @@ def test_query_tells_all_of_a_judgment(tenant: Caller, add: Callable[..., None])
     ]
 
 
-def test_two_keys_have_judgments_of_their_own(world: World, tenant: Caller, add: Callable[..., None]) -> None:
+def test_api_keys_have_separate_judgments(world: World, tenant: Caller, add: Callable[..., None]) -> None:
     other = world.tenant()
     add(judgment("same", reasoning="mine", annotationId="t"))
     write(world.settings.database_url, other.ids["api_key"], judgment("same", reasoning="theirs", annotationId="t"))
@@ -307,7 +307,7 @@ def test_two_keys_have_judgments_of_their_own(world: World, tenant: Caller, add:
         assert [found["reasoning"] for found in caller("query_judgments")] == [reasoning]
 
 
-def test_searches_see_what_another_process_wrote(world: World, tenant: Caller, add: Callable[..., None]) -> None:
+def test_searches_see_writes_of_another_process(world: World, tenant: Caller, add: Callable[..., None]) -> None:
     add(judgment("one"))
     assert ids(search(tenant)) == ["one"]
     arguments = (
@@ -327,15 +327,15 @@ def test_searches_see_what_another_process_wrote(world: World, tenant: Caller, a
 
 
 @pytest.mark.parametrize("field", ["recordId", "organizationId", "decision"])
-def test_a_judgment_that_lacks_something_is_refused(field: str) -> None:
+def test_a_judgment_without_a_required_field_is_refused(field: str) -> None:
     record = judgment("r")
     del record[field]
     with pytest.raises(InvalidArgument, match=f"judgment.{field}: field required"):
         parse_judgment(record)
 
 
-def test_what_is_remembered_is_what_is_stored(world: World) -> None:
-    """Whatever is written, replaced, moved and deleted, searches find what a plain look at all records finds."""
+def test_indexes_agree_with_the_database(world: World) -> None:
+    """After writes, replacements, moves and deletions, searches return what a scan of all records returns."""
     engine, embedder = world.engine, open_embedder("hashing")
     searches = [JudgmentSearcher(embedder, JudgmentIndexes(size)) for size in (0, 2**30)]
     draw = random.Random(7)
@@ -406,15 +406,13 @@ def _compare(
                 texts = [f"reject. {one['reasoning']}" if kind == "review" else one["content"] for one in with_text]
                 scores = sorted((embedder.embed(texts) @ vector).tolist(), reverse=True)[:5] if texts else []
                 assert total == len(in_scope)
-                assert np.allclose([one.similarity for one in found], scores, atol=2e-3)
-                assert {one.row.record_id for one in found} <= {one["recordId"] for one in with_text}
+                assert np.allclose([judgment.similarity for judgment in found], scores, atol=2e-3)
+                assert {judgment.row.record_id for judgment in found} <= {one["recordId"] for one in with_text}
             newest, _ = search.newest(connection, asked, 5)
         assert [one.row.created_at for one in newest] == sorted((one["createdAt"] for one in wanted), reverse=True)[:5]
 
 
-class Renamed:
-    """An embedder of another name."""
-
+class OtherEmbedder:
     name = "other"
 
     def __init__(self) -> None:
@@ -423,13 +421,13 @@ class Renamed:
 
 def test_vectors_of_two_embedders_are_not_compared(world: World, tenant: Caller, add: Callable[..., None]) -> None:
     add(*(judgment(f"r{number}", content="c" if number % 2 else None) for number in range(7)))
-    search_of_other = JudgmentSearcher(Renamed(), JudgmentIndexes(2**30))
+    search_of_other = JudgmentSearcher(OtherEmbedder(), JudgmentIndexes(2**30))
     world.app = world.another_node()
     asked = JudgmentQuery(tenant.ids["api_key"], {})
 
     assert len(search(tenant)["results"]) == 7
-    assert reembed_judgments(world.engine, Renamed()) == 7
-    assert reembed_judgments(world.engine, Renamed()) == 0
+    assert reembed_judgments(world.engine, OtherEmbedder()) == 7
+    assert reembed_judgments(world.engine, OtherEmbedder()) == 0
 
     status = tenant.refused("search_judgments", query="a")
     assert status == (503, "UNAVAILABLE", "7 judgments are not embedded with hashing-1 yet; run usher backend reembed")
@@ -439,7 +437,7 @@ def test_vectors_of_two_embedders_are_not_compared(world: World, tenant: Caller,
         assert len(search_of_other.nearest(connection, asked, "c", "content", 50)[0]) == 3
 
 
-def test_memory_is_bounded_by_forgetting_the_key_that_was_searched_longest_ago(world: World) -> None:
+def test_the_least_recently_searched_index_is_evicted(world: World) -> None:
     for key in ("one", "two", "three"):
         write(world.settings.database_url, key, *(judgment(f"r{number}") for number in range(50)))
     indexes = JudgmentIndexes(2 * 50 * 384 * 4 + 20_000)
@@ -449,8 +447,10 @@ def test_memory_is_bounded_by_forgetting_the_key_that_was_searched_longest_ago(w
     assert 50 * 384 * 4 < sum(index.size for index in indexes._indexes.values()) <= 2 * 50 * 384 * 4 + 20_000
 
 
-def test_searches_beside_writers_see_whole_batches(world: World, tenant: Caller, add: Callable[..., None]) -> None:
-    """Threads that search while others write: a batch is there as a whole or not at all, and never goes away again."""
+def test_searches_see_complete_batches_of_concurrent_writers(
+    world: World, tenant: Caller, add: Callable[..., None]
+) -> None:
+    """A batch becomes visible at once and stays visible."""
     add(judgment("first"))
     size, batches = 20, 12
     seen: list[list[int]] = []
@@ -465,7 +465,7 @@ def test_searches_beside_writers_see_whole_batches(world: World, tenant: Caller,
     for thread in threads:
         thread.start()
     for batch in range(batches):
-        # Each also replaces what was there first.
+        # Each batch also replaces the first judgment.
         add(judgment("first", decision=f"v{batch}"), *(judgment(f"r{batch}-{number}") for number in range(size)))
     for thread in threads:
         thread.join(60)
@@ -477,7 +477,7 @@ def test_searches_beside_writers_see_whole_batches(world: World, tenant: Caller,
     assert ids(search(tenant, filters={"decision": f"v{batches - 1}"})) == ["first"]
 
 
-def test_what_hangs_on_a_document_goes_with_it(tenant: Caller, add: Callable[..., None]) -> None:
+def test_data_of_a_document_is_deleted_with_it(tenant: Caller, add: Callable[..., None]) -> None:
     places = [("acme", "d1"), ("acme", "d2"), ("acme", "d3"), ("beta", "d1"), ("gamma", "d1")]
     tenant("add_folder", organizationId="acme", folders=[{"folderId": "f"}], createOrganization=True)
     tenant("add_documents", organizationId="acme", folderId="f", documents=[{"documentId": "d2"}])

@@ -1,1 +1,1 @@
-"""Judgments, records of review decisions: how they come in, and how they are found by meaning or by metadata."""
+"""Judgments: records of review decisions, searched by meaning or by metadata."""

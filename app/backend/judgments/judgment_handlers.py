@@ -1,9 +1,11 @@
-"""Judgments: search by meaning, query by metadata."""
+"""Handlers of judgments: search by meaning, query by metadata."""
 
-from sqlalchemy import Connection
+from typing import Any
+
+from sqlalchemy import Connection, Row
 
 from app.backend.http.call import Call, Reply
-from app.backend.judgments.search import FoundJudgment, FoundRow, JudgmentQuery, JudgmentSearcher
+from app.backend.judgments.search import FoundJudgment, JudgmentQuery, JudgmentSearcher
 from app.backend.storage import json_sets
 from app.contract import limits
 from app.contract.judgments import (
@@ -26,23 +28,22 @@ _METADATA = {
 
 
 def search_judgments(search: JudgmentSearcher, call: Call[SearchJudgmentsRequest], connection: Connection) -> Reply:
-    """A thread before recency before meaning: the narrowest of what was asked decides how the judgments are found."""
+    """Reads the thread if the filters name one, else the newest with ``recencyDays``, else the most similar."""
     request = call.request
     started = call.backend.clock()
-    asked, scope = _query(call, request.recency_days)
+    query, scope = _query(call, request.recency_days)
     limit = request.limit or limits.JUDGMENT_LIMIT_DEFAULT
-    if asked.annotation_id is not None:
-        found, total = search.thread(connection, asked, limit)
+    if query.annotation_id is not None:
+        found, total = search.thread(connection, query, limit)
     elif request.recency_days is not None:
-        found, total = search.newest(connection, asked, limit)
+        found, total = search.newest(connection, query, limit)
     else:
-        embedding_type = request.embedding_type or "review"
-        found, total = search.nearest(connection, asked, request.query, embedding_type, limit)
+        found, total = search.nearest(connection, query, request.query, request.embedding_type or "review", limit)
     latency = (call.backend.clock() - started).total_seconds() * 1000
     return Reply(
         "Judgments found.",
         {
-            "results": [_result(one, scope) for one in found],
+            "results": [_result(judgment, scope) for judgment in found],
             "totalInScope": total,
             "searchLatencyMs": max(0.0, round(latency, 3)),
         },
@@ -50,30 +51,30 @@ def search_judgments(search: JudgmentSearcher, call: Call[SearchJudgmentsRequest
 
 
 def query_judgments(search: JudgmentSearcher, call: Call[QueryJudgmentsRequest], connection: Connection) -> Reply:
-    asked, scope = _query(call, None)
+    query, scope = _query(call, None)
     limit = call.request.limit or limits.JUDGMENT_QUERY_LIMIT_DEFAULT
-    if asked.annotation_id is not None:
-        found, _ = search.thread(connection, asked, limit, newest_first=True)
+    if query.annotation_id is not None:
+        found, _ = search.thread(connection, query, limit, newest_first=True)
     else:
-        found, _ = search.newest(connection, asked, limit)
-    return Reply("Judgment(s) retrieved successfully.", [_record(one.row, scope) for one in found])
+        found, _ = search.newest(connection, query, limit)
+    return Reply("Judgment(s) retrieved successfully.", [_record(judgment.row, scope) for judgment in found])
 
 
 def _query(
     call: Call[SearchJudgmentsRequest] | Call[QueryJudgmentsRequest], recency_days: int | None
 ) -> tuple[JudgmentQuery, SearchScope]:
-    """The judgments that a request asks for. ``recency_days`` replaces the filters' range of dates."""
+    """The query of a request, and its scope. ``recency_days`` replaces the date range of the filters."""
     request = call.request
     scope = request.scope or _default_scope(request.organization_id, request.document_id)
-    within: dict[str, str] = {}
+    in_scope: dict[str, str] = {}
     if scope != "apiKey":
-        within["organization_id"] = request.organization_id or ""
+        in_scope["organization_id"] = request.organization_id or ""
     if scope == "document":
-        within["document_id"] = request.document_id or ""
+        in_scope["document_id"] = request.document_id or ""
     filters = request.filters or JudgmentFilters()
     wanted = {name: getattr(filters, name) for name in ("decision", "judge_type", "content_type", "reviewer_id")}
     if filters.annotation_id is not None:
-        # A thread is found through its organization, whatever the scope.
+        # A thread id is unique in its organization only.
         wanted["organization_id"] = request.organization_id or ""
     earliest, latest = None, None
     if recency_days is not None:
@@ -83,8 +84,8 @@ def _query(
         earliest = None if start is None else moment_ms(start)
         latest = None if end is None else moment_ms(end)
     compared = json_sets.without_none(**wanted)
-    asked = JudgmentQuery(call.principal.api_key_id, within, compared, earliest, latest, filters.annotation_id)
-    return asked, scope
+    api_key_id = call.principal.api_key_id
+    return JudgmentQuery(api_key_id, in_scope, compared, earliest, latest, filters.annotation_id), scope
 
 
 def _default_scope(organization_id: str | None, document_id: str | None) -> SearchScope:
@@ -109,12 +110,12 @@ def _result(found: FoundJudgment, scope: SearchScope) -> dict[str, object]:
     }
 
 
-def _record(row: FoundRow, scope: SearchScope) -> dict[str, object]:
-    """All that is known of a judgment; what it has no word on is left out."""
-    metadata = {name: getattr(row, column) for name, column in _METADATA.items()}
+def _record(row: Row[Any], scope: SearchScope) -> dict[str, object]:
+    """All fields of a judgment, without the empty ones."""
+    metadata = {name: value for name, column in _METADATA.items() if (value := getattr(row, column))}
     return {
         **json_sets.load_object(row.payload),
-        **{name: value for name, value in metadata.items() if value},
+        **metadata,
         "recordId": row.record_id,
         "decision": row.decision,
         "createdAt": row.created_at,

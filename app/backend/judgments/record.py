@@ -1,7 +1,6 @@
-"""A judgment's record, as it comes in and as it is given back."""
+"""The input model of a judgment."""
 
-from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
@@ -14,16 +13,12 @@ from app.contract.validation import first_error
 
 
 def review_text(decision: str, reasoning: object) -> str:
-    """What is searched with the embedding type ``review``."""
+    """The text of the embedding type ``review``."""
     return f"{decision}. {reasoning}" if reasoning else decision
 
 
 class JudgmentInput(Request):
-    """A judgment as it is written. One whose ``recordId`` exists takes its place.
-
-    Without ``judgeType`` it is an agent's when ``agent`` tells which, else a human's; without ``reviewerId`` the
-    reviewer is ``actionUser.userId``; without ``createdAt`` it was made now.
-    """
+    """A judgment to write. It replaces the stored one with the same ``recordId``."""
 
     record_id: Id
     organization_id: Id
@@ -34,12 +29,15 @@ class JudgmentInput(Request):
     confidence: int | float | None = None
     action_user: JsonObject | None = None
     reviewer_id: Id | None = None
+    """Default: ``actionUser.userId``."""
     judge_type: JudgeType | None = None
+    """Default: ``agent`` if there is an ``agent``, else ``human``."""
     agent: JsonObject | None = None
     content_type: Text | None = None
     content: LongText | None = None
-    """What was reviewed; searched with the embedding type ``content``."""
+    """The reviewed text, which is the text of the embedding type ``content``."""
     created_at: Moment | None = None
+    """Default: now."""
 
     @property
     def review_text(self) -> str:
@@ -51,19 +49,19 @@ class JudgmentInput(Request):
 
     @property
     def reviewer(self) -> str:
-        """Empty when nobody says who it was."""
+        """The id of the reviewer, or an empty string."""
         if self.reviewer_id is not None:
             return self.reviewer_id
         user_id = (self.action_user or {}).get("userId")
         return user_id if isinstance(user_id, str) else ""
 
     def created(self, now: int) -> int:
-        """When it was made, in epoch milliseconds."""
+        """The time of creation in epoch milliseconds."""
         return now if self.created_at is None else moment_ms(self.created_at)
 
     @property
     def payload(self) -> dict[str, object]:
-        """What is told of it but not searched by, with the fields that nobody declared."""
+        """The fields that have no column, with the undeclared ones."""
         user = dict(self.action_user or {})
         if "name" not in user and self.reviewer:
             user["name"] = self.reviewer
@@ -76,11 +74,10 @@ class JudgmentInput(Request):
         )
 
 
-def parse_judgment(record: Mapping[str, object]) -> JudgmentInput:
-    """The judgment in a decoded JSON object. Raises ``InvalidArgument`` that names the field
-    (``judgment.decision: …``)."""
-    refuse_unstorable(dict(record.items()))
+def parse_judgment(record: dict[Any, Any]) -> JudgmentInput:
+    """Parses a decoded JSON object. Raises ``InvalidArgument`` with the path of the field (``judgment.decision``)."""
+    refuse_unstorable(record)
     try:
-        return JudgmentInput.from_wire({**record})
+        return JudgmentInput.from_wire(record)
     except ValidationError as error:
-        raise InvalidArgument(first_error(error, {**record}, root="judgment")) from error
+        raise InvalidArgument(first_error(error, record, root="judgment")) from error

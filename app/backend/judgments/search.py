@@ -1,12 +1,8 @@
-"""The search for judgments: which of them answer a question?
+"""Searches judgments: the most similar to a text, the newest, or those of one thread."""
 
-By meaning: all in scope that pass the filters, ranked by similarity. By metadata: the newest of them. By thread: those
-of one comment thread, oldest first. All of them are looked at, every time.
-"""
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection, Row, select
@@ -18,84 +14,81 @@ from app.backend.storage import json_sets
 from app.contract.errors import Unavailable
 from app.contract.judgments import EmbeddingType
 
-FoundRow = Row[Any]
-
 
 @dataclass(frozen=True, slots=True)
 class JudgmentQuery:
-    """Whose judgments, and which of them. Columns are compared with what they have to be."""
+    """The condition of a search. ``scope`` and ``filters`` map columns to values."""
 
     api_key_id: str
     scope: Mapping[str, str]
     filters: Mapping[str, str] = field(default_factory=dict)
     earliest: int | None = None
-    """Epoch milliseconds, itself within."""
+    """Epoch milliseconds, inclusive."""
     latest: int | None = None
-    """The same."""
+    """Epoch milliseconds, inclusive."""
     annotation_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FoundJudgment:
-    """A judgment that was found."""
+class FoundJudgment(NamedTuple):
+    """A row of ``JUDGMENT``, and its similarity to the text (1 without one)."""
 
-    row: FoundRow
+    row: Row[Any]
     similarity: float
 
 
+Found = tuple[list[FoundJudgment], int]
+"""The judgments, and how many are in scope."""
+
+
 class JudgmentSearcher:
-    """Searching, with an embedder and what this process remembers."""
+    """Searches with an embedder and the indexes of this process."""
 
     def __init__(self, embedder: Embedder, indexes: JudgmentIndexes) -> None:
         self.embedder = embedder
         self.indexes = indexes
 
     def nearest(
-        self, connection: Connection, asked: JudgmentQuery, query: str, embedding_type: EmbeddingType, limit: int
-    ) -> tuple[list[FoundJudgment], int]:
-        """The judgments most similar to ``query``, and how many are in scope.
+        self, connection: Connection, query: JudgmentQuery, text: str, embedding_type: EmbeddingType, limit: int
+    ) -> Found:
+        """The judgments most similar to ``text``.
 
-        Raises ``Unavailable`` while some of the key's judgments have no vectors of this embedder yet.
+        Raises ``Unavailable`` while judgments of the API key have vectors of another embedder.
         """
-        snapshot = self.indexes.snapshot(connection, asked.api_key_id, embedding_type)
-        lacking = int(np.count_nonzero(snapshot.alive & ~snapshot.where("embedder", self.embedder.name)))
-        if lacking:
+        snapshot = self.indexes.snapshot(connection, query.api_key_id, embedding_type)
+        outdated = np.count_nonzero(snapshot.alive & ~snapshot.where("embedder", self.embedder.name))
+        if outdated:
             raise Unavailable(
-                f"{lacking} judgments are not embedded with {self.embedder.name} yet; run usher backend reembed"
+                f"{outdated} judgments are not embedded with {self.embedder.name} yet; run usher backend reembed"
             )
-        in_scope = _matching(snapshot, asked.scope)
-        which = in_scope & _filtered(snapshot, asked)
-        (vector,) = self.embedder.embed([query])
-        seqs, similarities = snapshot.nearest(which, vector, limit)
+        in_scope = _matching(snapshot, query.scope)
+        (vector,) = self.embedder.embed([text])
+        seqs, similarities = snapshot.nearest(in_scope & _filtered(snapshot, query), vector, limit)
         found = dict(zip(seqs.tolist(), similarities.tolist(), strict=True))
-        return _loaded(connection, asked.api_key_id, found), int(np.count_nonzero(in_scope))
+        return _load(connection, query.api_key_id, found), int(np.count_nonzero(in_scope))
 
-    def newest(self, connection: Connection, asked: JudgmentQuery, limit: int) -> tuple[list[FoundJudgment], int]:
-        """The newest judgments, newest first, and how many are in scope."""
-        snapshot = self.indexes.snapshot(connection, asked.api_key_id)
-        in_scope = _matching(snapshot, asked.scope)
-        seqs = snapshot.newest(in_scope & _filtered(snapshot, asked), limit)
-        return _loaded(connection, asked.api_key_id, dict.fromkeys(seqs.tolist(), 1.0)), int(np.count_nonzero(in_scope))
+    def newest(self, connection: Connection, query: JudgmentQuery, limit: int) -> Found:
+        """The newest judgments, newest first."""
+        snapshot = self.indexes.snapshot(connection, query.api_key_id)
+        in_scope = _matching(snapshot, query.scope)
+        seqs = snapshot.newest(in_scope & _filtered(snapshot, query), limit)
+        return _load(connection, query.api_key_id, dict.fromkeys(seqs.tolist(), 1.0)), int(np.count_nonzero(in_scope))
 
-    def thread(
-        self, connection: Connection, asked: JudgmentQuery, limit: int, *, newest_first: bool = False
-    ) -> tuple[list[FoundJudgment], int]:
-        """The judgments of one comment thread, oldest first unless told otherwise, and how many are in scope."""
+    def thread(self, connection: Connection, query: JudgmentQuery, limit: int, *, newest_first: bool = False) -> Found:
+        """The judgments of one comment thread, oldest first by default."""
         table = JUDGMENT.c
-        query = select(JUDGMENT).where(
-            table.api_key_id == asked.api_key_id,
-            table.annotation_id == asked.annotation_id,
-            *(table[column] == value for column, value in {**asked.scope, **asked.filters}.items()),
+        rows = select(JUDGMENT).where(
+            table.api_key_id == query.api_key_id,
+            table.annotation_id == query.annotation_id,
+            *(table[column] == value for column, value in {**query.scope, **query.filters}.items()),
         )
-        if asked.earliest is not None:
-            query = query.where(table.created_at >= asked.earliest)
-        if asked.latest is not None:
-            query = query.where(table.created_at <= asked.latest)
+        if query.earliest is not None:
+            rows = rows.where(table.created_at >= query.earliest)
+        if query.latest is not None:
+            rows = rows.where(table.created_at <= query.latest)
         order = (table.created_at.desc(), table.seq.desc()) if newest_first else (table.created_at, table.seq)
-        rows = connection.execute(query.order_by(*order).limit(limit)).all()
-        snapshot = self.indexes.snapshot(connection, asked.api_key_id)
-        in_scope = int(np.count_nonzero(_matching(snapshot, asked.scope)))
-        return [FoundJudgment(row, 1.0) for row in rows], in_scope
+        found = [FoundJudgment(row, 1.0) for row in connection.execute(rows.order_by(*order).limit(limit))]
+        snapshot = self.indexes.snapshot(connection, query.api_key_id)
+        return found, int(np.count_nonzero(_matching(snapshot, query.scope)))
 
 
 def _matching(snapshot: Snapshot, columns: Mapping[str, str]) -> Mask:
@@ -105,23 +98,19 @@ def _matching(snapshot: Snapshot, columns: Mapping[str, str]) -> Mask:
     return found
 
 
-def _filtered(snapshot: Snapshot, asked: JudgmentQuery) -> Mask:
-    found = _matching(snapshot, asked.filters)
-    if asked.earliest is not None:
-        found = found & (snapshot.created_at >= asked.earliest)
-    if asked.latest is not None:
-        found = found & (snapshot.created_at <= asked.latest)
+def _filtered(snapshot: Snapshot, query: JudgmentQuery) -> Mask:
+    found = _matching(snapshot, query.filters)
+    if query.earliest is not None:
+        found = found & (snapshot.created_at >= query.earliest)
+    if query.latest is not None:
+        found = found & (snapshot.created_at <= query.latest)
     return found
 
 
-def _loaded(connection: Connection, api_key_id: str, similarities: Mapping[int, float]) -> list[FoundJudgment]:
-    """The judgments with these numbers, in this order."""
-    rows = _rows(connection, api_key_id, similarities)
-    return [FoundJudgment(rows[seq], similarity) for seq, similarity in similarities.items() if seq in rows]
-
-
-def _rows(connection: Connection, api_key_id: str, seqs: Iterable[int]) -> dict[int, FoundRow]:
+def _load(connection: Connection, api_key_id: str, similarities: Mapping[int, float]) -> list[FoundJudgment]:
+    """The judgments with these ``seq``, in this order."""
     query = select(JUDGMENT).where(
-        JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(json_sets.integers(connection, seqs))
+        JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(json_sets.integers(connection, similarities))
     )
-    return {row.seq: row for row in connection.execute(query)}
+    rows = {row.seq: row for row in connection.execute(query)}
+    return [FoundJudgment(rows[seq], similarity) for seq, similarity in similarities.items() if seq in rows]

@@ -1,7 +1,4 @@
-"""Judgments written, moved and deleted so that every process that remembers them notices.
-
-See ``tables`` for how: numbers that only grow, and a generation for deletions.
-"""
+"""Writes and deletes judgments, and keeps ``last_seq`` and ``generation`` for the caches (see ``tables``)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,12 +18,12 @@ from app.foundation.database.engine import reading, writing
 
 EMBEDDING_TYPES: tuple[EmbeddingType, ...] = get_args(EmbeddingType)
 _STORED = np.dtype("<f2")
-_REEMBED_AT_ONCE = 500
+_REEMBED_BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedJudgment:
-    """A judgment with its vectors, as they are stored. What was reviewed has none when nothing is told of it."""
+    """A judgment with its vectors in stored form. ``content`` is None if the record has no content."""
 
     record: JudgmentInput
     embedder: str
@@ -35,66 +32,59 @@ class PreparedJudgment:
 
 
 def prepare_judgments(records: Sequence[JudgmentInput], embedder: Embedder) -> list[PreparedJudgment]:
-    """The judgments with their vectors. May take long (see ``Embedder``): do it before a transaction begins, 1,000 or
-    so at a time.
-    """
+    """Computes the vectors. It is slow: call it before a transaction begins, with about 1,000 records at a time."""
     reviews = to_bytes(embedder.embed([record.review_text for record in records]))
-    with_content = [number for number, record in enumerate(records) if record.content]
-    contents = to_bytes(embedder.embed([records[number].content or "" for number in with_content]))
-    content_of = dict(zip(with_content, contents, strict=True))
+    contents = iter(to_bytes(embedder.embed([record.content for record in records if record.content])))
     return [
-        PreparedJudgment(record, embedder.name, reviews[number], content_of.get(number))
-        for number, record in enumerate(records)
+        PreparedJudgment(record, embedder.name, review, next(contents) if record.content else None)
+        for record, review in zip(records, reviews, strict=True)
     ]
 
 
-def write_judgments(connection: Connection, api_key_id: str, prepared: Sequence[PreparedJudgment], now: int) -> int:
-    """Writes judgments of one API key, a fixed number of statements whatever their count; returns how many.
+def write_judgments(connection: Connection, api_key_id: str, prepared: Sequence[PreparedJudgment], now: int) -> None:
+    """Writes judgments in a fixed number of statements, and replaces those with the same ``recordId``.
 
-    Those whose ``recordId`` exists are replaced; of one id that comes twice the last stands. Whoever else writes
-    judgments of this key waits until the transaction ends.
+    The last of equal ids in one batch wins. Locks out other writers of the API key's judgments until the transaction
+    ends.
     """
-    judgments = {one.record.record_id: one for one in prepared}
+    judgments = {judgment.record.record_id: judgment for judgment in prepared}
     if not judgments:
-        return 0
-    first = _take_numbers(connection, api_key_id, len(judgments))
+        return
+    first = _allocate_seqs(connection, api_key_id, len(judgments))
     of_key = JUDGMENT.c.api_key_id == api_key_id
     _delete(connection, api_key_id, of_key & JUDGMENT.c.record_id.in_(json_sets.texts(connection, judgments)))
     numbered = list(enumerate(judgments.values(), first))
-    connection.execute(insert(JUDGMENT), [_row(api_key_id, seq, one, now) for seq, one in numbered])
+    connection.execute(insert(JUDGMENT), [_row(api_key_id, seq, judgment, now) for seq, judgment in numbered])
     vectors = [
         {"api_key_id": api_key_id, "embedding_type": embedding_type, "seq": seq, "vector": vector}
         for embedding_type in EMBEDDING_TYPES
-        for seq, one in numbered
-        if (vector := one.review if embedding_type == "review" else one.content) is not None
+        for seq, judgment in numbered
+        if (vector := judgment.review if embedding_type == "review" else judgment.content) is not None
     ]
     connection.execute(insert(JUDGMENT_VECTOR), vectors)
-    return len(numbered)
 
 
 def delete_judgments_of_documents(connection: Connection, scope: Scope, document_ids: Iterable[str]) -> None:
-    """Deletes the judgments about these documents."""
-    named = JUDGMENT.c.document_id.in_(json_sets.texts(connection, [one for one in document_ids if one]))
+    # Judgments without a document have an empty id.
+    named = JUDGMENT.c.document_id.in_(json_sets.texts(connection, filter(None, document_ids)))
     if _delete(connection, scope.api_key_id, within(JUDGMENT, scope) & named):
         begin_generation(connection, scope.api_key_id)
 
 
 def delete_judgments_of_organizations(connection: Connection, api_key_id: str, organization_ids: Iterable[str]) -> None:
-    """Deletes the judgments in these organizations."""
     of_key = JUDGMENT.c.api_key_id == api_key_id
     named = JUDGMENT.c.organization_id.in_(json_sets.texts(connection, organization_ids))
     if _delete(connection, api_key_id, of_key & named):
         begin_generation(connection, api_key_id)
 
 
-def reembed_judgments(engine: Engine, embedder: Embedder, advance: Callable[[int], None] = lambda _number: None) -> int:
-    """Makes the vectors of all judgments that another embedder made, of every API key; returns how many.
+def reembed_judgments(engine: Engine, embedder: Embedder, advance: Callable[[int], None] = lambda _count: None) -> int:
+    """Replaces all vectors of other embedders, for every API key. Returns how many judgments were embedded.
 
-    ``advance`` is told of each batch.
-
-    In many small transactions: it may be stopped and run again at any time, beside a server that serves.
+    Calls ``advance`` with the size of each batch. Batches are small transactions, so the server may run meanwhile, and
+    an interrupted call may be repeated.
     """
-    count = 0
+    total = 0
     after = ("", 0)
     while True:
         with reading(engine) as connection:
@@ -106,80 +96,29 @@ def reembed_judgments(engine: Engine, embedder: Embedder, advance: Callable[[int
                     JUDGMENT.c.embedder != embedder.name,
                 )
                 .order_by(JUDGMENT.c.api_key_id, JUDGMENT.c.seq)
-                .limit(_REEMBED_AT_ONCE)
+                .limit(_REEMBED_BATCH)
             ).all()
         if not rows:
-            return count
+            return total
         after = (rows[-1].api_key_id, rows[-1].seq)
         for api_key_id in dict.fromkeys(row.api_key_id for row in rows):
-            of_key = [row for row in rows if row.api_key_id == api_key_id]
-            done = _reembed(engine, embedder, api_key_id, of_key)
-            count += done
-            advance(done)
+            count = _reembed(engine, embedder, api_key_id, [row for row in rows if row.api_key_id == api_key_id])
+            total += count
+            advance(count)
 
 
 def to_bytes(vectors: Vectors) -> list[bytes]:
-    """Each vector as it is stored."""
+    """The stored form of each vector."""
     return [vector.tobytes() for vector in vectors.astype(_STORED)]
 
 
 def from_bytes(stored: Sequence[bytes]) -> Vectors:
-    """The stored vectors, shape (number, dimensions)."""
-    together = np.frombuffer(b"".join(stored), _STORED)
-    return together.reshape(len(stored), -1).astype(np.float32)
-
-
-def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence[Any]) -> int:
-    reviews: list[str] = []
-    contents: dict[int, str] = {}
-    for row in rows:
-        payload = json_sets.load_object(row.payload)
-        reviews.append(review_text(row.decision, payload.get("reasoning")))
-        if content := payload.get("content"):
-            contents[row.seq] = str(content)
-    vectors = {
-        "review": dict(zip([row.seq for row in rows], to_bytes(embedder.embed(reviews)), strict=True)),
-        "content": dict(zip(contents, to_bytes(embedder.embed(list(contents.values()))), strict=True)),
-    }
-    with writing(engine) as connection:
-        # Those that were replaced or deleted meanwhile are somebody else's now.
-        _take_numbers(connection, api_key_id, 0)
-        query = select(JUDGMENT.c.seq).where(
-            JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(json_sets.integers(connection, vectors["review"]))
-        )
-        there = set(connection.scalars(query))
-        if not there:
-            return 0
-        changed = [
-            {"api_key_id": api_key_id, "embedding_type": kind, "seq": seq, "vector": vector}
-            for kind, of_kind in vectors.items()
-            for seq, vector in of_kind.items()
-            if seq in there
-        ]
-        update_rows(connection, JUDGMENT_VECTOR, ("vector",), changed)
-        connection.execute(
-            update(JUDGMENT)
-            .where(JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(json_sets.integers(connection, there)))
-            .values(embedder=embedder.name)
-        )
-        begin_generation(connection, api_key_id)
-        return len(there)
-
-
-def _take_numbers(connection: Connection, api_key_id: str, count: int) -> int:
-    """The first of ``count`` numbers that nobody else gets. Locks the key's row, so that numbers become visible in
-    their order.
-    """
-    statement = upsert(connection, JUDGMENT_STATE).values(api_key_id=api_key_id, last_seq=count, generation=0)
-    statement = statement.on_conflict_do_update(
-        index_elements=[JUDGMENT_STATE.c.api_key_id], set_={"last_seq": JUDGMENT_STATE.c.last_seq + count}
-    )
-    last = connection.scalar(statement.returning(JUDGMENT_STATE.c.last_seq))
-    assert last is not None  # noqa: S101 - the row was just written
-    return int(last) - count + 1
+    """The vectors of the stored form, shape (number, dimensions)."""
+    return np.frombuffer(b"".join(stored), _STORED).reshape(len(stored), -1).astype(np.float32)
 
 
 def begin_generation(connection: Connection, api_key_id: str) -> None:
+    """Invalidates the caches of an API key's judgments in all processes."""
     connection.execute(
         update(JUDGMENT_STATE)
         .where(JUDGMENT_STATE.c.api_key_id == api_key_id)
@@ -187,22 +126,64 @@ def begin_generation(connection: Connection, api_key_id: str) -> None:
     )
 
 
-def _delete(connection: Connection, api_key_id: str, which: ColumnElement[bool]) -> bool:
-    """Deletes these judgments of the key with their vectors; whether there were any."""
-    gone = list(connection.scalars(select(JUDGMENT.c.seq).where(which)))
-    if not gone:
+def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence[Any]) -> int:
+    reviews: dict[int, str] = {}
+    contents: dict[int, str] = {}
+    for row in rows:
+        payload = json_sets.load_object(row.payload)
+        reviews[row.seq] = review_text(row.decision, payload.get("reasoning"))
+        if content := payload.get("content"):
+            contents[row.seq] = str(content)
+    vectors = [
+        {"api_key_id": api_key_id, "embedding_type": embedding_type, "seq": seq, "vector": vector}
+        for embedding_type, texts in (("review", reviews), ("content", contents))
+        for seq, vector in zip(texts, to_bytes(embedder.embed(list(texts.values()))), strict=True)
+    ]
+    with writing(engine) as connection:
+        # The lock keeps the judgments that still exist from being replaced or deleted.
+        _allocate_seqs(connection, api_key_id, 0)
+        query = select(JUDGMENT.c.seq).where(
+            JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(json_sets.integers(connection, reviews))
+        )
+        existing = set(connection.scalars(query))
+        if not existing:
+            return 0
+        update_rows(connection, JUDGMENT_VECTOR, ("vector",), [row for row in vectors if row["seq"] in existing])
+        connection.execute(
+            update(JUDGMENT)
+            .where(JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(json_sets.integers(connection, existing)))
+            .values(embedder=embedder.name)
+        )
+        begin_generation(connection, api_key_id)
+        return len(existing)
+
+
+def _allocate_seqs(connection: Connection, api_key_id: str, count: int) -> int:
+    """Allocates ``count`` numbers and returns the first. Locks the row, so that numbers become visible in order."""
+    statement = upsert(connection, JUDGMENT_STATE).values(api_key_id=api_key_id, last_seq=count, generation=0)
+    statement = statement.on_conflict_do_update(
+        index_elements=[JUDGMENT_STATE.c.api_key_id], set_={"last_seq": JUDGMENT_STATE.c.last_seq + count}
+    )
+    last: int = connection.execute(statement.returning(JUDGMENT_STATE.c.last_seq)).scalar_one()
+    return last - count + 1
+
+
+def _delete(connection: Connection, api_key_id: str, where: ColumnElement[bool]) -> bool:
+    """Deletes judgments of an API key with their vectors. Returns whether there were any."""
+    seqs = list(connection.scalars(select(JUDGMENT.c.seq).where(where)))
+    if not seqs:
         return False
     for table in (JUDGMENT_VECTOR, JUDGMENT):
-        condition = (table.c.api_key_id == api_key_id) & table.c.seq.in_(json_sets.integers(connection, gone))
+        condition = (table.c.api_key_id == api_key_id) & table.c.seq.in_(json_sets.integers(connection, seqs))
         if table is JUDGMENT_VECTOR:
-            # Named, so that the primary key leads straight to the rows.
+            # Without the types the query cannot use the primary key.
             condition &= table.c.embedding_type.in_(EMBEDDING_TYPES)
         connection.execute(delete(table).where(condition))
     return True
 
 
-def _row(api_key_id: str, seq: int, one: PreparedJudgment, now: int) -> dict[str, object]:
-    record = one.record
+def _row(api_key_id: str, seq: int, judgment: PreparedJudgment, now: int) -> dict[str, object]:
+    record = judgment.record
     return {
         "api_key_id": api_key_id,
         "seq": seq,
@@ -214,7 +195,7 @@ def _row(api_key_id: str, seq: int, one: PreparedJudgment, now: int) -> dict[str
         "judge_type": record.judged_by,
         "content_type": record.content_type or "",
         "reviewer_id": record.reviewer,
-        "embedder": one.embedder,
+        "embedder": judgment.embedder,
         "payload": json_sets.dump(record.payload),
         "created_at": record.created(now),
     }

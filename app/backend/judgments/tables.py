@@ -1,7 +1,7 @@
-"""Judgments and their embeddings, per API key.
+"""Tables of judgments and their vectors.
 
-``seq`` numbers the writes of one API key: a judgment that is written again gets a new number, so that whoever knows all
-up to a number has only the greater ones to read. What is deleted leaves no number: ``generation`` counts that.
+``seq`` numbers the writes of one API key. A replaced judgment gets a new number, so a process with a cache reads only
+the numbers after its last one. A deletion leaves no number. It increments ``generation``, which invalidates the caches.
 """
 
 from sqlalchemy import BigInteger, Index
@@ -13,7 +13,7 @@ _CLUSTERED = {"sqlite_with_rowid": False}
 
 
 class JudgmentRow(BackendTable, table=True):
-    """``payload`` holds what is told of a judgment but not searched by."""
+    """A judgment. ``payload`` is JSON with the fields that have no column."""
 
     __tablename__ = "judgment"
     __table_args__ = (
@@ -35,14 +35,15 @@ class JudgmentRow(BackendTable, table=True):
     content_type: str = ""
     reviewer_id: str = ""
     embedder: str
-    """Which one made the vectors; those of two are not to be compared."""
+    """The embedder of its vectors. Vectors of two embedders cannot be compared."""
     payload: str
     created_at: int = Field(sa_type=BigInteger)
 
 
 class JudgmentVectorRow(BackendTable, table=True):
-    """``vector``: half-precision floats, little-endian, of length 1 together. Half precision changes a similarity by
-    less than 0.001, and lets a row stay within SQLite's page.
+    """A vector of length 1, as little-endian half-precision floats.
+
+    Half precision changes a similarity by less than 0.001, and a row fits in a page of SQLite.
     """
 
     __tablename__ = "judgment_vector"
@@ -56,13 +57,14 @@ class JudgmentVectorRow(BackendTable, table=True):
 
 
 class JudgmentStateRow(BackendTable, table=True):
+    """The counters of an API key."""
+
     __tablename__ = "judgment_state"
     __table_args__ = (_CLUSTERED,)
 
     api_key_id: str = Field(primary_key=True)
     last_seq: int = Field(sa_type=BigInteger)
     generation: int = Field(sa_type=BigInteger)
-    """Grows whenever something is deleted: what was remembered has to be read anew."""
 
 
 JUDGMENT = METADATA.tables[JudgmentRow.__tablename__]
