@@ -1,7 +1,7 @@
 """The metrics of this machine's processes, for Prometheus.
 
 Requests, decisions and calls to the backend are counted in files that the processes share, when
-``PROMETHEUS_MULTIPROC_DIR`` names a directory. What the database knows is in ``app.monitoring.numbers``.
+``PROMETHEUS_MULTIPROC_DIR`` names a directory. What the database knows is in ``app.monitoring.database_metrics``.
 
 prometheus-client decides on import whether processes share their counters: import this module only after
 ``share_counters`` in a process that serves.

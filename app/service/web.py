@@ -30,9 +30,9 @@ from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet, require_bearer
 from app.monitoring.activity import NodeActivity
 from app.monitoring.counters import counters_are_shared
+from app.monitoring.database_metrics import DatabaseNumbers
 from app.monitoring.metrics import Metrics
-from app.monitoring.numbers import DatabaseNumbers
-from app.service.admin.door import Door
+from app.service.admin.auth import Door
 from app.service.admin.health import Check, NotReadyError, health_blueprint, metrics_blueprint
 from app.service.admin.openapi import openapi_blueprint
 from app.service.admin.resync import resync_blueprint

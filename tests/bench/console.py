@@ -20,7 +20,7 @@ from flask.testing import FlaskClient
 from pydantic import SecretStr
 from sqlalchemy import text
 
-import app.service.console.frame
+import app.service.console
 from app.commands.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service
 from app.commands.bootstrap.service import service_app
 from app.foundation.clock import utc_now
@@ -280,7 +280,7 @@ def _people(port: int, folder: Path) -> Iterator[None]:
 
 def asset_bytes() -> int:
     """Script and stylesheet as they travel, compressed."""
-    static = Path(app.service.console.frame.__file__).parent / "static"
+    static = Path(app.service.console.__file__).parent / "static"
     return sum(len(gzip.compress((static / name).read_bytes(), 9)) for name in ("console.css", "console.js"))
 
 

@@ -22,7 +22,7 @@ from app.access.records import Document, User
 from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.foundation.database.engine import is_sqlite, open_engine
 from app.foundation.database.migrations import upgrade
-from app.service.console.reading import page_reading
+from app.service.console.transactions import page_reading
 from app.sync import tables as sync_tables
 from app.sync.ledger.holding import ItemIdentity
 from app.sync.plan.detail import item_history

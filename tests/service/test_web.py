@@ -19,7 +19,7 @@ from app.directory.settings import DirectorySettings
 from app.foundation.database.engine import open_engine, writing
 from app.foundation.database.migrations import upgrade
 from app.http.throttle import FAILURES
-from app.monitoring.numbers import source_labels
+from app.monitoring.database_metrics import source_labels
 from app.service.admin.settings import AdminSettings, MetricsSettings
 from app.service.provider.settings import ProviderSettings
 from app.settings import ServerSettings, Settings

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from app.client.client import BackendClient, Observer
     from app.client.workspace import NewWorkspace
-    from app.monitoring.notify.channel import Channel
+    from app.monitoring.notify.message import Channel
 
 
 def configured_sources(settings: Settings, *, stop: Event | None = None, spool: bool = True) -> list[Source]:
@@ -88,6 +88,6 @@ def new_workspace(settings: Settings, email: str) -> "NewWorkspace":
 
 def notification_channels(settings: Settings, *, clock: Clock) -> "list[Channel]":
     """Along which people are told; nothing is connected yet."""
-    from app.monitoring.notify.configured import channels_from_settings
+    from app.monitoring.notify.channels import channels_from_settings
 
     return channels_from_settings(settings.notifications, clock=clock)

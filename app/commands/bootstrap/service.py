@@ -23,9 +23,9 @@ from app.foundation.database.migrations import state_of
 from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet
 from app.monitoring.activity import NodeActivity, node_name
+from app.monitoring.database_metrics import DatabaseNumbers
 from app.monitoring.metrics import Metrics
-from app.monitoring.numbers import DatabaseNumbers
-from app.service.console.asking import AskBackend
+from app.service.console.backend_answer import AskBackend
 from app.service.console.console import MOST_COUNTED, ConsoleParts
 from app.service.console.examinations import Examine
 from app.service.provider.signing import BackendSigner, Sign

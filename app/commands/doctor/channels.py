@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from app.commands.doctor.finding import Findings, ok, problem
 from app.foundation.clock import Clock
 from app.foundation.outbound.failure import FailureKind, advice
-from app.monitoring.notify.channel import Channel, NotDeliveredError
-from app.monitoring.notify.message import Message, trial_body
+from app.monitoring.notify.message import Channel, Message, NotDeliveredError, trial_body
 
 
 def try_channels(channels: Sequence[Channel], *, clock: Clock, new_id: Callable[[], str]) -> Findings:

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from app.commands.doctor.finding import Findings, ok, problem, warning
 from app.foundation.clock import Clock
-from app.service.console.oidc.outgoing import IssuerError
+from app.service.console.oidc.calls import IssuerError
 from app.settings import Settings
 
 

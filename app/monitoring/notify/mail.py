@@ -8,8 +8,7 @@ from email.utils import format_datetime
 from app.foundation.clock import Clock
 from app.foundation.outbound.failure import CallFailure, failure_of
 from app.foundation.text import printable
-from app.monitoring.notify.channel import NotDeliveredError
-from app.monitoring.notify.message import ConcernEvent, Message
+from app.monitoring.notify.message import ConcernEvent, Message, NotDeliveredError
 from app.monitoring.notify.settings import EmailSettings
 
 _SUBJECT_LIMIT = 120

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
+from app.foundation.outbound.failure import CallFailure
 from app.monitoring.notify.concerns import Concern
 
 
@@ -67,3 +68,26 @@ def trial_body(now: datetime) -> str:
 def iso(moment: datetime) -> str:
     """ISO 8601 in UTC."""
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+class NotDeliveredError(Exception):
+    """A message was not delivered; the text is for the log. ``hopeless``: it never will be. ``failure``: what is known
+    of a call that did not take place."""
+
+    def __init__(self, reason: str, *, hopeless: bool = False, failure: CallFailure | None = None) -> None:
+        super().__init__(reason)
+        self.hopeless = hopeless
+        self.failure = failure
+
+
+class Channel(Protocol):
+    """A way to people."""
+
+    @property
+    def name(self) -> str:
+        """``webhook`` or ``email``: what waiting messages are kept under."""
+        ...
+
+    def send(self, message: Message) -> None:
+        """Delivers it. Raises ``NotDeliveredError``."""
+        ...

@@ -19,9 +19,8 @@ from sqlalchemy import Connection, Engine
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.trouble import database_problem, is_away
-from app.monitoring.notify.channel import Channel, NotDeliveredError
 from app.monitoring.notify.concerns import Cause, Concern
-from app.monitoring.notify.message import ConcernEvent, Message, body_of, iso
+from app.monitoring.notify.message import Channel, ConcernEvent, Message, NotDeliveredError, body_of, iso
 from app.monitoring.notify.outbox import (
     OpenConcern,
     WaitingMessage,

@@ -16,8 +16,7 @@ from app.foundation.outbound.failure import refused_by_proxy
 from app.foundation.outbound.probe import examined_failure
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import session_along
-from app.monitoring.notify.channel import NotDeliveredError
-from app.monitoring.notify.message import Message
+from app.monitoring.notify.message import Message, NotDeliveredError
 from app.monitoring.notify.settings import WebhookSettings, secret_bytes
 
 _PROXY_AUTHENTICATION_REQUIRED = 407

@@ -24,7 +24,7 @@ from app.http.body import read_json
 from app.http.errors import answer_error
 from app.http.json import json_response
 from app.http.throttle import TooManyRequests
-from app.service.admin.door import Door, actor, asking
+from app.service.admin.auth import Door, actor, asking
 from app.service.admin.wire import Changes, ItemKind, ItemStatus, NewRun, change_to_wire, run_to_wire
 from app.sync.ledger.chosen import ItemKey
 from app.sync.runs.auditing import audited

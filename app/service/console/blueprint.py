@@ -19,19 +19,18 @@ from app.service.console.pages import (
     explain,
     held,
     items,
+    oidc_sign_in,
     overview,
     parked,
-    people,
-    running,
+    run_actions,
     runs,
     search,
-    signing_in,
-    signing_in_elsewhere,
+    sign_in,
     sources,
     system,
-    told,
+    users,
 )
-from app.service.console.reading import TooSlowError
+from app.service.console.transactions import TooSlowError
 from app.sync.runs.run import RunNotFoundError
 
 _KEPT = "public, max-age=31536000, immutable"
@@ -46,23 +45,22 @@ _LONGEST_BACK = 1024
 """Characters; what an attempt to sign in through an issuer keeps."""
 
 _PAGES = (
-    signing_in,
-    signing_in_elsewhere,
-    overview,
-    runs,
-    items,
-    running,
-    held,
-    parked,
-    explain,
-    browse,
-    search,
-    people,
-    told,
-    system,
-    sources,
-    doctor,
     audit,
+    browse,
+    doctor,
+    explain,
+    held,
+    items,
+    oidc_sign_in,
+    overview,
+    parked,
+    run_actions,
+    runs,
+    search,
+    sign_in,
+    sources,
+    system,
+    users,
 )
 
 _TITLES = {

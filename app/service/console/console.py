@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlencode
@@ -19,16 +18,14 @@ from app.access.decision.decide import DecisionPolicy
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.text import named
 from app.http.throttle import FailedCredentials
-from app.service.console.asking import AskBackend
-from app.service.console.credentials import Credentials
+from app.service.console.backend_answer import AskBackend
 from app.service.console.examinations import Examine
-from app.service.console.frame.assets import Assets
-from app.service.console.frame.rendering import make_environment
-from app.service.console.frame.words import visible
+from app.service.console.formatting import visible
 from app.service.console.gate import ConsoleGate, SignInNeeded
-from app.service.console.operator import Operator
-from app.service.console.reading import page_reading
+from app.service.console.rendering import Assets, make_environment
+from app.service.console.sessions import Credentials, Operator
 from app.service.console.settings import ConsoleSettings, Role
+from app.service.console.transactions import page_reading
 from app.service.refusals import Refusals
 from app.sync.ledger.failures import parked_now
 from app.sync.ledger.ledger import ledger_in_use
@@ -145,7 +142,6 @@ class Console:
         self.followed: dict[tuple[object, ...], tuple[Run, dict[str, Any]]] = {}
         """What pages of live runs show, until the run changes: everyone who follows a run shares it."""
         self._environment = make_environment(
-            Path(__file__).parent / "templates",
             {
                 "noun": noun_of,
                 "asset": lambda file: f"{PREFIX}/assets/{self.assets.name(file)}",
@@ -290,6 +286,7 @@ _PATHS = {
     "sign_out": "/sign-out",
     "audit_lines": "/audit.jsonl",
     "oidc_back": "/oidc/back",
+    "ledger_item": "/told",
 }
 
 

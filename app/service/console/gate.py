@@ -19,12 +19,10 @@ from app.foundation.audit import Actor, Audit
 from app.foundation.clock import Clock
 from app.foundation.database.engine import writing
 from app.http.request_id import current_request_id
-from app.service.console.credentials import Credentials, TokenOwner
-from app.service.console.oidc.identity import is_by_issuer, settings_mark
-from app.service.console.operator import Operator
-from app.service.console.reading import page_reading
-from app.service.console.sessions import Session, Sessions, form_token
+from app.service.console.oidc.sign_in import is_by_issuer, settings_mark
+from app.service.console.sessions import Credentials, Operator, Session, Sessions, TokenOwner, form_token
 from app.service.console.settings import ConsoleSettings, Role
+from app.service.console.transactions import page_reading
 from app.service.refusals import Refusals
 from app.sync.runs.auditing import audited
 from app.sync.runs.lifecycle import Witness

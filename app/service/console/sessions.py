@@ -5,18 +5,67 @@ secret and a session can be ended. It ends after a while without a request, afte
 admin's word, and when the token it was opened with is accepted no longer.
 """
 
+import hmac
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from random import Random
 from typing import Any
 
+from pydantic import SecretStr
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
+from app.foundation.audit import Actor, Way
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.text import printable
-from app.service.console.settings import Role
+from app.service.console.settings import ConsoleToken, Role
 from app.service.console.tables import ConsoleSessionRow
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOwner:
+    """Whose token it is."""
+
+    name: str
+    role: Role
+
+
+class Credentials:
+    """The tokens by their SHA-256; they themselves are not kept."""
+
+    __slots__ = ("_owners",)
+
+    def __init__(self, tokens: Iterable[ConsoleToken], admin_tokens: Iterable[SecretStr]) -> None:
+        self._owners: dict[str, TokenOwner] = {}
+        for admin in admin_tokens:
+            if text := admin.get_secret_value():
+                digest = _digest(text)
+                self._owners[digest] = TokenOwner(f"admin token {digest[:8]}", Role.ADMIN)
+        for token in tokens:
+            # An empty one is nobody's: a field that was left empty must let nobody in.
+            if text := token.token.get_secret_value():
+                self._owners[_digest(text)] = TokenOwner(token.name, token.role)
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def of_token(self, token: str) -> tuple[str, TokenOwner] | None:
+        """The token's digest and its owner; takes as long for a near miss as for any other."""
+        shown, found = _digest(token), ""
+        for digest in self._owners:
+            if hmac.compare_digest(digest, shown):
+                found = digest
+        return (found, self._owners[found]) if found else None
+
+    def of_digest(self, digest: str) -> TokenOwner | None:
+        """Whose it is that a session was opened with; None: nobody's any more."""
+        return self._owners.get(digest)
+
+
+def _digest(token: str) -> str:
+    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
 
 _SESSION = ConsoleSessionRow.__table__
 MOST_OF_ONE = 100
@@ -130,3 +179,35 @@ class Sessions:
 
 def _session(values: dict[str, Any]) -> Session:
     return Session(**{**values, "role": Role(values["role"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """Their name and role, and the session that shows it."""
+
+    name: str
+    role: Role
+    way: Way
+    """``console``: by a token; ``oidc``: through the issuer."""
+    credential: str
+    """What the session was opened with."""
+    session_digest: str
+    form_token: str
+    address: str
+    request_id: str
+
+    def may(self, role: Role) -> bool:
+        """Whether they may do what this role may."""
+        return self.role.may(role)
+
+    @property
+    def actor(self) -> Actor:
+        """They as the audit log knows them."""
+        return Actor(
+            name=self.name, role=self.role.value, way=self.way, address=self.address, request_id=self.request_id
+        )
+
+    @property
+    def asked_by(self) -> str:
+        """They in words, as a run keeps them."""
+        return f"{self.name} ({self.way})"

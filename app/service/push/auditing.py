@@ -15,7 +15,7 @@ from app.foundation.text import counted
 from app.http.request_id import current_request_id
 from app.http.throttle import network_of
 from app.http.tokens import shown_fingerprint
-from app.service.push.everything import without_advice
+from app.service.push.upload import without_advice
 from app.service.refusals import Refusals
 
 

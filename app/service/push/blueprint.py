@@ -32,8 +32,8 @@ from app.http.body import check_type, read_json
 from app.http.json import json_response
 from app.http.tokens import bearer_token, shown_fingerprint
 from app.service.push.auditing import PushAudit
-from app.service.push.everything import apply_everything
 from app.service.push.targets import PushTarget, Targets
+from app.service.push.upload import apply_everything
 from app.service.push.wire import LINES_TYPES, SourceAnswer, SourceStateWire
 
 MAX_PUSH_BYTES = 8 * 1024 * 1024

@@ -12,10 +12,9 @@ from standardwebhooks import Webhook as Receiving
 
 from app.commands.doctor.channels import try_channels
 from app.commands.doctor.finding import State
-from app.monitoring.notify.channel import Channel, NotDeliveredError
 from app.monitoring.notify.concerns import Cause, Concern
 from app.monitoring.notify.mail import Mail
-from app.monitoring.notify.message import ConcernEvent, Message, body_of
+from app.monitoring.notify.message import Channel, ConcernEvent, Message, NotDeliveredError, body_of
 from app.monitoring.notify.settings import EmailSettings, WebhookSettings
 from app.monitoring.notify.webhook import Webhook, signature
 from tests.monitoring.notify.conftest import MailServer, Receiver

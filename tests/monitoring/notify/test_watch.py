@@ -17,9 +17,8 @@ from app.access.records import Fill, Membership, Organization, User
 from app.commands.bootstrap.application import look_for_concerns
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
 from app.foundation.database.engine import open_engine, reading
-from app.monitoring.notify.channel import Channel, NotDeliveredError
-from app.monitoring.notify.configured import channels_from_settings
-from app.monitoring.notify.message import Message
+from app.monitoring.notify.channels import channels_from_settings
+from app.monitoring.notify.message import Channel, Message, NotDeliveredError
 from app.monitoring.notify.settings import NotificationSettings
 from app.monitoring.notify.watch import Watch
 from app.settings import Settings

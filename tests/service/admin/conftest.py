@@ -18,7 +18,7 @@ from app.http.errors import install_error_handlers
 from app.http.request_id import install_request_ids
 from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet
-from app.service.admin.door import Door
+from app.service.admin.auth import Door
 from app.service.admin.health import NotReadyError, health_blueprint, metrics_blueprint
 from app.service.admin.resync import resync_blueprint
 from app.service.refusals import Refusals

@@ -250,7 +250,7 @@ def test_hostile_names_are_text_everywhere(full: Office) -> None:
         address("folder", organization="acme", id="middle"),
         address("document", organization="acme", id="plan"),
         address("user", id=HOSTILE),
-        address("told", kind="folderUser", organization="acme", container="deep", item=HOSTILE),
+        address("ledger_item", kind="folderUser", organization="acme", container="deep", item=HOSTILE),
     ):
         html = browser.get(path)
         assert browser.status == 200, path
@@ -261,7 +261,7 @@ def test_hostile_names_are_text_everywhere(full: Office) -> None:
 
 def test_what_was_told_of_a_thing_is_its_history(full: Office) -> None:
     html = full.browser(Role.VIEWER).get(
-        address("told", kind="documentUser", organization="acme", container="plan", item="ada")
+        address("ledger_item", kind="documentUser", organization="acme", container="plan", item="ada")
     )
     assert "No run about it is kept" in html
 

@@ -18,9 +18,9 @@ from app.client.settings import BackendSettings
 from app.contract.envelope import Answer
 from app.contract.permission_call import RequestEntry
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
-from app.service.console.asking import Comparison, ask
+from app.service.console.backend_answer import Comparison, ask
 from app.service.console.console import address
-from app.service.console.ladder_drawing import cut
+from app.service.console.ladder_svg import cut
 from app.service.console.settings import Role
 from tests.conftest import DATABASES
 from tests.service.console.conftest import Office, standing_office

@@ -52,7 +52,7 @@ def _valid(run: str) -> dict[str, dict[str, str]]:
         "item": {"run": run, "ordinal": "1"},
         "approve": {"run": run},
         "discard": {"run": run},
-        "told": {"kind": "document", **acme, "item": "handbook"},
+        "ledger_item": {"kind": "document", **acme, "item": "handbook"},
         "explain": {"user": "ada", "type": "document", "resource": "handbook", **acme, "at": "now"},
         "organization": {"id": "acme"},
         "folder": {**acme, "id": "x"},

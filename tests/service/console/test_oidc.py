@@ -23,9 +23,9 @@ from app.foundation.database.engine import reading
 from app.http.throttle import FAILURES
 from app.service.admin.settings import AdminSettings
 from app.service.console.console import address
-from app.service.console.oidc import last_known, outgoing
-from app.service.console.oidc.attempts import LIVES
-from app.service.console.oidc.last_known import FRESH, KEPT, PAUSE
+from app.service.console.oidc import calls
+from app.service.console.oidc.calls import FRESH, KEPT, PAUSE
+from app.service.console.oidc.sign_in import LIVES
 from app.service.console.settings import OidcSettings, Role
 from app.service.console.tables import ConsoleSessionRow
 from app.service.refusals import AN_HOUR, MORE, OF_ALL_ADDRESSES
@@ -216,7 +216,7 @@ BENDS: dict[str, Callable[[Issuer], None]] = {
 
 
 def test_a_bent_answer_lets_nobody_in(front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing, "LONGEST", 0.3)
+    monkeypatch.setattr(calls, "LONGEST", 0.3)
     monkeypatch.setattr("app.service.console.oidc.issuer._AGAIN", 0)
     browser = front.browser()
     for number, (bend, way) in enumerate(BENDS.items(), 1):
@@ -457,8 +457,8 @@ def test_an_issuer_that_is_away_or_hangs_holds_nobody_up(
 ) -> None:
     away = front.with_console(oidc=settings_of("http://127.0.0.1:9"))
     assert "cannot be reached" in away.browser().get(address("oidc"))
-    monkeypatch.setattr(outgoing, "LONGEST", 0.2)
-    monkeypatch.setattr(outgoing, "_QUEUE", 0.01)
+    monkeypatch.setattr(calls, "LONGEST", 0.2)
+    monkeypatch.setattr(calls, "_QUEUE", 0.01)
     browser, other = front.browser(), front.browser()
     brought, theirs = issuer.authorize(sent(browser)), issuer.authorize(sent(other))
     issuer.token_answer = issuers.endless
@@ -473,7 +473,7 @@ def test_an_issuer_that_is_away_or_hangs_holds_nobody_up(
 def test_while_one_waits_for_the_issuer_others_sign_in_by_token(
     front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outgoing, "_QUEUE", 0.01)
+    monkeypatch.setattr(calls, "_QUEUE", 0.01)
     app = front.browser().client.application
     waiting, late, other = (Browser(app.test_client()) for _ in range(3))
     brought, too_many = issuer.authorize(sent(waiting)), issuer.authorize(sent(late))
@@ -555,7 +555,7 @@ def test_a_key_that_must_not_sign_lets_nobody_in(
 
 def later_by(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """So much time has passed since an issuer was asked."""
-    monkeypatch.setattr(last_known, "monotonic", lambda: monotonic() + seconds)
+    monkeypatch.setattr(calls, "monotonic", lambda: monotonic() + seconds)
 
 
 def test_an_issuer_that_is_away_for_an_instant_turns_nobody_away(

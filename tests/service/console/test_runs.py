@@ -9,7 +9,7 @@ from sqlalchemy import insert, update
 
 from app.foundation.database.engine import writing
 from app.service.console.console import address
-from app.service.console.pages.course import hold_rows, phase_rows, stages_of
+from app.service.console.pages.run_summary import hold_rows, phase_rows, stages_of
 from app.service.console.settings import Role
 from app.sync.ledger.chosen import ItemKey
 from app.sync.ledger.failures import message_digest

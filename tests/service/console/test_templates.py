@@ -8,7 +8,7 @@ from sqlalchemy import insert, update
 
 from app.foundation.database.engine import writing
 from app.service.console.console import address
-from app.service.console.frame.rendering import make_environment
+from app.service.console.rendering import make_environment
 from app.service.console.settings import Role
 from app.sync.ledger.chosen import ItemKey
 from app.sync.plan.tables import PlanImpactRow

@@ -163,7 +163,7 @@ def tour_of_told(visitors: Visitors) -> None:
     _failures(office, [document | {"parked": True, "deleting": True, "failures": 10}, document])
     for one in (user, document, document | {"item_id": "note"}, organization, document | {"item_id": "unheard-of"}):
         asked = {"kind": one["kind"], "organization": one["organization_id"], "container": one["container_id"]}
-        visitors.show("told", **asked, item=one["item_id"])
+        visitors.show("ledger_item", **asked, item=one["item_id"])
 
 
 def tour_of_parked(visitors: Visitors) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from app.directory.pushes import ANYTHING
 from app.directory.source import EVERYTHING, Reading, ReadRequest, Source
-from app.service.push.everything import SentSource
+from app.service.push.upload import SentSource
 from tests.directory.source_contract import SourceContract
 from tests.directory.source_world import CannotError, Content, World
 from tests.worlds.faulty_reads import FaultyReads

@@ -154,7 +154,7 @@ def test_the_guard_refuses_what_would_take_away_too_much(service: Service) -> No
 
 def test_what_was_pushed_while_it_was_taken_in_stays(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.pushed(1, upsert=[*PEOPLE, document("old"), document("kept")])
-    import app.service.push.everything as module
+    import app.service.push.upload as module
 
     original = module.SentSource.read
 

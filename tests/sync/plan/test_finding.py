@@ -13,7 +13,7 @@ from app.foundation.audit import Audit
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet
-from app.service.admin.door import Door
+from app.service.admin.auth import Door
 from app.service.admin.resync import resync_blueprint
 from app.service.refusals import Refusals
 from app.sync.ledger.failures import FailureGroup, failures_page, message_digest

@@ -24,10 +24,8 @@ from joserfc.util import urlsafe_b64decode
 from app.foundation.clock import Clock
 from app.foundation.outbound.route import Route
 from app.foundation.sessions import bare_session
-from app.service.console.oidc.attempts import Attempt
-from app.service.console.oidc.identity import Identity, groups_in, identity_of
-from app.service.console.oidc.last_known import KEPT, LastKnown
-from app.service.console.oidc.outgoing import Aside, IssuerAwayError, IssuerError, bounded_session
+from app.service.console.oidc.calls import KEPT, Aside, IssuerAwayError, IssuerError, LastKnown, bounded_session
+from app.service.console.oidc.sign_in import Attempt, Identity, groups_in, identity_of
 from app.service.console.settings import OidcSettings
 
 _AGAIN = 30.0

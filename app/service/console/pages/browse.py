@@ -8,6 +8,7 @@ from flask import Response
 from sqlalchemy import Connection
 
 from app.access.browse.lists import contents, groups, members
+from app.access.browse.nearest import nearest
 from app.access.browse.reach import Level, Reaching, grants_reaching
 from app.access.browse.sizes import sizes_of
 from app.access.browse.things import find, folders_from
@@ -15,7 +16,6 @@ from app.access.decision.ancestry import Ancestry, Obstacle
 from app.access.outline import organization_size, organization_sizes
 from app.access.records import AccessType, Document, Folder, Organization
 from app.service.console.console import Console, query
-from app.service.console.pages.unknown import show_unknown
 from app.service.console.paging import Lists
 from app.service.console.views import Views
 
@@ -167,3 +167,16 @@ def _reaching(
         ),
         "nearest": levels[0],
     }
+
+
+def show_unknown(console: Console, connection: Connection, kind: str, organization_id: str, item_id: str) -> Response:
+    """It, with the status 404."""
+    return console.show(
+        "browse_unknown.html",
+        current="browse",
+        status=404,
+        kind=kind,
+        organization_id=organization_id,
+        item_id=item_id,
+        nearest=nearest(connection, kind, organization_id, item_id),
+    )

@@ -21,11 +21,11 @@ from app.access.unclear import with_unclear_aliases
 from app.access.view.loader import load_view
 from app.contract.permission_call import EntryError, RequestEntry, parse_entry
 from app.foundation.clock import from_epoch_ms
-from app.service.console.asking import ASKABLE, Comparison, ask
+from app.service.console.backend_answer import ASKABLE, Comparison, ask
 from app.service.console.console import Console, one_of, query
-from app.service.console.frame.words import visible
+from app.service.console.formatting import visible
 from app.service.console.ladder import make_ladder, passed_over
-from app.service.console.ladder_drawing import draw
+from app.service.console.ladder_svg import draw
 from app.service.console.views import Views
 from app.service.provider.answer import PermissionAnswer
 

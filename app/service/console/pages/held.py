@@ -10,8 +10,8 @@ from app.access.counts import counts_of
 from app.access.records import Membership
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.service.console.console import Console, address, go_to, query
-from app.service.console.pages.course import OPENED_KINDS, hold_rows
-from app.service.console.pages.running import reason_problem
+from app.service.console.pages.run_actions import reason_problem
+from app.service.console.pages.run_summary import OPENED_KINDS, hold_rows
 from app.service.console.pages.runs import find_run, held_now
 from app.service.console.settings import Role
 from app.service.console.views import Views
@@ -113,7 +113,7 @@ def _page(
     if _is_over(run, now):
         return _somebody_else(console, run)
     return console.show(
-        "word.html",
+        "decide.html",
         current="held",
         run=run,
         word=word,

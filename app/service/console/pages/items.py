@@ -1,6 +1,10 @@
 """One item of a run's plan: what changes, why, what was sent and answered, and where its record stands."""
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -9,20 +13,38 @@ from pydantic import ValidationError
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
+from app.access.browse.reach import chain_to, group_grants_on, groups_of_user, members_along
+from app.access.browse.things import may_be_stored
+from app.access.origins import origins_of
+from app.access.records import (
+    Document,
+    Folder,
+    Grant,
+    Group,
+    GroupMember,
+    Key,
+    Membership,
+    Organization,
+    Record,
+    User,
+)
 from app.contract import operations as contract
 from app.foundation.clock import from_epoch_ms
-from app.service.console.console import Console, address, query
+from app.service.console.console import Console, address, one_of, query
 from app.service.console.pages.runs import find_run, ordinal_of
-from app.service.console.pages.supporting import supporting_records
 from app.service.console.views import Views
 from app.sync.apply.requests import NotExpressibleError, request_of
+from app.sync.ledger.holding import ItemIdentity, failures_of, holding_of
 from app.sync.ledger.journal import SentCall, call_of_item
+from app.sync.ledger.ledger import ledger_in_use
 from app.sync.plan.detail import NOT_KNOWN, FieldStory, field_stories, item_history, was_of
 from app.sync.plan.listing import list_changes
 from app.sync.plan.rules import Kind
 from app.sync.plan.stored import PlanItem, read_item
+from app.sync.tables import ITEM_KINDS
 
 _HISTORY = 20
+_LEDGER_HISTORY = 50
 _SENT_SHOWN = 4_000
 _NO_ITEM = "This run has no item of that number; its page lists those that it has"
 
@@ -115,6 +137,124 @@ def _links(item: PlanItem) -> list[tuple[str, str]]:
         where = address("explain", user=item.item_id, type=resource, resource=opened, organization=item.organization_id)
         links.append(("Explain what they may open now", where))
     told = address(
-        "told", kind=item.kind, organization=item.organization_id, container=item.container_id, item=item.item_id
+        "ledger_item", kind=item.kind, organization=item.organization_id, container=item.container_id, item=item.item_id
     )
     return [*links, ("What the backend was told about it", told)]
+
+
+_GROUPS_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SupportingRecord:
+    """One record and its places; of a grant to a group, or of who is in one, also what it says."""
+
+    kind: str
+    places: Sequence[str] = ()
+    group_id: str = ""
+    member_kind: str = ""
+    """user or group: what is in the group."""
+    member_id: str = ""
+    role: str = ""
+
+
+def supporting_records(connection: Connection, item: PlanItem, now: datetime) -> tuple[list[SupportingRecord], int]:
+    """What sources say of the item now; and how many further groups have a grant on it that are not told."""
+    found = [(one, SupportingRecord(one.kind)) for one in _own(item)]
+    kind, more = Kind(item.kind), 0
+    if kind in {Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER}:
+        reached = groups_of_user(connection, item.organization_id, item.item_id)
+        if kind is not Kind.GROUP_MEMBER:
+            granted, more = _granted(connection, item, reached, now)
+            found += granted
+        elif len(chain := chain_to(reached, item.container_id)) > 1:
+            found += _members(item, chain)
+    origins = origins_of(connection, [record for record, _ in found])
+    return [replace(one, places=[str(at) for at in origins.get(record.key, ())]) for record, one in found], more
+
+
+def _own(item: PlanItem) -> Iterable[Record]:
+    """The records that an item may rest on by itself, by their keys."""
+    organization, container, own = item.organization_id, item.container_id, item.item_id
+    match Kind(item.kind):
+        case Kind.ORGANIZATION:
+            yield Organization(organization_id=own, organization_name="")
+        case Kind.FOLDER:
+            yield Folder(organization_id=organization, folder_id=own, folder_name="")
+        case Kind.DOCUMENT:
+            yield Document(organization_id=organization, document_id=own, document_name="")
+        case Kind.GROUP:
+            yield Group(organization_id=organization, organization_user_group_id=own, group_name="")
+        case Kind.ORGANIZATION_USER:
+            yield Membership(organization_id=organization, user_id=own)
+            yield User(user_id=own, name="", email="")
+        case Kind.FOLDER_USER:
+            yield Grant(organization_id=organization, folder_id=container, user_id=own)
+            yield User(user_id=own, name="", email="")
+        case Kind.DOCUMENT_USER:
+            yield Grant(organization_id=organization, document_id=container, user_id=own)
+            yield User(user_id=own, name="", email="")
+        case Kind.GROUP_MEMBER:
+            yield GroupMember(organization_id=organization, organization_user_group_id=container, user_id=own)
+            yield User(user_id=own, name="", email="")
+
+
+def _granted(
+    connection: Connection, item: PlanItem, reached: Mapping[str, str | None], now: datetime
+) -> tuple[list[tuple[Record, SupportingRecord]], int]:
+    """The grants of the user's groups on the same folder or document, each with how they are in the group; and of how
+    many more it is not told."""
+    level = (item.container_id, "") if Kind(item.kind) is Kind.FOLDER_USER else ("", item.container_id)
+    grants = group_grants_on(connection, item.organization_id, level, reached)
+    found: dict[Key, tuple[Record, SupportingRecord]] = {}
+    for group, grant in islice(grants.items(), _GROUPS_SHOWN):
+        ended = ", ended" if grant.expires_at is not None and grant.expires_at <= now else ""
+        found[grant.key] = grant, SupportingRecord(grant.kind, group_id=group, role=f"{grant.access_role}{ended}")
+        for member, supporting in _members(item, chain_to(reached, group)):
+            found[member.key] = member, supporting
+    return list(found.values()), max(0, len(grants) - _GROUPS_SHOWN)
+
+
+def _members(item: PlanItem, chain: Sequence[str]) -> list[tuple[Record, SupportingRecord]]:
+    """How the user is in the last group of a chain."""
+    return [
+        (
+            one,
+            SupportingRecord(
+                one.kind,
+                group_id=one.organization_user_group_id,
+                member_kind="group" if one.member_group_id else "user",
+                member_id=one.member_group_id or one.user_id or "",
+            ),
+        )
+        for one in members_along(item.organization_id, item.item_id, chain)
+    ]
+
+
+@VIEWS.get("ledger_item")
+def ledger_item(console: Console) -> Response:
+    given = query("kind", "organization", "container", "item")
+    kind = one_of(given["kind"], ITEM_KINDS, "kind")
+    item = ItemIdentity(
+        kind=kind,
+        organization_id=given["organization"],
+        container_id=given["container"],
+        item_id=given["item"],
+    )
+    if not kind or not item.item_id or not may_be_stored(*given.values()):
+        raise NotFound("Nothing was told of an item without kind or id, or of one whose id reads so")
+    with console.reading() as connection:
+        ledger_id = ledger_in_use(connection)
+        holding = None if ledger_id is None else holding_of(connection, ledger_id, item)
+        failures = [] if ledger_id is None else failures_of(connection, ledger_id, item)
+        history = item_history(connection, item, limit=_LEDGER_HISTORY)
+    return console.show(
+        "ledger_item.html",
+        current="browse",
+        item=item,
+        holding=holding,
+        gone_at=None if holding is None or holding.gone_at is None else from_epoch_ms(holding.gone_at),
+        failures=[(one, from_epoch_ms(one.retry_at)) for one in failures],
+        history=history,
+        keep_runs=console.parts.keep_runs,
+    )

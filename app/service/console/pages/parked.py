@@ -8,7 +8,7 @@ from werkzeug.exceptions import BadRequest, NotFound
 from app.access.browse.things import may_be_stored
 from app.foundation.clock import from_epoch_ms
 from app.service.console.console import MOST_COUNTED, PAGE_ROWS, Console, one_of, query
-from app.service.console.pages.running import enqueue, retry_request
+from app.service.console.pages.run_actions import enqueue, retry_request
 from app.service.console.settings import Role
 from app.service.console.views import Views
 from app.sync.ledger.chosen import ItemKey

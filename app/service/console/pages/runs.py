@@ -15,7 +15,7 @@ from app.foundation.clock import epoch_ms
 from app.monitoring.activity import worker_is_running
 from app.service.admin.resync import ITEM_STATUSES
 from app.service.console.console import MOST_COUNTED, PAGE_ROWS, Console, address, one_of, query
-from app.service.console.pages.course import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stages_of
+from app.service.console.pages.run_summary import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stages_of
 from app.service.console.views import Views
 from app.sync.plan.finding import ItemFilter, count
 from app.sync.plan.impact import affected, largest_impact

@@ -8,8 +8,8 @@ from werkzeug.exceptions import Forbidden, NotFound
 from app.foundation.clock import from_epoch_ms
 from app.foundation.database.engine import writing
 from app.service.console.console import Console, address, go_to, query
-from app.service.console.oidc.identity import is_by_issuer
-from app.service.console.operator import Operator
+from app.service.console.oidc.sign_in import is_by_issuer
+from app.service.console.sessions import Operator
 from app.service.console.settings import Role
 from app.service.console.views import Views
 

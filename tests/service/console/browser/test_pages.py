@@ -157,7 +157,7 @@ PAGES: dict[str, dict[str, str]] = {
     "group": {"organization": "northwind", "id": "engineering"},
     "user": {"id": "bruno"},
     "user unknown": {"id": "nobody"},
-    "told": {"kind": "document", "organization": "northwind", "container": "archive", "item": "minutes-00"},
+    "ledger_item": {"kind": "document", "organization": "northwind", "container": "archive", "item": "minutes-00"},
     "search": {"q": "pro"},
     "search nothing": {"q": "zzzz"},
     "explain long": {"user": LONG_ID, "resource": LONG_ID, "organization": "northwind"},

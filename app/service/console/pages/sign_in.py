@@ -6,8 +6,7 @@ from app.foundation.audit import Actor, Way
 from app.foundation.database.engine import writing
 from app.http.request_id import current_request_id
 from app.service.console.console import Console, address, go_to, query, safe_back, set_look
-from app.service.console.credentials import TokenOwner
-from app.service.console.sessions import session_digest
+from app.service.console.sessions import TokenOwner, session_digest
 from app.service.console.settings import Role
 from app.service.console.views import Views
 

@@ -19,7 +19,7 @@ from app.access.browse.sizes import sizes_of
 from app.access.browse.things import find, may_be_stored, names_of
 from app.access.records import Group, Membership, Organization, User
 from app.service.console.console import Console, query
-from app.service.console.pages.unknown import show_unknown
+from app.service.console.pages.browse import show_unknown
 from app.service.console.paging import Listing, Lists
 from app.service.console.views import Views
 

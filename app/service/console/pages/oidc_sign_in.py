@@ -9,11 +9,10 @@ from werkzeug.exceptions import Forbidden, NotFound
 
 from app.foundation.text import quoted
 from app.service.console.console import Console, address, go_to, query, safe_back
-from app.service.console.credentials import TokenOwner
-from app.service.console.oidc.attempts import LIVES, Attempt, attempt_of, begin
-from app.service.console.oidc.identity import credential_of
-from app.service.console.oidc.outgoing import IssuerAwayError, IssuerBusyError, IssuerError
-from app.service.console.pages.signing_in import newcomer, open_session, sign_in_page
+from app.service.console.oidc.calls import IssuerAwayError, IssuerBusyError, IssuerError
+from app.service.console.oidc.sign_in import LIVES, Attempt, attempt_of, begin, credential_of
+from app.service.console.pages.sign_in import newcomer, open_session, sign_in_page
+from app.service.console.sessions import TokenOwner
 from app.service.console.views import Views
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from werkzeug.exceptions import Forbidden
 
 from app.access.browse.things import may_be_stored
 from app.service.console.console import Console, address, go_to, query
-from app.service.console.operator import Operator
 from app.service.console.pages.runs import find_run
+from app.service.console.sessions import Operator
 from app.service.console.settings import Role
 from app.service.console.views import Views
 from app.sync.ledger.chosen import ItemKey

@@ -5,7 +5,7 @@ from unicodedata import east_asian_width
 
 from markupsafe import Markup
 
-from app.service.console.frame.words import visible
+from app.service.console.formatting import visible
 from app.service.console.ladder import Ladder, Rung
 
 _WIDTH = 1080

@@ -1,8 +1,8 @@
 """The channels that a configuration asks for."""
 
 from app.foundation.clock import Clock
-from app.monitoring.notify.channel import Channel
 from app.monitoring.notify.mail import Mail
+from app.monitoring.notify.message import Channel
 from app.monitoring.notify.settings import NotificationSettings
 from app.monitoring.notify.webhook import Webhook
 

@@ -1,0 +1,81 @@
+"""Charts as SVG. They use attributes and classes only, because the content security policy forbids inline styles."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from markupsafe import Markup
+
+_WIDTH, _HEIGHT = 320, 56
+_MIN_SLOTS = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar: its value, its tone and its tooltip."""
+
+    size: int
+    tone: str
+    title: str
+
+
+def bar_chart(bars: Sequence[Bar], label: str) -> Markup:
+    """A bar chart on a logarithmic scale, aligned to the right. A value of 0 is a stub, and a bad bar has full height.
+
+    The logarithm keeps a run of ten items visible beside one of a million."""
+    if not bars:
+        return Markup("")
+    top = math.log1p(max(bar.size for bar in bars)) or 1
+    slots = max(len(bars), _MIN_SLOTS)
+    step = _WIDTH / slots
+    drawn = Markup("").join(
+        Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>').format(
+            bar.tone, number * step, _HEIGHT - height, max(step - 1, 1), height, bar.title
+        )
+        for number, bar in enumerate(bars, slots - len(bars))
+        for height in [_HEIGHT if bar.tone == "bad" else max(2, _HEIGHT * math.log1p(bar.size) / top)]
+    )
+    return _svg("bars", label, drawn)
+
+
+def line_chart(values: Sequence[float | None], label: str, *, denied: Sequence[float] = ()) -> Markup:
+    """A line through the values, and below it one for the part that was denied. None is a gap in the line."""
+    if len(values) < 2:
+        return Markup("")
+    top = max((value for value in values if value is not None), default=0) or 1
+    drawn = Markup("").join(
+        Markup('<path class="ground" d="{0} L{2} {3} L{1} {3} Z"/><path d="{0}"/>').format(
+            _path(points), points[0][0], points[-1][0], _HEIGHT
+        )
+        for points in _segments(values, top)
+    )
+    if any(denied):
+        drawn += Markup('<path class="bad" d="{}"/>').format(_path(*_segments(denied, top)))
+    return _svg("curve", label, drawn)
+
+
+def _svg(kind: str, label: str, drawn: Markup) -> Markup:
+    return Markup(
+        '<svg class="chart {}" role="img" aria-label="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>'
+    ).format(kind, label, _WIDTH, _HEIGHT, drawn)
+
+
+def _segments(values: Sequence[float | None], top: float) -> list[list[tuple[str, str]]]:
+    """The points of each segment without a gap. A single point becomes a line of one step, so that it is visible."""
+    step = _WIDTH / (len(values) - 1)
+    # Leaves one pixel above and below for the thickness of the line.
+    heights = [None if value is None else _HEIGHT - 1 - (_HEIGHT - 2) * value / top for value in values]
+    segments = []
+    for is_gap, numbered in groupby(enumerate(heights), key=lambda point: point[1] is None):
+        points = [] if is_gap else [(number * step, y or 0.0) for number, y in numbered]
+        if len(points) == 1:
+            ((middle, y),) = points
+            points = [(max(middle - step / 2, 0), y), (min(middle + step / 2, _WIDTH), y)]
+        if points:
+            segments.append([(f"{x:.1f}", f"{y:.1f}") for x, y in points])
+    return segments
+
+
+def _path(points: Sequence[tuple[str, str]]) -> str:
+    return "M" + " L".join(f"{x} {y}" for x, y in points)

@@ -1,1 +1,0 @@
-"""The frame of pages: look, words, charts and assets, for the console and whatever else shows pages beside it."""

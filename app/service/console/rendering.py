@@ -1,0 +1,85 @@
+"""Renders the templates, and serves the stylesheet and the script."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
+
+from app.foundation.clock import from_epoch_ms
+from app.service.console import formatting
+from app.service.console.charts import bar_chart, line_chart
+
+_HERE = Path(str(files(__package__)))
+_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+
+class Assets:
+    """The files in ``static``. Each name contains a hash of the content, so that browsers may cache it forever."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, tuple[bytes, str]] = {}
+        self._names: dict[str, str] = {}
+        for file in (_HERE / "static").iterdir():
+            content = file.read_bytes()
+            name = f"{file.stem}-{sha256(content).hexdigest()[:12]}{file.suffix}"
+            self._contents[name] = (content, _TYPES[file.suffix])
+            self._names[file.name] = name
+
+    def name(self, file: str) -> str:
+        """The name under which a file is served."""
+        return self._names[file]
+
+    def find(self, name: str) -> tuple[bytes, str] | None:
+        """The content and its type. None: no file is served under this name."""
+        return self._contents.get(name)
+
+
+def make_environment(names: Mapping[str, object]) -> Environment:
+    """The environment of the templates. It escapes everything, and a name that is missing is an error.
+
+    ``names`` are available in all templates: ``asset`` and ``page`` (URLs of a file and of a page), ``home``,
+    ``brand_name`` and ``noun``. If a page passes ``now``, times of that year are shown without the year.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(
+        number=formatting.number,
+        duration=formatting.duration,
+        when=_when,
+        id=formatting.id_tag,
+        name=formatting.name_tag,
+        state=formatting.state,
+        pill=formatting.pill,
+        visible=formatting.visible,
+        visible_lines=formatting.visible_lines,
+        moment=from_epoch_ms,
+    )
+    environment.globals.update(
+        counted=formatting.counted,
+        percent=formatting.percent,
+        bar_chart=bar_chart,
+        line_chart=line_chart,
+        pairs=lambda values: [(value, value) for value in values],
+        **names,
+    )
+    return environment
+
+
+@pass_context
+def _when(context: Context, moment: datetime | None, since: datetime | None = None) -> Markup:
+    """The time, or with ``since`` the time that has passed until then."""
+    if since is not None:
+        return formatting.time_tag(moment, since, is_ago=True)
+    now = context.get("now")
+    return formatting.time_tag(moment, now if isinstance(now, datetime) else None)

@@ -1,0 +1,57 @@
+"""The size of the assets, the charts, and times."""
+
+import gzip
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from importlib.resources import files
+
+from app.service.console.charts import Bar, bar_chart, line_chart
+from app.service.console.rendering import make_environment
+
+STATIC = files("app.service.console").joinpath("static")
+
+
+def test_script_and_stylesheet_are_small() -> None:
+    script, style = (STATIC.joinpath(name).read_bytes() for name in ("console.js", "console.css"))
+    assert len(script.splitlines()) <= 200
+    assert len(gzip.compress(script)) + len(gzip.compress(style)) <= 15 * 1024
+
+
+def test_a_curve_is_as_high_as_its_highest_value() -> None:
+    drawn = line_chart([0, 5, 10], "from 0 to 10", denied=[0, 0, 5])
+    assert '<path d="M0.0 55.0 L160.0 28.0 L320.0 1.0"/>' in drawn
+    assert '<path class="bad" d="M0.0 55.0 L160.0 55.0 L320.0 28.0"/>' in drawn
+    assert line_chart([3], "one") == ""
+    assert 'class="bad"' not in line_chart([3, 4], "nobody was denied", denied=[0, 0])
+    assert "NaN" not in line_chart([0, 0], "nothing")
+
+
+def test_the_last_bar_stands_at_the_right() -> None:
+    for many in (1, 48, 96):
+        drawn = bar_chart([Bar(size, "good", f"run {size}") for size in range(many)], "runs")
+        *_, (left, width) = re.findall(r'x="([0-9.]+)" y="[-0-9.]+" width="([0-9.]+)"', drawn)
+        assert 318 < float(left) + float(width) <= 320
+    assert bar_chart([], "no runs") == ""
+
+
+def test_where_there_is_no_value_a_curve_has_a_gap() -> None:
+    drawn = line_chart([None, 8, 4, None, 8], "three")
+    assert re.findall(r'<path d="([^"]*)"/>', drawn) == ["M80.0 1.0 L160.0 28.0", "M280.0 1.0 L320.0 1.0"]
+    assert '<path class="ground" d="M80.0 1.0 L160.0 28.0 L160.0 56 L80.0 56 Z"/>' in drawn
+    assert "<path" not in line_chart([None, None], "nothing was there")
+    assert 'aria-label="nothing was there"' in line_chart([None, None], "nothing was there")
+
+
+def test_a_time_of_another_year_has_its_year() -> None:
+    page = make_environment({}).from_string("{{ at|when }} {{ at|when(now) }}")
+    now = datetime(2026, 1, 3, tzinfo=UTC)
+    for at, shown, ago in (
+        (datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC), "1 Jan 00:00:01", "1 d ago"),
+        (datetime(2025, 12, 31, 23, 59, 59, tzinfo=UTC), "31 Dec 2025 23:59:59", "2 d ago"),
+        (datetime(2025, 1, 3, tzinfo=UTC), "3 Jan 2025 00:00:00", "3 Jan 2025"),
+        (datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=2))), "31 Dec 2025 23:00:00", "2 d ago"),
+    ):
+        html = page.render(at=at, now=now)
+        assert re.findall(r">([^<]+)</time>", html) == [shown, ago]
+        assert f'title="{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"' in html
+    assert re.findall(r">([^<]+)</time>", page.render(at=now, now=None)) == ["3 Jan 2026 00:00:00"] * 2
