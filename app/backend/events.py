@@ -36,7 +36,6 @@ class EventKind:
     decision: str = ""
     """The decision of the judgment that comes of it; empty where none does."""
     feature_type: FeatureType = "comment"
-    has_webhook: bool = True
 
 
 _WHO = "{{actionUser.name}}"

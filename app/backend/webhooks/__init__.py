@@ -1,1 +1,1 @@
-"""Webhooks: what happens is told to the customers' own servers."""
+"""Webhooks: events sent to the servers of customers."""

@@ -1,6 +1,4 @@
-"""Advanced webhooks: their config, and endpoints."""
-
-from typing import Any, Literal
+"""Handlers of advanced webhooks: their configuration and endpoints."""
 
 from sqlalchemy import Connection
 
@@ -8,22 +6,21 @@ from app.backend.http.call import Call, Reply
 from app.backend.ids import new_id
 from app.backend.security.outgoing import check_url
 from app.backend.webhooks import queues
-from app.backend.webhooks.basic_webhook_handlers import check_public_key
 from app.backend.webhooks.config import AdvancedConfig, advanced_config, store_advanced_config
+from app.backend.webhooks.encryption import check_public_key
 from app.backend.webhooks.endpoints import (
-    LIMIT,
+    MAX_ENDPOINTS,
     StoredEndpoint,
     count_endpoints,
     delete_endpoint,
-    has_uid,
+    endpoint_with_uid,
     load_endpoint,
+    new_sealed_secret,
     open_secret,
     page_of_endpoints,
     save_endpoint,
-    seal_secret,
 )
 from app.backend.webhooks.outbox import wake
-from app.backend.webhooks.signing import new_secret
 from app.contract import limits
 from app.contract.advanced_webhooks import (
     CreateEndpointRequest,
@@ -36,9 +33,8 @@ from app.contract.advanced_webhooks import (
 from app.contract.base import NoParameters
 from app.contract.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 
-_DISABLED = "advanced webhooks are not enabled: update their config with isEnabled true first"
-_CONFIG = ("is_enabled", "encrypt_data", "encode_data", "public_key", "enable_data_protection")
-_ENDPOINT = ("url", "description", "filter_types", "channels", "disabled", "rate_limit", "uid", "metadata")
+_CONFIG_FIELDS = {"is_enabled", "encrypt_data", "encode_data", "public_key", "enable_data_protection"}
+_ENDPOINT_FIELDS = {"url", "description", "filter_types", "channels", "disabled", "rate_limit", "uid", "metadata"}
 
 
 def get_config(call: Call[NoParameters], connection: Connection) -> Reply:
@@ -51,13 +47,13 @@ def update_config(call: Call[UpdateAdvancedWebhookConfigRequest], connection: Co
     stored = advanced_config(connection, api_key_id)
     if stored is None and not request.is_enabled:
         raise FailedPrecondition("advanced webhooks were never enabled: the first update needs isEnabled true")
-    config = (stored or AdvancedConfig()).merged(_given(request, _CONFIG))
+    config = (stored or AdvancedConfig()).merged(request.model_dump(include=_CONFIG_FIELDS, exclude_unset=True))
     if config.encrypt_data and not config.public_key:
         raise InvalidArgument("data.publicKey: encryptData needs one")
     store_advanced_config(connection, api_key_id, config, call.now)
     if config.is_enabled:
-        # What waited while they were off goes on.
-        wake(connection, api_key_id, queues.waiting_targets(connection, api_key_id), call.now)
+        # Deliveries that waited for a disabled target are due again.
+        wake(connection, api_key_id, queues.queued_targets(connection, api_key_id), call.now)
     return Reply("Advanced webhook config updated successfully.", config.to_wire())
 
 
@@ -65,16 +61,15 @@ def create_endpoint(call: Call[CreateEndpointRequest], connection: Connection) -
     request, backend, api_key_id = call.request, call.backend, call.principal.api_key_id
     _require_enabled(connection, api_key_id)
     _require_free_uid(connection, api_key_id, request.uid, "")
-    if count_endpoints(connection, api_key_id) >= LIMIT:
-        raise ResourceExhausted(f"an API key has at most {LIMIT} webhook endpoints")
+    if count_endpoints(connection, api_key_id) >= MAX_ENDPOINTS:
+        raise ResourceExhausted(f"an API key has at most {MAX_ENDPOINTS} webhook endpoints")
     endpoint_id = f"ep_{new_id(backend.entropy)}"
-    secret = seal_secret(backend.vault, api_key_id, endpoint_id, new_secret(backend.entropy))
     endpoint = StoredEndpoint(
         endpoint_id=endpoint_id,
-        secret_sealed=secret,
+        secret_sealed=new_sealed_secret(backend.vault, api_key_id, endpoint_id, backend.entropy),
         created_at=call.now,
         updated_at=call.now,
-        **_given(request, _ENDPOINT),
+        **request.model_dump(include=_ENDPOINT_FIELDS, exclude_unset=True),
     )
     save_endpoint(connection, api_key_id, endpoint)
     return Reply("Advanced webhook endpoint created successfully.", endpoint.to_wire())
@@ -83,17 +78,17 @@ def create_endpoint(call: Call[CreateEndpointRequest], connection: Connection) -
 def list_endpoints(call: Call[ListEndpointsRequest], connection: Connection) -> Reply:
     _require_enabled(connection, call.principal.api_key_id)
     limit = call.request.limit or limits.ENDPOINTS_PER_PAGE_DEFAULT
-    direction, position = _position(call.request.iterator)
-    # One more than asked for tells whether there are any.
-    found = page_of_endpoints(connection, call.principal.api_key_id, position, limit + 1, backwards=direction == "-")
-    more, page = len(found) > limit, found[:limit]
-    if direction == "-":
+    backwards, position = _position(call.request.iterator)
+    # One more than the limit, to know whether others follow.
+    found = page_of_endpoints(connection, call.principal.api_key_id, position, limit + 1, backwards=backwards)
+    page = found[:limit]
+    if backwards:
         page.reverse()
     data: dict[str, object] = {
         "endpoints": [endpoint.to_wire() for endpoint in page],
         "iterator": _iterator("+", page[-1]) if page else None,
         "prevIterator": _iterator("-", page[0]) if page and position is not None else None,
-        "done": not more,
+        "done": len(found) <= limit,
     }
     return Reply("Advanced webhook endpoints retrieved successfully.", data)
 
@@ -103,15 +98,14 @@ def update_endpoint(call: Call[UpdateEndpointRequest], connection: Connection) -
     endpoint = _existing(connection, api_key_id, request.endpoint_id)
     _require_free_uid(connection, api_key_id, request.uid, endpoint.endpoint_id)
     was_disabled = endpoint.disabled
-    for name, value in _given(request, _ENDPOINT).items():
+    for name, value in request.model_dump(include=_ENDPOINT_FIELDS, exclude_unset=True).items():
         setattr(endpoint, name, value)
     if request.disabled is not None:
         endpoint.disabled_reason = ""
     endpoint.updated_at = call.now
     save_endpoint(connection, api_key_id, endpoint)
     if was_disabled and not endpoint.disabled:
-        queues.begin_anew(connection, api_key_id, endpoint.endpoint_id)
-        # What waited while it was disabled goes on.
+        queues.reset_failures(connection, api_key_id, endpoint.endpoint_id)
         wake(connection, api_key_id, {endpoint.endpoint_id}, call.now)
     return Reply("Advanced webhook endpoint updated successfully.", endpoint.to_wire())
 
@@ -145,7 +139,7 @@ def check_endpoint(call: Call[CreateEndpointRequest] | Call[UpdateEndpointReques
 def _require_enabled(connection: Connection, api_key_id: str) -> None:
     config = advanced_config(connection, api_key_id)
     if config is None or not config.is_enabled:
-        raise FailedPrecondition(_DISABLED)
+        raise FailedPrecondition("advanced webhooks are not enabled: update their config with isEnabled true first")
 
 
 def _existing(connection: Connection, api_key_id: str, endpoint_id: str) -> StoredEndpoint:
@@ -157,23 +151,20 @@ def _existing(connection: Connection, api_key_id: str, endpoint_id: str) -> Stor
 
 
 def _require_free_uid(connection: Connection, api_key_id: str, uid: str | None, own_id: str) -> None:
-    if uid is not None and has_uid(connection, api_key_id, uid) not in {None, own_id}:
+    if uid is not None and endpoint_with_uid(connection, api_key_id, uid) not in {None, own_id}:
         raise AlreadyExists("data.uid: another webhook endpoint has it")
 
 
-def _given(request: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: getattr(request, name) for name in names if name in request.model_fields_set}
-
-
-def _iterator(direction: Literal["+", "-"], endpoint: StoredEndpoint) -> str:
+def _iterator(direction: str, endpoint: StoredEndpoint) -> str:
     return f"{direction}{endpoint.created_at}.{endpoint.endpoint_id}"
 
 
-def _position(iterator: str | None) -> tuple[str, tuple[int, str] | None]:
-    """The direction to go, and the endpoint to go from."""
+def _position(iterator: str | None) -> tuple[bool, tuple[int, str] | None]:
+    """Whether to go backwards, and the key of the endpoint to start from."""
     if not iterator:
-        return "+", None
-    moment, point, endpoint_id = iterator[1:].partition(".")
-    if iterator[:1] not in {"+", "-"} or not (moment.isascii() and moment.isdigit() and len(moment) <= 15 and point):
+        return False, None
+    created_at, point, endpoint_id = iterator[1:].partition(".")
+    is_time = created_at.isascii() and created_at.isdigit() and len(created_at) <= 15
+    if iterator[0] not in "+-" or not (is_time and point):
         raise InvalidArgument("data.iterator: is not an iterator of this list")
-    return iterator[0], (int(moment), endpoint_id)
+    return iterator[0] == "-", (int(created_at), endpoint_id)

@@ -1,16 +1,16 @@
-"""Basic webhooks: where an API key's events go, read and update."""
+"""Handlers of basic webhooks: get and update the configuration."""
 
 from sqlalchemy import Connection
 
 from app.backend.http.call import Call, Reply
 from app.backend.security.outgoing import check_token, check_url
-from app.backend.webhooks.config import PROCESSED, RAW, BasicConfig, basic_config, store_basic_config
-from app.backend.webhooks.encryption import PublicKeyError, parse_public_key
+from app.backend.webhooks.config import basic_config, store_basic_config
+from app.backend.webhooks.encryption import check_public_key
 from app.backend.webhooks.outbox import wake
 from app.contract import limits
 from app.contract.base import NoParameters
 from app.contract.errors import InvalidArgument
-from app.contract.webhooks import UpdateWebhookConfigRequest, WebhookServiceConfig
+from app.contract.webhooks import UpdateWebhookConfigRequest
 
 _FIELD = "data.webhookServiceConfig"
 
@@ -21,53 +21,31 @@ def get_webhook_config(call: Call[NoParameters], connection: Connection) -> Repl
 
 
 def update_webhook_config(call: Call[UpdateWebhookConfigRequest], connection: Connection) -> Reply:
-    given = call.request.webhook_service_config
-    api_key_id, vault = call.principal.api_key_id, call.backend.vault
+    """Merges the declared fields. An undeclared one would be stored forever and returned to every reader."""
+    request, api_key_id, vault = call.request.webhook_service_config, call.principal.api_key_id, call.backend.vault
+    changes = {} if request is None else request.to_wire()
+    for name in () if request is None else request.unknown_fields():
+        del changes[name]
     config = basic_config(connection, vault, api_key_id).merged(
-        in_use=call.request.use_webhook_service, given={} if given is None else _declared(given)
+        in_use=call.request.use_webhook_service, changes=changes
     )
-    _check_whole(config)
-    store_basic_config(connection, vault, api_key_id, config, call.now)
-    # What waited while they were off goes on.
-    wake(
-        connection,
-        api_key_id,
-        {target for target in (RAW, PROCESSED) if config.in_use and config.url(target)},
-        call.now,
-    )
-    return Reply("Webhook config updated successfully.", config.to_wire())
-
-
-def check_public_key(text: str, field: str) -> None:
-    """Raises ``InvalidArgument`` about ``field`` unless the text is empty or a key to encrypt for."""
-    if text:
-        try:
-            parse_public_key(text)
-        except PublicKeyError as error:
-            raise InvalidArgument(f"{field}: {error}") from error
-
-
-def check_config(call: Call[UpdateWebhookConfigRequest]) -> None:
-    given, allow_private = call.request.webhook_service_config, call.backend.settings.allow_private_urls
-    if given is None:
-        return
-    for name, url in (
-        ("rawNotificationUrl", given.raw_notification_url),
-        ("processedNotificationUrl", given.processed_notification_url),
-    ):
-        check_url(url or "", f"{_FIELD}.{name}", allow_private=allow_private)
-    check_token(given.auth_token or "", f"{_FIELD}.authToken")
-    check_public_key(given.public_key or "", f"{_FIELD}.publicKey")
-
-
-def _check_whole(config: BasicConfig) -> None:
-    if config.wrapping.encrypts and not config.wrapping.public_key:
+    if config.body_options.encrypt_data and not config.body_options.public_key:
         raise InvalidArgument(f"{_FIELD}.publicKey: encryptData needs one")
     if len(config.triggers) > limits.WEBHOOK_TRIGGERS:
         raise InvalidArgument(f"{_FIELD}.triggers: must be at most {limits.WEBHOOK_TRIGGERS} in all")
+    store_basic_config(connection, vault, api_key_id, config, call.now)
+    # Deliveries that waited for a disabled target are due again.
+    wake(connection, api_key_id, config.targets, call.now)
+    return Reply("Webhook config updated successfully.", config.to_wire())
 
 
-def _declared(given: WebhookServiceConfig) -> dict[str, object]:
-    """What was given, without what nobody knows: it would be kept for ever, and told to everybody."""
-    unknown = given.unknown_fields()
-    return {name: value for name, value in given.to_wire().items() if name not in unknown}
+def check_config(call: Call[UpdateWebhookConfigRequest]) -> None:
+    config, allow_private = call.request.webhook_service_config, call.backend.settings.allow_private_urls
+    if config is None:
+        return
+    check_url(config.raw_notification_url or "", f"{_FIELD}.rawNotificationUrl", allow_private=allow_private)
+    check_url(
+        config.processed_notification_url or "", f"{_FIELD}.processedNotificationUrl", allow_private=allow_private
+    )
+    check_token(config.auth_token or "", f"{_FIELD}.authToken")
+    check_public_key(config.public_key or "", f"{_FIELD}.publicKey")

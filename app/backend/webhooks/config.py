@@ -1,13 +1,13 @@
-"""The configuration of an API key's webhooks, and what becomes of a change."""
+"""The webhook configurations of an API key: loads, merges and stores them."""
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
 from app.backend.security.vault import Vault
 from app.backend.storage import json_sets
-from app.backend.webhooks.payload import Wrapping
+from app.backend.webhooks.payload import BodyOptions
 from app.backend.webhooks.tables import ADVANCED_WEBHOOK_CONFIG, WEBHOOK_CONFIG
 from app.contract.base import wire_name
 
@@ -30,12 +30,12 @@ DEFAULT_TRIGGERS = {
     "recorder.done": False,
     "recorder.delete": False,
 }
-"""What is seeded when basic webhooks are first enabled (the reference's Events)."""
+"""The triggers of basic webhooks that are enabled without any (the reference's Events)."""
 
 RAW, PROCESSED = "raw", "processed"
-"""The targets of basic webhooks. Endpoint ids look different."""
+"""The targets of basic webhooks. Ids of endpoints have another form."""
 
-_UNSET: dict[str, object] = {
+_DEFAULTS: dict[str, object] = {
     "rawNotificationUrl": "",
     "processedNotificationUrl": "",
     "encodeData": False,
@@ -47,7 +47,7 @@ _UNSET: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class BasicConfig:
-    """Basic webhooks of an API key. ``stored`` is by wire name and lacks what was never set."""
+    """Basic webhooks of an API key. ``stored`` maps the wire names of the fields that were set to their values."""
 
     in_use: bool = False
     stored: dict[str, Any] = field(default_factory=dict)
@@ -55,71 +55,53 @@ class BasicConfig:
 
     @property
     def triggers(self) -> dict[str, bool]:
-        """Event type to on or off."""
-        found: dict[str, bool] = self.stored.get("triggers", {})
-        return found
+        """Event types that are on or off."""
+        triggers: dict[str, bool] = self.stored.get("triggers", {})
+        return triggers
 
     def url(self, target: str) -> str:
-        """Where the raw or the processed notifications go; empty for nowhere."""
+        """The URL of a target, or an empty string."""
         return str(self.stored.get("rawNotificationUrl" if target == RAW else "processedNotificationUrl", ""))
 
-    def targets(self, event_type: str) -> list[str]:
-        """Which of the two an event goes to."""
-        if not self.in_use or not self.triggers.get(event_type, False):
-            return []
-        return [target for target in (RAW, PROCESSED) if self.url(target)]
+    @property
+    def targets(self) -> list[str]:
+        """The targets with a URL, if basic webhooks are in use."""
+        return [target for target in (RAW, PROCESSED) if self.in_use and self.url(target)]
 
     @property
-    def wrapping(self) -> Wrapping:
-        shown = _UNSET | self.stored
-        return Wrapping(
-            bool(shown["encodeData"]),
-            bool(shown["encryptData"]),
-            str(shown["publicKey"]),
-            bool(shown["enableDataProtection"]),
-        )
+    def body_options(self) -> BodyOptions:
+        values: dict[str, Any] = _DEFAULTS | self.stored
+        return BodyOptions(**{option.name: values[wire_name(option.name)] for option in fields(BodyOptions)})
 
-    def merged(self, *, in_use: bool | None, given: dict[str, Any]) -> "BasicConfig":
-        """This, with what was given on top: field by field, and trigger by trigger. Enabled without triggers, it gets
-        the default ones below those that were given.
-        """
-        changes = dict(given)
-        token = changes.pop("authToken", self.auth_token)
-        triggers = self.triggers | changes.pop("triggers", {})
+    def merged(self, *, in_use: bool | None, changes: dict[str, Any]) -> "BasicConfig":
+        """This configuration with changes by field and by trigger. Sets default triggers when first enabled."""
+        changed = {name: value for name, value in changes.items() if name not in {"authToken", "triggers"}}
+        triggers = self.triggers | changes.get("triggers", {})
         if in_use and not self.triggers:
             triggers = DEFAULT_TRIGGERS | triggers
-        stored = self.stored | changes | ({"triggers": triggers} if triggers else {})
-        return BasicConfig(self.in_use if in_use is None else in_use, stored, token)
+        stored = self.stored | changed | ({"triggers": triggers} if triggers else {})
+        return BasicConfig(self.in_use if in_use is None else in_use, stored, changes.get("authToken", self.auth_token))
 
     def to_wire(self) -> dict[str, object]:
-        config = {"authToken": self.auth_token, **_UNSET, **self.stored, "triggers": self.triggers}
+        config = {"authToken": self.auth_token, **_DEFAULTS, **self.stored, "triggers": self.triggers}
         return {"useWebhookService": self.in_use, "webhookServiceConfig": config}
 
 
 @dataclass(frozen=True, slots=True)
-class AdvancedConfig:
-    """Advanced webhooks of an API key; the reference's defaults."""
+class AdvancedConfig(BodyOptions):
+    """Advanced webhooks of an API key."""
 
     is_enabled: bool = False
-    encrypt_data: bool = False
-    encode_data: bool = False
-    public_key: str = ""
-    enable_data_protection: bool = False
 
-    @property
-    def wrapping(self) -> Wrapping:
-        return Wrapping(self.encode_data, self.encrypt_data, self.public_key, self.enable_data_protection)
-
-    def merged(self, given: dict[str, Any]) -> "AdvancedConfig":
-        """This, with the given attributes on top."""
-        return replace(self, **given)
+    def merged(self, changes: dict[str, Any]) -> "AdvancedConfig":
+        return replace(self, **changes)
 
     def to_wire(self) -> dict[str, object]:
         return {wire_name(name): value for name, value in asdict(self).items()}
 
 
 def basic_config(connection: Connection, vault: Vault, api_key_id: str) -> BasicConfig:
-    """What is stored; off and empty before it was ever set."""
+    """The stored configuration, or the default one."""
     table = WEBHOOK_CONFIG.c
     row = connection.execute(
         select(table.in_use, table.config, table.token_sealed).where(table.api_key_id == api_key_id)
@@ -144,14 +126,11 @@ def store_basic_config(connection: Connection, vault: Vault, api_key_id: str, co
 
 
 def advanced_config(connection: Connection, api_key_id: str) -> AdvancedConfig | None:
-    """What is stored; None before it was ever set."""
+    """The stored configuration, or None."""
     table = ADVANCED_WEBHOOK_CONFIG.c
-    row = connection.execute(
-        select(
-            table.is_enabled, table.encrypt_data, table.encode_data, table.public_key, table.enable_data_protection
-        ).where(table.api_key_id == api_key_id)
-    ).one_or_none()
-    return None if row is None else AdvancedConfig(*row)
+    columns = [table[option.name] for option in fields(AdvancedConfig)]
+    row = connection.execute(select(*columns).where(table.api_key_id == api_key_id)).mappings().one_or_none()
+    return None if row is None else AdvancedConfig(**row)
 
 
 def store_advanced_config(connection: Connection, api_key_id: str, config: AdvancedConfig, now: int) -> None:

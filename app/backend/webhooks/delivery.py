@@ -1,8 +1,7 @@
-"""The delivery of messages to their receivers.
+"""The workers that deliver webhook messages.
 
-Any number of workers, on any number of nodes, take queues in turn. To one target messages go one after the other, in
-the order of the events as long as none fails; a failure ends the turn, so that a receiver that is down does not hold up
-the others. An attempt is recorded as soon as it is over; what a crash leaves unrecorded is sent again under its id.
+Any number of workers on any number of nodes lease queues in turn. A target gets its messages one after the other, in
+the order of the events until one fails. A failure ends the turn, so that a broken receiver does not delay others.
 """
 
 import random
@@ -22,45 +21,45 @@ from app.backend.webhooks import queues
 from app.backend.webhooks.encryption import PublicKeyError
 from app.backend.webhooks.endpoints import FAILING, GONE
 from app.backend.webhooks.outbox import disable_endpoint
-from app.backend.webhooks.queues import Due, Queue, Tried
-from app.backend.webhooks.schedule import fails_for_days, next_attempt, pause
+from app.backend.webhooks.queues import Attempt, Delivery, Queue
+from app.backend.webhooks.retries import backoff_ms, is_failing, next_attempt_at
+from app.backend.webhooks.scheduler import Scheduler
 from app.backend.webhooks.sender import Outcome, Send
 from app.backend.webhooks.targets import Target, load_target
-from app.backend.webhooks.turns import Turns
 from app.foundation.clock import Clock, Sleep, epoch_ms
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.trouble import cause_of
 
 TURN_MS = 10_000
-"""After so long the next queue has its turn."""
+"""After this time a worker leases another queue."""
 KEPT_MS = 30 * 24 * 3600 * 1000
 """How long messages, deliveries and attempts are kept."""
 POLL_S = 0.5
-_LONGEST_WAIT_S = 30.0
-"""Between two looks at a database that does not answer."""
-_NAPS_S = (0.5, 2.0, 5.0)
-"""Between attempts to record what happened."""
-_TIDY_EVERY_MS = 3600 * 1000
-_WINDOW_MS = 1001
-"""A second, and what is lost when times are cut to milliseconds."""
-_SPARE_MS = 60_000
-"""What has to be left of a lease before a message is sent: far more than a call may take."""
+_MAX_DATABASE_PAUSE_S = 30.0
+"""The longest pause between polls of an unavailable database."""
+_RECORD_PAUSES_S = (0.5, 2.0, 5.0)
+"""Pauses between tries to store an attempt."""
+_TIDY_INTERVAL_MS = 3600 * 1000
+_RATE_WINDOW_MS = 1001
+"""A second, and one millisecond for the rounding of times."""
+_MIN_LEASE_MS = 60_000
+"""The remaining lease that a send requires. It is much longer than a send may take."""
 
 
 @dataclass(slots=True)
 class _Turn:
-    """How a turn has gone so far."""
+    """The state of a worker's turn with one queue."""
 
     not_before: int
     failures: int
     delivered_at: int
-    ends: list[int] = field(default_factory=list)
-    """When its calls were over."""
+    sent_at: list[int] = field(default_factory=list)
+    """The end of each request."""
 
 
 @dataclass(kw_only=True)
 class DeliveryWorker:
-    """One worker, for one thread. ``send`` must be over well within a minute."""
+    """A worker for one thread. ``send`` must return within a minute."""
 
     engine: Engine
     vault: Vault
@@ -68,168 +67,159 @@ class DeliveryWorker:
     sleep: Sleep
     entropy: random.Random
     send: Send
-    turns: Turns = field(default_factory=Turns)
+    scheduler: Scheduler = field(default_factory=Scheduler)
     """Shared by the workers of a process."""
     _tidied_at: int = field(default=0, init=False)
 
     def run(self, stop: Event) -> None:
-        """Works until ``stop`` is set; what is being sent then is finished first."""
+        """Works until ``stop`` is set, and finishes the current request."""
         while not stop.is_set():
-            with self.turns.looking:
+            with self.scheduler.polling:
                 queue = self._next_queue(stop)
             if queue is not None:
                 try:
                     self._work(queue, stop)
-                except Exception as error:  # noqa: BLE001 - the queue's lease runs out, then it is tried again
-                    self._tell(error)
+                except Exception as error:  # noqa: BLE001 - the lease ends, then a worker tries again
+                    _log_error(error)
 
     def _next_queue(self, stop: Event) -> Queue | None:
-        """Waits until something is due; None when it is told to stop."""
-        wait = POLL_S
+        """Waits for a due queue. None if ``stop`` was set."""
+        pause = POLL_S
         while not stop.is_set():
             try:
-                self.turns.over.clear()
+                self.scheduler.slot_freed.clear()
                 queue = self._claim()
                 if queue is not None:
                     return queue
-                if self.tidy():
-                    continue
-                wait = POLL_S
-                # What is due may be of an API key that has all the turns it may have.
-                self.turns.over.wait(wait)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next look must come
-                wait = min(2 * wait, _LONGEST_WAIT_S)
-                self._tell(error)
-                stop.wait(wait)
+                if not self.tidy():
+                    # A due queue may belong to an API key without a free slot.
+                    self.scheduler.slot_freed.wait(POLL_S)
+                pause = POLL_S
+            except Exception as error:  # noqa: BLE001 - polling must go on
+                pause = min(2 * pause, _MAX_DATABASE_PAUSE_S)
+                _log_error(error)
+                stop.wait(pause)
         return None
 
-    def _tell(self, error: Exception) -> None:
-        log = structlog.stdlib.get_logger(__name__)
-        if isinstance(error, DBAPIError):
-            log.warning(
-                "webhook_delivery_waits_for_database", problem=type(error.orig).__name__, reason=cause_of(error)
-            )
-        else:
-            log.error("webhook_delivery_failed", exc_info=error)
-
     def _claim(self) -> Queue | None:
-        queue = queues.claim(self.engine, new_id(self.entropy), self._now(), self.turns.choose)
+        queue = queues.claim(self.engine, new_id(self.entropy), self._now(), self.scheduler.choose)
         if queue is not None:
-            self.turns.begin(queue.api_key_id)
+            self.scheduler.begin(queue.api_key_id)
         return queue
 
     def _work(self, queue: Queue, stop: Event) -> None:
-        with self.turns.of(queue.api_key_id):
+        try:
             now = self._now()
             turn = _Turn(now, queue.failures, queue.delivered_at)
-            while not stop.is_set() and self._step(queue, turn):
+            while not stop.is_set() and self._deliver_next(queue, turn):
                 if self._now() - now > TURN_MS:
                     break
             self._release(queue, turn)
+        finally:
+            self.scheduler.end(queue.api_key_id)
 
     def tidy(self) -> bool:
-        """Now and then deletes old messages. Whether there may be more to delete."""
+        """Deletes a batch of old messages once per hour. Returns whether there may be more."""
         now = self._now()
-        if now - self._tidied_at < _TIDY_EVERY_MS:
+        if now - self._tidied_at < _TIDY_INTERVAL_MS:
             return False
         if queues.forget(self.engine, now - KEPT_MS) > 0:
             return True
         self._tidied_at = now
         return False
 
-    def _step(self, queue: Queue, turn: _Turn) -> bool:
-        """One delivery. Whether to go on."""
+    def _deliver_next(self, queue: Queue, turn: _Turn) -> bool:
+        """Delivers one message. Returns whether the turn goes on."""
         now = self._now()
-        if queue.leased_until - now < _SPARE_MS:
+        if queue.leased_until - now < _MIN_LEASE_MS:
             return False
         with reading(self.engine) as connection:
             target = load_target(connection, self.vault, queue)
-            due = queues.next_due(connection, queue, now)
-        if target is None or due is None:
+            delivery = queues.next_delivery(connection, queue, now)
+        if target is None or delivery is None:
             return False
-        self._keep_pace(turn, target)
-        tried = Tried(self._now(), self._try(target, due))
-        ended = self._now()
-        turn.ends.append(ended)
+        self._wait_for_rate_limit(turn, target)
+        attempt = Attempt(delivery, self._now(), self._send(target, delivery))
+        ended_at = self._now()
+        turn.sent_at.append(ended_at)
         if target.rate_limit is not None:
-            # The next turn begins as if there had been no calls before it.
-            turn.not_before = ended + _WINDOW_MS
-        if not tried.outcome.problem:
-            turn.failures, turn.delivered_at = 0, ended
-            self._record(lambda connection: queues.record_success(connection, queue, due, tried))
-            return True
-        turn.failures += 1
-        turn.not_before = max(turn.not_before, ended + pause(turn.failures))
-        self._fail(queue, turn, due, target, tried)
-        return False
+            # The next turn does not know the requests of this one.
+            turn.not_before = ended_at + _RATE_WINDOW_MS
+        if attempt.outcome.problem:
+            turn.failures += 1
+            turn.not_before = max(turn.not_before, ended_at + backoff_ms(turn.failures))
+            self._record_failure(queue, turn, target, attempt)
+            return False
+        turn.failures, turn.delivered_at = 0, ended_at
+        self._write(lambda connection: queues.record_attempt(connection, queue, attempt))
+        return True
 
-    def _keep_pace(self, turn: _Turn, target: Target) -> None:
-        """Waits until a call is one of at most ``rate_limit`` within a second, also by the receiver's clock: from the
-        end of one call to the beginning of the one so many after it.
+    def _wait_for_rate_limit(self, turn: _Turn, target: Target) -> None:
+        """Waits until a request keeps the rate limit, also by the receiver's clock: the time is measured from the end
+        of one request to the start of another.
         """
-        if target.rate_limit is not None and len(turn.ends) >= target.rate_limit:
-            wait = turn.ends[-target.rate_limit] + _WINDOW_MS - self._now()
+        if target.rate_limit is not None and len(turn.sent_at) >= target.rate_limit:
+            wait = turn.sent_at[-target.rate_limit] + _RATE_WINDOW_MS - self._now()
             if wait > 0:
                 self.sleep(wait / 1000)
 
-    def _try(self, target: Target, due: Due) -> Outcome:
+    def _send(self, target: Target, delivery: Delivery) -> Outcome:
         try:
-            headers, body = target.request(due, self.clock(), self.entropy)
+            headers, body = target.request(delivery, self.clock(), self.entropy)
         except PublicKeyError:
-            # It must not go out as plain text.
+            # The body must not be sent as plain text.
             return Outcome("publicKey is not usable")
         return self.send(target.url, headers, body)
 
-    def _fail(self, queue: Queue, turn: _Turn, due: Due, target: Target, tried: Tried) -> None:
-        """Records a failure, and disables an endpoint for the last one."""
-        now = self._now()
-        first = tried.at if due.first_failed_at is None else due.first_failed_at
-        next_at = next_attempt(due.attempts + 1, now, first, tried.outcome.asked_s, self.entropy)
+    def _record_failure(self, queue: Queue, turn: _Turn, target: Target, attempt: Attempt) -> None:
+        """Stores a failure, and disables an endpoint that is gone or failing."""
+        delivery, started_at, outcome = attempt
+        now, attempts = self._now(), delivery.attempts + 1
+        first_failed_at = started_at if delivery.first_failed_at is None else delivery.first_failed_at
+        next_at = next_attempt_at(attempts, now, first_failed_at, outcome.retry_after_s, self.entropy)
         reason = ""
-        if target.is_endpoint and tried.outcome.is_gone:
+        if target.is_endpoint and outcome.is_gone:
             reason = GONE
-        elif target.is_endpoint and next_at is None and fails_for_days(now, first, turn.delivered_at):
+        elif target.is_endpoint and next_at is None and is_failing(now, first_failed_at, turn.delivered_at):
             reason = FAILING
-        log = structlog.stdlib.get_logger(__name__)
-        log.warning(
+        structlog.stdlib.get_logger(__name__).warning(
             "webhook_failed" if next_at is None else "webhook_will_be_retried",
             target=queue.target,
-            message=due.message_id,
-            attempt=due.attempts + 1,
-            problem=tried.outcome.problem,
+            message=delivery.message_id,
+            attempt=attempts,
+            problem=outcome.problem,
         )
 
-        def record(connection: Connection) -> None:
+        def write(connection: Connection) -> None:
             if reason:
-                self._disable(connection, queue, reason, now)
-            queues.record_failure(connection, queue, due, tried, next_at=next_at, first_failed_at=first)
+                lock_for_writing(connection, queue.api_key_id)
+                disable_endpoint(
+                    connection, queue.api_key_id, queue.target, reason=reason, now=now, entropy=self.entropy
+                )
+            queues.record_attempt(connection, queue, attempt, next_at=next_at, first_failed_at=first_failed_at)
 
-        self._record(record)
+        self._write(write)
 
-    def _record(self, record: Callable[[Connection], None]) -> None:
-        """Runs ``record`` in a transaction, patiently: what is not recorded is sent again."""
-        for nap in _NAPS_S:
+    def _write(self, write: Callable[[Connection], None]) -> None:
+        """Calls ``write`` in a transaction, and retries it. An attempt that is not stored is sent again."""
+        for pause in _RECORD_PAUSES_S:
             try:
                 with writing(self.engine) as connection:
-                    record(connection)
+                    write(connection)
             except DBAPIError:
-                self.sleep(nap)
+                self.sleep(pause)
             else:
                 return
         with writing(self.engine) as connection:
-            record(connection)
-
-    def _disable(self, connection: Connection, queue: Queue, reason: str, now: int) -> None:
-        lock_for_writing(connection, queue.api_key_id)
-        disable_endpoint(connection, queue.api_key_id, queue.target, reason=reason, now=now, entropy=self.entropy)
+            write(connection)
 
     def _release(self, queue: Queue, turn: _Turn) -> None:
         with writing(self.engine) as connection:
-            if queues.hold(connection, queue):
+            if queues.lock(connection, queue):
                 queues.release(
                     connection,
                     queue,
-                    # It goes to the end of the queue of queues.
+                    # At least now, so that the other queues of the API key go first.
                     not_before=max(turn.not_before, self._now()),
                     failures=turn.failures,
                     delivered_at=turn.delivered_at,
@@ -240,33 +230,37 @@ class DeliveryWorker:
         return epoch_ms(self.clock())
 
 
-def run_workers(make: Callable[[], DeliveryWorker], number: int, stop: Event) -> None:
-    """Runs so many workers, each in a thread, until ``stop`` is set and they are done."""
-    threads = start_workers(make, number, stop)
-    # In pieces, so that the signals that set `stop` are heard.
-    while not stop.wait(0.5):
-        pass
+def _log_error(error: Exception) -> None:
+    log = structlog.stdlib.get_logger(__name__)
+    if isinstance(error, DBAPIError):
+        log.warning("webhook_delivery_waits_for_database", problem=type(error.orig).__name__, reason=cause_of(error))
+    else:
+        log.error("webhook_delivery_failed", exc_info=error)
+
+
+def run_workers(make: Callable[[], DeliveryWorker], count: int, stop: Event) -> None:
+    """Runs workers in threads until ``stop`` is set, and waits for them."""
+    threads = start_workers(make, count, stop)
+    stop.wait()
     join(threads)
 
 
-def start_workers(make: Callable[[], DeliveryWorker], number: int, stop: Event) -> list[Thread]:
-    """The same, without waiting."""
-    workers = [make() for _ in range(number)]
-    turns = Turns(number)
-    for worker in workers:
-        worker.turns = turns
-    threads = [
-        # A daemon: whoever ends the process without setting `stop` is not held up.
-        Thread(target=worker.run, args=(stop,), name=f"webhooks-{index}", daemon=True)
-        for index, worker in enumerate(workers)
-    ]
+def start_workers(make: Callable[[], DeliveryWorker], count: int, stop: Event) -> list[Thread]:
+    """Starts workers in threads, which run until ``stop`` is set."""
+    scheduler = Scheduler(count)
+    threads: list[Thread] = []
+    for index in range(count):
+        worker = make()
+        worker.scheduler = scheduler
+        # A daemon thread does not keep alive a process that ends without setting `stop`.
+        threads.append(Thread(target=worker.run, args=(stop,), name=f"webhooks-{index}", daemon=True))
     for thread in threads:
         thread.start()
     return threads
 
 
 def join(threads: Sequence[Thread]) -> None:
-    """Waits for workers that were told to stop."""
+    """Waits for threads whose ``stop`` is set."""
     for thread in threads:
         with suppress(KeyboardInterrupt):
             thread.join()

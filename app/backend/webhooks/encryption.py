@@ -1,7 +1,6 @@
-"""The encryption of bodies, which the receiver alone can read.
+"""Encrypts webhook bodies for their receiver, as a compact JWE (RFC 7516).
 
-As a JWE in its compact form (RFC 7516), which libraries of every language open: the body by AES-256-GCM, its key,
-made for this one body, by RSA-OAEP with SHA-256 for the receiver's public key.
+AES-256-GCM encrypts the body with a new key. RSA-OAEP with SHA-256 encrypts that key for the receiver's public key.
 """
 
 import base64
@@ -15,17 +14,28 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
+from app.contract.errors import InvalidArgument
+
 _HEADER = b'{"alg":"RSA-OAEP-256","enc":"A256GCM"}'
-_KEY, _IV, _TAG = 32, 12, 16
-_BITS = range(2048, 8193)
+_KEY_BYTES, _IV_BYTES, _TAG_BYTES = 32, 12, 16
+_KEY_BITS = range(2048, 8193)
 
 
 class PublicKeyError(ValueError):
-    """The text is no public key to encrypt for; says why."""
+    """The text is not a usable public key. One line with the reason."""
+
+
+def check_public_key(text: str, field: str) -> None:
+    """Raises ``InvalidArgument`` about ``field`` unless the text is empty or a usable public key."""
+    if text:
+        try:
+            parse_public_key(text)
+        except PublicKeyError as error:
+            raise InvalidArgument(f"{field}: {error}") from error
 
 
 def parse_public_key(text: str) -> RSAPublicKey:
-    """The RSA key in PEM, or in base64 of DER. Raises ``PublicKeyError``."""
+    """Parses an RSA key in PEM, or in base64 of DER. Raises ``PublicKeyError``."""
     try:
         if "-----BEGIN" in text:
             key = load_pem_public_key(text.encode())
@@ -33,18 +43,18 @@ def parse_public_key(text: str) -> RSAPublicKey:
             key = load_der_public_key(base64.b64decode("".join(text.split()).encode("ascii"), validate=True))
     except (ValueError, binascii.Error, UnsupportedAlgorithm) as error:
         raise PublicKeyError("must be an RSA public key in PEM, or in base64 of DER") from error
-    if not isinstance(key, RSAPublicKey) or key.key_size not in _BITS:
+    if not isinstance(key, RSAPublicKey) or key.key_size not in _KEY_BITS:
         raise PublicKeyError("must be an RSA key of 2048 to 8192 bits")
     return key
 
 
 def encrypt(body: bytes, public_key: RSAPublicKey, entropy: random.Random) -> str:
-    """``body`` for the owner of the key, as a compact JWE."""
-    key, iv = entropy.randbytes(_KEY), entropy.randbytes(_IV)
-    sealed_key = public_key.encrypt(key, OAEP(mgf=MGF1(SHA256()), algorithm=SHA256(), label=None))
+    """The body as a compact JWE."""
+    key, iv = entropy.randbytes(_KEY_BYTES), entropy.randbytes(_IV_BYTES)
+    encrypted_key = public_key.encrypt(key, OAEP(mgf=MGF1(SHA256()), algorithm=SHA256(), label=None))
     header = _base64url(_HEADER)
-    sealed = AESGCM(key).encrypt(iv, body, header.encode())
-    parts = (sealed_key, iv, sealed[:-_TAG], sealed[-_TAG:])
+    encrypted = AESGCM(key).encrypt(iv, body, header.encode())
+    parts = (encrypted_key, iv, encrypted[:-_TAG_BYTES], encrypted[-_TAG_BYTES:])
     return ".".join([header, *map(_base64url, parts)])
 
 

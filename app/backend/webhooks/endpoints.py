@@ -1,11 +1,13 @@
-"""Endpoints of advanced webhooks as they are stored and shown, and the events that they want."""
+"""Loads and stores the endpoints of advanced webhooks."""
 
+import base64
+import random
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Row, delete, func, select, tuple_
+from sqlalchemy import Connection, RowMapping, delete, func, select, tuple_
 
 from app.backend.security.vault import Vault
 from app.backend.storage import json_sets
@@ -13,22 +15,21 @@ from app.backend.storage.rows import upsert
 from app.backend.webhooks.payload import iso_time
 from app.backend.webhooks.tables import WEBHOOK_ENDPOINT
 
-LIMIT = 250
-"""Endpoints of one API key: an event is written once for each."""
+MAX_ENDPOINTS = 250
+"""Endpoints of one API key. Each event is written once per endpoint."""
 
 GONE = "gone"
 FAILING = "failing"
-"""Why this server disables an endpoint: it said so itself, or nothing got through for days."""
+"""The reasons for which this server disables an endpoint: status 410, or days without a success."""
 
+_SECRET_BYTES = 32
 _TABLE = WEBHOOK_ENDPOINT.c
 _JSON_FIELDS = ("filter_types", "channels", "metadata")
 
 
 @dataclass(slots=True, kw_only=True)
 class StoredEndpoint:
-    """One endpoint. Its fields are named as columns, except ``metadata`` (``own_data``); times are epoch
-    milliseconds.
-    """
+    """A row of ``WEBHOOK_ENDPOINT``. ``metadata`` is the column ``own_data``."""
 
     endpoint_id: str
     url: str
@@ -44,8 +45,8 @@ class StoredEndpoint:
     created_at: int
     updated_at: int
 
-    def wants(self, event_type: str, channels: Collection[str]) -> bool:
-        """Whether an event of this type, on these channels, goes to it."""
+    def accepts(self, event_type: str, channels: Collection[str]) -> bool:
+        """Whether the filters accept an event of this type on these channels."""
         if self.disabled or (self.filter_types is not None and event_type not in self.filter_types):
             return False
         return self.channels is None or not set(self.channels).isdisjoint(channels)
@@ -70,20 +71,19 @@ class StoredEndpoint:
 
 
 def load_endpoint(connection: Connection, api_key_id: str, endpoint_id: str) -> StoredEndpoint | None:
-    row = connection.execute(
-        select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id, _TABLE.endpoint_id == endpoint_id)
-    ).one_or_none()
+    query = select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id, _TABLE.endpoint_id == endpoint_id)
+    row = connection.execute(query).mappings().one_or_none()
     return None if row is None else _from_row(row)
 
 
 def load_endpoints(connection: Connection, api_key_id: str) -> list[StoredEndpoint]:
-    """All of an API key's, the oldest first."""
+    """All endpoints of an API key, oldest first."""
     query = select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id)
-    return [_from_row(row) for row in connection.execute(query.order_by(_TABLE.created_at, _TABLE.endpoint_id))]
+    rows = connection.execute(query.order_by(_TABLE.created_at, _TABLE.endpoint_id)).mappings()
+    return [_from_row(row) for row in rows]
 
 
 def count_endpoints(connection: Connection, api_key_id: str) -> int:
-    """How many endpoints an API key has."""
     query = select(func.count()).select_from(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id)
     return connection.execute(query).scalar_one()
 
@@ -91,24 +91,23 @@ def count_endpoints(connection: Connection, api_key_id: str) -> int:
 def page_of_endpoints(
     connection: Connection, api_key_id: str, position: tuple[int, str] | None, size: int, *, backwards: bool
 ) -> list[StoredEndpoint]:
-    """Those after ``position`` (a time of creation and an id), or before it, counted from there."""
-    order = tuple_(_TABLE.created_at, _TABLE.endpoint_id)
+    """Up to ``size`` endpoints after ``position`` (time of creation and id), or before it, nearest first."""
+    columns = (_TABLE.created_at, _TABLE.endpoint_id)
     query = select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id).limit(size)
     if position is not None:
-        query = query.where(order < position if backwards else order > position)
-    columns = (_TABLE.created_at, _TABLE.endpoint_id)
-    query = query.order_by(*(column.desc() for column in columns)) if backwards else query.order_by(*columns)
-    return [_from_row(row) for row in connection.execute(query)]
+        key = tuple_(*columns)
+        query = query.where(key < position if backwards else key > position)
+    query = query.order_by(*(column.desc() if backwards else column.asc() for column in columns))
+    return [_from_row(row) for row in connection.execute(query).mappings()]
 
 
-def has_uid(connection: Connection, api_key_id: str, uid: str) -> str | None:
+def endpoint_with_uid(connection: Connection, api_key_id: str, uid: str) -> str | None:
     """The id of the endpoint with this ``uid``."""
-    query = select(_TABLE.endpoint_id).where(_TABLE.api_key_id == api_key_id, _TABLE.uid == uid)
-    return connection.scalar(query)
+    return connection.scalar(select(_TABLE.endpoint_id).where(_TABLE.api_key_id == api_key_id, _TABLE.uid == uid))
 
 
 def save_endpoint(connection: Connection, api_key_id: str, endpoint: StoredEndpoint) -> None:
-    """Writes it, in the place of the one with its id if there is one."""
+    """Inserts or updates an endpoint."""
     values = asdict(endpoint)
     for name in _JSON_FIELDS:
         values[name] = None if values[name] is None else json_sets.dump(values[name])
@@ -123,7 +122,9 @@ def delete_endpoint(connection: Connection, api_key_id: str, endpoint_id: str) -
     )
 
 
-def seal_secret(vault: Vault, api_key_id: str, endpoint_id: str, secret: str) -> str:
+def new_sealed_secret(vault: Vault, api_key_id: str, endpoint_id: str, entropy: random.Random) -> str:
+    """A new signing secret in the form of Standard Webhooks, encrypted."""
+    secret = "whsec_" + base64.b64encode(entropy.randbytes(_SECRET_BYTES)).decode()
     return vault.stored.close(secret, _context(api_key_id, endpoint_id))
 
 
@@ -131,8 +132,8 @@ def open_secret(vault: Vault, api_key_id: str, endpoint: StoredEndpoint) -> str:
     return vault.stored.open(endpoint.secret_sealed, _context(api_key_id, endpoint.endpoint_id))
 
 
-def _from_row(row: Row[Any]) -> StoredEndpoint:
-    values = {name: value for name, value in row._mapping.items() if name != "api_key_id"}  # noqa: SLF001 - public, for all its underscore
+def _from_row(row: RowMapping) -> StoredEndpoint:
+    values = {name: value for name, value in row.items() if name != "api_key_id"}
     values["metadata"] = values.pop("own_data")
     for name in _JSON_FIELDS:
         values[name] = None if values[name] is None else orjson.loads(values[name])

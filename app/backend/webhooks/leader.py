@@ -1,7 +1,6 @@
-"""The leader: the one process of a server that sends the webhooks.
+"""Elects the one process of a server that sends webhooks.
 
-One of gunicorn's workers: whoever gets a lock that the operating system takes back when its process ends, however it
-ends. The others wait for it.
+The leader holds a file lock. The operating system releases it when the process ends, then another one takes over.
 """
 
 import atexit
@@ -13,38 +12,38 @@ from typing import IO
 
 from app.backend.webhooks.delivery import DeliveryWorker, join, start_workers
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 class Leader:
-    """The lead among the processes of a server. To be made before they are forked, and taken in each of them."""
+    """The election among the processes of a server. Create it before the fork."""
 
     def __init__(self) -> None:
-        self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - it is to live as long as the processes
+        self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the processes run
 
     def lead(self, make: Callable[[], DeliveryWorker], threads: int) -> None:
-        """Sends webhooks from this process as soon as no other one of the server does, until the process ends."""
+        """Starts a thread that sends webhooks while this process is the leader, until the process ends."""
         stop = Event()
-        waiting = Thread(target=self._lead_once_mine, args=(make, threads, stop), name="webhooks", daemon=True)
-        waiting.start()
+        thread = Thread(target=self._run, args=(make, threads, stop), name="webhooks", daemon=True)
+        thread.start()
 
         def end() -> None:
             stop.set()
-            join([waiting])
+            join([thread])
 
         atexit.register(end)
 
-    def _lead_once_mine(self, make: Callable[[], DeliveryWorker], threads: int, stop: Event) -> None:
-        while not self._is_mine():
-            if stop.wait(_LOOK_S):
+    def _run(self, make: Callable[[], DeliveryWorker], threads: int, stop: Event) -> None:
+        while not self._acquire():
+            if stop.wait(_POLL_S):
                 return
         workers = start_workers(make, threads, stop)
         stop.wait()
         join(workers)
 
-    def _is_mine(self) -> bool:
+    def _acquire(self) -> bool:
         try:
-            # This kind of lock belongs to the process, although all of them have the file open.
+            # A lock of this kind belongs to one process, although all of them share the open file.
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False

@@ -1,7 +1,8 @@
-"""The payload: what does a webhook say?
+"""Builds the payload that is stored for an event, and the body that is sent to a target.
 
-An event is kept as one JSON object, whole. What a target gets of it is made when it is sent: ``raw`` is what happened,
-``processed`` is what to show to whom. Both have the form that Standard Webhooks suggests: type, timestamp, data.
+The payload is one JSON object per event. A body is built from it for each attempt: a ``raw`` one contains the event, a
+``processed`` one a message to display and its recipients. Both have the fields ``type``, ``timestamp`` and ``data``, as
+Standard Webhooks suggests.
 """
 
 import base64
@@ -9,55 +10,52 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 
 from app.backend.events import Event
 from app.backend.webhooks.encryption import encrypt, parse_public_key
 
-Form = Literal["raw", "processed"]
-_TARGETS = {"crdt": "editorId"}
-"""What an event is about, by feature; all others are about a thread."""
-_NAME_PLACE = "{{actionUser.name}}"
-_SOMEBODY = "Somebody"
-"""Who acts where the request does not say: a headline needs a subject."""
+_NAME_VARIABLE = "{{actionUser.name}}"
+_UNKNOWN_USER = "Somebody"
+"""The subject of a headline if the request names no user."""
 _IDS = frozenset(
     ("organizationId", "documentId", "locationId", "annotationId", "commentId", "reactionId", "editorId", "endpointId")
 )
-_OF_EVENT = _IDS | {"reason", "metadata"}
-"""What the event itself has of this server's own words: why an endpoint was disabled, and where something happened."""
-_OF_PART = _IDS | {"type", "createdAt", "lastUpdated"}
+_PROCESSED_FIELDS = ("organizationId", "documentId", "locationId", "annotationId", "editorId", "metadata")
+
+# The fields that data protection keeps.
+_EVENT_FIELDS = _IDS | {"reason", "metadata"}
+"""Of an event. ``reason`` and ``metadata`` are this server's own."""
+_PART_FIELDS = _IDS | {"type", "createdAt", "lastUpdated"}
 _PARTS = frozenset({"commentAnnotation", "comment", "reaction"})
 _USERS = frozenset({"actionUser", "from", "assignedTo"})
 _CHOICES = frozenset({"status", "priority"})
-"""Of a choice its id alone; one that is given as text may be anything."""
+"""Objects of which only the id is kept. A text value is dropped, because a user may have written it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapping:
-    """How a target wants its bodies. Encrypted goes before encoded; ``protects`` leaves out whatever
-    people wrote, and all of a user but the id.
+class BodyOptions:
+    """How the bodies for a target are built. Encryption takes precedence over encoding.
+
+    ``enable_data_protection`` removes texts that users wrote, and everything about a user except the id.
     """
 
-    encodes: bool = False
-    encrypts: bool = False
+    encrypt_data: bool = False
+    encode_data: bool = False
     public_key: str = ""
-    protects: bool = False
+    enable_data_protection: bool = False
 
 
-def payload_of(event: Event, api_key_id: str, now: int, told: Sequence[str]) -> dict[str, object]:
-    """The event as it is kept. ``told`` are the users whom it concerns."""
+def payload_of(event: Event, api_key_id: str, now: int, recipients: Sequence[str]) -> dict[str, object]:
+    """The stored payload of an event. ``recipients`` are the users to notify."""
+    place = {"organizationId": event.organization_id, "documentId": event.document_id}
     raw: dict[str, object] = {
-        "organizationId": event.organization_id,
-        "documentId": event.document_id,
-        _TARGETS.get(event.kind.feature_type, "annotationId"): event.target_id,
+        **place,
+        "editorId" if event.kind.feature_type == "crdt" else "annotationId": event.target_id,
         "actionUser": dict(event.action_user),
-        "metadata": {
-            "apiKey": api_key_id,
-            "organizationId": event.organization_id,
-            "documentId": event.document_id,
-        },
+        "metadata": {"apiKey": api_key_id, **place},
     }
     if event.location_id:
         raw["locationId"] = event.location_id
@@ -69,13 +67,11 @@ def payload_of(event: Event, api_key_id: str, now: int, told: Sequence[str]) -> 
     ):
         if part:
             raw[name] = dict(part)
-    return {"at": now, "template": event.kind.template, "told": list(told), "raw": raw}
+    return {"at": now, "template": event.kind.template, "told": list(recipients), "raw": raw}
 
 
 def channels_of(event: Event) -> frozenset[str]:
-    """The channels that an event goes out on: its organization's, its document's, and those that the thread's own
-    ``context.channels`` lists.
-    """
+    """The channels of an event: its organization, its document, and the thread's ``context.channels``."""
     context = event.annotation.get("context")
     listed = context.get("channels") if isinstance(context, dict) else None
     own = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
@@ -83,37 +79,37 @@ def channels_of(event: Event) -> frozenset[str]:
 
 
 def body_of(
-    message_type: str, payload: Mapping[str, Any], form: Form, wrapping: Wrapping, entropy: random.Random
+    message_type: str, payload: Mapping[str, Any], options: BodyOptions, entropy: random.Random, *, processed: bool
 ) -> bytes:
-    """The body that is sent. Raises ``PublicKeyError`` when there is no usable key to encrypt with."""
-    raw = dict(payload["raw"])
-    if wrapping.protects:
-        raw = _protected(raw, _OF_EVENT)
-    data = raw if form == "raw" else _processed(message_type, payload, raw, protects=wrapping.protects)
+    """The body to send. Raises ``PublicKeyError`` if it cannot be encrypted."""
+    data = dict(payload["raw"])
+    if options.enable_data_protection:
+        data = _protected(data, _EVENT_FIELDS)
+    if processed:
+        data = _processed(message_type, payload, data, is_protected=options.enable_data_protection)
     body = orjson.dumps({"type": message_type, "timestamp": iso_time(payload["at"]), "data": data})
-    if wrapping.encrypts:
-        return orjson.dumps({"encryptedData": encrypt(body, parse_public_key(wrapping.public_key), entropy)})
-    if wrapping.encodes:
+    if options.encrypt_data:
+        return orjson.dumps({"encryptedData": encrypt(body, parse_public_key(options.public_key), entropy)})
+    if options.encode_data:
         return orjson.dumps({"encodedData": base64.b64encode(body).decode()})
     return body
 
 
 def iso_time(moment: int) -> str:
-    """Epoch milliseconds as ISO 8601, in UTC."""
+    """Epoch milliseconds as ISO 8601 in UTC."""
     return datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _processed(
-    message_type: str, payload: Mapping[str, Any], raw: Mapping[str, Any], *, protects: bool
+    message_type: str, payload: Mapping[str, Any], raw: Mapping[str, Any], *, is_protected: bool
 ) -> dict[str, object]:
     template = payload.get("template", "")
     actor = raw.get("actionUser") or {}
-    who = actor.get("name") or actor.get("userId") or _SOMEBODY
-    source = {"eventType": message_type} | {name: raw[name] for name in ("annotationId", "editorId") if name in raw}
-    data: dict[str, object] = {name: raw[name] for name in _PLACES if name in raw}
-    data |= {
+    name = actor.get("name") or actor.get("userId") or _UNKNOWN_USER
+    source = {"eventType": message_type} | {key: raw[key] for key in ("annotationId", "editorId") if key in raw}
+    data = {key: raw[key] for key in _PROCESSED_FIELDS if key in raw} | {
         "actionUser": actor,
-        "displayHeadlineMessage": template.replace(_NAME_PLACE, str(who)),
+        "displayHeadlineMessage": template.replace(_NAME_VARIABLE, str(name)),
         "displayHeadlineMessageTemplate": template,
         "displayHeadlineMessageTemplateData": {"actionUser": actor},
         "notifyUsers": [{"userId": user_id} for user_id in payload.get("told", ())],
@@ -122,24 +118,21 @@ def _processed(
     comment = raw.get("comment")
     if comment is not None:
         source["commentId"] = comment.get("commentId")
-        if not protects:
+        if not is_protected:
             data["displayBodyMessage"] = comment.get("commentText", "")
     return data
 
 
-_PLACES = ("organizationId", "documentId", "locationId", "annotationId", "editorId", "metadata")
-
-
-def _protected(told: Mapping[str, Any], plain: Collection[str]) -> dict[str, object]:
-    """Ids, kinds and times: the fields ``plain``, of users and choices the id, and the same of the parts."""
+def _protected(data: Mapping[str, Any], plain_fields: Collection[str]) -> dict[str, object]:
+    """The ``plain_fields``, the ids of users and choices, and the same of nested parts."""
     kept: dict[str, object] = {}
-    for name, value in told.items():
-        if name in plain:
+    for name, value in data.items():
+        if name in plain_fields:
             kept[name] = value
         elif name in _USERS and isinstance(value, dict):
             kept[name] = {"userId": value["userId"]} if "userId" in value else {}
         elif name in _CHOICES and isinstance(value, dict) and isinstance(value.get("id"), str):
             kept[name] = {"id": value["id"]}
         elif name in _PARTS and isinstance(value, dict):
-            kept[name] = _protected(value, _OF_PART)
+            kept[name] = _protected(value, _PART_FIELDS)
     return kept

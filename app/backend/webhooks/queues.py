@@ -1,37 +1,36 @@
-"""Queues of deliveries: which may a worker send now, and what becomes of them?
+"""The delivery queues in the database, one per target.
 
-A worker leases a queue: until the lease ends nobody else sends to its target. What a worker that dies leaves behind is
-taken up by another one when its lease has run out, and sent again under the same message id.
+A worker leases a queue, and no other worker sends to its target until the lease ends. If the worker dies, another one
+takes over after the lease, and sends the unrecorded message again with the same id.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, bindparam, case, delete, func, insert, select, tuple_, update
 
+from app.backend.webhooks.scheduler import DueKey
 from app.backend.webhooks.sender import Outcome
 from app.backend.webhooks.tables import WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY, WEBHOOK_MESSAGE, WEBHOOK_QUEUE
-from app.backend.webhooks.turns import Waiting
 from app.foundation.database.engine import is_sqlite, reading, writing
 
 LEASE_MS = 90_000
-"""How long a queue waits for a worker that died."""
 _QUEUE = WEBHOOK_QUEUE.c
 _DELIVERY = WEBHOOK_DELIVERY.c
 _HAS_FAILED = case((_QUEUE.failures > 0, 1), else_=0)
-_FORGOTTEN_AT_ONCE = 200
-_QUEUES_AT_ONCE = 10_000
-_TRIES = 3
-"""Of the API keys for which something is due: another process may have been there first."""
+_FORGET_BATCH = 200
+_MAX_QUEUES = 10_000
+_MAX_KEYS = 3
+"""How many due API keys a claim tries, because other processes may be faster."""
 
-Choose = Callable[[Sequence[Waiting]], Sequence[str]]
-"""Which of the API keys have a turn, in order (see ``turns``)."""
+Choose = Callable[[Sequence[DueKey]], Sequence[str]]
+"""Chooses API keys (see ``Scheduler.choose``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue that a worker holds, as it was when it was taken."""
+    """A leased queue, with its state at the start of the lease."""
 
     api_key_id: str
     target: str
@@ -42,8 +41,8 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """A delivery to be tried. ``payload`` is JSON."""
+class Delivery:
+    """A due delivery. ``payload`` is JSON."""
 
     message_id: str
     type: str
@@ -52,38 +51,174 @@ class Due:
     first_failed_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """One attempt: when it began, and how it went."""
+class Attempt(NamedTuple):
+    """An attempt to deliver a message. ``started_at`` is epoch milliseconds."""
 
-    at: int
+    delivery: Delivery
+    started_at: int
     outcome: Outcome
 
 
 def claim(engine: Engine, holder: str, now: int, choose: Choose) -> Queue | None:
-    """A queue that something is due in, leased to ``holder``; None when there is none for which it may be.
+    """Leases a queue with a due delivery to ``holder``, if there is one that ``choose`` permits.
 
-    Of an API key's queues the one that has waited for a worker for longest, those that failed last after the others.
+    Of the chosen API key's queues, those without failures go first, then the one that has waited longest.
     """
     ready = (
         select(_QUEUE.api_key_id, _HAS_FAILED.label("failed"), _QUEUE.not_before)
         .where(_QUEUE.due_at <= now, _QUEUE.not_before <= now)
         .order_by(_QUEUE.due_at)
-        .limit(_QUEUES_AT_ONCE)
+        .limit(_MAX_QUEUES)
         .subquery()
     )
+    columns = (ready.c.api_key_id, func.min(ready.c.failed), func.min(ready.c.not_before))
+    # A read, because each write would block SQLite's other writers.
     with reading(engine) as connection:
-        # To look costs nothing; to write would hold up SQLite's other writers at every look.
-        rows = connection.execute(
-            select(ready.c.api_key_id, func.min(ready.c.failed), func.min(ready.c.not_before)).group_by(
-                ready.c.api_key_id
-            )
-        ).all()
-    for api_key_id in choose([Waiting(key, bool(has_failed), since) for key, has_failed, since in rows])[:_TRIES]:
+        rows = connection.execute(select(*columns).group_by(ready.c.api_key_id)).all()
+    for api_key_id in choose([DueKey(key, bool(has_failed), since) for key, has_failed, since in rows])[:_MAX_KEYS]:
         queue = _lease(engine, holder, now, api_key_id)
         if queue is not None:
             return queue
     return None
+
+
+def next_delivery(connection: Connection, queue: Queue, now: int) -> Delivery | None:
+    """The delivery that has been due longest."""
+    same_message = (WEBHOOK_MESSAGE.c.api_key_id == _DELIVERY.api_key_id) & (
+        WEBHOOK_MESSAGE.c.message_id == _DELIVERY.message_id
+    )
+    row = connection.execute(
+        select(
+            _DELIVERY.message_id,
+            WEBHOOK_MESSAGE.c.type,
+            WEBHOOK_MESSAGE.c.payload,
+            _DELIVERY.attempts,
+            _DELIVERY.first_failed_at,
+        )
+        .join_from(WEBHOOK_DELIVERY, WEBHOOK_MESSAGE, same_message)
+        .where(*_in_queue(queue.api_key_id, queue.target), _DELIVERY.due_at <= now)
+        .order_by(_DELIVERY.due_at, _DELIVERY.number)
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else Delivery(*row)
+
+
+def record_attempt(
+    connection: Connection,
+    queue: Queue,
+    attempt: Attempt,
+    *,
+    next_at: int | None = None,
+    first_failed_at: int | None = None,
+) -> None:
+    """Stores an attempt, also if another worker holds the queue by now. After a failure without ``next_at`` the
+    delivery is given up.
+    """
+    delivery, started_at, outcome = attempt
+    if outcome.problem:
+        state = "failed" if next_at is None else "waiting"
+        values = {"state": state, "due_at": next_at, "first_failed_at": first_failed_at}
+    else:
+        values = {"state": "delivered", "due_at": None}
+    number = connection.scalar(
+        update(WEBHOOK_DELIVERY)
+        .where(
+            *_in_queue(queue.api_key_id, queue.target),
+            _DELIVERY.message_id == delivery.message_id,
+            _DELIVERY.state == "waiting",
+        )
+        .values(attempts=_DELIVERY.attempts + 1, **values)
+        .returning(_DELIVERY.attempts)
+    )
+    if number is None:
+        # The endpoint was deleted, or another worker delivered the message.
+        return
+    connection.execute(
+        insert(WEBHOOK_ATTEMPT).values(
+            api_key_id=queue.api_key_id,
+            message_id=delivery.message_id,
+            target=queue.target,
+            number=number,
+            attempted_at=started_at,
+            duration_ms=outcome.duration_ms,
+            status_code=outcome.status_code,
+            problem=outcome.problem,
+        )
+    )
+
+
+def lock(connection: Connection, queue: Queue) -> bool:
+    """Locks the queue until the transaction ends. Returns False if the lease was lost.
+
+    Transactions that write messages or change the target lock the queue too, so their changes are visible afterwards.
+    """
+    return connection.execute(select(_QUEUE.target).where(*_held(queue)).with_for_update()).one_or_none() is not None
+
+
+def release(
+    connection: Connection, queue: Queue, *, not_before: int, failures: int, delivered_at: int, parked: bool
+) -> None:
+    """Ends the lease of a locked queue. A parked queue has a disabled target, and waits for ``outbox.wake``."""
+    next_due = (
+        select(_DELIVERY.due_at)
+        .where(*_in_queue(queue.api_key_id, queue.target), _DELIVERY.due_at.is_not(None))
+        .order_by(_DELIVERY.due_at)
+        .limit(1)
+    )
+    connection.execute(
+        update(WEBHOOK_QUEUE)
+        .where(*_held(queue))
+        .values(
+            due_at=None if parked else connection.scalar(next_due),
+            not_before=not_before,
+            holder="",
+            failures=failures,
+            delivered_at=delivered_at,
+        )
+    )
+
+
+def remove_queue(connection: Connection, api_key_id: str, target: str) -> None:
+    """Deletes a queue with its waiting deliveries."""
+    connection.execute(delete(WEBHOOK_QUEUE).where(_QUEUE.api_key_id == api_key_id, _QUEUE.target == target))
+    connection.execute(delete(WEBHOOK_DELIVERY).where(*_in_queue(api_key_id, target), _DELIVERY.due_at.is_not(None)))
+
+
+def reset_failures(connection: Connection, api_key_id: str, target: str) -> None:
+    """Clears the failures of a target and ends its pause. Waiting deliveries keep their number of attempts."""
+    queue = (_QUEUE.api_key_id == api_key_id, _QUEUE.target == target)
+    connection.execute(update(WEBHOOK_QUEUE).where(*queue).values(failures=0))
+    # For a held queue the column is the end of the lease.
+    connection.execute(update(WEBHOOK_QUEUE).where(*queue, _QUEUE.holder == "").values(not_before=0))
+    connection.execute(
+        update(WEBHOOK_DELIVERY)
+        .where(*_in_queue(api_key_id, target), _DELIVERY.due_at.is_not(None))
+        .values(first_failed_at=None)
+    )
+
+
+def queued_targets(connection: Connection, api_key_id: str) -> set[str]:
+    """The targets of an API key that have a queue."""
+    return set(connection.scalars(select(_QUEUE.target).where(_QUEUE.api_key_id == api_key_id)))
+
+
+def forget(engine: Engine, before: int) -> int:
+    """Deletes a batch of messages older than ``before``, with their deliveries and attempts. Returns how many."""
+    message = WEBHOOK_MESSAGE.c
+    with reading(engine) as connection:
+        old = connection.execute(
+            select(message.api_key_id, message.message_id)
+            .where(message.created_at < before)
+            .order_by(message.created_at)
+            .limit(_FORGET_BATCH)
+        ).all()
+    if old:
+        keys = [{"key": row.api_key_id, "message": row.message_id} for row in old]
+        with writing(engine) as connection:
+            for table in (WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY, WEBHOOK_MESSAGE):
+                key = tuple_(table.c.api_key_id, table.c.message_id) == tuple_(bindparam("key"), bindparam("message"))
+                connection.execute(delete(table).where(key), keys)
+    return len(old)
 
 
 def _lease(engine: Engine, holder: str, now: int, api_key_id: str) -> Queue | None:
@@ -105,165 +240,9 @@ def _lease(engine: Engine, holder: str, now: int, api_key_id: str) -> Queue | No
     return Queue(api_key_id, target, holder, leased_until, row.failures, row.delivered_at)
 
 
-def next_due(connection: Connection, queue: Queue, now: int) -> Due | None:
-    """What has been due for longest in the queue."""
-    same = (WEBHOOK_MESSAGE.c.api_key_id == _DELIVERY.api_key_id) & (
-        WEBHOOK_MESSAGE.c.message_id == _DELIVERY.message_id
-    )
-    row = connection.execute(
-        select(
-            _DELIVERY.message_id,
-            WEBHOOK_MESSAGE.c.type,
-            WEBHOOK_MESSAGE.c.payload,
-            _DELIVERY.attempts,
-            _DELIVERY.first_failed_at,
-        )
-        .join_from(WEBHOOK_DELIVERY, WEBHOOK_MESSAGE, same)
-        .where(*_in_queue(queue), _DELIVERY.due_at <= now)
-        .order_by(_DELIVERY.due_at, _DELIVERY.number)
-        .limit(1)
-    ).one_or_none()
-    return None if row is None else Due(*row)
+def _in_queue(api_key_id: str, target: str) -> tuple[Any, ...]:
+    return (_DELIVERY.api_key_id == api_key_id, _DELIVERY.target == target)
 
 
-def record_success(connection: Connection, queue: Queue, due: Due, tried: Tried) -> None:
-    """The delivery is done, also when another worker has taken the queue over meanwhile."""
-    _record(connection, queue, due, tried, {"state": "delivered", "due_at": None})
-
-
-def record_failure(
-    connection: Connection,
-    queue: Queue,
-    due: Due,
-    tried: Tried,
-    *,
-    next_at: int | None,
-    first_failed_at: int,
-) -> None:
-    """The attempt failed; the next one is at ``next_at``, or never."""
-    values = {
-        "state": "failed" if next_at is None else "waiting",
-        "due_at": next_at,
-        "first_failed_at": first_failed_at,
-    }
-    _record(connection, queue, due, tried, values)
-
-
-def hold(connection: Connection, queue: Queue) -> bool:
-    """Keeps everybody else from the queue until the transaction ends. False when its lease was lost.
-
-    Who writes a message, or changes its target, holds the queue until that transaction ends: after this, all that
-    it wrote is seen.
-    """
-    return connection.execute(select(_QUEUE.target).where(*_mine(queue)).with_for_update()).one_or_none() is not None
-
-
-def release(
-    connection: Connection, queue: Queue, *, not_before: int, failures: int, delivered_at: int, parked: bool
-) -> None:
-    """Gives a held queue back. ``parked``: there is nobody to send to, until ``outbox.wake``."""
-    first = (
-        select(_DELIVERY.due_at)
-        .where(*_in_queue(queue), _DELIVERY.due_at.is_not(None))
-        .order_by(_DELIVERY.due_at)
-        .limit(1)
-    )
-    connection.execute(
-        update(WEBHOOK_QUEUE)
-        .where(*_mine(queue))
-        .values(
-            due_at=None if parked else connection.scalar(first),
-            not_before=not_before,
-            holder="",
-            failures=failures,
-            delivered_at=delivered_at,
-        )
-    )
-
-
-def remove_queue(connection: Connection, api_key_id: str, target: str) -> None:
-    """Forgets a target and whatever was to be sent to it."""
-    connection.execute(delete(WEBHOOK_QUEUE).where(_QUEUE.api_key_id == api_key_id, _QUEUE.target == target))
-    connection.execute(
-        delete(WEBHOOK_DELIVERY).where(
-            _DELIVERY.api_key_id == api_key_id, _DELIVERY.target == target, _DELIVERY.due_at.is_not(None)
-        )
-    )
-
-
-def begin_anew(connection: Connection, api_key_id: str, target: str) -> None:
-    """Forgets that sending to a target has failed; what waits for it keeps its number of attempts."""
-    queue = (_QUEUE.api_key_id == api_key_id, _QUEUE.target == target)
-    connection.execute(update(WEBHOOK_QUEUE).where(*queue).values(failures=0))
-    # A pause is over; a worker that is at work is not interrupted.
-    connection.execute(update(WEBHOOK_QUEUE).where(*queue, _QUEUE.holder == "").values(not_before=0))
-    connection.execute(
-        update(WEBHOOK_DELIVERY)
-        .where(_DELIVERY.api_key_id == api_key_id, _DELIVERY.target == target, _DELIVERY.due_at.is_not(None))
-        .values(first_failed_at=None)
-    )
-
-
-def waiting_targets(connection: Connection, api_key_id: str) -> set[str]:
-    """The targets of an API key that have a queue."""
-    return set(connection.scalars(select(_QUEUE.target).where(_QUEUE.api_key_id == api_key_id)))
-
-
-def forget(engine: Engine, before: int) -> int:
-    """Deletes some of the messages from before then, with all that hangs on them; how many."""
-    message = WEBHOOK_MESSAGE.c
-    with reading(engine) as connection:
-        old = connection.execute(
-            select(message.api_key_id, message.message_id)
-            .where(message.created_at < before)
-            .order_by(message.created_at)
-            .limit(_FORGOTTEN_AT_ONCE)
-        ).all()
-    if old:
-        _delete_messages(engine, old)
-    return len(old)
-
-
-def _delete_messages(engine: Engine, old: Sequence[Any]) -> None:
-    keys = [{"key": row.api_key_id, "message": row.message_id} for row in old]
-    with writing(engine) as connection:
-        for table in (WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY, WEBHOOK_MESSAGE):
-            named = tuple_(table.c.api_key_id, table.c.message_id) == tuple_(bindparam("key"), bindparam("message"))
-            connection.execute(delete(table).where(named), keys)
-
-
-def _record(connection: Connection, queue: Queue, due: Due, tried: Tried, values: Mapping[str, object]) -> None:
-    number = connection.scalar(
-        update(WEBHOOK_DELIVERY)
-        .where(
-            _DELIVERY.api_key_id == queue.api_key_id,
-            _DELIVERY.message_id == due.message_id,
-            _DELIVERY.target == queue.target,
-            _DELIVERY.state == "waiting",
-        )
-        .values(attempts=_DELIVERY.attempts + 1, **values)
-        .returning(_DELIVERY.attempts)
-    )
-    if number is None:
-        # Its endpoint was deleted meanwhile, or another worker got it through.
-        return
-    connection.execute(
-        insert(WEBHOOK_ATTEMPT).values(
-            api_key_id=queue.api_key_id,
-            message_id=due.message_id,
-            target=queue.target,
-            number=number,
-            attempted_at=tried.at,
-            duration_ms=tried.outcome.duration_ms,
-            status_code=tried.outcome.status_code,
-            problem=tried.outcome.problem,
-        )
-    )
-
-
-def _in_queue(queue: Queue) -> tuple[Any, ...]:
-    return (_DELIVERY.api_key_id == queue.api_key_id, _DELIVERY.target == queue.target)
-
-
-def _mine(queue: Queue) -> tuple[Any, ...]:
+def _held(queue: Queue) -> tuple[Any, ...]:
     return (_QUEUE.api_key_id == queue.api_key_id, _QUEUE.target == queue.target, _QUEUE.holder == queue.holder)

@@ -1,8 +1,8 @@
-"""Webhooks: how they are configured, and what is on its way.
+"""Tables of webhooks: configurations, messages and queues.
 
-A message is one event; a delivery is a message that has to reach one target; an attempt is one try to do so. A target
-is an endpoint's id, or one of the two addresses of basic webhooks. All that one target is to get goes through its
-queue, in which one worker at a time works. Times are epoch milliseconds, secrets are encrypted (``*_sealed``).
+A message is one event. A delivery is a message for one target, which is the id of an endpoint or one of the two URLs of
+basic webhooks. Each target has a queue, which one worker at a time leases. Times are epoch milliseconds. ``*_sealed``
+columns are encrypted.
 """
 
 from sqlalchemy import BigInteger, Index
@@ -12,7 +12,7 @@ from app.backend.storage.base import METADATA, BackendTable
 
 
 class WebhookConfigRow(BackendTable, table=True):
-    """Basic webhooks of an API key. ``config`` is JSON: what was set, by wire name, without the auth token."""
+    """Basic webhooks of an API key. ``config`` is JSON with the fields that were set, without the auth token."""
 
     __tablename__ = "webhook_config"
 
@@ -20,7 +20,7 @@ class WebhookConfigRow(BackendTable, table=True):
     in_use: bool
     config: str
     token_sealed: str = ""
-    """Empty when there is no token."""
+    """Empty for no token."""
     updated_at: int = Field(sa_type=BigInteger)
 
 
@@ -39,7 +39,7 @@ class AdvancedWebhookConfigRow(BackendTable, table=True):
 
 
 class WebhookEndpointRow(BackendTable, table=True):
-    """``filter_types``, ``channels`` and ``own_data`` (its ``metadata``) are JSON; null where they were not given."""
+    """An endpoint. ``filter_types``, ``channels`` and ``own_data`` (``metadata`` on the wire) are JSON or null."""
 
     __tablename__ = "webhook_endpoint"
     __table_args__ = (
@@ -55,7 +55,7 @@ class WebhookEndpointRow(BackendTable, table=True):
     channels: str | None = None
     disabled: bool = False
     disabled_reason: str = ""
-    """Why this server disabled it; empty when it was not this server."""
+    """The reason if this server disabled it, else empty."""
     rate_limit: int | None = None
     uid: str | None = None
     own_data: str | None = None
@@ -65,7 +65,7 @@ class WebhookEndpointRow(BackendTable, table=True):
 
 
 class WebhookMessageRow(BackendTable, table=True):
-    """One event. ``payload`` is the JSON object from which each target's body is made when it is sent."""
+    """One event. ``payload`` is the JSON object from which the bodies are built."""
 
     __tablename__ = "webhook_message"
     __table_args__ = (
@@ -76,16 +76,14 @@ class WebhookMessageRow(BackendTable, table=True):
     api_key_id: str = Field(primary_key=True)
     message_id: str = Field(primary_key=True)
     organization_id: str = ""
-    """Where it happened; empty for what is of no organization."""
+    """Empty for a message about the API key."""
     type: str
     payload: str
     created_at: int = Field(sa_type=BigInteger)
 
 
 class WebhookDeliveryRow(BackendTable, table=True):
-    """``state`` is ``waiting``, ``delivered`` or ``failed`` (given up). ``number`` keeps the order of what was written
-    in the same moment.
-    """
+    """A message for one target. ``number`` orders deliveries of the same time."""
 
     __tablename__ = "webhook_delivery"
     __table_args__ = (Index("ix_webhook_delivery_due", "api_key_id", "target", "due_at", "number"),)
@@ -95,14 +93,15 @@ class WebhookDeliveryRow(BackendTable, table=True):
     target: str = Field(primary_key=True)
     number: int
     state: str = "waiting"
+    """``waiting``, ``delivered`` or ``failed`` (given up)."""
     due_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When it is to be tried next; null once that is over."""
+    """The time of the next attempt. Null if the delivery is not waiting."""
     attempts: int = 0
     first_failed_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
 class WebhookAttemptRow(BackendTable, table=True):
-    """One try. ``status_code`` is null when there was no answer; ``problem`` is empty when it went well."""
+    """An attempt. ``status_code`` is null without a response, ``problem`` is empty after a success."""
 
     __tablename__ = "webhook_attempt"
 
@@ -117,7 +116,7 @@ class WebhookAttemptRow(BackendTable, table=True):
 
 
 class WebhookQueueRow(BackendTable, table=True):
-    """The way to one target. A worker may take it when ``due_at`` and ``not_before`` have both come."""
+    """The queue of one target. A worker may lease it after both ``due_at`` and ``not_before``."""
 
     __tablename__ = "webhook_lane"
     __table_args__ = (Index("ix_webhook_lane_due", "due_at", "not_before"),)
@@ -125,15 +124,15 @@ class WebhookQueueRow(BackendTable, table=True):
     api_key_id: str = Field(primary_key=True)
     target: str = Field(primary_key=True)
     due_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When the first of its deliveries is due; null when there is none, or nobody to send it to."""
+    """The time of its first delivery. Null if there is none, or the target is disabled."""
     not_before: int = Field(default=0, sa_type=BigInteger)
-    """The end of a worker's lease, of a pause after failures, or of the gap that a rate limit asks for."""
+    """The end of a lease, of a pause after failures, or of a pause for the rate limit."""
     holder: str = ""
-    """Whose lease it is; empty when nobody works in it."""
+    """The worker with the lease, or empty."""
     failures: int = 0
-    """Failed attempts since the last one that went well."""
+    """Failed attempts since the last success."""
     delivered_at: int = Field(default=0, sa_type=BigInteger)
-    """When something last got through."""
+    """The time of the last success."""
 
 
 WEBHOOK_CONFIG = METADATA.tables[WebhookConfigRow.__tablename__]

@@ -1,4 +1,4 @@
-"""Receivers on loopback, and everything that lies between an event and them."""
+"""Receivers on loopback, and the workers that deliver to them."""
 
 import random
 import socket
@@ -24,7 +24,7 @@ NEVER = Event()
 
 
 def take_turn(worker: DeliveryWorker) -> bool:
-    """Sends what is due in one queue. False when none is."""
+    """Delivers one due queue. Returns False if there is none."""
     queue = worker._claim()
     if queue is not None:
         worker._work(queue, NEVER)
@@ -38,7 +38,7 @@ BOB = {"userId": "bob", "name": "Bob", "email": "bob@acme.example"}
 
 @dataclass(frozen=True)
 class Received:
-    """One request as it came."""
+    """A received request."""
 
     path: str
     headers: dict[str, str]
@@ -54,7 +54,7 @@ class Received:
 
 
 class Receiver:
-    """A server that keeps what it gets, and answers with `code`."""
+    """A server that stores requests and responds with `code`."""
 
     def __init__(self) -> None:
         self.code = 200
@@ -85,7 +85,7 @@ class Receiver:
         self._thread.start()
 
     def wrap(self, context: ssl.SSLContext) -> None:
-        """Goes on with TLS."""
+        """Switches to TLS."""
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.url = f"https://localhost:{self._server.server_port}"
 
@@ -118,7 +118,7 @@ def receiver(make_receiver: Callable[[], Receiver]) -> Receiver:
 
 
 class Post:
-    """A backend with a customer, and workers that are told when to work."""
+    """A backend with a customer, and workers under the control of the test."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -142,13 +142,13 @@ class Post:
         self.clock.move_on(seconds=seconds)
 
     def work(self, **changes: Any) -> None:
-        """Sends all that is due."""
+        """Delivers everything that is due."""
         worker = self.worker(**changes)
         while take_turn(worker):
             pass
 
     def work_for(self, *, hours: float, step: float = 60) -> None:
-        """Works while so much time passes, looking every `step` seconds."""
+        """Lets time pass, and delivers everything that is due every `step` seconds."""
         worker = self.worker()
         end = self.clock.now.timestamp() + hours * 3600
         while self.clock.now.timestamp() < end:
@@ -206,7 +206,7 @@ def post(make_world: WorldMaker) -> Post:
 
 @pytest.fixture
 def closed_port() -> str:
-    """A URL at which nobody listens."""
+    """A URL without a server."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{free.getsockname()[1]}/"

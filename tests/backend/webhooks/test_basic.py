@@ -37,7 +37,7 @@ UNSET: dict[str, Any] = {
 
 
 def decrypted(jwe: str, private_key: rsa.RSAPrivateKey = PRIVATE_KEY) -> bytes:
-    """As RFC 7516 says, without our code."""
+    """Decrypts a JWE by RFC 7516, without the code under test."""
     header, sealed_key, iv, text, tag = jwe.split(".")
 
     def raw(part: str) -> bytes:
@@ -67,7 +67,7 @@ def test_the_config_is_merged_and_triggers_are_seeded(tenant: Caller) -> None:
     assert tenant("get_webhook_config") == state
 
 
-def test_triggers_that_are_there_are_not_seeded_again(tenant: Caller) -> None:
+def test_existing_triggers_are_not_seeded_again(tenant: Caller) -> None:
     tenant("update_webhook_config", webhookServiceConfig={"triggers": {"comment.add": True}})
     state = tenant("update_webhook_config", useWebhookService=True)
     assert state["webhookServiceConfig"]["triggers"] == {"comment.add": True}
@@ -77,7 +77,7 @@ def test_triggers_that_are_there_are_not_seeded_again(tenant: Caller) -> None:
     assert state["webhookServiceConfig"]["triggers"] == {"comment.add": True, "comment.delete": True}
 
 
-def test_the_default_triggers_are_the_references() -> None:
+def test_the_default_triggers_are_those_of_the_reference() -> None:
     off = {name for name, on in DEFAULT_TRIGGERS.items() if not on}
     assert {"comment_annotation.suggestion_accept", "comment_annotation.suggestion_reject"} <= off
     assert {name.partition(".")[0] for name in off} == {"comment_annotation", "crdt", "recorder"}
@@ -103,7 +103,7 @@ OTHER_KIND = ec.generate_private_key(ec.SECP256R1()).public_key().public_bytes(P
         ({"triggers": {"comment.add": "yes"}}, "triggers.comment.add"),
     ],
 )
-def test_a_bad_config_is_refused_whole(standing: World, config: dict[str, Any], field: str) -> None:
+def test_an_invalid_config_is_refused_completely(standing: World, config: dict[str, Any], field: str) -> None:
     tenant = standing.tenant()
     given = {"authToken": "good", "encodeData": True} | config
 
@@ -157,7 +157,7 @@ def test_raw_and_processed_events_arrive_with_the_token(post: Post, receiver: Re
     assert len(receiver.ids) == 4
 
 
-def test_a_headline_has_a_subject_where_nobody_says_who_acts(post: Post, receiver: Receiver) -> None:
+def test_a_headline_without_an_action_user_has_a_subject(post: Post, receiver: Receiver) -> None:
     enable(post, receiver)
     post.begin_thread("t1")
     post.tenant("update_comment_annotations", **DOCUMENT, annotationIds=["t1"], updatedData={"status": "open"})
@@ -178,7 +178,7 @@ def test_triggers_that_are_off_send_nothing(post: Post, receiver: Receiver) -> N
     assert {one.json["type"] for one in receiver.got} == {"comment_annotation.add"}
 
 
-def test_nothing_is_written_for_nobody(post: Post, receiver: Receiver) -> None:
+def test_an_event_without_targets_writes_no_message(post: Post, receiver: Receiver) -> None:
     enable(post, receiver)
     post.tenant("update_webhook_config", useWebhookService=False)
     post.begin_thread("t1")
@@ -208,7 +208,7 @@ def test_encoded_bodies_are_base64(post: Post, receiver: Receiver) -> None:
     assert sorted(event["type"] for event in opened) == ["comment.add", "comment_annotation.add"]
 
 
-def test_protected_data_holds_nothing_that_people_wrote(post: Post, receiver: Receiver) -> None:
+def test_protected_data_contains_no_texts_of_users(post: Post, receiver: Receiver) -> None:
     enable(post, receiver, enableDataProtection=True)
     post.begin_thread(
         "t1",
@@ -223,14 +223,14 @@ def test_protected_data_holds_nothing_that_people_wrote(post: Post, receiver: Re
     post.work()
 
     assert len(receiver.got) == 4
-    for told in (b"Ada", b"acme.example", b"Why so late", b"s3cret", b"Bob"):
-        assert told not in b"".join(one.body for one in receiver.got)
+    for text in (b"Ada", b"acme.example", b"Why so late", b"s3cret", b"Bob"):
+        assert text not in b"".join(one.body for one in receiver.got)
     (raw, *_) = (one.json["data"] for one in receiver.got if one.path == "/raw")
     assert raw["actionUser"] == {"userId": ADA["userId"]}
     assert raw["commentAnnotation"]["status"] == {"id": "open"}
 
 
-def test_switched_off_what_waits_goes_on_when_it_is_on_again(post: Post, receiver: Receiver) -> None:
+def test_waiting_messages_are_sent_when_webhooks_are_enabled_again(post: Post, receiver: Receiver) -> None:
     enable(post, receiver)
     post.begin_thread("t1")
     post.tenant("update_webhook_config", useWebhookService=False)
@@ -244,7 +244,7 @@ def test_switched_off_what_waits_goes_on_when_it_is_on_again(post: Post, receive
     assert len(receiver.got) == 4
 
 
-def test_tenants_hear_of_their_own_alone(post: Post, make_receiver: Callable[[], Receiver]) -> None:
+def test_tenants_get_their_own_events_only(post: Post, make_receiver: Callable[[], Receiver]) -> None:
     mine, theirs = make_receiver(), make_receiver()
     other = Post(post.world)
     enable(post, mine)
@@ -255,7 +255,7 @@ def test_tenants_hear_of_their_own_alone(post: Post, make_receiver: Callable[[],
     assert theirs.got == []
 
 
-def test_editor_data_is_told_about_when_it_is_asked_for(post: Post, receiver: Receiver) -> None:
+def test_events_of_editor_data_are_sent_if_their_trigger_is_on(post: Post, receiver: Receiver) -> None:
     editor = DOCUMENT | {"editorId": "e1", "type": "text"}
     enable(post, receiver)
     post.tenant("add_crdt_data", **editor, data="a")

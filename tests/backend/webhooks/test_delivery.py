@@ -37,12 +37,12 @@ def endpoint(post: Post, receiver: Receiver) -> str:
 
 @pytest.fixture
 def today(post: Post) -> None:
-    """Receivers compare the time of a message with their own."""
+    """Receivers compare the time of a message with their own clock."""
     post.clock.now = post.clock.now.now(post.clock.now.tzinfo)
 
 
 @pytest.mark.usefixtures("today")
-def test_receivers_verify_what_they_get(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_receivers_can_verify_the_signature(post: Post, receiver: Receiver, endpoint: str) -> None:
     post.begin_thread("t1")
     post.work()
 
@@ -64,7 +64,7 @@ def test_receivers_verify_what_they_get(post: Post, receiver: Receiver, endpoint
 
 
 @pytest.mark.usefixtures("today")
-def test_the_signature_is_over_what_was_encrypted(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_the_signature_covers_the_encrypted_body(post: Post, receiver: Receiver, endpoint: str) -> None:
     post.enable(encryptData=True, publicKey=PUBLIC_KEY)
     post.begin_thread("t1")
     post.work()
@@ -74,7 +74,7 @@ def test_the_signature_is_over_what_was_encrypted(post: Post, receiver: Receiver
         assert orjson.loads(decrypted(body["encryptedData"]))["data"]["annotationId"] == "t1"
 
 
-def test_endpoints_get_what_they_asked_for(post: Post, receiver: Receiver) -> None:
+def test_endpoints_get_the_events_that_their_filters_accept(post: Post, receiver: Receiver) -> None:
     post.enable()
     wanted: dict[str, dict[str, Any]] = {
         "all": {},
@@ -104,11 +104,11 @@ def test_endpoints_get_what_they_asked_for(post: Post, receiver: Receiver) -> No
         "own": both,
         "both": both[:1],
     }
-    # One message per event, whoever gets it.
+    # One message per event, for all targets.
     assert len(set(receiver.ids)) == 2
 
 
-def test_a_change_that_fails_tells_nobody(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_a_failed_change_sends_nothing(post: Post, receiver: Receiver, endpoint: str) -> None:
     post.tenant.refused("add_comment_annotations", **DOCUMENT, commentAnnotations=[{"commentData": []}])
     post.work()
     assert receiver.got == []
@@ -116,7 +116,7 @@ def test_a_change_that_fails_tells_nobody(post: Post, receiver: Receiver, endpoi
         assert connection.execute(select(WEBHOOK_MESSAGE)).all() == []
 
 
-def test_retries_come_later_and_later_under_the_same_id(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_retries_have_growing_delays_and_the_same_id(post: Post, receiver: Receiver, endpoint: str) -> None:
     receiver.code = 500
     post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, filterTypes=["comment.add"])
     post.begin_thread("t1")
@@ -136,7 +136,7 @@ def test_retries_come_later_and_later_under_the_same_id(post: Post, receiver: Re
     assert {(row.status_code, row.problem) for row in rows} == {(500, "HTTP 500")}
 
 
-def test_a_receiver_that_comes_back_gets_everything_once(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_a_recovered_receiver_gets_every_message_once(post: Post, receiver: Receiver, endpoint: str) -> None:
     receiver.code = 503
     for number in range(3):
         post.begin_thread(f"t{number}")
@@ -151,7 +151,7 @@ def test_a_receiver_that_comes_back_gets_everything_once(post: Post, receiver: R
 
 
 @pytest.mark.parametrize("code", [301, 302, 307, 400, 404, 429])
-def test_anything_but_2xx_is_a_failure_and_redirects_are_not_followed(
+def test_other_statuses_than_2xx_fail_and_redirects_are_not_followed(
     post: Post, receiver: Receiver, endpoint: str, code: int
 ) -> None:
     receiver.code = code
@@ -162,7 +162,7 @@ def test_anything_but_2xx_is_a_failure_and_redirects_are_not_followed(
     assert {state for state, _ in post.states()} == {"waiting"}
 
 
-def test_a_receiver_may_ask_for_more_time(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_retry_after_delays_the_next_attempt(post: Post, receiver: Receiver, endpoint: str) -> None:
     receiver.code, receiver.answer_headers = 429, {"Retry-After": "7200"}
     post.begin_thread("t1")
     post.work_for(hours=1.9)
@@ -172,7 +172,7 @@ def test_a_receiver_may_ask_for_more_time(post: Post, receiver: Receiver, endpoi
     assert len(receiver.got) == 4
 
 
-def test_an_endpoint_that_fails_for_days_is_disabled_and_reported(
+def test_a_failing_endpoint_is_disabled_and_reported(
     post: Post, receiver: Receiver, make_receiver: Callable[[], Receiver], endpoint: str
 ) -> None:
     other, elsewhere = make_receiver(), make_receiver()
@@ -191,36 +191,36 @@ def test_an_endpoint_that_fails_for_days_is_disabled_and_reported(
     (report,) = (one.json for one in other.got if one.json["type"] == "webhook_endpoint.disabled")
     assert report["data"]["endpointId"] == endpoint
     assert {one.json["type"] for one in elsewhere.got} == {"comment.add"}
-    heard = len(receiver.got)
+    before = len(receiver.got)
     post.begin_thread("t2")
     post.work_for(hours=24, step=600)
-    assert len(receiver.got) == heard
+    assert len(receiver.got) == before
 
     receiver.code = 200
     record = post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, disabled=False)
     assert "disabledReason" not in record
     post.begin_thread("t3")
     post.work_for(hours=1)
-    assert {one.json["data"]["annotationId"] for one in receiver.got[heard:]} <= {"t1", "t3"}
-    assert len([one for one in receiver.got[heard:] if one.json["data"]["annotationId"] == "t3"]) == 2
+    assert {one.json["data"]["annotationId"] for one in receiver.got[before:]} <= {"t1", "t3"}
+    assert len([one for one in receiver.got[before:] if one.json["data"]["annotationId"] == "t3"]) == 2
 
 
-def test_an_endpoint_that_was_enabled_again_gets_another_chance(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_enabling_an_endpoint_resets_its_failures(post: Post, receiver: Receiver, endpoint: str) -> None:
     receiver.code = 500
     post.begin_thread("t1")
     post.work_for(hours=24 * 4, step=600)
     assert post.tenant("list_advanced_webhook_endpoints")["endpoints"][0]["disabled"]
-    heard = len(receiver.got)
+    before = len(receiver.got)
     post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, disabled=False)
     post.begin_thread("t2")
     post.work_for(hours=20, step=600)
-    assert len(receiver.got) > heard
+    assert len(receiver.got) > before
     assert not post.tenant("list_advanced_webhook_endpoints")["endpoints"][0]["disabled"]
     post.work_for(hours=24 * 4, step=600)
     assert post.tenant("list_advanced_webhook_endpoints")["endpoints"][0]["disabled"]
 
 
-def test_what_could_not_be_recorded_at_once_is_not_sent_again(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_recording_an_attempt_is_retried(post: Post, receiver: Receiver, endpoint: str) -> None:
     post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, filterTypes=["comment.add"])
     table = text("ALTER TABLE webhook_attempt RENAME TO moved")
     back = text("ALTER TABLE moved RENAME TO webhook_attempt")
@@ -243,7 +243,7 @@ def test_what_could_not_be_recorded_at_once_is_not_sent_again(post: Post, receiv
     assert post.states() == [("delivered", 1)]
 
 
-def test_an_endpoint_that_takes_other_messages_is_not_disabled(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_an_endpoint_that_accepts_other_messages_is_not_disabled(post: Post, receiver: Receiver, endpoint: str) -> None:
     def judge(one: Any) -> None:
         receiver.code = 500 if one.json["data"]["annotationId"] == "bad" else 200
 
@@ -256,7 +256,7 @@ def test_an_endpoint_that_takes_other_messages_is_not_disabled(post: Post, recei
     assert not post.tenant("list_advanced_webhook_endpoints")["endpoints"][0]["disabled"]
 
 
-def test_a_receiver_that_is_gone_is_disabled_at_once(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_status_410_disables_an_endpoint_at_once(post: Post, receiver: Receiver, endpoint: str) -> None:
     receiver.code = 410
     post.begin_thread("t1")
     post.work_for(hours=1)
@@ -265,7 +265,7 @@ def test_a_receiver_that_is_gone_is_disabled_at_once(post: Post, receiver: Recei
     assert (record["disabled"], record["disabledReason"]) == (True, "gone")
 
 
-def test_nobody_is_called_more_often_than_the_rate_limit(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_the_rate_limit_holds_across_turns(post: Post, receiver: Receiver, endpoint: str) -> None:
     post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, rateLimit=3)
     at: list[float] = []
     receiver.on_request = lambda _: at.append(post.clock.now.timestamp())
@@ -276,11 +276,11 @@ def test_nobody_is_called_more_often_than_the_rate_limit(post: Post, receiver: R
         post.clock.move_on(milliseconds=50)
 
     assert all(later - earlier >= 1 for earlier, later in zip(at, at[3:], strict=False))
-    # As fast as is allowed, too, but for a second between two turns.
+    # As fast as the limit allows, except for a second between two turns.
     assert at[-1] - at[0] < 50 / 3 + 4
 
 
-def test_the_rate_limit_holds_by_the_receivers_clock(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_the_rate_limit_holds_by_the_clock_of_the_receiver(post: Post, receiver: Receiver, endpoint: str) -> None:
     post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, rateLimit=5)
     at: list[float] = []
     receiver.on_request = lambda _: at.append(time.monotonic())
@@ -301,7 +301,7 @@ def test_the_rate_limit_holds_by_the_receivers_clock(post: Post, receiver: Recei
     assert all(later - earlier >= 1 for earlier, later in zip(at, at[5:], strict=False))
 
 
-def test_a_crash_between_sending_and_recording_repeats_the_same_message(
+def test_a_crash_before_recording_repeats_the_message_with_its_id(
     post: Post, receiver: Receiver, endpoint: str
 ) -> None:
     post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, filterTypes=["comment.add"])
@@ -329,7 +329,9 @@ def test_a_crash_between_sending_and_recording_repeats_the_same_message(
     assert post.states() == [("delivered", 1)]
 
 
-def test_a_worker_that_lost_its_lease_leaves_the_next_one_alone(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_a_worker_without_its_lease_does_not_disturb_the_next_one(
+    post: Post, receiver: Receiver, endpoint: str
+) -> None:
     post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, filterTypes=["comment.add"])
     real = post.worker().send
 
@@ -347,7 +349,7 @@ def test_a_worker_that_lost_its_lease_leaves_the_next_one_alone(post: Post, rece
     assert (queue.holder, queue.due_at) == ("", None)
 
 
-def test_workers_side_by_side_send_everything_once(post: Post, make_receiver: Callable[[], Receiver]) -> None:
+def test_concurrent_workers_send_every_message_once(post: Post, make_receiver: Callable[[], Receiver]) -> None:
     receivers = [make_receiver() for _ in range(3)]
     post.enable()
     for one in receivers:
@@ -377,7 +379,7 @@ def test_workers_side_by_side_send_everything_once(post: Post, make_receiver: Ca
     ]
     for worker in workers:
         worker.start()
-    # Events come in while the workers work.
+    # Events arrive while the workers run.
     for number in range(20):
         post.begin_thread(f"t{number}")
         clock.move_on(milliseconds=1)
@@ -396,7 +398,7 @@ def test_workers_side_by_side_send_everything_once(post: Post, make_receiver: Ca
     assert crossed == []
 
 
-def test_a_receiver_that_is_down_does_not_hold_up_others(post: Post, receiver: Receiver, closed_port: str) -> None:
+def test_a_receiver_that_is_down_does_not_delay_others(post: Post, receiver: Receiver, closed_port: str) -> None:
     post.enable()
     post.endpoint(closed_port)
     post.endpoint(receiver.url)
@@ -422,19 +424,19 @@ def test_new_events_do_not_end_a_pause(post: Post, closed_port: str) -> None:
     assert len(post.attempts()) < 12
 
 
-def test_workers_without_work_only_look(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_idle_workers_only_read(post: Post, receiver: Receiver, endpoint: str) -> None:
     post.begin_thread("t1")
     post.work()
     worker = post.worker()
     assert not take_turn(worker)
     with writing(post.world.engine):
-        # SQLite would make a writer wait here.
+        # A write would wait here on SQLite.
         started = time.monotonic()
         assert not take_turn(worker)
         assert time.monotonic() - started < 2
 
 
-def test_what_is_being_sent_is_finished_at_the_end(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_a_stopped_worker_finishes_its_request(post: Post, receiver: Receiver, endpoint: str) -> None:
     for number in range(5):
         post.begin_thread(f"t{number}")
     stop = threading.Event()
@@ -443,12 +445,12 @@ def test_what_is_being_sent_is_finished_at_the_end(post: Post, receiver: Receive
     assert len(receiver.got) == 1
     assert sorted(post.states()) == [("delivered", 1)] + [("waiting", 0)] * 9
     receiver.on_request = lambda _: None
-    # The queue was given back.
+    # The queue was released.
     post.work()
     assert len(receiver.got) == len(set(receiver.ids)) == 10
 
 
-def test_old_messages_are_forgotten(post: Post, receiver: Receiver, endpoint: str) -> None:
+def test_old_messages_are_deleted(post: Post, receiver: Receiver, endpoint: str) -> None:
     post.begin_thread("t1")
     post.work()
     post.clock.move_on(days=29)

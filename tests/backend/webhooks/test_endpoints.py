@@ -210,8 +210,8 @@ def test_other_iterators_are_refused(standing: World, iterator: str) -> None:
     assert refused[2].startswith("data.iterator: ")
 
 
-def test_there_is_an_end_of_endpoints(standing: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.backend.webhooks.advanced_webhook_handlers.LIMIT", 2)
+def test_the_number_of_endpoints_is_limited(standing: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.backend.webhooks.advanced_webhook_handlers.MAX_ENDPOINTS", 2)
     tenant = standing.tenant()
     tenant("update_advanced_webhook_config", isEnabled=True)
     for _ in range(2):
@@ -219,7 +219,7 @@ def test_there_is_an_end_of_endpoints(standing: World, monkeypatch: pytest.Monke
     assert tenant.refused("create_advanced_webhook_endpoint", url=URL)[:2] == (429, "RESOURCE_EXHAUSTED")
 
 
-def test_a_deleted_endpoint_leaves_nothing_to_send(post: Post, closed_port: str) -> None:
+def test_deleting_an_endpoint_deletes_its_queue(post: Post, closed_port: str) -> None:
     post.enable()
     endpoint_id = post.endpoint(closed_port)
     post.begin_thread("t1")
@@ -230,7 +230,7 @@ def test_a_deleted_endpoint_leaves_nothing_to_send(post: Post, closed_port: str)
         assert connection.execute(select(WEBHOOK_DELIVERY)).all() == []
 
 
-def test_deleted_while_a_message_is_on_its_way(post: Post, make_receiver: Callable[[], Any]) -> None:
+def test_an_endpoint_may_be_deleted_during_a_request(post: Post, make_receiver: Callable[[], Any]) -> None:
     receiver = make_receiver()
     post.enable()
     endpoint_id = post.endpoint(receiver.url)

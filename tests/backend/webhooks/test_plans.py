@@ -1,4 +1,4 @@
-"""How does the database find what is to be sent? Through an index, however much there is of others and of the past."""
+"""Query plans of webhooks: every statement uses an index, whatever the amount of other and old data."""
 
 import re
 from collections.abc import Iterator
@@ -37,21 +37,21 @@ OTHERS, PAST = 3000, 6000
 
 
 @contextmanager
-def heard(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
-    """The statements about webhooks that run meanwhile, with their parameters; one row's for those about many."""
+def recorded(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+    """The statements about webhooks that run in the block, with the parameters of their first row."""
     statements: list[tuple[str, Any]] = []
 
-    def hear(_: Connection, __: object, statement: str, parameters: Any, ___: object, many: bool) -> None:
+    def record(_: Connection, __: object, statement: str, parameters: Any, ___: object, many: bool) -> None:
         if any(f" {table.name} " in f" {statement} ".replace("\n", " ") for table in TABLES):
             statements.append((statement, parameters[0] if many else parameters))
 
-    event.listen(engine, "before_cursor_execute", hear)
+    event.listen(engine, "before_cursor_execute", record)
     yield statements
-    event.remove(engine, "before_cursor_execute", hear)
+    event.remove(engine, "before_cursor_execute", record)
 
 
 def fill(post: Post, target: str, *, by_hand: bool) -> None:
-    """Other customers with all that they have configured, and a long past of this one."""
+    """Adds other customers with their configurations, and many old messages of this one."""
     key, now = post.tenant.ids["api_key"], int(post.clock.now.timestamp() * 1000)
     others = [f"other{number}" for number in range(OTHERS)]
     endpoint = {"endpoint_id": "ep_1", "url": "u", "disabled": False, "disabled_reason": "", "secret_sealed": "s"}
@@ -97,12 +97,12 @@ def fill(post: Post, target: str, *, by_hand: bool) -> None:
         connection.execute(text("ANALYZE"))
 
 
-@pytest.mark.parametrize("by_hand", [True, False], ids=["taught", "analyzed"])
-def test_every_statement_goes_through_an_index(post: Post, receiver: Receiver, by_hand: bool) -> None:
+@pytest.mark.parametrize("by_hand", [True, False], ids=["written", "analyzed"])
+def test_every_statement_uses_an_index(post: Post, receiver: Receiver, by_hand: bool) -> None:
     post.enable()
     endpoint_id = post.endpoint(receiver.url)
     fill(post, endpoint_id, by_hand=by_hand)
-    with heard(post.world.engine) as statements:
+    with recorded(post.world.engine) as statements:
         urls = {"rawNotificationUrl": receiver.url, "processedNotificationUrl": receiver.url}
         post.tenant("update_webhook_config", useWebhookService=True, webhookServiceConfig=urls)
         post.tenant("get_webhook_config")
@@ -128,17 +128,17 @@ def test_every_statement_goes_through_an_index(post: Post, receiver: Receiver, b
                 continue
             explain = "EXPLAIN QUERY PLAN " if is_sqlite(connection) else "EXPLAIN "
             found = connection.exec_driver_sql(explain + statement, parameters)
-            told = "\n".join(str(row[-1]) for row in found)
+            plan = "\n".join(str(row[-1]) for row in found)
             for table in TABLES:
                 name = table.name
-                assert f"SCAN {name} " not in f"{told} ".replace("\n", " \n"), f"{statement}\n{told}"
-                assert not re.search(rf"Seq Scan on {name}\b", told), f"{statement}\n{told}"
+                assert f"SCAN {name} " not in f"{plan} ".replace("\n", " \n"), f"{statement}\n{plan}"
+                assert not re.search(rf"Seq Scan on {name}\b", plan), f"{statement}\n{plan}"
                 if table in {WEBHOOK_MESSAGE, WEBHOOK_DELIVERY, WEBHOOK_ATTEMPT}:
-                    # All that one API key has is too much as well.
-                    assert not re.search(rf"SEARCH {name} .*\(api_key_id=\?\)", told), f"{statement}\n{told}"
+                    # All rows of one API key are too many as well.
+                    assert not re.search(rf"SEARCH {name} .*\(api_key_id=\?\)", plan), f"{statement}\n{plan}"
 
 
-def test_statements_do_not_grow_with_the_events(post: Post, receiver: Receiver) -> None:
+def test_the_number_of_statements_does_not_depend_on_the_events(post: Post, receiver: Receiver) -> None:
     post.enable()
     urls = {"rawNotificationUrl": receiver.url, "processedNotificationUrl": receiver.url}
     post.tenant("update_webhook_config", useWebhookService=True, webhookServiceConfig=urls)
@@ -150,9 +150,9 @@ def test_statements_do_not_grow_with_the_events(post: Post, receiver: Receiver) 
             {"commentData": [{"commentText": "Why?", "from": {"userId": "ada"}}], "annotationId": f"{size}-{number}"}
             for number in range(size)
         ]
-        with heard(post.world.engine) as statements:
+        with recorded(post.world.engine) as statements:
             post.tenant("add_comment_annotations", **DOCUMENT, commentAnnotations=threads)
         numbers.append(len(statements))
-    # A few more where the driver sends rows in portions.
+    # A driver that sends rows in portions needs a few more.
     assert numbers[1] <= numbers[0] + 2
     assert len(post.states()) == 202 * 5

@@ -1,4 +1,4 @@
-"""Webhooks as they are deployed: from processes that come and go."""
+"""Delivery of webhooks by several processes that start and stop."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.e2e
 
 
 def deliver(settings: dict[str, object]) -> None:
-    """The program of a process that delivers and does nothing else."""
+    """The main function of a process that only delivers."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     print("ready", flush=True)
@@ -62,7 +62,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[dict[str, object]], Server]]:
 
 
 class Customer:
-    """Who has one endpoint, and begins threads."""
+    """A customer with one endpoint."""
 
     def __init__(self, server: Server, url: str) -> None:
         self.server = server
@@ -90,7 +90,7 @@ def states(settings: dict[str, object]) -> list[str]:
 
 
 def is_idle(settings: dict[str, object]) -> bool:
-    """Whether everything was delivered and nobody holds a queue."""
+    """Whether everything was delivered and no queue is leased."""
     engine = open_engine(str(settings["database_url"]))
     with reading(engine) as connection:
         held = list(connection.scalars(select(WEBHOOK_QUEUE.c.holder).where(WEBHOOK_QUEUE.c.due_at.is_not(None))))
@@ -106,20 +106,20 @@ def wait_for(met: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-def test_one_process_of_the_server_delivers_and_another_one_takes_over(
+def test_another_process_of_the_server_takes_over_the_delivery(
     settings: dict[str, object], serve: Callable[[dict[str, object]], Server], receiver: Receiver
 ) -> None:
     server = serve(settings)
     customer = Customer(server, receiver.url)
     customer.begin_thread()
-    # Killed any sooner, it would leave the queue to its lease.
+    # A process that is killed earlier keeps the lease of the queue.
     wait_for(lambda: is_idle(settings))
     assert len(receiver.got) == 1
 
     workers = psutil.Process(server.process.pid).children()
     assert len(workers) == 2
-    (on_duty,) = (one for one in workers if len(one.threads()) == max(len(other.threads()) for other in workers))
-    os.kill(on_duty.pid, signal.SIGKILL)
+    (leader,) = (one for one in workers if len(one.threads()) == max(len(other.threads()) for other in workers))
+    os.kill(leader.pid, signal.SIGKILL)
     customer.begin_thread()
 
     wait_for(lambda: len(receiver.got) == 2)
@@ -127,7 +127,7 @@ def test_one_process_of_the_server_delivers_and_another_one_takes_over(
     assert len(set(receiver.ids)) == 2
 
 
-def test_a_server_that_is_told_to_stop_finishes_what_it_sends(
+def test_a_stopped_server_finishes_its_request(
     settings: dict[str, object], serve: Callable[[dict[str, object]], Server], receiver: Receiver
 ) -> None:
     server = serve(settings)
@@ -151,20 +151,20 @@ def test_a_server_that_is_told_to_stop_finishes_what_it_sends(
     assert states(settings) == ["delivered"]
 
 
-def test_processes_of_their_own_deliver_together(
+def test_separate_processes_deliver_together(
     settings: dict[str, object], serve: Callable[[dict[str, object]], Server], receiver: Receiver, tmp_path: Path
 ) -> None:
     customer = Customer(serve(settings | {"webhook_threads": 0}), receiver.url)
     customer.begin_thread()
     time.sleep(1)
     assert receiver.got == []
-    said = [tmp_path / f"{number}.said" for number in range(2)]
-    delivering = [Forked(deliver, settings, folder=tmp_path, out=one, err=one) for one in said]
-    wait_for(lambda: all(one.read_text() == "ready\n" for one in said))
+    outputs = [tmp_path / f"{number}.out" for number in range(2)]
+    delivering = [Forked(deliver, settings, folder=tmp_path, out=one, err=one) for one in outputs]
+    wait_for(lambda: all(one.read_text() == "ready\n" for one in outputs))
     for _ in range(9):
         customer.begin_thread()
     wait_for(lambda: states(settings) == ["delivered"] * 10)
-    for process, one in zip(delivering, said, strict=True):
+    for process, one in zip(delivering, outputs, strict=True):
         process.terminate()
         assert process.wait(30) == 0, one.read_text()
     assert len(receiver.ids) == len(set(receiver.ids)) == 10

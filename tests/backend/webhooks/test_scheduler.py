@@ -1,4 +1,4 @@
-"""Receivers that do not answer keep back the webhooks of their own API key alone."""
+"""Receivers that do not respond delay the webhooks of their own API key only."""
 
 import time
 from threading import Event
@@ -8,45 +8,43 @@ from sqlalchemy import func, select
 
 from app.backend.webhooks import queues
 from app.backend.webhooks.delivery import join, start_workers
+from app.backend.webhooks.scheduler import DueKey, Scheduler
 from app.backend.webhooks.sender import Outcome
 from app.backend.webhooks.tables import WEBHOOK_QUEUE
-from app.backend.webhooks.turns import Turns, Waiting
 
 from .conftest import DOCUMENT, Post
 
 
-def test_api_keys_take_turns_and_failed_ones_come_last() -> None:
-    turns = Turns(4)
-    waiting = [
-        Waiting("a", failed=False, since=1),
-        Waiting("b", failed=False, since=2),
-        Waiting("c", failed=True, since=0),
+def test_api_keys_take_turns_and_failed_keys_go_last() -> None:
+    scheduler = Scheduler(4)
+    due = [
+        DueKey("a", failed=False, since=1),
+        DueKey("b", failed=False, since=2),
+        DueKey("c", failed=True, since=0),
     ]
-    assert turns.choose(waiting) == ["a", "b", "c"]
-    turns.begin("a")
-    assert turns.choose(waiting) == ["b", "a", "c"]
-    turns.begin("b")
-    turns.begin("a")
-    # It has half of the workers now.
-    assert turns.choose(waiting) == ["b", "c"]
-    with turns.of("a"):
-        pass
-    assert turns.over.is_set()
-    assert turns.choose(waiting) == ["b", "a", "c"]
+    assert scheduler.choose(due) == ["a", "b", "c"]
+    scheduler.begin("a")
+    assert scheduler.choose(due) == ["b", "a", "c"]
+    scheduler.begin("b")
+    scheduler.begin("a")
+    # The key has half of the workers.
+    assert scheduler.choose(due) == ["b", "c"]
+    scheduler.end("a")
+    assert scheduler.slot_freed.is_set()
+    assert scheduler.choose(due) == ["b", "a", "c"]
 
 
-def test_what_is_remembered_of_turns_is_bounded() -> None:
-    turns = Turns(2)
+def test_the_memory_of_the_scheduler_is_bounded() -> None:
+    scheduler = Scheduler(2)
     for number in range(10_100):
-        turns.begin(f"k{number}")
-        with turns.of(f"k{number}"):
-            pass
-    assert len(turns._served) == 10_000
-    assert not turns._busy
+        scheduler.begin(f"k{number}")
+        scheduler.end(f"k{number}")
+    assert len(scheduler._served) == 10_000
+    assert not scheduler._slots
 
 
-def test_one_keys_silent_receivers_do_not_hold_up_anothers(post: Post) -> None:
-    """Forty of them, which would keep all workers busy for minutes."""
+def test_silent_receivers_do_not_delay_other_api_keys(post: Post) -> None:
+    """Without the scheduler forty of them would occupy all workers for minutes."""
     post.enable()
     for number in range(40):
         post.endpoint(f"https://silent.example/{number}")
@@ -74,26 +72,26 @@ def test_one_keys_silent_receivers_do_not_hold_up_anothers(post: Post) -> None:
         post.begin_thread("t1", other)
         assert quick.wait(10)
         assert time.monotonic() - began < 3
-        # And one after the other: two of four workers for the silent ones.
+        # The silent receivers get two of the four workers.
         assert sum("silent" in url for url in calls) <= 2 * (1 + (time.monotonic() - began + 0.5) / silent)
     finally:
         stop.set()
         join(threads)
 
 
-def test_workers_without_work_look_one_at_a_time(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[float] = []
-    monkeypatch.setattr(queues, "claim", lambda *_: looks.append(time.monotonic()))
+def test_one_worker_at_a_time_polls_the_database(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    polls: list[float] = []
+    monkeypatch.setattr(queues, "claim", lambda *_: polls.append(time.monotonic()))
     stop = Event()
     threads = start_workers(post.worker, 8, stop)
     time.sleep(2.2)
     stop.set()
     join(threads)
-    assert 2 <= len(looks) <= 6
+    assert 2 <= len(polls) <= 6
 
 
-def test_many_receivers_of_one_key_are_all_told_without_delay(post: Post) -> None:
-    """Turns that one must wait for are over as soon as they are over, not at the next look."""
+def test_many_receivers_of_one_key_are_served_without_delay(post: Post) -> None:
+    """A freed slot is used at once, not after the next poll."""
     post.enable()
     for number in range(40):
         post.endpoint(f"https://quick.example/{number}")
@@ -112,7 +110,7 @@ def test_many_receivers_of_one_key_are_all_told_without_delay(post: Post) -> Non
     threads = start_workers(lambda: post.worker(send=send), 4, stop)
     try:
         assert done.wait(30)
-        # Forty looks half a second apart, two at a time, would take ten.
+        # Forty polls half a second apart, two at a time, would take ten seconds.
         assert time.monotonic() - began < 7
     finally:
         stop.set()
