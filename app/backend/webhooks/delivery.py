@@ -21,7 +21,7 @@ from app.backend.webhooks import queues
 from app.backend.webhooks.encryption import PublicKeyError
 from app.backend.webhooks.endpoints import FAILING, GONE
 from app.backend.webhooks.outbox import disable_endpoint
-from app.backend.webhooks.queues import Attempt, Delivery, Queue
+from app.backend.webhooks.queues import DeliveryAttempt, Delivery, Queue
 from app.backend.webhooks.retries import backoff_ms, is_failing, next_attempt_at
 from app.backend.webhooks.scheduler import Scheduler
 from app.backend.webhooks.sender import Outcome, Send
@@ -139,7 +139,7 @@ class DeliveryWorker:
         if target is None or delivery is None:
             return False
         self._wait_for_rate_limit(turn, target)
-        attempt = Attempt(delivery, self._now(), self._send(target, delivery))
+        attempt = DeliveryAttempt(delivery, self._now(), self._send(target, delivery))
         ended_at = self._now()
         turn.sent_at.append(ended_at)
         if target.rate_limit is not None:
@@ -171,7 +171,7 @@ class DeliveryWorker:
             return Outcome("publicKey is not usable")
         return self.send(target.url, headers, body)
 
-    def _record_failure(self, queue: Queue, turn: _Turn, target: Target, attempt: Attempt) -> None:
+    def _record_failure(self, queue: Queue, turn: _Turn, target: Target, attempt: DeliveryAttempt) -> None:
         """Stores a failure, and disables an endpoint that is gone or failing."""
         delivery, started_at, outcome = attempt
         now, attempts = self._now(), delivery.attempts + 1

@@ -28,7 +28,7 @@ DISABLED_TYPE = "webhook_endpoint.disabled"
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class WebhookMessage:
     """A message and its targets."""
 
     type: str
@@ -55,14 +55,14 @@ def send_webhooks(connection: Connection, context: EventContext, events: Sequenc
         return
     users_to_notify = recipients(connection, context, [event for event, _ in targeted])
     messages = [
-        Message(event.type, payload_of(event, api_key_id, context.now, users), targets, event.organization_id)
+        WebhookMessage(event.type, payload_of(event, api_key_id, context.now, users), targets, event.organization_id)
         for (event, targets), users in zip(targeted, users_to_notify, strict=True)
     ]
     post(connection, api_key_id, messages, context.now, context.entropy)
 
 
 def post(
-    connection: Connection, api_key_id: str, messages: Sequence[Message], now: int, entropy: random.Random
+    connection: Connection, api_key_id: str, messages: Sequence[WebhookMessage], now: int, entropy: random.Random
 ) -> None:
     """Writes messages of one API key. Drops those without a target."""
     identified = [(f"msg_{new_id(entropy)}", message) for message in messages if message.targets]
@@ -131,6 +131,6 @@ def disable_endpoint(
     targets = [endpoint.endpoint_id for endpoint in endpoints if endpoint.accepts(DISABLED_TYPE, ())]
     raw = {"endpointId": endpoint_id, "reason": reason, "metadata": {"apiKey": api_key_id}}
     payload = {"at": now, "template": "A webhook endpoint was disabled.", "told": [], "raw": raw}
-    post(connection, api_key_id, [Message(DISABLED_TYPE, payload, targets)], now, entropy)
+    post(connection, api_key_id, [WebhookMessage(DISABLED_TYPE, payload, targets)], now, entropy)
     log = structlog.stdlib.get_logger(__name__)
     log.warning("webhook_endpoint_disabled", endpoint=endpoint_id, reason=reason)

@@ -51,7 +51,7 @@ class Delivery:
     first_failed_at: int | None
 
 
-class Attempt(NamedTuple):
+class DeliveryAttempt(NamedTuple):
     """An attempt to deliver a message. ``started_at`` is epoch milliseconds."""
 
     delivery: Delivery
@@ -106,7 +106,7 @@ def next_delivery(connection: Connection, queue: Queue, now: int) -> Delivery | 
 def record_attempt(
     connection: Connection,
     queue: Queue,
-    attempt: Attempt,
+    attempt: DeliveryAttempt,
     *,
     next_at: int | None = None,
     first_failed_at: int | None = None,
