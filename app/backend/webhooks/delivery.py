@@ -21,7 +21,7 @@ from app.backend.webhooks import queues
 from app.backend.webhooks.encryption import PublicKeyError
 from app.backend.webhooks.endpoints import FAILING, GONE
 from app.backend.webhooks.outbox import disable_endpoint
-from app.backend.webhooks.queues import DeliveryAttempt, Delivery, Queue
+from app.backend.webhooks.queues import Delivery, DeliveryAttempt, Queue
 from app.backend.webhooks.retries import backoff_ms, is_failing, next_attempt_at
 from app.backend.webhooks.scheduler import Scheduler
 from app.backend.webhooks.sender import Outcome, Send
