@@ -1,9 +1,9 @@
-"""The source objects that a configuration asks for."""
+"""Makes the sources of a configuration."""
 
 from pathlib import Path
 from threading import Event
 
-from app.directory.connector import ALL_ATTRIBUTES
+from app.directory.connector import ALL_ATTRIBUTES, Connector, Objects, ReadError, Wanted
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource
 from app.directory.policy import Policy
@@ -15,19 +15,19 @@ from app.directory.settings import (
     SourceSettings,
     SqlSourceSettings,
 )
-from app.directory.source import Source
+from app.directory.source import EVERYTHING, ReadRequest, Source
 from app.foundation.clock import Clock, utc_now
 
-# What reads the other sorts of source is imported where one is configured.
+# Connectors and rules are imported only if a source needs them: some of their libraries are extras.
 
 
 def sources_from_settings(
     settings: DirectorySettings, *, stop: Event | None = None, spool: Path | None = None, clock: Clock = utc_now
 ) -> list[Source]:
-    """One source per entry, in the order of the configuration; nothing is opened yet.
+    """The sources, in the order of the configuration. Nothing is opened yet.
 
-    ``stop`` ends a read at once. ``spool``: the folder for what sources keep between reads; without one, those that ask
-    for members can only be read as a whole, which suits whoever only looks.
+    ``stop`` ends running reads. ``spool``: the folder for data that sources keep between reads; without it, sources
+    with members support full reads only.
     """
     return [
         GuardedSource(
@@ -47,47 +47,60 @@ def sources_from_settings(
 
 
 def source_from_settings(settings: SourceSettings, spool: Path | None = None, clock: Clock = utc_now) -> Source:
-    """The source of one entry, without a guard before it."""
+    """The source, without its guard."""
     if isinstance(settings, LdapSourceSettings):
-        from app.directory.connectors.ldap.connector import LdapConnector  # noqa: PLC0415 - as above
-        from app.directory.mapping.rules import Rules  # noqa: PLC0415 - as above
-        from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
-        from app.directory.mapping.spool_file import SpoolFile  # noqa: PLC0415 - as above
-
-        spooled = SpoolFile.of(spool, settings.source_name)
-        rules = Rules(settings.rules_in_force(), settings.preset_in_force().always)
-        return MappedSource(settings.source_name, LdapConnector(settings, clock), rules, spooled)
+        return _ldap_source(settings, spool, clock)
+    if isinstance(settings, SqlSourceSettings):
+        return _sql_source(settings)
     if isinstance(settings, PushSourceSettings):
         return PushedSource(settings.source_name)
-    if isinstance(settings, SqlSourceSettings):
-        return sql_source(settings)
     return FileSource(settings.path, name=settings.source_name, require_end=settings.require_end)
 
 
-def sql_source(settings: SqlSourceSettings) -> Source:
-    """A source of queries."""
-    from app.directory.connectors.sql.reading import SqlDatabase  # noqa: PLC0415 - as above
-    from app.directory.connectors.sql.snapshot import parse_source_url  # noqa: PLC0415 - as above
-    from app.directory.connectors.sql.source import SqlConnector, SqlSource  # noqa: PLC0415 - as above
+class _NoConnector:
+    """Replaces the LDAP connector if its library is missing. Every read fails."""
+
+    def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:  # noqa: ARG002 - as the port has it
+        yield ReadError(
+            "the library for LDAP is not installed: make ldap, or pip install 'usher[ldap]', adds it (it is compiled;"
+            " Debian: gcc libldap2-dev libsasl2-dev python3-dev)"
+        ).end
+
+
+def _ldap_source(settings: LdapSourceSettings, spool: Path | None, clock: Clock) -> Source:
+    from app.directory.mapping.rules import Rules  # noqa: PLC0415 - see above
+    from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
+    from app.directory.mapping.spool_file import SpoolFile  # noqa: PLC0415 - as above
+
+    connector: Connector = _NoConnector()
+    try:
+        from app.directory.connectors.ldap.connector import LdapConnector  # noqa: PLC0415 - as above
+
+        connector = LdapConnector(settings, clock)
+    except ImportError as error:
+        if (error.name or "").split(".")[0] not in ("ldap", "_ldap", "pyasn1", "pyasn1_modules"):
+            raise
+    rules = Rules(settings.rules_in_force(), settings.preset_in_force().always)
+    return MappedSource(settings.source_name, connector, rules, SpoolFile.of(spool, settings.source_name))
+
+
+def _sql_source(settings: SqlSourceSettings) -> Source:
+    from app.directory.connectors.sql.source import SqlConnector, SqlDatabase, SqlSource  # noqa: PLC0415 - as above
     from app.directory.mapping.rules import Rules  # noqa: PLC0415 - as above
     from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
 
+    name = settings.source_name
     database = SqlDatabase(
-        parse_source_url(settings.url.get_secret_value()),
-        settings.made_queries(),
+        settings.parsed_url,
+        settings.ordered_queries(),
         timezone=settings.timezone,
         connect_timeout=settings.connect_timeout,
         answer_timeout=settings.answer_timeout,
     )
     if not settings.map:
-        return SqlSource(settings.source_name, database)
-    # Rows have all columns of their query, so what is missing is NULL.
+        return SqlSource(name, database)
+    # Every row has all columns of its query, so that a missing value is NULL.
     rules = Rules(settings.map, {name: frozenset({ALL_ATTRIBUTES}) for name in settings.queries})
-    if not database.gives_records:
-        return MappedSource(settings.source_name, SqlConnector(database), rules)
-    return SqlSource(
-        settings.source_name,
-        database,
-        wanted=rules.wanted,
-        mapped=lambda connector: MappedSource(settings.source_name, connector, rules),
-    )
+    if not database.has_records:
+        return MappedSource(name, SqlConnector(database), rules)
+    return SqlSource(name, database, wanted=rules.wanted, mapped=lambda connector: MappedSource(name, connector, rules))

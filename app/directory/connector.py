@@ -1,90 +1,89 @@
-"""The port of connectors: what reads a directory in its own terms, before rules make records of it.
+"""The port of connectors, which read a directory as objects.
 
-A connector gives **objects**: plain JSON values with a set, a lasting id and a place. Rules (``app.directory.mapping``)
-make records of them; connector and rules together are a source (``app.directory.source``), and a connector owes what a
-source owes: one ``ObjectsEnd``, always and last; complete only when all was read; nothing raised that the outside world
-can cause; reasons in one line, without a secret; memory that does not grow with the directory; a read that stops within
-a second when its iterator is closed.
+Rules (``app.directory.mapping``) make records of the objects. Connector and rules together are a source, so that a
+connector has the obligations of a source (``app.directory.source``).
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from app.directory.source import EVERYTHING, Answered, Malformed, ObjectId, ReadRequest, Remark, Verdict
-
-NO_NAMES: frozenset[str] = frozenset()
-"""The attributes that rules name where they name none."""
+from app.directory.source import EVERYTHING, Answered, End, Gone, Malformed, ObjectId, ReadRequest, Remark, Verdict
 
 ALL_ATTRIBUTES = "*"
-"""Among the attributes that rules name: all of them, because an expression does not say which (``it[it.which]``)."""
+"""In a set of attribute names: every attribute, because an expression computes the name (``it[it.which]``)."""
+
+
+class ReadError(Exception):
+    """A failed read. The message is one line without secrets: the setting, the cause, and the remedy."""
+
+    login_refused = False
+    answered: Answered | None = None
+
+    @property
+    def end(self) -> End:
+        """The end of the read."""
+        return End(Verdict.FAILED, str(self), answered=self.answered, login_refused=self.login_refused)
+
+
+class LoginRefusedError(ReadError):
+    """The directory refused the name or the password."""
+
+    login_refused = True
+
+
+class CursorRefusedError(ReadError):
+    """The changes since the cursor cannot be read; a full read is required."""
+
+    answered = Answered.CURSOR_REFUSED
+
+
+class UnreadableValueError(ValueError):
+    """A value that cannot be converted. The message continues a sentence that begins with the attribute's name."""
 
 
 class DirectoryObject(NamedTuple):
-    """One thing of a directory, in plain values that an expression can be asked of.
+    """An object of a directory, in plain values for expressions.
 
-    ``value`` holds texts, numbers, booleans, null, lists and objects of these, at most 32 deep; an attribute without a
-    value is not in it. Times are ISO 8601 in UTC, GUIDs, SIDs and FILETIMEs text. Members are not in it: nothing that
-    people write iterates over them.
+    ``value`` contains text, numbers, booleans, lists and objects, nested at most 32 deep. Attributes without a value
+    are missing. Times are ISO 8601 in UTC; GUIDs, SIDs and FILETIMEs are text. Members are separate, because
+    expressions must not iterate over them.
     """
 
     id: ObjectId
     value: Mapping[str, object]
     place: str
-    """Where it stands, for people: a DN, ``documents, row 17``."""
+    """Its place for people: a DN, ``documents, row 17``."""
     names: tuple[str, ...] = ()
-    """By which other objects name it as a member, in one spelling: a normalized DN, a ``memberUid``."""
+    """The normalized names by which groups refer to it: a DN, a ``memberUid``."""
     members: tuple[str, ...] = ()
-    """The names of its direct members, in the same spelling, those told elsewhere (a primary group) included."""
+    """The normalized names of its direct members, including those by primary group."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectGone:
-    """Among changes: an object that is not there any more, or does not belong to its set any more."""
-
-    id: ObjectId
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectsEnd:
-    """The verdict on a read of objects; its fields are those of ``app.directory.source.End``."""
-
-    verdict: Verdict
-    reason: str = ""
-    cursor: str = ""
-    answered: Answered | None = None
-    except_malformed: bool = False
-    login_refused: bool = False
-
-
-Objects = Iterator[DirectoryObject | ObjectGone | Malformed | Remark | ObjectsEnd]
+Objects = Iterator[DirectoryObject | Gone | Malformed | Remark | End]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What rules want to know of objects, so that a connector asks for that and no more."""
+    """What rules use of objects, so that a connector requests nothing else."""
 
-    attributes: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
-    """set → the attributes that its rules name (``it.mail``: mail), as they spell them, or ``ALL_ATTRIBUTES``.
-
-    A set that no rule reads is not in it.
-    """
-    members: frozenset[str] = NO_NAMES
-    """The sets whose members are wanted (rules with ``each: members``)."""
-    user_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """set → the attribute that is the ``userId`` of its users, where a rule says so plainly (``userId: it.uid``)."""
-    user_aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """set → the attribute by which records of its objects name a user, where rules say so plainly (``fill: it.mail``).
-    """
-    disabling: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
-    """set → the attributes by which rules disable its objects. If no object has one of them, the reader may not see it,
-    so an incremental read refuses its cursor."""
+    attributes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """set → the attributes that its rules name, in their spelling, or ``ALL_ATTRIBUTES``. Sets without rules are
+    missing."""
+    members: frozenset[str] = frozenset()
+    """The sets whose members are needed (rules with ``each: members``)."""
+    user_ids: Mapping[str, str] = field(default_factory=dict)
+    """set → the attribute that is the ``userId`` of its users, if a rule is as simple as ``userId: it.uid``."""
+    user_aliases: Mapping[str, str] = field(default_factory=dict)
+    """set → the attribute by which its records name users by alias, if rules are as simple as ``fill: it.mail``."""
+    disabling: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """set → the attributes by which rules disable its objects. If no object has one of them, the reader may lack the
+    right to see it: an incremental read must refuse its cursor."""
 
 
 class Connector(Protocol):
-    """Something that gives objects; its obligations stand at the top of this module."""
+    """A provider of objects."""
 
     def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
-        """What ``request`` asks for of the sets of ``wanted``, ended by its verdict."""
+        """The requested objects of the sets of ``wanted``, ended by the verdict."""
         ...

@@ -10,8 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from app.access.kinds import KINDS
 from app.access.records import Fill, User
-from app.directory.connectors.ldap.presets import ACCOUNT_EXPIRED
-from app.directory.connectors.ldap.settings import LdapConnectionSettings
+from app.directory.connectors.ldap.settings import ACCOUNT_EXPIRED, LdapConnectionSettings
 from app.directory.connectors.sql.settings import SqlSettings
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
 from app.directory.mapping.settings import RULE_KINDS, Constant, RuleList, RuleSettings

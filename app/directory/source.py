@@ -1,26 +1,14 @@
-"""The port of directory sources: what a source owes those who read it.
+"""The port of directory sources.
 
-The rules: ``app/directory/README.md``, "The port: what a source owes its readers".
+The contract is in ``app/directory/README.md``, "The contract of a source". In short, ``Source.read``
 
-An implementer of ``Source`` does this, in this order:
+1. starts from the beginning each time it is called, and yields while it reads, in constant memory;
+2. yields a ``Found`` for each record, a ``Malformed`` for each object that is no record, and a ``Remark`` for oddities;
+3. yields exactly one ``End``, last, with the verdict: complete, partial or failed;
+4. raises no exception for anything that the outside world can cause, and puts no secret into a reason;
+5. may answer a ``ReadRequest`` with less than everything, and then sets ``End.answered``.
 
-1. ``read`` starts from the beginning each time it is called and yields what it finds while it goes on, in memory that
-   does not grow with the size of the directory.
-2. Each record that can be understood is a ``Found``; one that cannot is a ``Malformed``, and the reading goes on after
-   it. What is worth saying but does no harm is a ``Remark``. Records are made by ``casting.record_from_object``, which
-   sees to it that ids, texts, times and further fields are such as every database and the backend can hold.
-3. The last thing it yields is an ``End``, always and exactly once. The verdict is **complete** only when the source was
-   read to its end and every record was understood: what it did not give is then taken as gone. It is **partial** when
-   something is missing that may well exist (a malformed record, a page refused), and **failed** when what was read
-   must not be used at all. If only malformed objects with lasting ids are missing (``except_malformed``), everything
-   else is taken as complete.
-4. It raises nothing for anything that the outside world can cause (a missing file, a lost connection, nonsense in the
-   data): that is what ``Malformed`` and ``failed`` are for. Reasons are one line, in words, and carry no secret.
-5. Asked for what changed, or for a part (``ReadRequest``), it gives that and says so in ``End.answered``. Everything
-   will always do.
-
-An implementer judges its own records only. Duplicates, references to what is nowhere and cycles are the business of
-those who merge the sources, and do not make a read partial.
+A source judges its own records only. Duplicates, dangling references and cycles are found when sources are merged.
 """
 
 from collections.abc import Iterator
@@ -32,39 +20,39 @@ from app.access.records import Record
 
 
 class Verdict(StrEnum):
-    """How far what a source said may be trusted."""
+    """How far a read can be trusted."""
 
     COMPLETE = "complete"
-    """Read to its end; what it says is all that there is."""
+    """Everything was read: what is missing from it is gone."""
     PARTIAL = "partial"
-    """What it says is true, but something is missing: nothing is taken as gone."""
+    """What was read is true, but something is missing: nothing is gone."""
     FAILED = "failed"
     """Not usable: the last good records stay in force."""
 
 
 class ObjectId(NamedTuple):
-    """An object of a source: what its records were made from, and what its changes are told of."""
+    """The id of an object of a source, from which records are made."""
 
     set: str
-    """Which of the source's sets it is in: ``users``, ``groups``, ``rows``, or the name of a query."""
+    """The set that contains it: ``users``, ``groups``, or the name of a query."""
     id: str
-    """What identifies it there for good: an entryUUID, an objectGUID, a key column."""
+    """Its permanent id in the set: an entryUUID, an objectGUID, a key column."""
 
 
 class Origin(NamedTuple):
-    """From what, and by what, a record was made."""
+    """The object and the rule from which a record was made."""
 
     object: ObjectId
     rule: str = ""
-    """The rule that made the record of the object, where the source has rules: its number, counted from 1."""
+    """The number of the rule, from 1; empty if the source has no rules."""
 
 
 SERVER_AWAY = "server away: "
-"""How a remark begins if a source has several servers and one of them could not be reached."""
+"""Prefix of the remark that one of several servers of a source could not be reached."""
 
 
 class Found(NamedTuple):
-    """A record, where it stands (``file:line`` or ``file:users[3]``), and its origin, if the source has objects."""
+    """A record, its place (``file:line``, ``file:users[3]``), and its origin if the source has objects."""
 
     record: Record
     place: str
@@ -72,77 +60,77 @@ class Found(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """Among changes: an object that is not there any more, or from which no record is made any more."""
+    """An object that does not exist any more, or of which no record is made any more. Only in incremental reads."""
 
     object: ObjectId
 
 
 class Malformed(NamedTuple):
-    """Something that should have been a record; the reason names the field."""
+    """An object that could not be made a record; the reason names the field."""
 
     place: str
     reason: str
     object: ObjectId | None = None
-    """The object of which no record could be made, if it has a lasting id: what it provided before is kept."""
+    """The object, if it has a permanent id: the records that it provided before are kept."""
     disabled: bool = False
-    """Whether the object is disabled according to what can be understood of it: what is kept of it is disabled."""
+    """Whether its readable fields disable it: then the kept records are disabled."""
 
 
 class Remark(NamedTuple):
-    """Something odd about a record that is used all the same."""
+    """Something odd about a record that is used anyway."""
 
     place: str
     reason: str
 
 
 class End(NamedTuple):
-    """The verdict, and for anything but complete the reason."""
+    """The verdict, with the reason unless it is complete."""
 
     verdict: Verdict
     reason: str = ""
     cursor: str = ""
-    """From where changes can be asked for next; empty: only everything can be."""
+    """The cursor for the next incremental read; empty if only full reads are possible."""
     answered: "Answered | None" = None
-    """What the read was about, where that is not everything."""
+    """What was read; None: everything."""
     except_malformed: bool = False
-    """Of a partial read: whether only malformed objects make it partial, each named by its ``Malformed``."""
+    """Of a partial read: only malformed objects are missing, and each ``Malformed`` names its object."""
     login_refused: bool = False
-    """Of a failed read: whether the directory refused the name or the password. Polls stop after three of these reads,
-    because directories lock accounts."""
+    """Of a failed read: the directory refused the name or the password. Polling stops after three of these, because
+    directories lock accounts."""
 
 
 class Answered(StrEnum):
-    """What a read was about that did not read everything."""
+    """What a read was about, if it was not about everything."""
 
     CHANGES = "changes"
-    """The objects that changed since the cursor: of each, once, all of its records, or ``Gone``; of one that came and
-    went meanwhile ``Gone`` as well. Each ``Found`` names its origin."""
+    """The objects that changed since the cursor: all records of each object, or ``Gone``. Each ``Found`` has an
+    origin."""
     PART = "part"
-    """The objects that were asked for by ``ReadRequest.part``: of each, all of its records, or ``Gone``."""
+    """The objects of ``ReadRequest.part``: all records of each object, or ``Gone``."""
     CURSOR_REFUSED = "cursorRefused"
-    """Nothing: the source does not accept the cursor, and has to be read as a whole. The verdict is failed."""
+    """Nothing: the source does not accept the cursor, so a full read is required. The verdict is failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The part of a directory that somebody wants to know about at once."""
+    """The organizations, users and objects that a resync reads."""
 
     organization_ids: tuple[str, ...] = ()
     user_ids: tuple[str, ...] = ()
     objects: tuple[ObjectId, ...] = ()
-    """The objects that gave the records of those organizations and users when they were read last."""
+    """The objects that provided the records of these organizations and users when they were read last."""
     aliases: tuple[str, ...] = ()
-    """What else those users are called, case-folded: a source may know them by that alone."""
+    """The aliases of these users, case-folded: a source may know its users by alias only."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What is asked of a source. One that can only give everything gives everything."""
+    """What to read. A source may always answer with everything."""
 
     since: str = ""
-    """The cursor of an earlier ``End``: what changed since then is enough. Empty: everything."""
+    """The cursor of an earlier ``End``, to read only the changes since then; empty: everything."""
     part: Part | None = None
-    """Only this is wanted; never together with ``since``."""
+    """Only this part; never together with ``since``."""
 
 
 EVERYTHING = ReadRequest()
@@ -151,16 +139,13 @@ Reading = Iterator[Found | Gone | Malformed | Remark | End]
 
 
 class Source(Protocol):
-    """Something that gives access records; its obligations stand at the top of this module."""
+    """A provider of records; the contract is at the top of this module."""
 
     @property
     def name(self) -> str:
-        """What the source is called in the configuration, in reports and in the store; unique and lasting.
-
-        The records in force are remembered under this name, so a source that is renamed is another source.
-        """
+        """The unique, permanent name of the source. Records are stored under it: a renamed source is a new one."""
         ...
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
-        """Everything that the source says, ended by its verdict."""
+        """The records, ended by the verdict."""
         ...

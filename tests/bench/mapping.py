@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.directory.connector import DirectoryObject, Objects, ObjectsEnd, Wanted
+from app.directory.connector import DirectoryObject, Objects, Wanted
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
-from app.directory.source import EVERYTHING, Found, ObjectId, ReadRequest, Verdict
+from app.directory.source import EVERYTHING, End, Found, ObjectId, ReadRequest, Verdict
 from tests.worlds.objects import rules_of
 
 USERS = 20_000
@@ -62,7 +62,7 @@ class _Given:
     def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
         """All of it."""
         yield from self._things
-        yield ObjectsEnd(Verdict.COMPLETE, cursor="1")
+        yield End(Verdict.COMPLETE, cursor="1")
 
 
 def _users(number: int) -> list[DirectoryObject]:

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, Engine, NullPool, create_engine, make_url, text
 
-from app.directory.connectors.sql.query import Query
-from app.directory.connectors.sql.reading import SqlDatabase
-from app.directory.connectors.sql.snapshot import parse_source_url
-from app.directory.connectors.sql.source import SqlSource
+from app.directory.connectors.sql.settings import Query, parse_source_url
+from app.directory.connectors.sql.source import SqlDatabase, SqlSource
 from app.directory.source import Source
 from tests.conftest import POSTGRES
 from tests.directory.source_world import CannotError, Content, World

@@ -9,7 +9,7 @@ from sqlalchemy import create_engine, text
 from app.access.records import AccessRole, Fill, Grant, Membership, User
 from app.directory.configured import source_from_settings
 from app.directory.connector import ALL_ATTRIBUTES
-from app.directory.connectors.ldap.presets import preset
+from app.directory.connectors.ldap.settings import preset
 from app.directory.mapping.source import MappedSource
 from app.directory.settings import DirectorySettings
 from app.directory.source import End, Found, Malformed, ReadRequest, Verdict

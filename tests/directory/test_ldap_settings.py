@@ -9,9 +9,12 @@ from pydantic import ValidationError
 
 from app.access.records import Fill, User
 from app.directory.configured import sources_from_settings
-from app.directory.connectors.ldap.presets import Conversion, PresetName, preset
-from app.directory.connectors.ldap.settings import LdapConnectionSettings, is_loopback
-from app.directory.connectors.ldap.values import CONVERSIONS
+from app.directory.connectors.ldap.settings import (
+    LdapConnectionSettings,
+    PresetName,
+    is_loopback,
+    preset,
+)
 from app.directory.mapping.cel import Asked
 from app.directory.mapping.rule import Made, OfMembers
 from app.directory.mapping.rules import Rules
@@ -49,7 +52,7 @@ def made(**settings: object) -> LdapConnectionSettings:
         ({"preset": "novell"}, "preset"),
         (
             {"bind_dn": "CN=usher"},
-            "bind_password is empty: servers take a bind_dn without a password for somebody anon",
+            "bind_password is empty: servers treat a bind_dn without a password as anonymous",
         ),
         ({"bind_password": "x"}, "bind_password is given without bind_dn"),
         ({"bind_dn": "a", "bind_password": "x", "sasl": "gssapi"}, "sasl: gssapi needs no bind_dn"),
@@ -109,10 +112,6 @@ def test_every_preset_has_people_and_groups(name: PresetName) -> None:
     assert not {attribute.lower() for attribute in known.lists} & {
         one.id.lower() for one in known.sets.values() if one.id
     }
-
-
-def test_conversions_in_settings_are_those_that_there_are() -> None:
-    assert set(get_args(Conversion)) == set(CONVERSIONS)
 
 
 def test_sets_are_the_presets_with_what_is_otherwise() -> None:

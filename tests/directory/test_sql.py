@@ -14,13 +14,12 @@ from sqlalchemy.exc import OperationalError
 from app.access.kinds import KINDS
 from app.access.records import AccessRole, Document, Grant
 from app.directory.casting import plural, record_from_object
-from app.directory.connector import DirectoryObject, ObjectGone, ObjectsEnd, Wanted
+from app.directory.connector import DirectoryObject, Wanted
 from app.directory.connectors.sql import snapshot
-from app.directory.connectors.sql.columns import missing_fields
-from app.directory.connectors.sql.query import Query, id_of, parts_of
-from app.directory.connectors.sql.reading import SqlDatabase
-from app.directory.connectors.sql.source import SqlConnector, SqlSource
-from app.directory.connectors.sql.trouble import trouble_of
+from app.directory.connectors.sql.rows import id_of, missing_fields, parts_of
+from app.directory.connectors.sql.settings import Query
+from app.directory.connectors.sql.snapshot import read_error
+from app.directory.connectors.sql.source import SqlConnector, SqlDatabase, SqlSource
 from app.directory.fields import MalformedRecordError
 from app.directory.guarded import GuardedSource
 from app.directory.source import (
@@ -137,9 +136,9 @@ def test_rows_read_together_are_what_each_is_by_itself(docs: Database, more: str
     docs.run("UPDATE doc SET gone = 1 WHERE id = 3")
     database = SqlDatabase(docs.read_url, [query])
     with database.open(ReadRequest(), {}) as read, database.open(ReadRequest(), {}) as again:
-        [rows] = read.all_rows
-        together = list(read.records(rows))
-        assert together == list(rows.records(again.taken(rows), tell_lost=False))
+        [rows] = read.queries
+        together = list(read.steps([rows]))
+        assert together == list(rows.steps(again.requested(rows), report_deleted=False))
     assert len(records(together)) == 12
     assert len([step for step in together if isinstance(step, Malformed)]) == 4
 
@@ -171,7 +170,7 @@ def test_postgresql_makes_names_small_and_is_told_so(docs: Database) -> None:
         pytest.skip("names stay as they are written")
     said = failure(docs.source({"documents": DOCUMENTS.replace('"', "")}))
     assert said.endswith(
-        'did you mean organizationId; PostgreSQL makes names small that stand in no quotes: write AS "organizationId"'
+        'did you mean organizationId; PostgreSQL folds unquoted names to lower case: write AS "organizationId"'
     )
     # What has capital letters stood in quotes.
     said = failure(docs.source({"documents": DOCUMENTS.replace("documentName", "documentNam")}))
@@ -183,19 +182,19 @@ def test_postgresql_makes_names_small_and_is_told_so(docs: Database) -> None:
     [
         ('root certificate file "/x.pem" does not exist', "let sslrootcert in url name a PEM file with"),
         ('could not read root certificate file "/x": no certificate or crl found', "let sslrootcert in url name a PEM"),
-        ("SSL error: certificate verify failed", "in url name the certificate of who signed the server's"),
+        ("SSL error: certificate verify failed", "in url name the authority of the server's certificate"),
         (
             'server certificate for "b" does not match host name "a"',
             "let url name the host that the certificate is for",
         ),
-        ("server does not support SSL, but SSL was required", "see that sslmode and the certificates in url are what"),
+        ("server does not support SSL, but SSL was required", "check sslmode and the certificates in url"),
     ],
 )
 def test_what_is_wrong_with_certificates_leads_to_the_part_of_the_url(says: str, advice: str) -> None:
     """As libpq says it, which has no codes for it."""
     text = f'connection failed: connection to server at "127.0.0.1", port 5432 failed: {says}'
     error = OperationalError(None, None, RuntimeError(text))
-    assert advice in str(trouble_of(error, make_url("postgresql+psycopg://u:hunter2@a/x")))
+    assert advice in str(read_error(error, make_url("postgresql+psycopg://u:hunter2@a/x")))
 
 
 @pytest.mark.parametrize(
@@ -208,11 +207,11 @@ def test_what_is_wrong_with_certificates_leads_to_the_part_of_the_url(says: str,
 def test_a_refused_login_is_one_for_polls(original: Exception) -> None:
     """They stop after three of them: MySQL locks accounts, too."""
     url = make_url("postgresql+psycopg://u:hunter2@a/x")
-    trouble = trouble_of(OperationalError(None, None, original), url)
+    trouble = read_error(OperationalError(None, None, original), url)
     assert trouble.login_refused
     assert str(trouble).startswith("login refused: url: ")
     other = RuntimeError(2003, "Can't connect to MySQL server")
-    assert str(trouble_of(OperationalError(None, None, other), url)).startswith("url: ")
+    assert str(read_error(OperationalError(None, None, other), url)).startswith("url: ")
 
 
 def test_a_certificate_file_that_is_not_there_is_named(docs: Database) -> None:
@@ -221,7 +220,7 @@ def test_a_certificate_file_that_is_not_there_is_named(docs: Database) -> None:
     database = SqlDatabase(docs.url.update_query_dict({"ssl_ca": "/nowhere.pem"}), [Query("documents", DOCUMENTS)])
     said = failure(SqlSource("app", database))
     assert said == (
-        "url: No such file or directory; let url name files that are there and that this user may read:"
+        "url: No such file or directory; let url name files that exist and that this user may read:"
         " ssl_ca /nowhere.pem"
     )
 
@@ -253,12 +252,12 @@ def test_no_query_changes_anything(docs: Database, statement: str) -> None:
 
 def test_a_statement_that_gets_past_everything_is_refused_by_the_transaction(docs: Database) -> None:
     """What the look at the columns does not stop, the database does."""
+    from app.directory.connector import ReadError
     from app.directory.connectors.sql.snapshot import open_snapshot
-    from app.directory.connectors.sql.trouble import SqlTroubleError
 
     for statement in ("DELETE FROM doc", "INSERT INTO doc VALUES ('x', 9, 'x', 9, 0)"):
         with open_snapshot(docs.read_url, connect_timeout=5, answer_timeout=5) as snapshot:  # noqa: SIM117 - of it alone
-            with pytest.raises(SqlTroubleError):
+            with pytest.raises(ReadError):
                 list(snapshot.stream("documents", statement))
     assert len(records(read(docs.source({"documents": DOCUMENTS})))) == 3
 
@@ -472,14 +471,14 @@ def test_named_queries_give_objects(docs: Database) -> None:
     wanted = Wanted(attributes={"rows": frozenset({"title", "missing"})})
     steps = told(connector.read(wanted))
     assert steps[0] == DirectoryObject(ObjectId("rows", "1"), {"title": "D1"}, "rows, row 1")
-    assert steps[-1] == ObjectsEnd(Verdict.COMPLETE)
+    assert steps[-1] == End(Verdict.COMPLETE)
     part = Part(objects=(ObjectId("rows", "2"), ObjectId("rows", "5")))
     steps = told(connector.read(wanted, ReadRequest(part=part)))
-    assert [step.id.id for step in steps[:-1]] == ["2", "5"]
-    assert isinstance(steps[1], ObjectGone)
+    assert steps[0].id == ObjectId("rows", "2")
+    assert steps[1] == Gone(ObjectId("rows", "5"))
     [end] = told(connector.read(Wanted(attributes={"rows": frozenset({"titel"})})))
     assert "no column 'titel'" in end.reason
-    assert list(connector.read(Wanted())) == [ObjectsEnd(Verdict.COMPLETE)]
+    assert list(connector.read(Wanted())) == [End(Verdict.COMPLETE)]
 
 
 # What goes wrong.
@@ -568,7 +567,7 @@ def test_a_query_that_takes_too_long_is_given_up(docs: Database, monkeypatch: py
 
 
 def test_a_driver_or_database_that_is_missing_is_named(tmp_path: Path) -> None:
-    from app.directory.connectors.sql.snapshot import parse_source_url
+    from app.directory.connectors.sql.settings import parse_source_url
 
     def said(url: str) -> str:
         return failure(SqlSource("app", SqlDatabase(parse_source_url(url), [Query("documents", DOCUMENTS)])))
@@ -588,4 +587,4 @@ def test_rows_without_a_key_are_known_by_all_that_they_hold(docs: Database) -> N
     assert first == again
     assert len(set(first)) == 3
     [*steps, end] = connector.read(wanted, ReadRequest(part=Part(objects=(first[0],))))
-    assert (len(steps), end) == (3, ObjectsEnd(Verdict.COMPLETE))
+    assert (len(steps), end) == (3, End(Verdict.COMPLETE))

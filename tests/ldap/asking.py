@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.directory.connector import DirectoryObject, ObjectGone, ObjectsEnd, Wanted
+from app.directory.connector import DirectoryObject, Wanted
 from app.directory.connectors.ldap.connector import LdapConnector
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
-from app.directory.source import EVERYTHING, Malformed, ReadRequest, Remark
+from app.directory.source import EVERYTHING, End, Gone, Malformed, ReadRequest, Remark
 from tests.ldap import samba, slapd
 
 WANTED = Wanted(
@@ -24,7 +24,7 @@ class Answer:
     gone: set[tuple[str, str]] = field(default_factory=set)
     malformed: list[Malformed] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
-    end: ObjectsEnd | None = None
+    end: End | None = None
 
     @property
     def verdict(self) -> str:
@@ -58,13 +58,13 @@ def take(steps: Iterable[object]) -> Answer:
         match step:
             case DirectoryObject():
                 answer.objects.setdefault(step.id.set, {})[step.place] = step
-            case ObjectGone():
-                answer.gone.add(step.id)
+            case Gone():
+                answer.gone.add(step.object)
             case Malformed():
                 answer.malformed.append(step)
             case Remark():
                 answer.remarks.append(step)
-            case ObjectsEnd():
+            case End():
                 answer.end = step
     assert answer.end is not None
     assert "\n" not in answer.end.reason

@@ -197,6 +197,6 @@ def test_what_is_wrong_is_said_by_every_command_and_the_password_by_none(
     done = CliRunner().invoke(usher, [*command, "--config", str(file)], prog_name="usher", env={"COLUMNS": "400"})
     assert done.exit_code == 1
     told = " ".join(done.output.split())
-    assert "the name or the password is wrong; mend bind_dn or bind_password" in told
+    assert "the name or the password is wrong; correct bind_dn or bind_password" in told
     assert "mistyped-secret" not in told
     assert "Traceback" not in told

@@ -368,11 +368,11 @@ def test_its_certificate_is_checked(domain: Samba) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"bind_password": "wrong"}, "the name or the password is wrong; mend bind_dn or bind_password"),
-        ({"base": f"OU=Nowhere,{BASE}"}, f"base OU=Nowhere,{BASE}: is not there"),
+        ({"bind_password": "wrong"}, "the name or the password is wrong; correct bind_dn or bind_password"),
+        ({"base": f"OU=Nowhere,{BASE}"}, f"base OU=Nowhere,{BASE}: does not exist"),
         ({"base": "DC=other,DC=example"}, "base DC=other,DC=example"),
         ({"sets": {"groups": {"below": "OU=Nowhere"}}}, "sets.groups.below OU=Nowhere"),
-        ({"bind_dn": "", "bind_password": ""}, "it may want a bind_dn"),
+        ({"bind_dn": "", "bind_password": ""}, "it may require bind_dn"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_with_the_setting(

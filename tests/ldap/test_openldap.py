@@ -278,28 +278,28 @@ def test_who_may_see_nothing_does_not_read_nothing(standing_slapd: Slapd) -> Non
     """A reader who lost his rights is told of no base, rather than of no people."""
     answer = ask(of_slapd(standing_slapd.port, bind_dn=f"cn=blind,ou=services,{SUFFIX}"))
     assert answer.verdict == "failed"
-    assert "base dc=acme,dc=example: is not there" in answer.reason
+    assert "base dc=acme,dc=example: does not exist" in answer.reason
 
 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
         ({"bind_password": "wrong"}, "login refused: bind_dn cn=reader"),
-        ({"bind_password": "wrong"}, "the name or the password is wrong; mend bind_dn or bind_password"),
+        ({"bind_password": "wrong"}, "the name or the password is wrong; correct bind_dn or bind_password"),
         (
             {"bind_dn": "cn=nobody,dc=acme,dc=example"},
-            "the name or the password is wrong; mend bind_dn or bind_password",
+            "the name or the password is wrong; correct bind_dn or bind_password",
         ),
-        ({"bind_dn": "nobody"}, "bind_dn nobody: is no DN; mend it"),
-        ({"base": "ou=nowhere,dc=acme,dc=example"}, "base ou=nowhere,dc=acme,dc=example: is not there"),
+        ({"bind_dn": "nobody"}, "bind_dn nobody: is no DN; correct it"),
+        ({"base": "ou=nowhere,dc=acme,dc=example"}, "base ou=nowhere,dc=acme,dc=example: does not exist"),
         ({"base": "dc=other,dc=example"}, "base dc=other,dc=example"),
         ({"base": "=,="}, "is no DN; it has the form"),
         ({"sets": {"users": {"base": "ou=nowhere,dc=acme,dc=example"}}}, "sets.users.base ou=nowhere"),
-        ({"sets": {"users": {"below": "ou=nowhere"}}}, "sets.users.below ou=nowhere, seen from base dc=acme"),
-        ({"sets": {"users": {"filter": "(&(x)(y))"}}}, "sets.users.filter: is no LDAP filter; mend it"),
+        ({"sets": {"users": {"below": "ou=nowhere"}}}, "sets.users.below ou=nowhere, relative to base dc=acme"),
+        ({"sets": {"users": {"filter": "(&(x)(y))"}}}, "sets.users.filter: is no LDAP filter; it has the form"),
         ({"url": "ldap://127.0.0.1:1"}, "no connection to 127.0.0.1:1: Connection refused"),
         ({"url": "ldaps://no-such-host.invalid"}, "the name no-such-host.invalid cannot be resolved"),
-        ({"url": "ldapi://%2Ftmp%2Fno-such-socket"}, "nobody listens at this socket"),
+        ({"url": "ldapi://%2Ftmp%2Fno-such-socket"}, "no server listens at this socket"),
         ({"ca_file": "/no/such.pem"}, "ca_file /no/such.pem: No such file or directory"),
         ({"starttls": True}, "starttls: the server refuses"),
     ],
@@ -315,7 +315,7 @@ def test_what_is_wrong_is_said_in_one_line_with_the_setting(
 def test_a_set_that_is_not_there_is_said(standing_slapd: Slapd) -> None:
     answer = ask(of_slapd(standing_slapd.port), wanted=Wanted({"people": frozenset({"cn"})}))
     assert answer.verdict == "failed"
-    assert "sets.people: is not there, but rules read it; there are users, groups" in answer.reason
+    assert "sets.people: does not exist, but rules read it; there are users, groups" in answer.reason
 
 
 def test_what_another_server_holds_is_missing(own_slapd: Slapd) -> None:
@@ -512,9 +512,9 @@ def test_without_a_log_there_are_no_changes(library: None, tmp_path: Path) -> No
 def test_who_asks_for_what_changes_silently_gets_no_cursor(standing_slapd: Slapd) -> None:
     by_rule = ask(of_slapd(standing_slapd.port), wanted=Wanted({"users": frozenset({"memberOf"})}))
     assert (by_rule.verdict, by_rule.cursor) == ("complete", "")
-    assert "rules of users ask for memberOf" in by_rule.remarks[0].reason
+    assert "rules of users use memberOf" in by_rule.remarks[0].reason
     filtered = of_slapd(standing_slapd.port, sets={"users": {"filter": "(&(uid=*)(memberOf=cn=x,dc=y))"}})
-    assert "sets.users.filter asks for memberOf" in ask(filtered).remarks[0].reason
+    assert "sets.users.filter uses memberOf" in ask(filtered).remarks[0].reason
 
 
 def test_a_part_is_read_by_ids_and_by_an_attribute(own_slapd: Slapd) -> None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import yaml
 from pydantic import TypeAdapter
 
-from app.directory.connector import DirectoryObject, ObjectGone, Objects, ObjectsEnd, Wanted
+from app.directory.connector import DirectoryObject, Objects, Wanted
 from app.directory.mapping.rules import Rules
 from app.directory.mapping.settings import RuleSettings
-from app.directory.source import EVERYTHING, Answered, ObjectId, ReadRequest, Verdict
+from app.directory.source import EVERYTHING, Answered, End, Gone, ObjectId, ReadRequest, Verdict
 
 _RULES = TypeAdapter(tuple[RuleSettings, ...])
 
@@ -36,7 +36,7 @@ class ObjectDirectory:
     """What is in the directory, and what happened to it: each state has a number, which is its cursor."""
 
     held: dict[ObjectId, DirectoryObject] = field(default_factory=dict)
-    log: list[DirectoryObject | ObjectGone] = field(default_factory=list)
+    log: list[DirectoryObject | Gone] = field(default_factory=list)
     breaks_after: int | None = None
     """After how many objects a read breaks off."""
     asked: list[tuple[Wanted, ReadRequest]] = field(default_factory=list)
@@ -51,31 +51,31 @@ class ObjectDirectory:
     def remove(self, set_: str, id_: str) -> None:
         gone = ObjectId(set_, id_)
         if self.held.pop(gone, None) is not None:
-            self.log.append(ObjectGone(gone))
+            self.log.append(Gone(gone))
 
     def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
         self.asked.append((wanted, request))
-        steps: list[DirectoryObject | ObjectGone] = [*self.held.values()]
+        steps: list[DirectoryObject | Gone] = [*self.held.values()]
         answered = None
         if request.since and self.tells_changes:
             since = request.since.removeprefix("state ")
             if not since.isascii() or not since.isdigit() or request.since == since or int(since) > len(self.log):
-                yield ObjectsEnd(Verdict.FAILED, "no cursor of this directory", answered=Answered.CURSOR_REFUSED)
+                yield End(Verdict.FAILED, "no cursor of this directory", answered=Answered.CURSOR_REFUSED)
                 return
-            last = {step.id: step for step in self.log[int(since) :]}
+            last = {step.object if isinstance(step, Gone) else step.id: step for step in self.log[int(since) :]}
             steps, answered = list(last.values()), Answered.CHANGES
         elif request.part is not None:
             asked = request.part.objects
-            steps = [self.held.get(one, ObjectGone(one)) for one in asked]
+            steps = [self.held.get(one, Gone(one)) for one in asked]
             answered = Answered.PART
         cursor = f"state {len(self.log)}" if self.tells_changes else ""
         for number, step in enumerate(steps):
             if number == self.breaks_after:
-                yield ObjectsEnd(Verdict.PARTIAL, "the connection was lost", answered=answered)
+                yield End(Verdict.PARTIAL, "the connection was lost", answered=answered)
                 return
-            if isinstance(step, ObjectGone) or step.id.set in wanted.attributes:
+            if isinstance(step, Gone) or step.id.set in wanted.attributes:
                 yield step
         if self.breaks_after is not None and self.breaks_after >= len(steps):
-            yield ObjectsEnd(Verdict.FAILED, "the connection was lost", answered=answered)
+            yield End(Verdict.FAILED, "the connection was lost", answered=answered)
             return
-        yield ObjectsEnd(Verdict.COMPLETE, cursor=cursor, answered=answered)
+        yield End(Verdict.COMPLETE, cursor=cursor, answered=answered)

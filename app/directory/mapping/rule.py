@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from app.access.records import Fill, Record
 from app.directory.casting import record_from_object
-from app.directory.connector import ALL_ATTRIBUTES, NO_NAMES
+from app.directory.connector import ALL_ATTRIBUTES
 from app.directory.fields import DECIDING, MalformedRecordError, name_of_type
 from app.directory.mapping.cel import IT, MEMBER, Asked, EvaluationError, Expression, language
 from app.directory.mapping.settings import RuleSettings
@@ -56,7 +56,7 @@ _Evaluate = Callable[[Asked], object]
 class MappingRule:
     """One rule, compiled. Raises ``ExpressionError``."""
 
-    def __init__(self, number: int, settings: RuleSettings, always: frozenset[str] = NO_NAMES) -> None:
+    def __init__(self, number: int, settings: RuleSettings, always: frozenset[str] = frozenset()) -> None:
         """``always``: the attributes that every object of its set has."""
         self.number = str(number)
         """Counted from 1, as ``Origin.rule`` has it."""
@@ -104,11 +104,11 @@ class MappingRule:
     def disabling(self, variable: str) -> frozenset[str]:
         """The attributes by which it disables, but for those that it allows to be missing."""
         if not self._disables:
-            return NO_NAMES
+            return frozenset()
         expressions = [one for name, one in self._fields if name == "disabled"]
         if self._when is not None and self.kind == Fill.kind:
             expressions.append(self._when)
-        return frozenset().union(*(one.required.get(variable, NO_NAMES) for one in expressions))
+        return frozenset().union(*(one.required.get(variable, frozenset()) for one in expressions))
 
     def expressions(self) -> Sequence[Expression]:
         """All of them."""

@@ -12,7 +12,7 @@ import orjson
 
 from app.access.kinds import KINDS
 from app.access.records import User
-from app.directory.connector import ALL_ATTRIBUTES, NO_NAMES, Wanted
+from app.directory.connector import ALL_ATTRIBUTES, Wanted
 from app.directory.mapping.cel import IT, MEMBER, Language, language
 from app.directory.mapping.fitness import Value, fit, fit_part
 from app.directory.mapping.rule import MappingRule
@@ -31,7 +31,7 @@ class Rules:
         """``always``: set → the attributes that each of its objects has, or ``ALL_ATTRIBUTES``; a source that does not
         give one of them hides it."""
         self.all = [
-            MappingRule(number, one, always.get(one.from_, NO_NAMES)) for number, one in enumerate(settings, start=1)
+            MappingRule(number, one, always.get(one.from_, frozenset())) for number, one in enumerate(settings, start=1)
         ]
         self.plain: Mapping[str, Sequence[MappingRule]] = _by_set(rule for rule in self.all if not rule.each)
         """Set → its rules without ``each``."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from app.access.records import User
 from app.directory.casting import disabling_record
-from app.directory.connector import Connector, DirectoryObject, ObjectGone, ObjectsEnd
+from app.directory.connector import Connector, DirectoryObject
 from app.directory.mapping.cel import IT, MEMBER, Asked
 from app.directory.mapping.fitness import UnfitValueError, Value
 from app.directory.mapping.rule import NOBODY, Made, MappingRule, OfMembers, Outcome, Skipped, Spoilt
@@ -139,18 +139,18 @@ class _Mapping:
         """Remarks that were made already: a rule is odd once, not once for each object."""
 
     def steps(self) -> Reading:
-        end: ObjectsEnd | None = None
+        end: End | None = None
         with closing(self._connector.read(self._rules.wanted, self._request)) as objects:  # type: ignore[type-var]
             for step in objects:
                 if type(step) is DirectoryObject:
                     yield from self._of_object(step)
-                elif type(step) is ObjectsEnd:
+                elif type(step) is End:
                     end = step
                     break
-                elif type(step) is ObjectGone:
+                elif type(step) is Gone:
                     if self._spool is not None:
-                        self._spool.remove(step.id)
-                    yield Gone(step.id)
+                        self._spool.remove(step.object)
+                    yield step
                 elif isinstance(step, Malformed):
                     self._malformed += 1
                     self._unnamed += step.object is None
@@ -176,7 +176,7 @@ class _Mapping:
         ]
         return "; ".join(found)
 
-    def _verdict(self, end: ObjectsEnd) -> End:
+    def _verdict(self, end: End) -> End:
         verdict, reason, cursor = end.verdict, end.reason, end.cursor
         if end.answered is None and verdict is not Verdict.FAILED and (hidden := self._hidden()):
             return End(Verdict.FAILED, hidden)
@@ -282,7 +282,7 @@ class _Mapping:
 
     # Members.
 
-    def _of_members(self, spool: Spool, end: ObjectsEnd) -> Iterator[Found | Gone | Malformed | Remark]:
+    def _of_members(self, spool: Spool, end: End) -> Iterator[Found | Gone | Malformed | Remark]:
         if not self._whole and end.answered is None:
             spool.remove_unseen()
         spool.make_ready()

@@ -1,86 +1,111 @@
-"""Objects made of entries: which attributes a set asks for, and what becomes of their values."""
+"""Reads the objects of sets: searches, large groups, and the conversion of entries to objects."""
 
 import re
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
 
-from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject
-from app.directory.connectors.ldap.names import all_normalized, normalized
-from app.directory.connectors.ldap.presets import ACCOUNT_EXPIRED, Preset, SetSettings
-from app.directory.connectors.ldap.session import LdapEntry
-from app.directory.connectors.ldap.settings import LdapConnectionSettings
+from app.directory.connector import (
+    ALL_ATTRIBUTES,
+    DirectoryObject,
+    ReadError,
+    UnreadableValueError,
+    Wanted,
+)
+from app.directory.connectors.ldap.session import EXTENDED_DN, LdapSession, Search
+from app.directory.connectors.ldap.settings import ACCOUNT_EXPIRED, LdapConnectionSettings
 from app.directory.connectors.ldap.values import (
     CONVERSIONS,
-    Converted,
-    UnreadableValueError,
+    LdapEntry,
+    Plain,
+    as_guid,
     as_integer,
+    as_sid,
     as_text,
-    as_texts,
+    as_text_or_base64,
+    as_text_or_plain_dn,
+    filter_bytes,
+    filter_text,
+    guid_or_name,
+    is_below,
+    member_names,
+    normalized,
+    plain_dn,
+    search_base,
     to_filetime,
 )
 from app.directory.source import Malformed, ObjectId, Remark
+from app.foundation.text import printable
+
+_T = TypeVar("_T")
 
 DN = "dn"
-"""What rules call the DN of an object: it is no attribute."""
+"""The name of an object's DN in rules; it is no attribute."""
 
 FIRST_RANGE = ";range=0-1499"
 
 _RANGE = re.compile(r"(.+);range=(\d+)-(\d+|\*)", re.IGNORECASE)
-_EXTENDED = re.compile(r"(?:<[A-Za-z]+=[^>]*>;)+")
-_GUID = re.compile(rb"<GUID=([0-9A-Fa-f-]{32,36})>")
-_OPTIONAL_UID = re.compile(r"#'[01]*'B$")
-"""What a uniqueMember may have behind its DN."""
+_FILTER_SIZE = 100
+"""Ids, or groups, in one filter."""
 
+_OWN_PARTITIONS = ("cn=configuration", "cn=schema", "dc=domaindnszones", "dc=forestdnszones")
+"""Active Directory's own partitions, which contain no people."""
 
-_HIDDEN = (
+_MAX_RANGES = 100_000
+"""Requests for the values of one attribute."""
+
+_NO_EXPIRY = (
     "is missing, which every account has; give the reader the right to see it, or set account_expiry: false if an"
     " account that expires keeps its access"
 )
 
-_TOGETHER = 1_000
-"""Members of a group whose names are put into one spelling together."""
-
 
 class Range(NamedTuple):
-    """Values of a large attribute of which there are more."""
+    """A large attribute whose further values must be requested."""
 
     attribute: str
     following: int
-    """The index of the first value that was not told."""
+    """The index of the first further value."""
 
 
-class Read(NamedTuple):
-    """An object, and which of its members are still to be asked for."""
+class EntryObject(NamedTuple):
+    """The object of an entry, and the ranges of its members that must be requested."""
 
-    thing: DirectoryObject
+    object: DirectoryObject
     entry: LdapEntry
     ranges: Sequence[Range]
 
 
-_Take = tuple[str, Callable[[bytes], Converted], bool]
-"""The name in rules, the conversion, and whether all values are wanted."""
+class _Target(NamedTuple):
+    """A name in rules for an attribute, and the conversion of its values."""
+
+    name: str
+    convert: Callable[[bytes], Plain]
+    is_list: bool
 
 
 class _Plan(NamedTuple):
-    """What becomes of an attribute, as the server spells it."""
+    """The use of an attribute."""
 
-    text: str
-    """The name in rules of one that is nothing but a text; empty: it is more."""
-    small: str
-    takes: Sequence[_Take]
+    name: str
+    """In lower case."""
+    text_name: str
+    """The name in rules, if the attribute is single-valued text and nothing else; empty otherwise."""
+    targets: Sequence[_Target]
     is_own: bool
-    """Whether it identifies or names the object, or is its end."""
+    """Whether it is the id, the name or the expiry of the object."""
     is_member: bool
 
 
 class SetReader:
-    """What is asked for of a set, and how objects are made of what comes.
+    """The attributes to request for a set, and the objects made of its entries.
 
-    ``wanted`` are the attributes that rules name, ``with_members`` says whether members are. ``now`` is the time of the
-    read.
+    ``wanted``: the attributes that rules name. ``with_members``: whether rules use members. ``now``: the time of the
+    read, for accounts that expire.
     """
 
     def __init__(
@@ -92,61 +117,59 @@ class SetReader:
         with_members: bool,
         now: datetime,
     ) -> None:
-        one: SetSettings = settings.sets_in_force()[name]
-        known: Preset = settings.preset_in_force()
-        assert one.filter is not None  # noqa: S101 - for the type checker: the settings see to it
-        assert one.id is not None  # noqa: S101 - as above
+        own, preset = settings.sets_in_force()[name], settings.preset_in_force()
         self.name = name
         self.where = f"sets.{name}"
-        self.filter = one.filter
-        self.scope = one.scope
-        self.base = one.base if one.base is not None else f"{one.below},{settings.base}" if one.below else settings.base
-        self.id = one.id
-        self.member_attributes = tuple(one.members) if with_members else ()
-        self._extended = known.extended_dn
-        end = known.ends.get(name, "")
+        self.filter = str(own.filter)
+        self.scope = own.scope
+        self.base = own.base if own.base is not None else f"{own.below},{settings.base}" if own.below else settings.base
+        self.id = str(own.id)
+        self.member_attributes = tuple(own.members) if with_members else ()
+        self._extended = preset.extended_dn
+        end = preset.ends.get(name, "")
         self._with_expiry = bool(end) and ACCOUNT_EXPIRED in wanted
-        self._end = end if self._with_expiry or any(one.lower() == end.lower() for one in wanted) else ""
+        self._end = end if self._with_expiry or end.lower() in map(str.lower, wanted) else ""
         self._now = to_filetime(now)
-        self._convert = {attribute.lower(): CONVERSIONS[how] for attribute, how in known.convert.items()}
-        self._lists = frozenset(attribute.lower() for attribute in known.lists)
+        self._convert = {attribute.lower(): CONVERSIONS[how] for attribute, how in preset.convert.items()}
+        self._lists = frozenset(map(str.lower, preset.lists))
         self._everything = ALL_ATTRIBUTES in wanted
         self._spellings: dict[str, list[str]] = {}
+        """Attribute in lower case → its names in rules."""
         for attribute in sorted(wanted):
             self._spellings.setdefault(attribute.lower(), []).append(attribute)
-        self._members = frozenset(attribute.lower() for attribute in self.member_attributes)
-        self._named_by = one.named_by
-        self._id = one.id.lower()
-        self._names = None if one.named_by.lower() == DN else one.named_by.lower()
+        self._members = frozenset(map(str.lower, self.member_attributes))
+        self._id = self.id.lower()
+        self._named_by = own.named_by
+        self._name = "" if own.named_by.lower() == DN else own.named_by.lower()
+        """The attribute by which groups name the object; empty: its DN."""
         self._plans: dict[str, _Plan] = {}
         self._several: dict[str, tuple[int, str]] = {}
-        self.attributes = self._asked_for(
-            ranges=known.ranges, primary=known.primary_groups and bool(self.member_attributes)
-        )
+        """Attribute → number of objects with several values, and the place of the first."""
+        primary_groups = preset.primary_groups and bool(self.member_attributes)
+        self.attributes = self._requested(ranges=preset.ranges, primary_groups=primary_groups)
 
-    def _asked_for(self, *, ranges: bool, primary: bool) -> list[str]:
-        needed = {self._id: self.id}
-        if self._names is not None:
-            needed[self._names] = self._named_by
+    def _requested(self, *, ranges: bool, primary_groups: bool) -> list[str]:
+        requested = {self._id: self.id}
+        if self._name:
+            requested[self._name] = self._named_by
         if self._everything:
-            needed[ALL_ATTRIBUTES] = ALL_ATTRIBUTES
-        for small, spellings in self._spellings.items():
-            if small not in (DN, ALL_ATTRIBUTES, ACCOUNT_EXPIRED):
-                needed.setdefault(small, spellings[0])
+            requested[ALL_ATTRIBUTES] = ALL_ATTRIBUTES
+        for lower, spellings in self._spellings.items():
+            if lower not in (DN, ALL_ATTRIBUTES, ACCOUNT_EXPIRED):
+                requested.setdefault(lower, spellings[0])
         if self._end:
-            needed.setdefault(self._end.lower(), self._end)
+            requested.setdefault(self._end.lower(), self._end)
         for attribute in self.member_attributes:
-            needed[attribute.lower()] = attribute + (FIRST_RANGE if ranges else "")
-        if primary:
-            needed["objectsid"] = "objectSid"
-        return list(needed.values())
+            requested[attribute.lower()] = attribute + (FIRST_RANGE if ranges else "")
+        if primary_groups:
+            requested["objectsid"] = "objectSid"
+        return list(requested.values())
 
-    def read(self, entry: LdapEntry) -> Read | Malformed:
-        """The object that an entry is.
+    # Entries.
 
-        With an attribute that cannot be understood it is malformed: that one might have forbidden something.
-        """
-        dn = _EXTENDED.sub("", entry.dn) if self._extended else entry.dn
+    def read(self, entry: LdapEntry) -> EntryObject | Malformed:
+        """The object of an entry. It is malformed if a value is unreadable, because that may be a restriction."""
+        dn = plain_dn(entry.dn) if self._extended else entry.dn
         value: dict[str, object] = {}
         own: dict[str, Sequence[bytes]] = {}
         members: list[str] = []
@@ -156,211 +179,271 @@ class SetReader:
             for attribute, values in entry.attributes.items():
                 plan = self._plans.get(attribute)
                 if plan is None:
-                    plan = self._plans[attribute] = self._planned(attribute)
-                if plan.text and len(values) == 1:
-                    value[plan.text] = as_text(values[0])
+                    plan = self._plans[attribute] = self._plan(attribute)
+                if plan.text_name and len(values) == 1:
+                    value[plan.text_name] = as_text(values[0])
                     continue
-                for name, convert, all_values in plan.takes:
-                    if not all_values and len(values) == 1:
-                        first = convert(values[0])
-                        if first is not None:
-                            value[name] = first
-                    else:
-                        self._take(value, name, convert, values, all_values=all_values, place=dn)
+                for target in plan.targets:
+                    self._convert_into(value, target, values, dn)
                 if plan.is_own:
-                    own[plan.small] = values
+                    own[plan.name] = values
                 elif plan.is_member:
-                    self._take_members(plan.small, values, members, ranges)
+                    self._add_members(plan.name, values, members, ranges)
             attribute = self.id
-            ids = own.get(self._id, ())
-            id_ = self._converted(self._id, ids[0]) if ids else None
+            id_ = next((self._converted(self._id, one) for one in own.get(self._id, ())), None)
             attribute = self._named_by
-            names = (
-                [normalized(dn)]
-                if self._names is None
-                else [str(self._converted(self._names, one)) for one in own.get(self._names, ())]
-            )
+            names = tuple(str(self._converted(self._name, one)) for one in own.get(self._name, ()))
             attribute = self._end
-            self._take_expiry(value, own.get(attribute.lower(), ()))
+            if self._is_expired(own.get(attribute.lower(), ())):
+                value[ACCOUNT_EXPIRED] = True
         except UnreadableValueError as error:
-            return Malformed(dn, f"{attribute} {error}", self._object_of(entry))
-        if lacking := self._lacking(entry, id_):
-            return Malformed(dn, lacking, self._object_of(entry))
-        for name in self._spellings.get(DN, ()):
-            value[name] = dn
-        thing = DirectoryObject(ObjectId(self.name, str(id_)), value, dn, tuple(names), tuple(members))
-        return Read(thing, entry, ranges)
+            return Malformed(dn, f"{attribute} {error}", self._object_id(entry))
+        if reason := self._missing(id_, own):
+            return Malformed(dn, reason, self._object_id(entry))
+        value.update(dict.fromkeys(self._spellings.get(DN, ()), dn))
+        names = names if self._name else (normalized(dn),)
+        object_ = DirectoryObject(ObjectId(self.name, str(id_)), value, dn, names, tuple(members))
+        return EntryObject(object_, entry, ranges)
 
-    def _take_expiry(self, into: dict[str, object], ends: Sequence[bytes]) -> None:
-        if self._with_expiry and ends and 0 < as_integer(ends[0]) <= self._now:
-            into[ACCOUNT_EXPIRED] = True
-
-    def _lacking(self, entry: LdapEntry, id_: Converted) -> str:
-        """Which attribute is missing that every object has, and what to do; empty: none."""
+    def _missing(self, id_: Plain, own: Collection[str]) -> str:
+        """The missing attribute that every object must have; empty if there is none."""
         if id_ is None or id_ == "":
-            return f"has no {self.id}, by which it would be known; name another attribute in {self.where}.id"
-        if self._end and not any(attribute.lower() == self._end.lower() for attribute in entry.attributes):
-            return f"{self._end} {_HIDDEN}"
-        return ""
+            return f"has no {self.id}, which is its id; name another attribute in {self.where}.id"
+        return f"{self._end} {_NO_EXPIRY}" if self._end and self._end.lower() not in own else ""
 
-    def _object_of(self, entry: LdapEntry) -> ObjectId | None:
-        """The object that an entry is of which not all can be understood."""
-        ids = next((values for name, values in entry.attributes.items() if name.lower() == self._id and values), None)
+    def _is_expired(self, ends: Sequence[bytes]) -> bool:
+        return self._with_expiry and bool(ends) and 0 < as_integer(ends[0]) <= self._now
+
+    def _object_id(self, entry: LdapEntry) -> ObjectId | None:
+        """The id of a malformed entry."""
         with suppress(UnreadableValueError):
-            id_ = None if ids is None else self._converted(self._id, ids[0])
+            id_ = next((self._converted(self._id, one) for one in entry.values(self._id)), None)
             return ObjectId(self.name, str(id_)) if id_ not in (None, "") else None
         return None
 
-    def _take(
-        self,
-        into: dict[str, object],
-        name: str,
-        convert: Callable[[bytes], Converted],
-        values: Sequence[bytes],
-        *,
-        all_values: bool,
-        place: str,
-    ) -> None:
-        if all_values:
-            into[name] = [one for one in map(convert, values) if one is not None]
+    def _convert_into(self, value: dict[str, object], target: _Target, values: Sequence[bytes], dn: str) -> None:
+        if target.is_list:
+            value[target.name] = [plain for plain in map(target.convert, values) if plain is not None]
         elif values:
             if len(values) > 1:
-                self._note_several(name, place)
-            first = convert(values[0])
-            if first is not None:
-                into[name] = first
+                count, place = self._several.get(target.name, (0, dn))
+                self._several[target.name] = (count + 1, place)
+            plain = target.convert(values[0])
+            if plain is not None:
+                value[target.name] = plain
 
-    def more_members(self, entry: LdapEntry, members: list[str]) -> list[Range]:
-        """Adds the members that an answer tells, and says where they go on."""
-        ranges: list[Range] = []
-        for attribute, values in entry.attributes.items():
-            self._take_members(attribute.lower(), values, members, ranges)
-        return ranges
+    def _converted(self, attribute: str, value: bytes) -> Plain:
+        return self._convert.get(attribute, as_text)(value)
 
     def remarks(self) -> Iterator[Remark]:
-        """What was odd about the objects that were read, each thing once."""
+        """The attributes that unexpectedly had several values."""
         for name, (count, place) in sorted(self._several.items()):
-            others = f", as has it in {count - 1:,} other objects" if count > 1 else ""
+            others = f", also in {count - 1:,} other objects" if count > 1 else ""
             yield Remark(
                 place,
-                f"{self.where}: {name} has several values{others}; the first counts (lists: [{name}] makes it a list)",
+                f"{self.where}: {name} has several values{others}; the first is used (lists: [{name}] makes it a list)",
             )
 
-    def id_filter(self, ids: Sequence[str]) -> str:
-        """The filter for objects with one of these ids."""
-        return f"(&{self.filter}(|{''.join(f'({self.id}={self._assertion(self._id, one)})' for one in ids)}))"
+    # Plans.
 
-    def expired_since(self, then: int) -> str:
-        """The filter for accounts that have expired since an earlier read (a FILETIME), or no longer count as expired
-        because the clock was set back. Empty: there are none."""
-        first, last = sorted((then, self._now))
-        return f"(&({self._end}>={first + 1})({self._end}<={last}))" if self._with_expiry and first < last else ""
+    def _plan(self, attribute: str) -> _Plan:
+        lower = attribute.lower()
+        is_member = lower.partition(";")[0] in self._members
+        is_own = lower in (self._id, self._name, self._end.lower())
+        targets = self._targets(attribute)
+        is_text = not is_own and not is_member and [target[1:] for target in targets] == [(as_text, False)]
+        return _Plan(lower, targets[0].name if is_text else "", targets, is_own, is_member)
 
-    def value_filter(self, attribute: str, texts: Sequence[str]) -> str:
-        """The filter for objects of which an attribute has one of these values."""
-        return (
-            f"(&{self.filter}(|{''.join(f'({attribute}={self._assertion(attribute.lower(), one)})' for one in texts)}))"
-        )
-
-    def _assertion(self, small: str, text: str) -> str:
-        if self._convert.get(small) is CONVERSIONS["guid"]:
-            try:
-                return escaped(uuid.UUID(text).bytes_le)
-            except ValueError:
-                return escaped(text.encode(errors="replace"))
-        return escaped_text(text)
-
-    def _converted(self, small: str, value: bytes) -> Converted:
-        return self._convert.get(small, as_text)(value)
-
-    def _planned(self, attribute: str) -> _Plan:
-        small = attribute.lower()
-        is_member = small.partition(";")[0] in self._members
-        is_own = small in (self._id, self._names, self._end.lower())
-        takes = self._taken(attribute)
-        is_text = len(takes) == 1 and takes[0][1] is as_text and not takes[0][2] and not is_own and not is_member
-        return _Plan(takes[0][0] if is_text else "", small, takes, is_own, is_member)
-
-    def _taken(self, attribute: str) -> Sequence[_Take]:
-        """What becomes of the values of an attribute, as the server spells it. Variants (``cn;lang-de``) are others."""
-        small = attribute.lower()
-        spellings = self._spellings.get(small, [])
-        if self._everything and small not in self._members and not _RANGE.fullmatch(attribute):
+    def _targets(self, attribute: str) -> Sequence[_Target]:
+        """The targets of an attribute. Options make another attribute of it (``cn;lang-de``)."""
+        lower = attribute.lower()
+        spellings = self._spellings.get(lower, [])
+        if self._everything and lower not in self._members and not _RANGE.fullmatch(attribute):
             spellings = spellings or [attribute]
-        convert = self._convert.get(small, self._plain_text if self._extended else as_text)
-        if self._everything and small not in self._spellings and small not in self._convert:
-            convert = _text_or_base64
-        return [(name, convert, small in self._lists) for name in spellings]
+        convert = self._convert.get(lower, as_text_or_plain_dn if self._extended else as_text)
+        if self._everything and lower not in self._spellings and lower not in self._convert:
+            convert = as_text_or_base64
+        return [_Target(name, convert, lower in self._lists) for name in spellings]
 
-    @staticmethod
-    def _plain_text(value: bytes) -> str:
-        text = as_text(value)
-        return _EXTENDED.sub("", text) if text.startswith("<GUID=") else text
+    # Members.
 
-    def _take_members(self, small: str, values: Sequence[bytes], members: list[str], ranges: list[Range]) -> None:
-        found = _RANGE.fullmatch(small) if ";" in small else None
-        attribute = found[1] if found else small
+    def more_members(self, entry: LdapEntry, members: list[str]) -> list[Range]:
+        """Adds the members of a further response, and returns the ranges after it."""
+        ranges: list[Range] = []
+        for attribute, values in entry.attributes.items():
+            self._add_members(attribute.lower(), values, members, ranges)
+        return ranges
+
+    def _add_members(self, lower: str, values: Sequence[bytes], members: list[str], ranges: list[Range]) -> None:
+        found = _RANGE.fullmatch(lower) if ";" in lower else None
+        attribute = found[1] if found else lower
         if attribute not in self._members:
             return
-        if self._extended:
-            members += map(self._member, values)
-        else:
-            for start in range(0, len(values), _TOGETHER):
-                members += _dns_or_texts(as_texts(values[start : start + _TOGETHER]))
+        members += map(guid_or_name, values) if self._extended else member_names(values)
         if found and found[3] != "*":
             ranges.append(Range(attribute, int(found[3]) + 1))
 
-    def _member(self, value: bytes) -> str:
-        if self._extended and (found := _GUID.match(value)):
-            return str(uuid.UUID(found[1].decode()))
-        return _dn_or_text(as_text(value))
+    # Filters.
 
-    def _note_several(self, name: str, place: str) -> None:
-        count, first = self._several.get(name, (0, place))
-        self._several[name] = (count + 1, first)
+    def id_filter(self, ids: Sequence[str]) -> str:
+        """The filter for objects with one of these ids."""
+        return self.value_filter(self.id, ids)
 
+    def value_filter(self, attribute: str, texts: Sequence[str]) -> str:
+        """The filter for objects with one of these values of an attribute."""
+        return f"(&{self.filter}(|{''.join(f'({attribute}={self._filter_value(attribute, text)})' for text in texts)}))"
 
-def _dns_or_texts(texts: Sequence[str]) -> Sequence[str]:
-    if "#" not in "".join(texts) and not [text for text in texts if "=" not in text]:
-        return all_normalized(texts)
-    return [_dn_or_text(text) for text in texts]
+    def _filter_value(self, attribute: str, text: str) -> str:
+        if self._convert.get(attribute.lower()) is CONVERSIONS["guid"]:
+            try:
+                return filter_bytes(uuid.UUID(text).bytes_le)
+            except ValueError:
+                return filter_bytes(text.encode(errors="replace"))
+        return filter_text(text)
 
-
-def _dn_or_text(text: str) -> str:
-    if "=" not in text:
-        return text
-    return normalized(text if "#" not in text else _OPTIONAL_UID.sub("", text))
-
-
-def _text_or_base64(value: bytes) -> str:
-    try:
-        return as_text(value)
-    except UnreadableValueError:
-        return str(CONVERSIONS["base64"](value))
+    def expired_since(self, then: int) -> str:
+        """The filter for accounts that have expired since an earlier read (a FILETIME), or are not expired any more
+        because the clock was set back; empty if there are none."""
+        first, last = sorted((then, self._now))
+        return f"(&({self._end}>={first + 1})({self._end}<={last}))" if self._with_expiry and first < last else ""
 
 
-def escaped(value: bytes) -> str:
-    """Bytes as they stand in a filter."""
-    return "".join(f"\\{byte:02x}" for byte in value)
+class Reader:
+    """Reads the objects of sets over one connection.
+
+    ``now``: the time of the read. An account that expires at or before it has expired.
+    """
+
+    def __init__(self, session: LdapSession, wanted: Wanted, now: datetime) -> None:
+        settings = session.settings
+        known = settings.sets_in_force()
+        for name in wanted.attributes:
+            if name not in known:
+                raise ReadError(
+                    f"sets.{printable(name, limit=80)}: does not exist, but rules read it; there are {', '.join(known)}"
+                )
+        self.session = session
+        self.now = now
+        self.settings: LdapConnectionSettings = settings
+        self.preset = settings.preset_in_force()
+        self.sets = [
+            SetReader(name, settings, wanted.attributes[name], with_members=name in wanted.members, now=now)
+            for name in known
+            if name in wanted.attributes
+        ]
+        self.missing = ""
+        """The part of the directory that another server has; empty if there is none."""
+        self._controls = [EXTENDED_DN] if self.preset.extended_dn else []
+
+    def objects(self, set_reader: SetReader, filter_: str | None = None) -> Iterator[DirectoryObject | Malformed]:
+        """The objects of a set, or those that match a filter."""
+        search = Search(
+            set_reader.base,
+            filter_ or set_reader.filter,
+            set_reader.attributes,
+            set_reader.scope,
+            set_reader.where,
+            self._controls,
+        )
+        has_members = bool(set_reader.member_attributes)
+        # Groups are returned with all members, unless the server returns large attributes in ranges.
+        one_by_one = has_members and not self.preset.ranges
+        for page in self.session.pages(search, one_by_one=one_by_one, prefetch=one_by_one or not has_members):
+            self._check_referrals(page.referrals)
+            yield from self.objects_of(set_reader, page.entries)
+
+    def by_ids(self, set_reader: SetReader, ids: Sequence[str]) -> Iterator[DirectoryObject | Malformed]:
+        """The objects of a set with these ids."""
+        for batch in batches(ids):
+            yield from self.objects(set_reader, set_reader.id_filter(batch))
+
+    def objects_of(self, set_reader: SetReader, entries: Sequence[LdapEntry]) -> Iterator[DirectoryObject | Malformed]:
+        """The objects of entries, with all members."""
+        if not set_reader.member_attributes:
+            for entry in entries:
+                found = set_reader.read(entry)
+                yield found.object if isinstance(found, EntryObject) else found
+            return
+        for batch in batches(entries):
+            results = [set_reader.read(entry) for entry in batch]
+            primary = self._primary_members([found for found in results if isinstance(found, EntryObject)])
+            for found in results:
+                yield found if isinstance(found, Malformed) else self._with_all_members(set_reader, found, primary)
+
+    def _with_all_members(
+        self, set_reader: SetReader, found: EntryObject, primary: Mapping[ObjectId, Sequence[str]]
+    ) -> DirectoryObject | Malformed:
+        object_ = found.object
+        primary_members = primary.get(object_.id, ())
+        if not found.ranges and not primary_members:
+            # A group may have hundreds of thousands of members, so they are not copied.
+            return object_
+        members = list(object_.members)
+        try:
+            for first in found.ranges:
+                self._read_ranges(set_reader, found, first, members)
+        except UnreadableValueError as error:
+            return Malformed(object_.place, f"a member {error}", object_.id)
+        members += primary_members
+        return object_._replace(members=tuple(dict.fromkeys(members)))
+
+    def _read_ranges(self, set_reader: SetReader, found: EntryObject, first: Range, members: list[str]) -> None:
+        """Adds the further members of a large group."""
+        place = printable(found.object.place, limit=100)
+        following: Range | None = first
+        for _ in range(_MAX_RANGES):
+            if following is None:
+                return
+            attribute = f"{following.attribute};range={following.following}-*"
+            base = search_base(found.entry.dn)
+            search = Search(base, "(objectClass=*)", [attribute], "base", set_reader.where, self._controls)
+            entries = self.session.entries(search)
+            prefix = f"{first.attribute};"
+            if not any(name.lower().startswith(prefix) for entry in entries for name in entry.attributes):
+                raise ReadError(f"{set_reader.where}: {place} changed while its members were read; read it again")
+            previous = following.following
+            following = next(iter(set_reader.more_members(entries[0], members)), None)
+            if following is not None and following.following <= previous:
+                break
+        raise ReadError(f"{set_reader.where}: the server does not end the list of members of {place}")
+
+    def _primary_members(self, groups: Sequence[EntryObject]) -> Mapping[ObjectId, Sequence[str]]:
+        """The members by primary group, whom groups do not list."""
+        if not self.preset.primary_groups:
+            return {}
+        by_rid = {
+            as_sid(sid).rpartition("-")[2]: group.object.id
+            for group in groups
+            for sid in group.entry.values("objectSid")
+        }
+        if not by_rid:
+            return {}
+        members: dict[ObjectId, list[str]] = {}
+        filter_ = f"(|{''.join(f'(primaryGroupID={rid})' for rid in by_rid)})"
+        base = self.session.naming_context(self.settings.base)
+        for page in self.session.pages(Search(base, filter_, ["objectGUID", "primaryGroupID"])):
+            for entry in page.entries:
+                group = by_rid.get(str(entry.number("primaryGroupID")))
+                if group is not None:
+                    members.setdefault(group, []).extend(map(as_guid, entry.values("objectGUID")))
+        return members
+
+    def _check_referrals(self, referrals: Sequence[str]) -> None:
+        """Sets ``missing`` if a referral leads to a part of the directory that is not left out deliberately."""
+        left_out = [normalized(dn) for dn in self.settings.elsewhere]
+        for url in referrals:
+            dn = normalized(unquote(urlsplit(url).path.removeprefix("/")))
+            if self.preset.changes == "usn" and dn.startswith(_OWN_PARTITIONS):
+                continue
+            if not any(is_below(dn, base) for base in left_out):
+                self.missing = (
+                    f"a part of the directory is on another server, which is not read: {printable(url, limit=150)};"
+                    " read it as a source of its own, and name it in elsewhere"
+                )
 
 
-def escaped_text(text: str) -> str:
-    """A text as it stands in a filter, where no letter of it means anything."""
-    return "".join(
-        one if one.isascii() and (one.isalnum() or one in "-_.@ ") else escaped(one.encode(errors="replace"))
-        for one in text
-    )
-
-
-def asks_for_silent(preset: Preset, filters: Mapping[str, str], wanted: Mapping[str, Collection[str]]) -> str:
-    """Which attribute is asked for whose changes the server tells nobody of, in words; empty: none."""
-    for attribute in sorted(preset.silent):
-        for name, text in filters.items():
-            if re.search(rf"\({re.escape(attribute)}\s*[:~<>]?[^()]*=", text, re.IGNORECASE):
-                return f"sets.{name}.filter asks for {attribute}, of whose changes the server tells nobody"
-        for name, attributes in wanted.items():
-            # Active Directory counts them among all attributes, OpenLDAP does not.
-            asked = "*" if preset.changes == "usn" else attribute
-            if any(one == asked or one.lower() == attribute.lower() for one in attributes):
-                return f"rules of {name} ask for {attribute}, of whose changes the server tells nobody"
-    return ""
+def batches(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """The items in batches that fit into a filter."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, _FILTER_SIZE)):
+        yield batch

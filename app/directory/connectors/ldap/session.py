@@ -1,164 +1,144 @@
-"""A connection to a server: opened, made safe, bound, asked, and closed with whatever it still has to answer.
+"""A connection to an LDAP server: connecting with TLS, binding, and searching.
 
-TLS is checked, always: the library's own configuration (``ldaprc``, ``LDAPTLS_REQCERT``) is overruled, and options of
-TLS count only once a new context was asked for, which is therefore the last of them.
+TLS certificates are always checked. The library's own configuration (``ldaprc``, ``LDAPTLS_REQCERT``) is overridden.
+Errors of the library become a ``ReadError`` that names the setting and the remedy, and contains no password.
 """
 
 import os
+import re
 import socket
 import ssl
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import ldap
 import ldap.ldapobject
-import ldap.sasl
 from ldap.controls import LDAPControl
 from ldap.controls.libldap import SimplePagedResultsControl
 
-from app.directory.connectors.ldap.names import normalized
+from app.directory.connector import LoginRefusedError, ReadError
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
-from app.directory.connectors.ldap.trouble import (
-    LdapTroubleError,
-    ServerAwayError,
-    of_search,
-    refused_bind,
-    said_of,
-    unreachable,
-    unreadable,
-)
+from app.directory.connectors.ldap.values import LdapEntry, normalized
+from app.foundation.files import read_small_file
 from app.foundation.text import printable
 
 SCOPES: Mapping[str, int] = {"base": ldap.SCOPE_BASE, "one": ldap.SCOPE_ONELEVEL, "subtree": ldap.SCOPE_SUBTREE}
 
 EXTENDED_DN = LDAPControl("1.2.840.113556.1.4.529", True, encodedControlValue=bytes.fromhex("3003020101"))
-"""Asks Active Directory to write DNs as ``<GUID=…>;<SID=…>;CN=…``, with the GUID as text."""
+"""Active Directory returns DNs as ``<GUID=…>;<SID=…>;CN=…``, with the GUID as text."""
 
 SHOW_DELETED = LDAPControl("1.2.840.113556.1.4.417", True)
-"""Asks Active Directory for tombstones, too."""
+"""Active Directory returns tombstones, too."""
 
-_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
-"""Where systems keep the authorities that they trust, if OpenSSL does not know it."""
+_CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+"""The system's certificate authorities, if OpenSSL has no default."""
 
 
-class LdapEntry(NamedTuple):
-    """An entry as the server gives it."""
-
-    dn: str
-    attributes: Mapping[str, Sequence[bytes]]
+class ServerUnavailableError(ReadError):
+    """The server cannot be reached or does not answer. Another server may."""
 
 
 class Search(NamedTuple):
-    """What is searched for."""
+    """The parameters of a search."""
 
     base: str
     filter: str
     attributes: Sequence[str]
     scope: str = "subtree"
     where: str = "base"
-    """The setting that is to be mended when it goes wrong."""
+    """The setting to name in errors."""
     controls: Sequence[LDAPControl] = ()
 
 
 class SearchPage(NamedTuple):
-    """Some entries, and the references to other servers that came with them."""
+    """A page of entries, and the referrals to other servers in it."""
 
     entries: Sequence[LdapEntry]
     referrals: Sequence[str]
 
 
 class LdapSession:
-    """An open connection. Its methods raise ``LdapTroubleError``."""
+    """An open connection. Its methods raise ``ReadError``."""
 
     def __init__(self, connection: ldap.ldapobject.SimpleLDAPObject, settings: LdapConnectionSettings) -> None:
+        """``settings`` name only the server of the connection."""
         self.connection = connection
         self.settings = settings
-        self.away: Sequence[str] = ()
-        """Why servers were not read that are tried before this one."""
+        self.unavailable: Sequence[str] = ()  # the errors of the servers that were tried before
         self._is_closed = False
-        self._root: Mapping[str, Sequence[bytes]] | None = None
+        self._root: LdapEntry | None = None
 
-    def pages(self, search: Search, *, one_by_one: bool = False, ahead: bool = True) -> Iterator[SearchPage]:
-        """All that is found, page by page.
+    def pages(self, search: Search, *, one_by_one: bool = False, prefetch: bool = True) -> Iterator[SearchPage]:
+        """The results, page by page.
 
-        ``one_by_one``: each entry as it comes, because a page of large ones would not fit into memory. Given up in the
-        middle, it tells the server so. ``ahead``: while a page is looked at, the server makes the next. Not for who
-        asks for something else meanwhile: libldap loses the end of a search that comes while it waits for another's.
+        ``one_by_one``: a page per entry, if whole pages may not fit into memory. ``prefetch``: request the next page
+        before this one is consumed. This is not possible if the caller sends other searches in between: libldap loses
+        the end of a search that arrives while it waits for another.
         """
-        waiting: int | None = self.begin(search, self._paging(""))
+        paging = partial(SimplePagedResultsControl, True, self.settings.page_size)
+        message: int | None = self.begin(search, paging(""))
         try:
-            while waiting is not None:
-                page, controls = self._answer(waiting, search, whole=not one_by_one)
+            while message is not None:
+                page, controls = self._receive(message, search, complete=not one_by_one)
                 cookie = b""
                 if controls is not None:
-                    waiting = None
+                    message = None
                     cookie = self._cookie(search, controls)
-                    if cookie and ahead:
-                        waiting = self.begin(search, self._paging(cookie))
+                    if cookie and prefetch:
+                        message = self.begin(search, paging(cookie))
                 yield page
-                if cookie and waiting is None:
-                    waiting = self.begin(search, self._paging(cookie))
+                if cookie and message is None:
+                    message = self.begin(search, paging(cookie))
         finally:
-            if waiting is not None:
-                self.give_up(waiting)
+            if message is not None:
+                self.abandon(message)
 
     def _cookie(self, search: Search, controls: Sequence[LDAPControl]) -> bytes:
-        """What the next page is asked for with; empty: this was the last."""
-        for one in controls:
-            if one.controlType == SimplePagedResultsControl.controlType:
-                return bytes(one.cookie or b"")
-        raise LdapTroubleError(
-            f"{search.where}: {self.settings.server} answers a search in pages without saying whether there are more;"
-            " it cannot be read whole"
-        )
+        """The cookie of the next page; empty after the last one."""
+        for control in controls:
+            if control.controlType == SimplePagedResultsControl.controlType:
+                return bytes(control.cookie or b"")
+        raise ReadError(f"{search.where}: {self.settings.server} does not report whether there are more pages")
 
     def entries(self, search: Search) -> Sequence[LdapEntry]:
-        """What a search finds that has a handful of results, unpaged; references to others are left out."""
-        return self._answer(self.begin(search), search)[0].entries
+        """The results of a small search, without paging and referrals."""
+        return self._receive(self.begin(search), search)[0].entries
 
     def find(self, search: Search) -> Sequence[LdapEntry]:
-        """As ``entries``; nothing, where the base is not there or may not be seen."""
+        """As ``entries``; empty if the base does not exist or is not visible."""
         try:
             return self.entries(search)
-        except LdapTroubleError as error:
+        except ReadError as error:
             if isinstance(error.__cause__, ldap.NO_SUCH_OBJECT | ldap.INSUFFICIENT_ACCESS | ldap.REFERRAL):
                 return ()
             raise
 
-    def entry(self, dn: str, attributes: Sequence[str], *, where: str = "base") -> LdapEntry | None:
-        """One entry by its DN; None: it is not there, or may not be seen."""
+    def entry(self, dn: str, attributes: Sequence[str], *, where: str = "base") -> LdapEntry:
+        """The entry with a DN; without attributes if it does not exist or is not visible."""
         found = self.find(Search(dn, "(objectClass=*)", list(attributes), "base", where))
-        return found[0] if found else None
+        return found[0] if found else LdapEntry(dn, {})
 
-    def root(self) -> Mapping[str, Sequence[bytes]]:
-        """What the server says of itself."""
-        if self._root is None:
+    def root(self, *, refresh: bool = False) -> LdapEntry:
+        """The server's description of itself (root DSE), cached unless ``refresh``."""
+        if self._root is None or refresh:
             names = ["namingContexts", "supportedControl", "highestCommittedUSN", "dsServiceName"]
-            found = self.entry("", names, where="url")
-            self._root = {} if found is None else found.attributes
+            self._root = self.entry("", names, where="url")
         return self._root
 
-    def forget_root(self) -> None:
-        """What the server says of itself is asked anew."""
-        self._root = None
-
-    def supports(self, control: str) -> bool:
-        """Whether the server knows a control."""
-        return control.encode() in self.root().get("supportedControl", ())
-
     def naming_context(self, dn: str) -> str:
-        """The naming context that a DN lies in; the DN itself, if the server tells of none."""
-        sought = normalized(dn)
-        contexts = [one.decode(errors="replace") for one in self.root().get("namingContexts", ())]
-        around = [one for one in contexts if sought == normalized(one) or sought.endswith("," + normalized(one))]
-        return max(around, key=len, default=dn)
+        """The naming context of a DN; the DN itself if the server reports none."""
+        name = normalized(dn)
+        contexts = [value.decode(errors="replace") for value in self.root().values("namingContexts")]
+        parents = [context for context in contexts if f",{name}".endswith("," + normalized(context))]
+        return max(parents, key=len, default=dn)
 
     def begin(self, search: Search, *controls: LDAPControl) -> int:
-        """Sends a search, and returns the number by which its answers are known."""
+        """Sends a search, and returns its message id."""
         try:
             message: int = self.connection.search_ext(
                 search.base,
@@ -168,122 +148,117 @@ class LdapSession:
                 serverctrls=[*controls, *search.controls],
             )
         except ldap.LDAPError as error:
-            raise of_search(error, self.settings, where=search.where) from error
+            raise search_error(error, self.settings, search.where) from error
         return message
 
-    def give_up(self, message: int) -> None:
-        """Tells the server that the answers to a search are not wanted any more."""
+    def abandon(self, message: int) -> None:
+        """Cancels a search."""
         if not self._is_closed:
             with suppress(ldap.LDAPError):
                 self.connection.abandon_ext(message)
 
     def close(self) -> None:
-        """Ends the connection, with what is still to be answered."""
+        """Closes the connection, with all searches."""
         self._is_closed = True
         with suppress(ldap.LDAPError):
             self.connection.unbind_ext()
 
-    def _paging(self, cookie: bytes | str) -> SimplePagedResultsControl:
-        return SimplePagedResultsControl(True, size=self.settings.page_size, cookie=cookie)
-
-    def _answer(
-        self, message: int, search: Search, *, whole: bool = True
+    def _receive(
+        self, message: int, search: Search, *, complete: bool = True
     ) -> tuple[SearchPage, Sequence[LDAPControl] | None]:
-        """What comes of a search: all of it, or the next piece; and the controls that come with the last."""
+        """All results of a search, or the next one; and at its end the response controls."""
         try:
             kind, data, _, controls, _, _ = self.connection.result4(
-                message, 1 if whole else 0, self.settings.answer_timeout
+                message, 1 if complete else 0, self.settings.answer_timeout
             )
         except ldap.LDAPError as error:
             if isinstance(error, ldap.TIMEOUT):
-                self.give_up(message)
-            raise of_search(error, self.settings, where=search.where) from error
+                self.abandon(message)
+            raise search_error(error, self.settings, search.where) from error
         except UnicodeDecodeError:
-            raise LdapTroubleError(
-                f"{search.where}: {self.settings.server} names an entry in bytes that are not text"
-            ) from None
-        # A reference to another server has no DN.
-        entries = [LdapEntry(one[0], one[1]) for one in data if one[0] is not None]
-        page = SearchPage(entries, [str(url) for one in data if one[0] is None for url in one[1]])
-        return page, controls if kind == ldap.RES_SEARCH_RESULT else None
+            raise ReadError(f"{search.where}: {self.settings.server} returns a DN that is not UTF-8") from None
+        entries = [LdapEntry(item[0], item[1]) for item in data if item[0] is not None]
+        referrals = [str(url) for item in data if item[0] is None for url in item[1]]
+        return SearchPage(entries, referrals), controls if kind == ldap.RES_SEARCH_RESULT else None
 
 
 @contextmanager
-def opened(settings: LdapConnectionSettings, urls: Sequence[str]) -> Iterator[LdapSession]:
-    """A connection to the first of the servers that can be reached, on which the reader is bound.
+def open_session(settings: LdapConnectionSettings, urls: Sequence[str]) -> Iterator[LdapSession]:
+    """A bound connection to the first server that can be reached. Raises ``ReadError``.
 
-    A server that refuses the login ends the search: the others would refuse it, too, and lock the account. Raises
-    ``LdapTroubleError``.
+    A refused login ends the search for a server: the others would refuse it, too, and lock the account.
     """
-    away: list[str] = []
+    unavailable: list[str] = []
     for url in urls:
         try:
-            session = _opened(settings.model_copy(update={"url": url}))
-        except ServerAwayError as error:
-            away.append(str(error))
+            session = _connected(settings.model_copy(update={"url": url}))
+        except ServerUnavailableError as error:
+            unavailable.append(str(error))
             continue
-        session.away = away
+        session.unavailable = unavailable
         with closing(session):
             yield session
         return
-    raise ServerAwayError("; ".join(away))
+    raise ServerUnavailableError("; ".join(unavailable))
 
 
-def _opened(settings: LdapConnectionSettings) -> LdapSession:
-    ca_file = _authorities(settings)
+def _connected(settings: LdapConnectionSettings) -> LdapSession:
+    ca_file = _ca_file(settings)
     try:
         connection = ldap.initialize(settings.server)
     except ldap.LDAPError as error:
-        raise LdapTroubleError(f"url {settings.server}: cannot be used: {said_of(error)}") from error
+        raise ReadError(f"url {settings.server}: cannot be used: {message_of(error)}") from error
     session = LdapSession(connection, settings)
-    with ExitStack() as closed_unless_bound:
-        closed_unless_bound.callback(session.close)
-        _prepare(connection, settings, ca_file)
+    with ExitStack() as closed_on_error:
+        closed_on_error.callback(session.close)
+        _set_options(connection, settings, ca_file)
         try:
             if settings.starttls:
                 connection.start_tls_s()
-            _bind(connection, settings)
-            _limit_waiting(connection, settings)
+            if settings.sasl:
+                connection.sasl_non_interactive_bind_s(settings.sasl.upper())
+            else:
+                connection.simple_bind_s(settings.bind_dn, settings.bind_password.get_secret_value())
+            # The library's timeout does not apply after a part of an answer has arrived.
+            seconds = int(settings.answer_timeout)
+            limit = struct.pack("ll", seconds, max(int((settings.answer_timeout - seconds) * 1_000_000), 1))
+            with socket.socket(fileno=os.dup(connection.fileno())) as same:
+                same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         except (ldap.SERVER_DOWN, ldap.CONNECT_ERROR, ldap.TIMEOUT) as error:
-            raise unreachable(error, settings, ca_file) from error
-        except ldap.PROTOCOL_ERROR as error:
-            where = "starttls" if settings.starttls else "url"
-            raise LdapTroubleError(f"{where}: the server refuses: {said_of(error)}") from error
+            raise _connect_error(error, settings, ca_file) from error
         except ldap.LDAPError as error:
-            raise refused_bind(error, settings) from error
-        closed_unless_bound.pop_all()
+            raise _bind_error(error, settings) from error
+        closed_on_error.pop_all()
     return session
 
 
-def _limit_waiting(connection: ldap.ldapobject.SimpleLDAPObject, settings: LdapConnectionSettings) -> None:
-    """Limits each wait for bytes. The timeout of the library does not apply after a part of an answer."""
-    seconds = int(settings.answer_timeout)
-    limit = struct.pack("ll", seconds, max(int((settings.answer_timeout - seconds) * 1_000_000), 1))
-    with socket.socket(fileno=os.dup(connection.fileno())) as same:
-        same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-
-
-def _authorities(settings: LdapConnectionSettings) -> str | None:
-    """The file with the authorities to trust; files of the settings are looked at."""
+def _ca_file(settings: LdapConnectionSettings) -> str | None:
+    """The file of trusted authorities. Raises ``ReadError`` if a file of the settings cannot be read."""
     for name in ("ca_file", "cert_file", "key_file"):
-        if reason := unreadable(getattr(settings, name)):
-            raise LdapTroubleError(f"{name} {printable(reason, limit=300)}; name a file that can be read")
+        path: Path | None = getattr(settings, name)
+        try:
+            if path is not None:
+                read_small_file(path)
+        except OSError as error:
+            reason = printable(f"{path}: {error.strerror or error}", limit=300)
+            raise ReadError(f"{name} {reason}; name a file that can be read") from None
     if settings.ca_file is not None:
         return str(settings.ca_file)
     known = ssl.get_default_verify_paths().cafile
-    return next((one for one in (known, *_BUNDLES) if one and Path(one).is_file()), None)
+    return next((path for path in (known, *_CA_BUNDLES) if path and Path(path).is_file()), None)
 
 
-def _prepare(
+def _set_options(
     connection: ldap.ldapobject.SimpleLDAPObject, settings: LdapConnectionSettings, ca_file: str | None
 ) -> None:
     connection.set_option(ldap.OPT_PROTOCOL_VERSION, ldap.VERSION3)
-    # References are reported, never followed: elsewhere the password has no business.
+    # Referrals are not followed: other servers must not get the password.
     connection.set_option(ldap.OPT_REFERRALS, 0)
     connection.set_option(ldap.OPT_NETWORK_TIMEOUT, settings.connect_timeout)
     connection.set_option(ldap.OPT_TIMEOUT, min(settings.connect_timeout, settings.answer_timeout))
     if urlsplit(settings.server).scheme == "ldapi":
         return
+    files = {"ca_file": ca_file, "cert_file": settings.cert_file, "key_file": settings.key_file}
     try:
         connection.set_option(ldap.OPT_X_TLS_REQUIRE_CERT, ldap.OPT_X_TLS_DEMAND)
         connection.set_option(ldap.OPT_X_TLS_PROTOCOL_MIN, 0x303)
@@ -292,29 +267,182 @@ def _prepare(
         if settings.cert_file is not None:
             connection.set_option(ldap.OPT_X_TLS_CERTFILE, str(settings.cert_file))
             connection.set_option(ldap.OPT_X_TLS_KEYFILE, str(settings.key_file))
+        # Last: the options above apply to a new context only.
         connection.set_option(ldap.OPT_X_TLS_NEWCTX, 0)
     except (ldap.LDAPError, ValueError):
-        names = ", ".join(
-            f"{name} {value}"
-            for name, value in (
-                ("ca_file", ca_file),
-                ("cert_file", settings.cert_file),
-                ("key_file", settings.key_file),
-            )
-            if value
+        names = ", ".join(f"{name} {path}" for name, path in files.items() if path)
+        raise ReadError(f"{names}: cannot be used for TLS; each should be a PEM file") from None
+
+
+# Errors.
+
+_UNAVAILABLE = (ldap.SERVER_DOWN, ldap.CONNECT_ERROR, ldap.TIMEOUT, ldap.UNAVAILABLE, ldap.BUSY)
+
+_SEARCH_ERRORS = {
+    ldap.SIZELIMIT_EXCEEDED: "{where}: the server's size limit ended the search, so the result is incomplete; have the"
+    " limit raised for {reader} (OpenLDAP: limits … size.prtotal=unlimited)",
+    ldap.ADMINLIMIT_EXCEEDED: "{where}: a limit of the server ended the search, so the result is incomplete: {message};"
+    " have it raised for {reader}, or lower page_size",
+    ldap.TIMELIMIT_EXCEEDED: "{where}: the server's time limit ended the search, so the result is incomplete; have the"
+    " limit raised for {reader}, or index the attributes of the filter",
+    ldap.TIMEOUT: "{where}: {server} gave no answer within {seconds:g} s; check the server, or raise answer_timeout",
+    ldap.NO_SUCH_OBJECT: "{base}: does not exist, or {reader} may not see it; correct it, or grant the right",
+    ldap.REFERRAL: "{base}: this server refers to another one for it, which is not followed ({message}); let url name"
+    " that server, or correct the base",
+    ldap.INVALID_DN_SYNTAX: '{base}: is no DN; it has the form "OU=People,DC=corp,DC=example"',
+    ldap.FILTER_ERROR: "{where}.filter: is no LDAP filter; it has the form (&(objectClass=person)(mail=*))",
+    ldap.INSUFFICIENT_ACCESS: "{where}: {reader} may not search here; grant the right",
+    ldap.OPERATIONS_ERROR: "{where}: {server} answers: {message}{bind_hint}",
+    ldap.UNAVAILABLE_CRITICAL_EXTENSION: "{where}: the server does not support a control that preset {preset} uses"
+    " ({message}); choose the preset of this server",
+    ldap.SERVER_DOWN: "{where}: the connection to {server} was lost before the end of the search",
+}
+"""Error → message."""
+
+_AD_LOGIN_ERRORS = {
+    "525": "the server knows no such name; correct bind_dn",
+    "52e": "the name or the password is wrong; correct bind_dn or bind_password",
+    "530": "this account may not log in at this time",
+    "531": "this account may not log in from this machine",
+    "532": "the account's password has expired; change it",
+    "533": "the account is disabled; enable it, or name another in bind_dn",
+    "701": "the account has expired",
+    "773": "the account must change its password first; give it one that does not expire",
+    "775": "the account is locked; unlock it",
+}
+"""Codes that Active Directory adds to "invalid credentials" (``data 52e``)."""
+
+_STARTTLS_REQUEST = bytes.fromhex("301d02010177188016") + b"1.3.6.1.4.1.1466.20037"
+
+
+def message_of(error: ldap.LDAPError) -> str:
+    """The message of the library and of the server."""
+    details = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
+    desc, info = str(details.get("desc", "") or type(error).__name__), str(details.get("info", "") or "").strip()
+    if "unknown error code" in info or info == desc:
+        info = ""
+    return printable(f"{desc} ({info})" if info else desc, limit=200)
+
+
+def search_error(error: ldap.LDAPError, settings: LdapConnectionSettings, where: str) -> ReadError:
+    """The error of a search of the setting ``where`` (``sets.users``)."""
+    one = settings.sets_in_force().get(where.removeprefix("sets."))
+    base = f"base {printable(settings.base, limit=100)}"
+    if one is not None and one.base is not None:
+        base = f"{where}.base {printable(one.base, limit=100)}"
+    elif one is not None and one.below:
+        base = f"{where}.below {printable(one.below, limit=100)}, relative to {base}"
+    anonymous = f"sasl {settings.sasl}" if settings.sasl else "the anonymous reader"
+    text = next(
+        (text for kind, text in _SEARCH_ERRORS.items() if isinstance(error, kind)),
+        "{where}: {server} answers: {message}",
+    )
+    return (ServerUnavailableError if isinstance(error, _UNAVAILABLE) else ReadError)(
+        text.format(
+            where=where,
+            base=base,
+            message=message_of(error),
+            reader=printable(settings.bind_dn, limit=100) or anonymous,
+            server=settings.server,
+            seconds=settings.answer_timeout,
+            preset=settings.preset,
+            bind_hint="" if settings.bind_dn or settings.sasl else "; it may require bind_dn",
         )
-        raise LdapTroubleError(f"{names}: cannot be used for TLS; each should be a PEM file") from None
+    )
 
 
-def _bind(connection: ldap.ldapobject.SimpleLDAPObject, settings: LdapConnectionSettings) -> None:
-    if settings.sasl == "external":
-        connection.sasl_non_interactive_bind_s("EXTERNAL")
-    elif settings.sasl == "gssapi":
-        connection.sasl_non_interactive_bind_s("GSSAPI")
-    else:
-        connection.simple_bind_s(settings.bind_dn, settings.bind_password.get_secret_value())
+def _bind_error(error: ldap.LDAPError, settings: LdapConnectionSettings) -> ReadError:
+    message, bind_dn = message_of(error), printable(settings.bind_dn, limit=100)
+    if isinstance(error, ldap.INVALID_CREDENTIALS):
+        code = re.search(r"\bdata ([0-9a-f]{3})\b", str(error))
+        reason = f"bind_dn {bind_dn}: {_AD_LOGIN_ERRORS.get(code[1] if code else '', _AD_LOGIN_ERRORS['52e'])}"
+        if settings.sasl:
+            reason = f"sasl: {settings.sasl}: the server does not accept this identity: {message}"
+        return LoginRefusedError(
+            f"login refused: {reason} (polls stop after three refused logins, so that the account is not locked; each"
+            " sync still tries once)"
+        )
+    if isinstance(error, ldap.PROTOCOL_ERROR):
+        return ReadError(f"{'starttls' if settings.starttls else 'url'}: the server refuses: {message}")
+    if isinstance(error, ldap.STRONG_AUTH_REQUIRED | ldap.CONFIDENTIALITY_REQUIRED):
+        return ReadError(f"url: the server requires TLS ({message}); use ldaps://, or starttls: true")
+    if isinstance(error, ldap.INAPPROPRIATE_AUTH):
+        return ReadError(f"bind_dn: the server does not accept this kind of login: {message}; name another reader")
+    if isinstance(error, ldap.LOCAL_ERROR | ldap.AUTH_UNKNOWN | ldap.AUTH_METHOD_NOT_SUPPORTED):
+        gssapi = settings.sasl == "gssapi"
+        remedy = "check that KRB5CCNAME names a valid ticket (kinit -k)" if gssapi else "check what the server supports"
+        return ReadError(f"sasl: {settings.sasl} did not work: {message}; {remedy}")
+    if isinstance(error, ldap.INVALID_DN_SYNTAX):
+        return ReadError(f"bind_dn {bind_dn}: is no DN; correct it")
+    return search_error(error, settings, "bind_dn")
 
 
-def named_in(referral: str) -> str:
-    """The DN that a reference to another server names, normalized; empty: none."""
-    return normalized(unquote(urlsplit(referral).path.removeprefix("/")))
+def _connect_error(
+    error: ldap.LDAPError, settings: LdapConnectionSettings, ca_file: str | None
+) -> ServerUnavailableError:
+    """The error of a failed connection. The library reports no cause, so this connects again to find it."""
+    parts = urlsplit(settings.server)
+    if parts.scheme == "ldapi":
+        return ServerUnavailableError(f"url {settings.server}: no server listens at this socket; check that it runs")
+    host, port = parts.hostname or "", parts.port or (636 if parts.scheme == "ldaps" else 389)
+    reason = _diagnosed(host, port, settings, ca_file)
+    if not reason and isinstance(error, ldap.TIMEOUT):
+        reason = _timed_out(f"{host}:{port}", min(settings.connect_timeout, settings.answer_timeout))
+    if not reason and host.lower() == "localhost" and (settings.starttls or parts.scheme == "ldaps"):
+        reason = (
+            f"url: the TLS certificate of localhost:{port} is for another host than {socket.gethostname()}; the LDAP"
+            " library takes localhost for this machine's name, so let url name the host that the certificate is for"
+        )
+    return ServerUnavailableError(reason or f"url: the connection to {host}:{port} was lost; check the server")
+
+
+def _diagnosed(host: str, port: int, settings: LdapConnectionSettings, ca_file: str | None) -> str:
+    """The cause of a failed connection; empty if TCP and TLS succeed."""
+    address, timeout = f"{host}:{port}", min(settings.connect_timeout, 5)
+    try:
+        with socket.create_connection((host, port), timeout=timeout) as connection:
+            if settings.starttls:
+                connection.sendall(_STARTTLS_REQUEST)
+                if not connection.recv(4096):
+                    return f"starttls: {address} closes the connection; check that it is an LDAP port"
+            if settings.starttls or settings.server.startswith("ldaps:"):
+                context = ssl.create_default_context(cafile=ca_file)
+                if settings.cert_file and settings.key_file:
+                    context.load_cert_chain(settings.cert_file, settings.key_file)
+                context.wrap_socket(connection, server_hostname=host).close()
+    except ssl.SSLCertVerificationError as error:
+        return _certificate_error(error, address, host, settings)
+    except ssl.SSLError as error:
+        if error.library == "X509" or error.reason == "NO_CERTIFICATE_OR_CRL_FOUND":
+            return f"ca_file {ca_file}: holds no certificate; name a PEM file"
+        reason = (error.reason or "the connection ended").replace("_", " ").lower()
+        return f"url: no TLS connection to {address} ({reason}); check that it is a port for TLS"
+    except socket.gaierror as error:
+        return f"url: the name {host} cannot be resolved ({error.strerror}); correct url"
+    except TimeoutError:
+        return _timed_out(address, timeout)
+    except OSError as error:
+        return f"url: no connection to {address}: {error.strerror or error}; check that the server runs there"
+    return ""
+
+
+def _certificate_error(
+    error: ssl.SSLCertVerificationError, address: str, host: str, settings: LdapConnectionSettings
+) -> str:
+    code, message = getattr(error, "verify_code", 0), getattr(error, "verify_message", "")
+    if code in (62, 64):
+        return f"url: the TLS certificate of {address} is not for {host}; let url name the host that it is for"
+    if code in (9, 10):
+        return f"url: the TLS certificate of {address} is not valid now ({message}); have it renewed"
+    place = f"in ca_file {settings.ca_file}" if settings.ca_file else "known to this machine"
+    return (
+        f"ca_file: the TLS certificate of {address} is not trusted ({message}): the authority that signed it is not"
+        f" {place}; name a PEM file with that authority"
+    )
+
+
+def _timed_out(address: str, seconds: float) -> str:
+    return (
+        f"url: {address} gave no answer within {seconds:g} s (connect_timeout, answer_timeout); check that it runs, and"
+        " the firewalls on the way"
+    )

@@ -1,27 +1,102 @@
-"""The settings of a directory in LDAP."""
+"""The settings of LDAP sources, and the presets for kinds of directories."""
 
 import re
 from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
+import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from app.directory.connectors.ldap.presets import (
-    Attribute,
-    Conversion,
-    Dn,
-    Filter,
-    Preset,
-    PresetName,
-    SearchScope,
-    SetSettings,
-    preset,
-)
+PresetName = Literal["active_directory", "openldap", "freeipa", "posix"]
+SearchScope = Literal["subtree", "one"]
 
-_SCHEMES = ("ldaps", "ldap", "ldapi")
+ACCOUNT_EXPIRED = "account_expired"
+"""The attribute in rules that is true for expired accounts, and missing otherwise. LDAP attributes contain no ``_``."""
+
+
+def _usable_attribute(name: str) -> str:
+    if not all(
+        part and part.isascii() and part.replace("-", "").replace(".", "").isalnum() for part in name.split(";")
+    ):
+        raise ValueError("not the name of an attribute")
+    return name
+
+
+def _usable_filter(text: str) -> str:
+    text = text.strip()
+    if not (text.startswith("(") and text.endswith(")")) or "\0" in text or text.count("(") != text.count(")"):
+        raise ValueError("not an LDAP filter; it has the form (objectClass=person), with as many ( as )")
+    return text
+
+
+def _usable_dn(text: str) -> str:
+    if "\0" in text or (text and "=" not in text):
+        raise ValueError('not a DN; it has the form "OU=People,DC=corp,DC=example"')
+    return text
+
+
+Attribute = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_usable_attribute)]
+Filter = Annotated[str, Field(max_length=8000), AfterValidator(_usable_filter)]
+Dn = Annotated[str, Field(max_length=2000), AfterValidator(_usable_dn)]
+Conversion = Literal["text", "integer", "boolean", "guid", "sid", "filetime", "time", "base64"]
+
+
+class SetSettings(BaseModel):
+    """A set of objects. Fields that are not set are those of the preset."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base: Dn | None = None
+    """The DN below which its objects are. Default: the ``base`` of the source."""
+    below: Dn = ""
+    """The same, relative to the ``base`` of the source (``cn=users,cn=accounts``)."""
+    filter: Filter | None = None
+    scope: SearchScope = "subtree"
+    """``subtree``: everything below the base; ``one``: its children only."""
+    id: Attribute | None = None
+    """The attribute with the permanent id of an object, which no rename or move changes."""
+    named_by: Attribute = "dn"
+    """The attribute by which groups name the object as a member: ``dn``, or for example ``uid``."""
+    members: tuple[Attribute, ...] = ()
+    """The attributes that name an object's members."""
+
+
+class Preset(BaseModel):
+    """The properties of a kind of directory, from a file in ``presets/``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sets: Mapping[str, SetSettings]
+    extended_dn: bool = False
+    """Whether the server can return the GUID of each DN (1.2.840.113556.1.4.529)."""
+    ranges: bool = False
+    """Whether the server returns large attributes in ranges (``member;range=0-1499``)."""
+    primary_groups: bool = False
+    """Whether objects can be members by their own ``primaryGroupID`` only."""
+    changes: Literal["syncrepl", "usn", "none"] = "none"
+    """The protocol of incremental reads."""
+    silent: frozenset[str] = frozenset()
+    """Attributes whose changes incremental reads do not report."""
+    ends: Mapping[str, str] = Field(default_factory=dict)
+    """Set → the attribute with the FILETIME at which an account expires. If an object does not have it, the reader may
+    not see it."""
+    lists: frozenset[str] = frozenset()
+    """Attributes with several values, which become lists."""
+    convert: Mapping[str, Conversion] = Field(default_factory=dict)
+    """Attributes that are not text."""
+    always: Mapping[str, frozenset[str]] = Field(default_factory=dict)
+    """Set → attributes of all its objects. If an object does not have one, the reader may not see it."""
+
+
+@cache
+def preset(name: PresetName) -> Preset:
+    text = files(__package__).joinpath("presets", f"{name}.yaml").read_text("utf-8")
+    return Preset.model_validate(yaml.safe_load(text))
 
 
 def _usable_url(url: str) -> str:
@@ -29,22 +104,22 @@ def _usable_url(url: str) -> str:
         raise ValueError("should name one server, without blanks")
     try:
         parts = urlsplit(url)
-        port_is_fine = parts.port is None or parts.port > 0
+        port_is_valid = parts.port is None or parts.port > 0
     except ValueError:
         raise ValueError("not an address; write ldaps://HOST, or ldaps://HOST:PORT") from None
-    if parts.scheme not in _SCHEMES:
+    if parts.scheme not in ("ldaps", "ldap", "ldapi"):
         raise ValueError("should begin with ldaps://, ldap:// or ldapi://")
     if parts.username is not None or parts.password is not None or "@" in parts.netloc:
         raise ValueError("should hold no user and password; they go into bind_dn and bind_password")
-    if parts.query or parts.fragment or parts.path not in ("", "/") or not parts.netloc or not port_is_fine:
+    if parts.query or parts.fragment or parts.path not in ("", "/") or not parts.netloc or not port_is_valid:
         raise ValueError("should be ldaps://HOST or ldaps://HOST:PORT and no more; the base goes into base")
     return url.rstrip("/")
 
 
-def _usable_urls(given: str | tuple[str, ...]) -> str | tuple[str, ...]:
-    if isinstance(given, str):
-        return _usable_url(given)
-    urls = tuple(_usable_url(one) for one in given)
+def _usable_urls(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if isinstance(value, str):
+        return _usable_url(value)
+    urls = tuple(map(_usable_url, value))
     if not urls or len(set(urls)) < len(urls):
         raise ValueError("should name one server, or a list of different ones")
     return urls
@@ -60,7 +135,7 @@ FilePath = Annotated[Path, AfterValidator(_usable_file)]
 
 
 class LdapConnectionSettings(BaseModel):
-    """How a server is reached, and which of its objects are read; ``LdapSourceSettings`` adds what sources have."""
+    """The connection, and the objects to read. ``LdapSourceSettings`` adds the settings of every source."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -68,39 +143,39 @@ class LdapConnectionSettings(BaseModel):
     """``ldaps://HOST``, ``ldap://HOST`` with ``starttls``, or ``ldapi://%2Fpath%2Fof%2Fsocket``. Of a list, the first
     server that can be reached is read."""
     base: Dn
-    """The DN below which everything is that is read."""
+    """The DN below which everything is read."""
     preset: PresetName
-    """What kind of directory it is."""
+    """The kind of directory."""
     bind_dn: str = Field(default="", max_length=1000)
-    """Who reads: a DN, or what else the server takes for a name (``usher@corp.example``); empty: anonymous."""
+    """The reader: a DN, or another name that the server accepts (``usher@corp.example``); empty: anonymous."""
     bind_password: SecretStr = SecretStr("")
     sasl: Literal["", "external", "gssapi"] = ""
-    """Instead of ``bind_dn``: ``external`` (by ``cert_file``, or by the socket's user), ``gssapi`` (Kerberos)."""
+    """Instead of ``bind_dn``: ``external`` (``cert_file``, or the user of the socket), ``gssapi`` (Kerberos)."""
     starttls: bool = False
     """Whether an ``ldap://`` connection begins with TLS."""
     allow_plaintext: bool = False
-    """Whether names and passwords may go over a network without TLS."""
+    """Whether names and passwords may be sent over a network without TLS."""
     ca_file: FilePath | None = None
-    """A PEM file with the authorities that may have signed the server's certificate; missing: the system's."""
+    """A PEM file with the authorities that sign the server's certificate. Default: the system's."""
     cert_file: FilePath | None = None
-    """A PEM file with the certificate that the reader shows, and ``key_file`` with its key."""
+    """A PEM file with the client certificate; ``key_file`` has its key."""
     key_file: FilePath | None = None
     connect_timeout: float = Field(default=10, gt=0, le=600)
-    """Seconds that connecting may take, TLS included."""
+    """Connect timeout, TLS included, in seconds."""
     answer_timeout: float = Field(default=60, gt=0, le=3600)
-    """Seconds that each answer may take; a page is one."""
+    """Timeout of each response, for example a page, in seconds."""
     page_size: int = Field(default=1000, ge=1, le=100_000)
-    """Objects in one page."""
+    """Objects per page."""
     sets: Mapping[str, SetSettings] = Field(default_factory=dict)
-    """What is otherwise than in the preset, and further sets."""
+    """Changes to the sets of the preset, and further sets."""
     account_expiry: bool = True
-    """Whether an account loses its access when it expires, if the preset knows the attribute."""
+    """Whether expired accounts lose their access, if the preset has the attribute."""
     lists: tuple[Attribute, ...] = ()
-    """Further attributes that become lists of all their values."""
+    """Further attributes with several values."""
     convert: Mapping[Attribute, Conversion] = Field(default_factory=dict)
-    """Further attributes that are no text."""
+    """Further attributes that are not text."""
     elsewhere: tuple[Dn, ...] = ()
-    """Parts of the directory that other servers hold and that are left out on purpose."""
+    """Parts of the directory on other servers, which are left out deliberately."""
 
     @model_validator(mode="after")
     def _is_safe(self) -> "LdapConnectionSettings":
@@ -111,25 +186,26 @@ class LdapConnectionSettings(BaseModel):
             if scheme == "ldap" and not (self.starttls or self.allow_plaintext or is_loopback(url)):
                 raise ValueError(
                     "url: ldap:// without starttls would send names and the password readable to everybody on the way;"
-                    " use ldaps://, or starttls: true (allow_plaintext: true, if the network is nobody else's)"
+                    " use ldaps://, or starttls: true (allow_plaintext: true, if the network is private)"
                 )
-        if self.sasl and (self.bind_dn or self.bind_password.get_secret_value()):
-            raise ValueError(f"sasl: {self.sasl} needs no bind_dn and no bind_password; take one way or the other")
-        if self.bind_dn and not self.bind_password.get_secret_value():
+        password = self.bind_password.get_secret_value()
+        if self.sasl and (self.bind_dn or password):
+            raise ValueError(f"sasl: {self.sasl} needs no bind_dn and no bind_password; remove one or the other")
+        if self.bind_dn and not password:
             raise ValueError(
-                "bind_password is empty: servers take a bind_dn without a password for somebody anonymous and refuse"
-                " nothing; give bind_password or bind_password_file"
+                "bind_password is empty: servers treat a bind_dn without a password as anonymous and refuse nothing;"
+                " set bind_password or bind_password_file"
             )
-        if self.bind_password.get_secret_value() and not self.bind_dn:
-            raise ValueError("bind_password is given without bind_dn; say whose password it is")
-        if "\0" in self.bind_password.get_secret_value() + self.bind_dn:
+        if password and not self.bind_dn:
+            raise ValueError("bind_password is given without bind_dn; add the name that it belongs to")
+        if "\0" in password + self.bind_dn:
             raise ValueError("bind_dn and bind_password cannot hold a NUL character")
         if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("cert_file and key_file belong together; give both")
-        for name, one in self.sets_in_force().items():
+            raise ValueError("cert_file and key_file belong together; set both")
+        for name, settings in self.sets_in_force().items():
             if not name or len(name) > 200 or "\x1f" in name:
                 raise ValueError("sets: a set needs a name of 1 to 200 characters")
-            if one.filter is None or one.id is None:
+            if settings.filter is None or settings.id is None:
                 raise ValueError(f"sets.{name}: the preset has no such set, so it needs a filter and an id")
         return self
 
@@ -140,19 +216,24 @@ class LdapConnectionSettings(BaseModel):
 
     @property
     def server(self) -> str:
-        """The first of them. While one is read, the settings of its session name that one alone."""
+        """The first server; of the settings of a session, its only one."""
         return self.urls[0]
 
     def sets_in_force(self) -> Mapping[str, SetSettings]:
-        """The sets of the preset with what the settings say of them, in its order, and then the others."""
+        """The sets of the preset with the changes of the settings, then further sets."""
         known = preset(self.preset).sets
-        return {
-            name: known[name].model_copy(update=_given(self.sets.get(name))) if name in known else self.sets[name]
-            for name in [*known, *(name for name in self.sets if name not in known)]
+        changed = {
+            name: settings.model_copy(
+                update={field: getattr(self.sets[name], field) for field in self.sets[name].model_fields_set}
+            )
+            if name in self.sets
+            else settings
+            for name, settings in known.items()
         }
+        return changed | {name: settings for name, settings in self.sets.items() if name not in known}
 
     def preset_in_force(self) -> Preset:
-        """The preset with the further lists and conversions of the settings."""
+        """The preset with the changes of the settings."""
         known = preset(self.preset)
         return known.model_copy(
             update={
@@ -163,12 +244,8 @@ class LdapConnectionSettings(BaseModel):
         )
 
 
-def _given(settings: SetSettings | None) -> dict[str, object]:
-    return {} if settings is None else {name: getattr(settings, name) for name in settings.model_fields_set}
-
-
 def is_loopback(url: str) -> bool:
-    """Whether what is sent there stays on this machine."""
+    """Whether the server is on this machine."""
     parts = urlsplit(url)
     if parts.scheme == "ldapi":
         return True
@@ -177,6 +254,3 @@ def is_loopback(url: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
-
-
-__all__ = ["Attribute", "Filter", "LdapConnectionSettings", "SearchScope", "SetSettings", "is_loopback"]

@@ -1,24 +1,52 @@
-"""The rows of a query, as what is made of them: records, objects, or the word that one is gone."""
+"""The rows of a query, and the records or objects that are made of them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, tzinfo
+from datetime import tzinfo
+from hashlib import sha256
 from typing import Any, NamedTuple
 
-from app.directory.casting import disabling_record, record_from_object
-from app.directory.connector import DirectoryObject, ObjectGone
-from app.directory.connectors.sql.columns import check_columns, converters, is_field, takes_texts
-from app.directory.connectors.sql.cursor import Mark, NoCursorError, latest, mark_of
-from app.directory.connectors.sql.query import Query, digest_of, id_of
+from app.access.kinds import KINDS
+from app.directory.casting import check_field_names, disabling_record, record_from_object
+from app.directory.connector import DirectoryObject, ReadError, UnreadableValueError
+from app.directory.connectors.sql.settings import Query
 from app.directory.connectors.sql.snapshot import SqlSnapshot
-from app.directory.connectors.sql.trouble import SqlTroubleError
-from app.directory.connectors.sql.values import NotPlainError, check_texts, plain
-from app.directory.fields import MalformedRecordError
+from app.directory.connectors.sql.values import column_converters, columns_of_parsed_text, plain_value
+from app.directory.fields import MalformedRecordError, check_json, checked_text
 from app.directory.source import Found, Gone, Malformed, ObjectId, Origin, Remark
 from app.foundation.text import quoted
 
-Step = Found | Gone | Malformed | Remark
-ObjectStep = DirectoryObject | ObjectGone | Malformed | Remark
+Step = Found | DirectoryObject | Gone | Malformed | Remark
+
+MAX_ID_BYTES_IN_CLEAR = 255
+"""Longer ids are replaced by a digest."""
+
+_DIGEST = "sha256:"
+
+
+def id_of(parts: Sequence[str]) -> str:
+    """The id of a row, from the values of its key: ``acme/doc-1``."""
+    text = "/".join(parts)
+    if len(parts) > 1 and ("%" in text or text.count("/") != len(parts) - 1):
+        text = "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
+    if len(text) * 4 > MAX_ID_BYTES_IN_CLEAR and len(text.encode(errors="replace")) > MAX_ID_BYTES_IN_CLEAR:
+        return _digest(text)
+    return text
+
+
+def _digest(text: str) -> str:
+    return _DIGEST + sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def parts_of(identifier: str, count: int) -> tuple[str, ...] | None:
+    """The inverse of ``id_of``; None if the id is a digest, or does not have ``count`` parts."""
+    if identifier.startswith(_DIGEST):
+        return None
+    if count == 1:
+        return (identifier,)
+    parts = tuple(part.replace("%2F", "/").replace("%25", "%") for part in identifier.split("/"))
+    return parts if len(parts) == count else None
 
 
 class Row(NamedTuple):
@@ -29,224 +57,223 @@ class Row(NamedTuple):
     place: str
 
 
-class Lost(NamedTuple):
-    """A row whose flag says that it is gone."""
+class DeletedRow(NamedTuple):
+    """A row that does not exist any more."""
 
     id: str
     place: str
 
 
-Taken = Row | Lost | Malformed
+RowStep = Row | DeletedRow | Malformed
 
 
-class Rows:
-    """A query whose columns were looked at, and how its rows are taken in."""
+class QueryRows:
+    """Converts the rows of a query. Raises ``ReadError`` for a query with unusable columns."""
 
     def __init__(self, query: Query, snapshot: SqlSnapshot, zone: tzinfo, wanted: frozenset[str] | None = None) -> None:
-        """``wanted``: the columns that somebody asks for, besides those of the settings; None: all. Raises
-        ``SqlTroubleError`` for a query that cannot be used."""
+        """``wanted``: the columns that rules use; None: all."""
         self.query = query
         self.columns = tuple(snapshot.columns(query.name, query.text))
-        check_columns(query.name, self.columns, query.own_columns, query.kind, snapshot.database)
+        check_columns(query, self.columns, snapshot.database)
         self.key = query.key_among(self.columns)
-        lacking = sorted((wanted or frozenset()) - set(self.columns))
-        if lacking:
-            raise SqlTroubleError(
-                f"queries.{query.name}: has no column {', '.join(map(quoted, lacking))}, which a rule of map names; it"
-                f" has {', '.join(map(quoted, self.columns))}"
+        missing = sorted((wanted or frozenset()) - set(self.columns))
+        if missing:
+            raise ReadError(
+                f"queries.{query.name}: has no column {_quoted(missing)}, which a rule of map names; it has"
+                f" {_quoted(self.columns)}"
             )
-        kind = query.kind
-        if wanted is not None:
-            kept = [name for name in self.columns if name in wanted]
-        else:
-            kept = [name for name in self.columns if kind is None or is_field(name, query.own_columns, kind)]
-        self._converters = converters(kind, self.columns, zone)
-        texts_too = takes_texts(kind, self.columns)
+        self._converters = column_converters(query.kind, self.columns, zone)
+        parsed = columns_of_parsed_text(query.kind)
         self._kept = [
-            (self.columns.index(name), name, self._converters[name], name in texts_too, name in query.null_is_absent)
-            for name in kept
+            (index, name, self._converters[name], name in parsed, name in query.null_is_absent)
+            for index, name in enumerate(self.columns)
+            if (name in wanted if wanted is not None else _is_field(name, query))
         ]
-        self._key_at = [self.columns.index(name) for name in self.key]
-        self._flag_at = None
-        if query.deleted and not query.deleted_is_query:
-            self._flag_at = self.columns.index(query.deleted)
+        self._key_indexes = [self.columns.index(name) for name in self.key]
+        self._deleted_index = self.columns.index(query.deleted_column) if query.deleted_column else None
         self._zone = zone
 
-    def taken(
+    def convert(
         self,
-        partitions: Iterable[Sequence[Any]],
-        seen: "Top | None" = None,
-        wanted: frozenset[str] | None = None,
-    ) -> Iterator[Taken]:
-        """Every row; with ``wanted`` those alone that have one of these ids. ``seen`` is told of their cursors."""
+        batches: Iterable[Sequence[Any]],
+        observe: Callable[[Sequence[Any]], None] | None = None,
+        ids: frozenset[str] | None = None,
+    ) -> Iterator[RowStep]:
+        """The rows; with ``ids`` only those with one of these ids. Calls ``observe`` with each batch."""
         number = 0
-        for rows in partitions:
-            if seen is not None:
-                seen.look(row[seen.index] for row in rows)
-            for row in rows:
+        for batch in batches:
+            if observe is not None:
+                observe(batch)
+            for row in batch:
                 number += 1
                 place = f"{self.query.name}, row {number}"
                 try:
                     identifier = (
-                        self._id_of([row[at] for at in self._key_at]) if self.key else digest_of(repr(tuple(row)))
+                        self._id([row[index] for index in self._key_indexes]) if self.key else _digest(repr(tuple(row)))
                     )
-                except NotPlainError as error:
+                except MalformedRecordError as error:
                     yield Malformed(place, str(error))
                     continue
-                if wanted is not None and identifier not in wanted:
+                if ids is not None and identifier not in ids:
                     continue
-                if self._flag_at is not None and _is_set(row[self._flag_at]):
-                    yield Lost(identifier, place)
+                if self._deleted_index is not None and _is_set(row[self._deleted_index]):
+                    yield DeletedRow(identifier, place)
                     continue
                 try:
                     values = self._plain(row)
-                except NotPlainError as error:
+                except MalformedRecordError as error:
                     disabled = self._is_disabled(dict(zip(self.columns, row, strict=True)))
                     yield Malformed(place, str(error), self._object(identifier), disabled)
                     continue
                 yield Row(identifier, values, place)
 
     def _plain(self, row: Sequence[Any]) -> dict[str, object]:
-        """The values of the columns that are asked for, in plain. Raises ``NotPlainError``."""
         values: dict[str, object] = {}
-        for at, column, convert, texts_too, null_is_absent in self._kept:
-            value = row[at]
+        for index, column, convert, parses_text, null_is_absent in self._kept:
+            value = row[index]
             if value is None:
                 if not null_is_absent:
                     values[column] = None
-            elif texts_too or type(value) is not str:
+            elif parses_text or type(value) is not str:
                 try:
-                    plain_value = convert(value)
-                except NotPlainError as error:
-                    raise NotPlainError(f"{column}: {error}") from None
+                    plain = convert(value)
+                except UnreadableValueError as error:
+                    raise MalformedRecordError(f"{column}: {error}") from None
                 # ``infinity`` is no end.
-                if plain_value is not None or column != "expiresAt":
-                    values[column] = plain_value
+                if plain is not None or column != "expiresAt":
+                    values[column] = plain
             else:
                 values[column] = value
         return values
 
     def _object(self, identifier: str) -> ObjectId | None:
-        """The object that a row is, if it has a key; otherwise its id goes with any change of it."""
+        """The object of a row with a key. Without a key, every change of a row changes its id."""
         return ObjectId(self.query.name, identifier) if self.key else None
 
     def _is_disabled(self, values: Mapping[str, object]) -> bool:
-        """Whether a row that is no record says that it is disabled."""
+        """Whether a malformed row is disabled."""
         if self.query.kind is None or "disabled" not in values:
             return False
-        with suppress(NotPlainError):
+        with suppress(UnreadableValueError):
             return self._converters["disabled"](values["disabled"]) is True
         return False
 
     def id_of_row(self, values: Mapping[str, object]) -> str:
-        """The id by the columns of the key. Raises ``NotPlainError``."""
-        return self._id_of([values[column] for column in self.key])
+        """The id, from the columns of the key. Raises ``MalformedRecordError``."""
+        return self._id([values[column] for column in self.key])
 
-    def _id_of(self, key: Sequence[object]) -> str:
-        parts = [value if type(value) is str else self._part(value) for value in key]
-        if not any(parts):
-            raise NotPlainError(f"{', '.join(self.key)}: is empty, and identifies the row")
+    def _id(self, key: Sequence[object]) -> str:
+        columns = ", ".join(self.key)
         try:
-            identifier = id_of(parts)
-            check_texts(identifier)
-        except NotPlainError as error:
-            raise NotPlainError(f"{', '.join(self.key)}: {error}") from None
-        return identifier
+            parts = [value if type(value) is str else self._id_part(value) for value in key]
+        except UnreadableValueError as error:
+            raise MalformedRecordError(f"{columns}: {error}") from None
+        if not any(parts):
+            raise MalformedRecordError(f"{columns}: is empty, and identifies the row")
+        return checked_text(id_of(parts), columns)
 
-    def _part(self, value: object) -> str:
-        """Of an id, what stands for a value that is no text."""
-        return "" if value is None else _text(plain(value, self._zone))
+    def _id_part(self, value: object) -> str:
+        if value is None:
+            return ""
+        plain = plain_value(value, self._zone)
+        return str(plain).lower() if isinstance(plain, bool) else str(plain)
 
-    def records(self, rows: Iterable[Taken], *, tell_lost: bool) -> Iterator[Step]:
-        """What rows of a kind stand for."""
-        kind, name = self.query.kind, self.query.name
+    def steps(self, rows: Iterable[RowStep], *, report_deleted: bool) -> Iterator[Step]:
+        """The records of the rows, or their objects if the query has no kind. ``report_deleted``: ``Gone`` as well."""
+        make = self._object_steps if self.query.kind is None else self._record_steps
         for row in rows:
             if type(row) is Row:
-                try:
-                    record, remarks = record_from_object(row.values, kind)
-                except MalformedRecordError as error:
-                    only_disables = disabling_record(row.values, kind) if kind is not None else None
-                    if only_disables is not None:
-                        yield Found(only_disables, row.place, Origin(ObjectId(name, row.id)))
-                    yield Malformed(row.place, str(error), self._object(row.id), self._is_disabled(row.values))
-                    continue
-                yield Found(record, row.place, Origin(ObjectId(name, row.id)))
-                for remark in remarks:
-                    yield Remark(row.place, remark)
+                yield from make(row)
             elif isinstance(row, Malformed):
                 yield row
-            elif tell_lost:
-                yield Gone(ObjectId(name, row.id))
+            elif report_deleted:
+                yield Gone(ObjectId(self.query.name, row.id))
 
-    def objects(self, rows: Iterable[Taken], *, tell_lost: bool) -> Iterator[ObjectStep]:
-        """What rows are to rules."""
-        name = self.query.name
-        for row in rows:
-            if type(row) is Row:
-                present = {column: value for column, value in row.values.items() if value is not None}
-                wrong = next(filter(None, (_wrong_text(*item) for item in present.items())), None)
-                if wrong is not None:
-                    yield Malformed(row.place, wrong, self._object(row.id))
-                    continue
-                yield DirectoryObject(ObjectId(name, row.id), present, row.place)
-            elif isinstance(row, Malformed):
-                yield row
-            elif tell_lost:
-                yield ObjectGone(ObjectId(name, row.id))
+    def _record_steps(self, row: Row) -> Sequence[Step]:
+        kind, origin = self.query.kind, Origin(ObjectId(self.query.name, row.id))
+        try:
+            record, remarks = record_from_object(row.values, kind)
+        except MalformedRecordError as error:
+            fill = disabling_record(row.values, str(kind))
+            malformed = Malformed(row.place, str(error), self._object(row.id), self._is_disabled(row.values))
+            return [malformed] if fill is None else [Found(fill, row.place, origin), malformed]
+        return [Found(record, row.place, origin), *(Remark(row.place, remark) for remark in remarks)]
+
+    def _object_steps(self, row: Row) -> Sequence[Step]:
+        present = {column: value for column, value in row.values.items() if value is not None}
+        try:
+            for column, value in present.items():
+                check_json(value, column)
+        except MalformedRecordError as error:
+            return [Malformed(row.place, str(error), self._object(row.id))]
+        return [DirectoryObject(ObjectId(self.query.name, row.id), present, row.place)]
 
 
 def _is_set(value: object) -> bool:
-    """A flag, a time of deletion or a text: whatever is not null, false, zero or empty."""
+    """Whether a column marks its row as deleted: it is not null, false, zero or empty."""
     return value not in (None, False, 0, "", b"", b"\0", "0", "f", "false")
 
 
-def _wrong_text(column: str, value: object) -> str | None:
+# Columns.
+
+_NUMBERED = re.compile(r"(.+):\d+")
+"""The name that SQLite gives to the second of two columns of one name."""
+
+
+def check_columns(query: Query, columns: Sequence[str], database: str) -> None:
+    """Checks the columns of a query before its rows are read.
+
+    Raises ``ReadError`` for several columns of one name; for a missing column that the settings name; and, if the query
+    has a kind, for missing fields and for columns that are no field.
+    """
+    where = f"queries.{query.name}"
+    numbered = {found[1] for name in columns if (found := _NUMBERED.fullmatch(name)) and found[1] in columns}
+    repeated = sorted({name for name in columns if columns.count(name) > 1} | numbered)
+    if repeated:
+        raise ReadError(f"{where}: several columns are called {_quoted(repeated)}; give each a name of its own")
+    for name in query.own_columns:
+        if name not in columns:
+            hint = _quoting_hint(database, columns)
+            raise ReadError(f"{where}: has no column {quoted(name)}; it has {_quoted(columns)}{hint}")
+    if query.kind is None:
+        return
+    fields = [name for name in columns if _is_field(name, query)]
     try:
-        check_texts(value)
-    except NotPlainError as error:
-        return f"{column}: {error}"
-    return None
+        check_field_names(query.kind, fields)
+    except MalformedRecordError as error:
+        reason = str(error)
+        hint = _quoting_hint(database, columns, reason)
+        raise ReadError(f"{where}: the column {reason.rstrip('?') + hint if hint else reason}") from None
+    missing = missing_fields(query.kind, fields)
+    if missing:
+        hint = _quoting_hint(database, columns)
+        raise ReadError(f"{where}: lacks {missing}, which {query.kind} records need; give a column that name{hint}")
 
 
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+def _is_field(column: str, query: Query) -> bool:
+    """Whether a column is part of the record or object. Key and cursor columns are not, unless they are fields."""
+    return query.kind is None or column in KINDS[query.kind].field_names or column not in query.own_columns
 
 
-class Top:
-    """The greatest value of a query's cursor column that does not lie in the future."""
+def missing_fields(kind: str, given: Sequence[str]) -> str:
+    """The missing fields that every record of the kind needs, in words; empty if there are none."""
+    described = KINDS[kind]
+    missing = [field.name for field in described.fields if field.is_needed and field.name not in given]
+    for group in described.alternatives:
+        names = [field.name for field in group]
+        if not set(names) & set(given):
+            missing.append(f"one of {' or '.join(names)}")
+    return ", ".join(missing)
 
-    def __init__(self, rows: Rows, now: datetime, zone: tzinfo) -> None:
-        self._name, self._column = rows.query.name, rows.query.cursor
-        self._now, self._zone = now, zone
-        self._top: Any = None
-        self.index = rows.columns.index(self._column)
 
-    def look(self, values: Iterable[Any]) -> None:
-        """Takes note of some values. Raises ``SqlTroubleError`` for such as do not grow."""
-        given = [value for value in values if value is not None]
-        if not given:
-            return
-        try:
-            greatest = max(given)
-            mark_of(greatest)
-            limit: Any = latest(greatest, self._now, self._zone)
-            if limit is not None and greatest > limit:
-                greatest = max((value for value in given if value <= limit), default=None)
-            if greatest is not None and (self._top is None or greatest > self._top):
-                self._top = greatest
-        except NoCursorError as error:
-            raise SqlTroubleError(
-                f"queries.{self._name}: the cursor column {quoted(self._column)} {error}; name one that grows with"
-                " every change, as a time or a number"
-            ) from None
-        except TypeError:
-            raise SqlTroubleError(
-                f"queries.{self._name}: the cursor column {quoted(self._column)} holds values of several types"
-            ) from None
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(map(quoted, names))
 
-    @property
-    def mark(self) -> Mark:
-        """The position for the next cursor."""
-        return None if self._top is None else mark_of(self._top)
+
+def _quoting_hint(database: str, columns: Iterable[str], error: str = "") -> str:
+    """A hint that PostgreSQL folds unquoted names to lower case, if all columns are lower case."""
+    if database != "postgresql" or any(name != name.lower() for name in columns):
+        return ""
+    meant = error.rpartition("did you mean ")[2].rstrip("?")
+    name = meant if meant.isalnum() else "documentId"
+    return f'; PostgreSQL folds unquoted names to lower case: write AS "{name}"'

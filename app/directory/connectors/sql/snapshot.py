@@ -1,18 +1,19 @@
-"""One read-only snapshot of a database, in which all queries of a read are run.
+"""A read-only snapshot of a database, in which all queries of a read run.
 
-| database | snapshot | what keeps it from being written to |
+| database | snapshot | protection from writes |
 |---|---|---|
 | PostgreSQL | ``REPEATABLE READ`` | ``READ ONLY`` |
 | MySQL, MariaDB | ``WITH CONSISTENT SNAPSHOT``, under ``REPEATABLE READ`` | ``READ ONLY`` |
 | SQLite | an explicit ``BEGIN``: the driver begins none for a SELECT | ``mode=ro`` and ``query_only`` |
-| others | the first of ``SNAPSHOT``, ``REPEATABLE READ``, ``SERIALIZABLE`` that they know | the rights of the user |
+| others | the first of ``SNAPSHOT``, ``REPEATABLE READ``, ``SERIALIZABLE`` that they support | the rights of the user |
 
-Everywhere a query is tried first as a table in parentheses, where nothing but a SELECT may stand. Rows are streamed:
-the server keeps the result, or the driver reads it as it arrives.
+Everywhere, a query first runs as a table in parentheses, where only a SELECT is valid. Rows are streamed. Errors of the
+driver become a ``ReadError`` that names the setting and the remedy, without the URL and its secrets.
 """
 
 import json
 import os
+import re
 import socket
 import sqlite3
 import threading
@@ -36,53 +37,35 @@ from sqlalchemy import (
     event,
     false,
     literal_column,
-    make_url,
     select,
     text,
 )
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.sql.elements import quoted_name
 
-from app.directory.connectors.sql.statement import tidy, verbatim, wrapped
-from app.directory.connectors.sql.trouble import SqlTroubleError, driver_missing, trouble_of
+from app.directory.connector import LoginRefusedError, ReadError
+from app.directory.connectors.sql.settings import single_statement
+from app.foundation.text import printable
 
 ROWS_AT_A_TIME = 1000
-"""Rows that are fetched together."""
+"""Rows per fetch."""
 
-_DRIVERS = {
-    "postgresql": "postgresql+psycopg",
-    "postgres": "postgresql+psycopg",
-    "mysql": "mysql+pymysql",
-    "mariadb": "mariadb+pymysql",
-}
-"""The drivers that the extras bring, for URLs that name none."""
+_GRACE = 2.0
+"""Seconds after ``answer_timeout`` in which the server may report the timeout itself."""
 
-_ISOLATION = ("SNAPSHOT", "REPEATABLE READ", "SERIALIZABLE")
-"""Levels that give one snapshot to all statements, the cheapest first."""
+_ISOLATION_LEVELS = ("SNAPSHOT", "REPEATABLE READ", "SERIALIZABLE")
+"""Levels with one snapshot for all statements, the cheapest first."""
 
 
-def parse_source_url(text_of_url: str) -> URL:
-    """The URL of a database, with the driver that is used. Raises ``ValueError``, without the URL."""
-    try:
-        url = make_url(text_of_url)
-    except (ArgumentError, ValueError):
-        raise ValueError("not a database URL; write postgresql://USER:PASSWORD@HOST/NAME or the like") from None
-    if url.get_backend_name() != "sqlite" and text_of_url.count("@") > 1:
-        # A piece of the password would be taken for the host, which messages show.
-        raise ValueError(
-            "each @ but the one before the host is written as %40, as in a password (and a / there as %2F)"
-        )
-    if url.get_backend_name() == "sqlite" and (not url.database or url.database == ":memory:"):
-        raise ValueError("a SQLite database needs a file, as in sqlite:////srv/app.db")
-    return url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+class UnreadableValue:
+    """Replaces a value that the driver could not convert."""
 
-
-class NotReadableError(ValueError):
-    """A value as the driver could not make it, in the place of the value; the text says why."""
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
 
 
 class SqlSnapshot:
-    """The open snapshot. Its methods raise ``SqlTroubleError`` for whatever the database or the network does."""
+    """An open snapshot. Its methods raise ``ReadError`` for errors of the database and the network."""
 
     def __init__(self, connection: Connection, url: URL, answer_timeout: float) -> None:
         self._connection = connection
@@ -91,29 +74,29 @@ class SqlSnapshot:
 
     @property
     def database(self) -> str:
-        """What sort of database it is, by SQLAlchemy's name: ``postgresql``, ``mysql``, ``sqlite``."""
+        """The SQLAlchemy name of the database: ``postgresql``, ``mysql``, ``sqlite``."""
         return self._connection.dialect.name
 
     def columns(self, name: str, query: str) -> list[str]:
-        """The names of a query's columns, in their order; no row is read. ``name`` is what the query is called."""
+        """The names of a query's columns; reads no row. ``name`` is the name of the query."""
         with self._watched(name):
-            return list(self._connection.execute(_around(name, query).where(false())).keys())
+            return list(self._connection.execute(_as_table(name, query).where(false())).keys())
 
     def first(self, name: str, query: str, where: ColumnElement[bool]) -> Row[Any] | None:
-        """One of the rows for which ``where`` holds."""
+        """A row for which ``where`` holds."""
         with self._watched(name):
-            return self._connection.execute(_around(name, query).where(where).limit(1)).first()
+            return self._connection.execute(_as_table(name, query).where(where).limit(1)).first()
 
-    def last(self, name: str, query: str, column: str, most: Any, count: int) -> Sequence[Row[Any]]:
-        """The rows with the greatest values of a column, up to ``most``."""
+    def last(self, name: str, query: str, column: str, maximum: Any, count: int) -> Sequence[Row[Any]]:
+        """The ``count`` rows with the greatest values of a column that do not exceed ``maximum``."""
         value = named_column(column)
-        statement = _around(name, query).where(value <= most).order_by(value.desc()).limit(count)
+        statement = _as_table(name, query).where(value <= maximum).order_by(value.desc()).limit(count)
         with self._watched(name):
             return self._connection.execute(statement).all()
 
     def stream(self, name: str, query: str, where: ColumnElement[bool] | None = None) -> Iterator[Sequence[Row[Any]]]:
-        """The query's rows, some at a time, as they arrive. One that is left before its end may end the snapshot."""
-        statement: Any = text(verbatim(_tidy(name, query))) if where is None else _around(name, query).where(where)
+        """The rows of a query, in batches. Closing the iterator before its end may close the connection."""
+        statement: Any = text(_escaped(_checked(name, query))) if where is None else _as_table(name, query).where(where)
         with self._watched(name):
             result = self._connection.execution_options(stream_results=True).execute(statement)
         partitions = result.partitions(ROWS_AT_A_TIME)
@@ -126,34 +109,34 @@ class SqlSnapshot:
                     yield rows
         finally:
             if rows is not None and self._connection.dialect.driver == "pymysql":
-                _leave_unread(result.cursor)
-                _break_off(self._connection)
+                _discard_unread(result.cursor)
+                _abort(self._connection)
 
     @contextmanager
     def _watched(self, name: str) -> Iterator[None]:
-        """Breaks the connection off when the database says nothing for too long, and puts errors into words."""
-        silent = threading.Event()
+        """Aborts the connection if the database does not answer in time, and translates errors."""
+        timed_out = threading.Event()
 
-        def give_up() -> None:
-            silent.set()
-            _break_off(self._connection)
+        def abort() -> None:
+            timed_out.set()
+            _abort(self._connection)
 
-        # A server that hangs, or a network that swallows, is not noticed by every driver.
-        timer = threading.Timer(self._answer_timeout + _GRACE, give_up)
+        # Not every driver notices a server that hangs, or a network that drops packets.
+        timer = threading.Timer(self._answer_timeout + _GRACE, abort)
         timer.daemon = True
         timer.start()
         try:
             yield
         except (SQLAlchemyError, OSError, sqlite3.Error) as error:
-            if silent.is_set():
-                raise SqlTroubleError(
-                    f"queries.{name}: no answer for {self._answer_timeout:g} s; see that the server is well, make the"
-                    " query faster, or raise answer_timeout"
+            if timed_out.is_set():
+                raise ReadError(
+                    f"queries.{name}: no answer for {self._answer_timeout:g} s; check the server, make the query"
+                    " faster, or raise answer_timeout"
                 ) from error
-            raise trouble_of(error, self._url, name) from error
+            raise read_error(error, self._url, name) from error
         except (ValueError, OverflowError, RecursionError) as error:
-            # A driver that cannot make a Python value of what it was sent.
-            raise SqlTroubleError(
+            # The driver could not make a Python value of the data.
+            raise ReadError(
                 f"queries.{name}: a value cannot be read ({type(error).__name__}); leave out its column, or cast it to"
                 " text in the query"
             ) from error
@@ -161,71 +144,67 @@ class SqlSnapshot:
             timer.cancel()
 
 
-_GRACE = 2.0
-"""Seconds after ``answer_timeout`` that a server has to say by itself that it gave up."""
-
-
 def named_column(name: str) -> ColumnElement[Any]:
-    """A column of the query, exactly as it is called."""
+    """A column of the query, with its exact name."""
     return column(quoted_name(name, quote=True))
 
 
-def _around(name: str, query: str) -> Select[Any]:
-    return select(literal_column("*")).select_from(text(wrapped(_tidy(name, query))))
+def _as_table(name: str, query: str) -> Select[Any]:
+    # The line break ends a comment at the end of the query.
+    return select(literal_column("*")).select_from(text(f"(\n{_escaped(_checked(name, query))}\n) q"))
 
 
-def _tidy(name: str, query: str) -> str:
+def _checked(name: str, query: str) -> str:
     try:
-        return tidy(query)
+        return single_statement(query)
     except ValueError as error:
-        raise SqlTroubleError(f"queries.{name}: {error}") from None
+        raise ReadError(f"queries.{name}: {error}") from None
+
+
+def _escaped(query: str) -> str:
+    """The query for ``text``, in which a colon would begin a parameter."""
+    return query.replace(":", "\\:")
 
 
 @contextmanager
 def open_snapshot(
     url: URL, *, connect_timeout: float, answer_timeout: float, zone: str = "UTC"
 ) -> Iterator[SqlSnapshot]:
-    """Connects, begins the transaction, and at the end rolls it back; what was left unread is not waited for.
+    """Connects, begins the transaction, and closes the connection at the end, with unread rows.
 
-    ``zone``: the time zone of a database whose times have none. Raises ``SqlTroubleError``.
+    ``zone``: the time zone of times without a zone. Raises ``ReadError``.
     """
     engine = _engine(url, connect_timeout=connect_timeout, answer_timeout=answer_timeout)
     try:
         try:
             connection = engine.connect()
         except (SQLAlchemyError, OSError, ValueError) as error:
-            raise trouble_of(error, url) from error
+            raise read_error(error, url) from error
         try:
             try:
                 connection = _begin(connection, answer_timeout=answer_timeout, zone=zone)
             except (SQLAlchemyError, OSError) as error:
-                raise trouble_of(error, url) from error
+                raise read_error(error, url) from error
             yield SqlSnapshot(connection, url, answer_timeout)
         finally:
-            _close(connection)
+            for close in (connection.invalidate, connection.close):
+                with suppress(SQLAlchemyError, OSError, sqlite3.Error):
+                    close()
     finally:
         engine.dispose()
 
 
-def _close(connection: Connection) -> None:
-    """For good: what was left unread is not wanted."""
-    with suppress(SQLAlchemyError, OSError, sqlite3.Error):
-        connection.invalidate()
-    with suppress(SQLAlchemyError, OSError, sqlite3.Error):
-        connection.close()
-
-
-def _leave_unread(cursor: Any) -> None:
-    """Keeps PyMySQL from reading a stream that nobody wants to its end before it lets go of it."""
-    result = cursor._result  # noqa: SLF001 - there is no other way to say it
+def _discard_unread(cursor: Any) -> None:
+    """Keeps PyMySQL from reading an unfinished stream to its end when it is closed."""
+    result = cursor._result  # noqa: SLF001 - PyMySQL has no other way
     if result is not None:
         result.unbuffered_active = False
     cursor.connection = None
 
 
-def _break_off(connection: Connection) -> None:
-    """Ends whatever the connection is waiting for; may be called from another thread."""
-    with suppress(Exception):  # it is broken anyway
+def _abort(connection: Connection) -> None:
+    """Interrupts whatever the connection waits for; thread-safe."""
+    with suppress(Exception):  # the connection is unusable anyway
         driver: Any = connection.connection.dbapi_connection
         if isinstance(driver, sqlite3.Connection):
             driver.interrupt()
@@ -233,17 +212,15 @@ def _break_off(connection: Connection) -> None:
             with socket.socket(fileno=os.dup(driver.fileno())) as wire:
                 wire.shutdown(socket.SHUT_RDWR)
         elif connection.dialect.driver == "pymysql":
-            # Its own way of saying it: the socket is closed, and cursors read no further.
-            driver._force_close()  # noqa: SLF001
+            driver._force_close()  # noqa: SLF001 - it closes the socket and stops all cursors
         elif hasattr(driver, "cancel"):
             driver.cancel()
 
 
 def _engine(url: URL, *, connect_timeout: float, answer_timeout: float) -> Engine:
     arguments: dict[str, Any] = {"poolclass": NullPool, "hide_parameters": True}
-    backend = url.get_backend_name()
     driver = url.get_driver_name() if "+" in url.drivername else ""
-    if backend == "sqlite":
+    if url.get_backend_name() == "sqlite":
         arguments["creator"] = partial(_open_sqlite, str(url.database), connect_timeout)
         url = URL.create("sqlite")
     elif driver == "psycopg":
@@ -254,22 +231,22 @@ def _engine(url: URL, *, connect_timeout: float, answer_timeout: float) -> Engin
     try:
         engine = create_engine(url, **arguments)
     except (NoSuchModuleError, ImportError, ArgumentError) as error:
-        raise driver_missing(url, error) from error
+        raise _missing_driver(url, error) from error
     if driver == "psycopg":
-        event.listen(engine, "connect", lambda driver_connection, _: _tolerate_odd_times(driver_connection))
+        event.listen(engine, "connect", lambda driver_connection, _: _accept_any_time(driver_connection))
     return engine
 
 
-def _open_sqlite(file: str, patience: float) -> sqlite3.Connection:
+def _open_sqlite(file: str, timeout: float) -> sqlite3.Connection:
     path = file.removeprefix("file:").partition("?")[0]
     connection = sqlite3.connect(
         f"file:{quote(str(Path(path).absolute()))}?mode=ro",
         uri=True,
-        timeout=patience,
+        timeout=timeout,
         isolation_level=None,
         check_same_thread=False,
     )
-    # Bytes that are not UTF-8 make their row malformed, not the read.
+    # Bytes that are not UTF-8 make their row malformed, and do not fail the read.
     connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     return connection
 
@@ -278,18 +255,18 @@ def _json(content: str | bytes) -> object:
     try:
         value: object = json.loads(content)
     except (ValueError, RecursionError):
-        return NotReadableError("holds JSON that is nested too deep, or a number that is too long")
+        return UnreadableValue("holds JSON that is nested too deep, or a number that is too long")
     return value
 
 
-def _tolerate_odd_times(driver_connection: Any) -> None:
-    """PostgreSQL has times that Python has not, such as ``infinity``: they are text."""
+def _accept_any_time(driver_connection: Any) -> None:
+    """Makes text of PostgreSQL times that Python cannot represent, such as ``infinity``."""
     import psycopg  # noqa: PLC0415 - of an extra, and imported by now
     from psycopg.adapt import Loader  # noqa: PLC0415 - as above
     from psycopg.types.string import TextLoader  # noqa: PLC0415 - as above
 
-    class Tolerant(Loader):
-        """Psycopg's own loader, and the text where that gives up."""
+    class TimeOrTextLoader(Loader):
+        """Psycopg's own loader, with text as the fallback."""
 
         def __init__(self, oid: int, context: Any = None) -> None:
             super().__init__(oid, context)
@@ -303,18 +280,17 @@ def _tolerate_odd_times(driver_connection: Any) -> None:
                 return bytes(data).decode()
 
     for name in ("timestamptz", "timestamp", "date"):
-        driver_connection.adapters.register_loader(name, Tolerant)
+        driver_connection.adapters.register_loader(name, TimeOrTextLoader)
 
 
 def _begin(connection: Connection, *, answer_timeout: float, zone: str) -> Connection:
-    """The connection, in its snapshot."""
+    """Begins the snapshot, and returns the connection to use."""
     name = connection.dialect.name
-    milliseconds = round(answer_timeout * 1000)
     if name == "postgresql":
         connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        # Whoever takes the rows may pause for as long as the reading as a whole may take.
+        # The consumer of the rows may pause for as long as the whole read may take.
         connection.exec_driver_sql(
-            f"SELECT set_config('statement_timeout', '{milliseconds}', true),"
+            f"SELECT set_config('statement_timeout', '{round(answer_timeout * 1000)}', true),"
             " set_config('idle_in_transaction_session_timeout', '0', true), set_config('TimeZone', 'UTC', true)"
         )
     elif name in {"mysql", "mariadb"}:
@@ -327,12 +303,122 @@ def _begin(connection: Connection, *, answer_timeout: float, zone: str) -> Conne
         connection.exec_driver_sql("PRAGMA query_only = ON")
         connection.exec_driver_sql("BEGIN")
     else:
-        connection = _begin_elsewhere(connection)
+        driver: Any = connection.connection.dbapi_connection
+        supported = connection.dialect.get_isolation_level_values(driver)
+        level: Any = next((level for level in _ISOLATION_LEVELS if level in supported), None)
+        connection = connection if level is None else connection.execution_options(isolation_level=level)
     return connection
 
 
-def _begin_elsewhere(connection: Connection) -> Connection:
-    driver: Any = connection.connection.dbapi_connection
-    levels = connection.dialect.get_isolation_level_values(driver)
-    level: Any = next((level for level in _ISOLATION if level in levels), None)
-    return connection if level is None else connection.execution_options(isolation_level=level)
+# Errors.
+
+_LOGIN = "correct the user and password in url"
+_COLUMN = "correct {where}: the table has no such column"
+_SELECT_ONLY = "correct {where}: it must be one SELECT that is valid in parentheses"
+_READS_ONLY = "correct {where}: it must not change anything"
+_FASTER = "make {where} faster, for example by an index, or raise answer_timeout"
+_TABLE = "correct {where}, or let url name the database that has the table"
+_LOST = "check the server and the network; the next read starts again"
+
+_ADVICE_BY_CODE = (
+    (("28P01", "28000", 1045, 1698), _LOGIN),
+    (("3D000", 1049), "let url end in a database that exists"),
+    (("42501", 1142, 1143, 1044, 1227, 1370), "grant the user of url the right to read what {where} reads"),
+    (("42P01", "3F000", 1146), _TABLE),
+    (("42703", 1054), _COLUMN),
+    (("42601", 1064, "42P10"), _SELECT_ONLY),
+    (("57014", 1969, 3024, 1205), _FASTER),
+    (("25006", 1792), _READS_ONLY),
+    ((1060,), "give each column of {where} a name of its own"),
+    (("57P01", "57P02", "57P03", "57P05", 1053, 1927), "see the server's log; the next read starts again"),
+    ((2006, 2013, 2055), _LOST),
+    ((2002, 2003, 2005), "check that it runs, and that url has its host and port"),
+)
+"""SQLSTATEs and error numbers of MySQL → advice."""
+
+_ADVICE_BY_WORDS = (
+    ("password authentication failed", _LOGIN),
+    ("no password supplied", "add the password to url"),
+    ("no such table", _TABLE),
+    ("no such column", _COLUMN),
+    ("syntax error", _SELECT_ONLY),
+    ("readonly database", _READS_ONLY),
+    ("not authorized", _READS_ONLY),
+    ("unable to open database file", "let url name a file that exists and that this user may read"),
+    ("not a database", "let url name a SQLite file"),
+    ("interrupted", _FASTER),
+    ("root certificate file", "let sslrootcert in url name a PEM file with the authority of the server's certificate"),
+    ("does not match host name", "let url name the host that the certificate is for"),
+    ("does not exist", "let url name a database and a user that exist"),
+    ("certificate", "let sslrootcert (ssl_ca for MySQL) in url name the authority of the server's certificate"),
+    ("SSL", "check sslmode and the certificates in url"),
+    ("timeout", "check the host and port in url, and the firewalls on the way"),
+)
+"""Words of messages without a code, of SQLite and of libpq while it connects → advice. The first match is used."""
+
+_FILE_PARAMETERS = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_capath", "sslrootcert", "sslcert", "sslkey", "sslcrl")
+_SECRET_PARAMETER = re.compile(r"pass|pwd|secret|token|key", re.IGNORECASE)
+
+
+def read_error(error: BaseException, url: URL, query: str = "") -> ReadError:
+    """The error of a read, from an error of SQLAlchemy or of a driver. ``query``: its name; empty while connecting."""
+    where = f"queries.{query}" if query else "url"
+    original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    advice = _advice(original, where, url)
+    reason = f"{where}: {_without_secrets(_message(original), url)}{f'; {advice}' if advice else ''}"
+    return LoginRefusedError(f"login refused: {reason}") if advice == _LOGIN else ReadError(reason)
+
+
+def _missing_driver(url: URL, error: BaseException) -> ReadError:
+    extra = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}.get(url.get_backend_name())
+    if extra is not None:
+        return ReadError(f"url: {url.get_backend_name()} needs a driver: pip install 'usher[{extra}]'")
+    if isinstance(error, NoSuchModuleError | ArgumentError):
+        return ReadError(
+            f"url: SQLAlchemy knows no database {printable(url.drivername, limit=60)!r} here; install the package"
+            " with its dialect and driver, or correct the beginning of the URL"
+        )
+    missing = getattr(error, "name", "") or "of its driver"
+    return ReadError(f"url: {url.drivername} needs the Python package {missing}; install it beside Usher")
+
+
+def _message(original: BaseException) -> str:
+    primary = getattr(getattr(original, "diag", None), "message_primary", None)
+    args = original.args
+    # PyMySQL's errors are (number, text).
+    message = str(primary or (args[1] if len(args) > 1 and isinstance(args[0], int) else original))
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].endswith("following errors:"):
+        # psycopg tried several addresses of one host.
+        lines = lines[1:]
+    return printable(lines[0] if lines else type(original).__name__, limit=300)
+
+
+def _without_secrets(message: str, url: URL) -> str:
+    secrets = [url.render_as_string(hide_password=False), str(url.password)] if url.password else []
+    for name, value in url.query.items():
+        if _SECRET_PARAMETER.search(name):
+            secrets += [value] if isinstance(value, str) else value
+    for secret in secrets:
+        message = message.replace(secret, "********")
+    return message
+
+
+def _advice(original: BaseException, where: str, url: URL) -> str:
+    if isinstance(original, FileNotFoundError | PermissionError) and where == "url":
+        files = [
+            f"{name} {printable(str(url.query[name]), limit=100)}" for name in _FILE_PARAMETERS if name in url.query
+        ]
+        if files:
+            return f"let url name files that exist and that this user may read: {', '.join(files)}"
+    codes = {getattr(original, "sqlstate", None), *original.args[:1]}
+    by_code = (advice for known, advice in _ADVICE_BY_CODE if not codes.isdisjoint(known))
+    by_words = (advice for words, advice in _ADVICE_BY_WORDS if words in str(original))
+    advice = next(by_code, None) or next(by_words, None)
+    if advice is not None:
+        return advice.format(where=where)
+    if where != "url":
+        return "the next read starts again"
+    host = printable(str(url.host), limit=100)
+    address = f"{host}:{url.port}" if url.port else host
+    return f"check that it runs, and that url has its host and port ({address})" if url.host else ""

@@ -1,22 +1,171 @@
-"""The source that reads a directory from a database.
+"""The SQL source: reads everything, the changes since a cursor, or a part, in one snapshot.
 
-Queries that are called after a kind (``documents``) give records, with columns named as fields. Others give objects, of
-which rules make records. All of them are run in one snapshot. Before the first row is read each query is looked at: its
-columns must be ones that can be used.
+Queries that are named as a list of records (``documents``) yield records. The others yield objects, of which rules make
+records. The columns of all queries are checked before the first row is read.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
-from app.directory.connector import Connector, Objects, ObjectsEnd, Wanted
-from app.directory.connectors.sql.cursor import NoCursorError
-from app.directory.connectors.sql.reading import SqlDatabase, SqlRead
-from app.directory.connectors.sql.trouble import SqlTroubleError
-from app.directory.source import EVERYTHING, Answered, End, Malformed, Reading, ReadRequest, Source, Verdict
+from sqlalchemy import URL, ColumnElement, String, and_, cast, func, or_
+
+from app.directory.connector import ALL_ATTRIBUTES, Connector, CursorRefusedError, Objects, ReadError, Wanted
+from app.directory.connectors.sql.changes import (
+    Cursor,
+    HighWaterMark,
+    changed_since,
+    check_not_restored,
+    deleted_rows,
+    ids_of_deleted,
+    later,
+    newest_rows,
+    parameter,
+    update_with_deleted,
+)
+from app.directory.connectors.sql.rows import DeletedRow, QueryRows, RowStep, Step, parts_of
+from app.directory.connectors.sql.settings import Query
+from app.directory.connectors.sql.snapshot import SqlSnapshot, named_column, open_snapshot
+from app.directory.source import EVERYTHING, Answered, End, Malformed, Part, Reading, ReadRequest, Source, Verdict
+from app.foundation.clock import utc_now
 from app.foundation.text import counted
 
 
+class SqlDatabase:
+    """A database and its queries. Each read opens its own connection."""
+
+    def __init__(
+        self,
+        url: URL,
+        queries: Sequence[Query],
+        *,
+        timezone: str = "UTC",
+        connect_timeout: float = 10,
+        answer_timeout: float = 300,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """``timezone``: of times without a zone. ``connect_timeout``, ``answer_timeout``: seconds."""
+        self._url = url
+        self._queries = tuple(queries)
+        self._zone = ZoneInfo(timezone)
+        self._connect_timeout = connect_timeout
+        self._answer_timeout = answer_timeout
+        self._clock = clock
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the rows of a query are records."""
+        return any(query.kind is not None for query in self._queries)
+
+    @contextmanager
+    def open(self, request: ReadRequest, wanted: Mapping[str, frozenset[str]]) -> Iterator["SqlRead"]:
+        """A read of the queries of records, and of the queries of ``wanted`` with the columns that rules use.
+
+        Raises ``ReadError``, which includes ``CursorRefusedError`` for ``request.since``.
+        """
+        with open_snapshot(
+            self._url,
+            connect_timeout=self._connect_timeout,
+            answer_timeout=self._answer_timeout,
+            zone=self._zone.key,
+        ) as snapshot:
+            queries = []
+            for query in self._queries:
+                if query.kind is not None:
+                    queries.append(QueryRows(query, snapshot, self._zone))
+                elif (columns := wanted.get(query.name)) is not None:
+                    queries.append(
+                        QueryRows(query, snapshot, self._zone, None if ALL_ATTRIBUTES in columns else columns)
+                    )
+            marks = {
+                rows.query.name: HighWaterMark(rows, self._clock(), self._zone) for rows in queries if rows.query.cursor
+            }
+            yield SqlRead(snapshot, queries, marks, request)
+
+
+class SqlRead:
+    """A read within one snapshot."""
+
+    def __init__(
+        self,
+        snapshot: SqlSnapshot,
+        queries: Sequence[QueryRows],
+        marks: Mapping[str, HighWaterMark],
+        request: ReadRequest,
+    ) -> None:
+        self.queries = queries
+        self._snapshot = snapshot
+        self._marks = marks
+        self._has_cursor = len(marks) == len(queries) > 0
+        self._since: Cursor | None = None
+        self._part: Part | None = None
+        self._lookup = RowLookup(snapshot)
+        if request.since:
+            if not self._has_cursor:
+                raise CursorRefusedError("the cursor is of other queries")
+            self._since = Cursor.parsed(request.since, frozenset(marks))
+            for rows in queries:
+                check_not_restored(snapshot, rows, self._since)
+        elif request.part is not None and all(self._lookup.supports(rows, request.part) for rows in queries):
+            self._part = request.part
+
+    @property
+    def answered(self) -> Answered | None:
+        """What the read is about; None: everything."""
+        if self._since is not None:
+            return Answered.CHANGES
+        return Answered.PART if self._part is not None else None
+
+    def cursor(self) -> str:
+        """The cursor for the next incremental read, once all rows have been read."""
+        if not self._has_cursor or self._part is not None:
+            return ""
+        positions = {name: mark.position for name, mark in self._marks.items()}
+        if self._since is not None:
+            # The newest row of the last read may be in the future now, and then does not move the mark.
+            positions = {name: later(position, self._since.positions[name]) for name, position in positions.items()}
+        newest = {
+            rows.query.name: newest_rows(self._snapshot, rows, positions[rows.query.name]) for rows in self.queries
+        }
+        return Cursor(positions, newest).text()
+
+    def steps(self, queries: Sequence[QueryRows]) -> Generator[Step, None, tuple[int, int]]:
+        """The steps of the requested rows. Returns how many were malformed, and how many of these have no key."""
+        malformed = without_key = 0
+        for rows in queries:
+            for step in rows.steps(self.requested(rows), report_deleted=self.answered is not None):
+                if type(step) is Malformed:
+                    malformed += 1
+                    without_key += step.object is None
+                yield step
+        return malformed, without_key
+
+    def requested(self, rows: QueryRows) -> Iterator[RowStep]:
+        """The requested rows of a query."""
+        query, mark = rows.query, self._marks.get(rows.query.name)
+        observe = None if mark is None else mark.observe
+        if self._part is not None:
+            yield from self._lookup.part(rows, self._part)
+        elif self._since is not None and mark is not None:
+            where = changed_since(rows, self._since)
+            yield from rows.convert(self._snapshot.stream(query.name, query.text, where), observe)
+            if query.deleted_query:
+                deleted = deleted_rows(self._snapshot, rows, where)
+                mark.update(values[query.cursor] for values in deleted)
+                # A deleted key may be in use again.
+                yield from self._lookup.by_id(rows, ids_of_deleted(rows, deleted))
+        else:
+            yield from rows.convert(self._snapshot.stream(query.name, query.text), observe)
+            if query.deleted_query and mark is not None:
+                update_with_deleted(self._snapshot, rows, mark)
+
+
 class SqlConnector:
-    """The queries of a database that are not called after kinds, as objects."""
+    """The objects of a database."""
 
     def __init__(self, database: SqlDatabase) -> None:
         self._database = database
@@ -24,43 +173,35 @@ class SqlConnector:
     def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
         try:
             with self._database.open(request, wanted.attributes) as read:
-                yield from ObjectsOfRead(read).read(wanted, request)
-        except SqlTroubleError as trouble:
-            yield ObjectsEnd(Verdict.FAILED, str(trouble), login_refused=trouble.login_refused)
-        except NoCursorError as error:
-            yield ObjectsEnd(Verdict.FAILED, f"the cursor {error}", answered=Answered.CURSOR_REFUSED)
+                yield from _OpenConnector(read).read(wanted, request)
+        except ReadError as error:
+            yield error.end
 
 
-class ObjectsOfRead:
-    """The same within a read that has begun."""
+class _OpenConnector:
+    """The objects of a read that is open."""
 
     def __init__(self, read: SqlRead) -> None:
         self._read = read
 
-    def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:  # noqa: ARG002 - the read knows it
-        """What was asked for when the read was opened."""
-        malformed = unnamed = 0
+    def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:  # noqa: ARG002 - part of the read
+        read = self._read
+        queries = [rows for rows in read.queries if rows.query.kind is None and rows.query.name in wanted.attributes]
         try:
-            for rows in self._read.all_rows:
-                if rows.query.kind is not None or rows.query.name not in wanted.attributes:
-                    continue
-                for step in rows.objects(self._read.taken(rows), tell_lost=self._read.answered is not None):
-                    if type(step) is Malformed:
-                        malformed += 1
-                        unnamed += step.object is None
-                    yield step
-        except SqlTroubleError as trouble:
-            yield ObjectsEnd(Verdict.FAILED, str(trouble), login_refused=trouble.login_refused)
+            malformed, without_key = yield from read.steps(queries)  # type: ignore[misc] # only objects are yielded
+            cursor = "" if without_key else read.cursor()
+        except ReadError as error:
+            yield error.end
             return
         if malformed:
-            reason, cursor = counted(malformed, "malformed row"), "" if unnamed else self._read.cursor
-            yield ObjectsEnd(Verdict.PARTIAL, reason, cursor, self._read.answered, except_malformed=not unnamed)
+            reason = counted(malformed, "malformed row")
+            yield End(Verdict.PARTIAL, reason, cursor, read.answered, except_malformed=not without_key)
         else:
-            yield ObjectsEnd(Verdict.COMPLETE, cursor=self._read.cursor, answered=self._read.answered)
+            yield End(Verdict.COMPLETE, cursor=cursor, answered=read.answered)
 
 
 class SqlSource:
-    """A database whose queries give records, and perhaps others of which rules make some."""
+    """A database whose queries yield records, and perhaps objects for rules."""
 
     def __init__(
         self,
@@ -70,7 +211,7 @@ class SqlSource:
         wanted: Wanted | None = None,
         mapped: Callable[[Connector], Source] | None = None,
     ) -> None:
-        """``mapped`` makes a source of the objects of the other queries, whose rules want ``wanted``."""
+        """``mapped`` makes a source of a connector, with rules that use ``wanted``."""
         self._name = name
         self._database = database
         self._wanted = wanted or Wanted()
@@ -83,40 +224,156 @@ class SqlSource:
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         try:
             with self._database.open(request, self._wanted.attributes) as read:
-                yield from self._read(read, request)
-        except SqlTroubleError as trouble:
-            yield End(Verdict.FAILED, str(trouble), login_refused=trouble.login_refused)
-        except NoCursorError as error:
-            yield End(Verdict.FAILED, f"the cursor {error}", answered=Answered.CURSOR_REFUSED)
+                yield from self._steps(read, request)
+        except ReadError as error:
+            yield error.end
 
-    def _read(self, read: SqlRead, request: ReadRequest) -> Reading:
-        malformed = unnamed = 0
-        for rows in read.all_rows:
-            if rows.query.kind is None:
-                continue
-            for step in read.records(rows):
-                if type(step) is Malformed:
-                    malformed += 1
-                    unnamed += step.object is None
-                yield step
+    def _steps(self, read: SqlRead, request: ReadRequest) -> Reading:
+        queries = [rows for rows in read.queries if rows.query.kind is not None]
+        malformed, without_key = yield from read.steps(queries)  # type: ignore[misc] # only records are yielded
         mapped = End(Verdict.COMPLETE)
         if self._mapped is not None:
-            for one in self._mapped(ObjectsOfRead(read)).read(request):
-                if isinstance(one, End):
-                    mapped = one
+            for step in self._mapped(_OpenConnector(read)).read(request):
+                if isinstance(step, End):
+                    mapped = step
                 else:
-                    yield one
+                    yield step
         if mapped.verdict is Verdict.FAILED:
             yield mapped
         elif malformed or mapped.verdict is Verdict.PARTIAL:
-            told = [counted(malformed, "malformed row")] if malformed else []
-            excepted = not unnamed and (mapped.verdict is Verdict.COMPLETE or mapped.except_malformed)
+            reasons = [counted(malformed, "malformed row")] if malformed else []
+            excepted = not without_key and (mapped.verdict is Verdict.COMPLETE or mapped.except_malformed)
             yield End(
                 Verdict.PARTIAL,
-                "; ".join([*told, *filter(None, [mapped.reason])]),
-                read.cursor if excepted else "",
+                "; ".join([*reasons, *filter(None, [mapped.reason])]),
+                read.cursor() if excepted else "",
                 read.answered,
                 except_malformed=excepted,
             )
         else:
-            yield End(Verdict.COMPLETE, cursor=read.cursor, answered=read.answered)
+            yield End(Verdict.COMPLETE, cursor=read.cursor(), answered=read.answered)
+
+
+# Parts.
+
+_VALUES_PER_QUERY = 500
+
+_KEYS_PER_QUERY = 100
+"""Keys of several columns. SQLite nests conditions at most 1,000 deep."""
+
+_COMPARABLE: frozenset[type | None] = frozenset({str, int, Decimal, UUID, None})
+"""Types whose values can be restored from the text in an id."""
+
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class RowLookup:
+    """Finds rows by id, organization and user.
+
+    Ids are text, and columns have any type. If the text cannot be converted to the column's type exactly, nothing is
+    looked up, because a row that is not found is reported as gone.
+    """
+
+    def __init__(self, snapshot: SqlSnapshot) -> None:
+        self._snapshot = snapshot
+        self._types: dict[tuple[str, str], type | None] = {}
+
+    def supports(self, rows: QueryRows, part: Part) -> bool:
+        """Whether the rows of a part can be looked up exactly."""
+        ids = [object_.id for object_ in part.objects if object_.set == rows.query.name]
+        if not rows.key or any(parts_of(identifier, len(rows.key)) is None for identifier in ids):
+            return False
+        columns = set(rows.key) if ids else set[str]()
+        columns |= {"organizationId"} if part.organization_ids else set()
+        columns |= {"userId"} if part.user_ids else set()
+        return all(self._type(rows, column) in _COMPARABLE for column in columns & set(rows.columns))
+
+    def part(self, rows: QueryRows, part: Part) -> Iterator[RowStep]:
+        """The rows of a part."""
+        name, seen = rows.query.name, set[str]()
+        for where in self._conditions(rows, part):
+            for row in rows.convert(self._snapshot.stream(name, rows.query.text, where)):
+                if isinstance(row, Malformed):
+                    seen.update([] if row.object is None else [row.object.id])
+                    yield row
+                elif row.id not in seen:
+                    seen.add(row.id)
+                    yield row
+        ids = [object_.id for object_ in part.objects if object_.set == name and object_.id not in seen]
+        yield from self.by_id(rows, ids)
+
+    def _conditions(self, rows: QueryRows, part: Part) -> Iterator[ColumnElement[bool]]:
+        for column, ids in (("organizationId", part.organization_ids), ("userId", part.user_ids)):
+            for batch in _batches(ids, _VALUES_PER_QUERY):
+                where = self._is_in(rows, column, batch) if column in rows.columns else None
+                if where is not None:
+                    yield where
+        if "userAlias" in rows.columns:
+            # The column has aliases in any case. If the database folds one differently, its row is found by key.
+            folded = func.lower(cast(named_column("userAlias"), String))
+            for batch in _batches(part.aliases, _VALUES_PER_QUERY):
+                yield folded.in_([parameter(alias) for alias in batch])
+
+    def by_id(self, rows: QueryRows, ids: Sequence[str]) -> Iterator[RowStep]:
+        """The rows with these ids, and a ``DeletedRow`` for each id without a row."""
+        for batch in _batches(ids, _VALUES_PER_QUERY if len(rows.key) == 1 else _KEYS_PER_QUERY):
+            missing = dict.fromkeys(batch)
+            where = self._has_key(rows, [parts_of(identifier, len(rows.key)) for identifier in missing])
+            if where is not None:
+                stream = self._snapshot.stream(rows.query.name, rows.query.text, where)
+                for row in rows.convert(stream, ids=frozenset(batch)):
+                    yield row
+                    if not isinstance(row, Malformed):
+                        missing.pop(row.id, None)
+                    elif row.object is not None:
+                        missing.pop(row.object.id, None)
+            for identifier in missing:
+                yield DeletedRow(identifier, f"{rows.query.name}, {identifier}")
+
+    def _has_key(self, rows: QueryRows, keys: Sequence[Sequence[str] | None]) -> ColumnElement[bool] | None:
+        """The condition that a row has one of these keys; None: no row can."""
+        if len(rows.key) == 1:
+            return self._is_in(rows, rows.key[0], [parts[0] for parts in keys if parts is not None])
+        found = []
+        for parts in filter(None, keys):
+            columns = [self._is_in(rows, name, [part]) for name, part in zip(rows.key, parts, strict=True)]
+            conditions = [condition for condition in columns if condition is not None]
+            if len(conditions) == len(columns):
+                found.append(and_(*conditions))
+        return or_(*found) if found else None
+
+    def _is_in(self, rows: QueryRows, column: str, texts: Sequence[str]) -> ColumnElement[bool] | None:
+        """The condition that a column has one of these values, as text of ids; None: no value can be equal."""
+        values = [value for text in texts if text for value in self._values(rows, column, text)]
+        found: list[ColumnElement[bool]] = []
+        if values:
+            found.append(named_column(column).in_([parameter(value) for value in values]))
+        if "" in texts:
+            found.append(named_column(column).is_(None))
+        return or_(*found) if found else None
+
+    def _values(self, rows: QueryRows, column: str, text: str) -> Sequence[object]:
+        """The values of a column that have this text in an id."""
+        type_ = self._type(rows, column)
+        number = int(text) if _NUMBER.fullmatch(text) else None
+        if self._snapshot.database == "sqlite" and type_ is not None:
+            # Its columns may have text and numbers.
+            return [text] if number is None else [text, number]
+        if type_ is str:
+            return [text]
+        if type_ is UUID:
+            return [UUID(text)] if _UUID.fullmatch(text) else []
+        return [] if type_ is None or number is None else [number]
+
+    def _type(self, rows: QueryRows, column: str) -> type | None:
+        """The type of a column's values; None: there are none."""
+        at = rows.query.name, column
+        if at not in self._types:
+            row = self._snapshot.first(rows.query.name, rows.query.text, named_column(column).is_not(None))
+            self._types[at] = None if row is None else type(row[rows.columns.index(column)])
+        return self._types[at]
+
+
+def _batches(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))

@@ -1,37 +1,41 @@
-"""Plain values of what database drivers give.
+"""Conversion of column values to plain values.
 
-| of the driver | plain |
+| value of the driver | plain value |
 |---|---|
-| text, true and false, whole numbers of 63 bits, null | as they are |
-| larger numbers; numbers that are none (NaN, infinity) | text |
-| decimals | a number where that is exact, else text |
-| times | ISO 8601 in UTC; those without a zone are taken for ``zone`` |
+| text, true and false, whole numbers of 63 bits, null | unchanged |
+| larger numbers, NaN, infinity | text |
+| decimals | a number if that is exact, else text |
+| times | ISO 8601 in UTC; those without a zone are in ``zone`` |
 | dates, times of day | ISO 8601 |
-| lengths of time | seconds |
+| durations | seconds |
 | UUIDs, network addresses, ranges and the like | text |
 | bytes | text of hexadecimal digits |
-| arrays and JSON | lists and objects, at most 32 deep |
+| arrays and JSON | lists and objects, nested at most 32 deep |
+
+Columns that are fields of a record are converted further: ids are text, for example.
 """
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
+from functools import partial
 
+from app.access.kinds import KINDS
+from app.access.records import Sort
+from app.directory.connector import UnreadableValueError
+from app.directory.connectors.sql.snapshot import UnreadableValue
 from app.directory.fields import MAX_INTEGER, MAX_NESTING, name_of_type
 
-AS_THEY_ARE = frozenset({str, bool, type(None)})
-"""Types of which every value is plain."""
+Convert = Callable[[object], object]
+"""Makes a plain value of a column's value. Raises ``UnreadableValueError``."""
 
 
-class NotPlainError(ValueError):
-    """A value that cannot be made plain; the text says what is wrong with it, for after a column's name."""
-
-
-def plain(value: object, zone: tzinfo, depth: int = MAX_NESTING) -> object:  # noqa: C901, PLR0911 - a table of types
-    """The plain value. Raises ``NotPlainError``; texts are not looked into (``check_texts`` does that)."""
-    if type(value) in AS_THEY_ARE:
+def plain_value(value: object, zone: tzinfo, depth: int = MAX_NESTING) -> object:  # noqa: C901, PLR0911 - a table of types
+    """The plain value. Raises ``UnreadableValueError``. Does not check the characters of text."""
+    if value is None or type(value) in (str, bool):
         return value
     if isinstance(value, int):
         return int(value) if abs(value) <= MAX_INTEGER else str(int(value))
@@ -40,7 +44,7 @@ def plain(value: object, zone: tzinfo, depth: int = MAX_NESTING) -> object:  # n
     if isinstance(value, Decimal):
         return _plain_decimal(value)
     if isinstance(value, datetime):
-        return time_text(value, zone)
+        return _utc(value, zone)
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, timedelta):
@@ -50,21 +54,21 @@ def plain(value: object, zone: tzinfo, depth: int = MAX_NESTING) -> object:  # n
         return bytes(value).hex()
     if isinstance(value, str):
         return str(value)
+    if isinstance(value, UnreadableValue):
+        raise UnreadableValueError(value.reason)
+    if isinstance(value, Mapping | Sequence | AbstractSet) and not depth:
+        raise UnreadableValueError(f"is nested more than {MAX_NESTING} deep")
     if isinstance(value, Mapping):
-        if not depth:
-            raise NotPlainError(f"is nested more than {MAX_NESTING} deep")
-        return {_name(key): plain(inner, zone, depth - 1) for key, inner in value.items()}
+        return {_text_key(key): plain_value(inner, zone, depth - 1) for key, inner in value.items()}
     if isinstance(value, Sequence | AbstractSet):
-        if not depth:
-            raise NotPlainError(f"is nested more than {MAX_NESTING} deep")
-        inner_values = sorted(value, key=repr) if isinstance(value, AbstractSet) else value
-        return [plain(inner, zone, depth - 1) for inner in inner_values]
+        elements = sorted(value, key=repr) if isinstance(value, AbstractSet) else value
+        return [plain_value(element, zone, depth - 1) for element in elements]
     return str(value)
 
 
-def _name(key: object) -> str:
+def _text_key(key: object) -> str:
     if not isinstance(key, str):
-        raise NotPlainError(f"holds a key that is {name_of_type(key)}")
+        raise UnreadableValueError(f"holds a key that is {name_of_type(key)}")
     return key
 
 
@@ -77,33 +81,79 @@ def _plain_decimal(value: Decimal) -> object:
     return number if Decimal(repr(number)) == value else str(value)
 
 
-def time_text(value: datetime, zone: tzinfo) -> str:
-    """A time as ISO 8601 in UTC. Raises ``NotPlainError`` for one that lies at the edge of what can be counted."""
+def _utc(value: datetime, zone: tzinfo) -> str:
     aware = value if value.tzinfo is not None else value.replace(tzinfo=zone)
     try:
         return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")
     except OverflowError:
-        raise NotPlainError(f"the time {value.isoformat()} is out of range") from None
+        raise UnreadableValueError(f"the time {value.isoformat()} is out of range") from None
 
 
-def check_texts(value: object) -> None:
-    """Raises ``NotPlainError`` where a text in a plain value is none that can be kept or sent."""
-    if isinstance(value, str):
-        _check_text(value)
-    elif isinstance(value, list):
-        for inner in value:
-            check_texts(inner)
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            _check_text(key)
-            check_texts(inner)
+def column_converters(kind: str | None, columns: Iterable[str], zone: tzinfo) -> Mapping[str, Convert]:
+    """Column → its conversion. Those that are fields of the kind get values of the field's type, as far as possible."""
+    fields = KINDS[kind].fields if kind is not None else ()
+    by_name = {field.name: _BY_SORT.get(field.sort, _unchanged) for field in fields}
+    return {name: partial(_converted, by_name.get(name, _unchanged), zone) for name in columns}
 
 
-def _check_text(text: str) -> None:
-    if "\0" in text:
-        raise NotPlainError("contains a NUL character")
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise NotPlainError("contains half of a surrogate pair, or bytes that are not UTF-8") from None
+def _converted(convert: Callable[[object, object, tzinfo], object], zone: tzinfo, value: object) -> object:
+    return convert(plain_value(value, zone), value, zone)
+
+
+def columns_of_parsed_text(kind: str | None) -> frozenset[str]:
+    """The columns whose text is converted. All other text is plain as it is."""
+    fields = KINDS[kind].fields if kind is not None else ()
+    return frozenset(field.name for field in fields if field.sort in {Sort.TIME, Sort.ALIASES})
+
+
+def _unchanged(plain: object, _: object, __: tzinfo) -> object:
+    return plain
+
+
+def _text(plain: object, _: object, __: tzinfo) -> object:
+    """Ids are numbers in most databases."""
+    return str(plain) if isinstance(plain, int | float) and not isinstance(plain, bool) else plain
+
+
+def _boolean(plain: object, value: object, _: tzinfo) -> object:
+    """Not every database has booleans."""
+    return _BOOLEANS.get(value, plain) if isinstance(value, int | Decimal | bytes) else plain
+
+
+_BOOLEANS: Mapping[object, bool] = {0: False, 1: True, b"\0": False, b"\1": True}
+
+
+def _time(plain: object, _: object, zone: tzinfo) -> object:
+    """Text without a zone gets ``zone``, like the values of time columns; ``infinity`` is no end."""
+    if plain == "infinity":
+        return None
+    if not isinstance(plain, str):
+        return plain
+    try:
+        moment = datetime.fromisoformat(plain)
+    except ValueError:
+        return plain
+    # A date without a time stays as it is, and is rejected: it is unclear whether the day is included.
+    if moment.tzinfo is not None or len(plain) < len("2027-01-31T18:00"):
+        return plain
+    return _utc(moment, zone)
+
+
+def _aliases(plain: object, _: object, __: tzinfo) -> object:
+    """A list, its JSON text (for databases without arrays), or a single alias."""
+    if not isinstance(plain, str):
+        return plain
+    try:
+        return json.loads(plain) if plain.startswith("[") else [plain]
+    except (ValueError, RecursionError):
+        return [plain]
+
+
+_BY_SORT: Mapping[Sort, Callable[[object, object, tzinfo], object]] = {
+    Sort.ID: _text,
+    Sort.TEXT: _text,
+    Sort.ALIAS: _text,
+    Sort.ALIASES: _aliases,
+    Sort.FLAG: _boolean,
+    Sort.TIME: _time,
+}
