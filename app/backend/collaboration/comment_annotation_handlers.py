@@ -1,12 +1,13 @@
-"""Comment annotations, that is threads: add, read by page, update, delete."""
+"""Handlers of comment annotations (threads): add, get, update, delete."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from app.backend.collaboration import comments, decisions, threads
+from app.backend.collaboration import comments, threads
 from app.backend.collaboration.comments import Reaction, StoredComment
+from app.backend.collaboration.decisions import decision_event, prepare_decisions
 from app.backend.collaboration.tables import COMMENT_ANNOTATION
 from app.backend.collaboration.thread_events import author_of, comment_event, reaction_events, user_of
 from app.backend.collaboration.threads import NO_ANNOTATION, Thread
@@ -15,7 +16,7 @@ from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import exclusive_write
 from app.backend.http.results import Results, done, failed, per_id
 from app.backend.ids import new_id
-from app.backend.judgments.store import PreparedJudgment, prepare_judgments, write_judgments
+from app.backend.judgments.store import PreparedJudgment, write_judgments
 from app.backend.permissions.access_check import users_with_access
 from app.backend.resources.containers import require_document
 from app.backend.scope import Scope
@@ -33,51 +34,51 @@ from app.contract.comments import (
 from app.foundation.database.engine import reading
 
 NO_ACCESS = "User does not have access to the document."
-_DELETED_AT_ONCE = 200
-_CHANGES = {
+_DELETE_BATCH = 200
+_EVENT_TYPES = {
     "status": "comment_annotation.status_change",
     "assignedTo": "comment_annotation.assign",
     "priority": "comment_annotation.priority_change",
 }
+"""The event of a change to a field."""
 
 
 def add_comment_annotations(call: Call[AddCommentAnnotationsRequest]) -> Reply:
-    """A thread gets through only if every author in it does. Of two with one id the first stands."""
-    request = call.request
-    let_in = authors_let_in(call, [one for thread in request.comment_annotations for one in thread.comment_data])
-    given: dict[str, tuple[int, CommentAnnotationInput]] = {}
+    """Adds a thread if all of its authors have access. The first of equal ids wins."""
+    request, scope = call.request, call.scope
+    permitted = authors_with_access(
+        call, [one for thread in request.comment_annotations for one in thread.comment_data]
+    )
+    requested: dict[str, tuple[int, CommentAnnotationInput]] = {}
     for number, thread in enumerate(request.comment_annotations):
-        given.setdefault(thread.annotation_id or new_id(call.backend.entropy), (number, thread))
-    scope = call.scope
+        requested.setdefault(thread.annotation_id or new_id(call.backend.entropy), (number, thread))
     results: Results = {}
     new: list[NewThread] = []
     with exclusive_write(call) as connection:
         require_document(connection, scope, request.document_id)
-        there = threads.load_threads(connection, scope, given)
-        for annotation_id, (number, thread) in given.items():
-            if annotation_id in there:
+        existing = threads.load_threads(connection, scope, requested)
+        for annotation_id, (number, thread) in requested.items():
+            if annotation_id in existing:
                 results[annotation_id] = failed(annotation_id, "Annotation already exists.")
-            elif let_in is not None and not {one.from_.user_id for one in thread.comment_data} <= let_in:
+            elif permitted is not None and not {one.from_.user_id for one in thread.comment_data} <= permitted:
                 results[annotation_id] = failed(annotation_id, NO_ACCESS)
             else:
-                made = _new_thread(call, annotation_id, thread, f"data.commentAnnotations[{number}]")
-                new.append(made)
-                results[annotation_id] = {
-                    **done(annotation_id, "Annotation added."),
-                    "commentIds": [comment.comment_id for comment in made.comments],
-                }
+                new.append(_new_thread(call, annotation_id, thread, f"data.commentAnnotations[{number}]"))
+                comment_ids = [comment.comment_id for comment in new[-1].comments]
+                results[annotation_id] = done(annotation_id, "Annotation added.") | {"commentIds": comment_ids}
         _insert(connection, scope, new)
-        call.emit(connection, [event for one in new for event in _events_of_new(scope, one)])
+        call.emit(connection, [event for added in new for event in _events_of_new(scope, added)])
     return Reply("Comment annotations processed.", results)
 
 
 def get_comment_annotations(call: Call[GetCommentAnnotationsRequest], connection: Connection) -> Reply:
-    """Newest first. A page ends early where the comments in it weigh too much."""
-    request = call.request
-    scope = call.scope
+    """Newest first by default. The comments count towards the size of a page."""
+    request, scope = call.request, call.scope
     table = COMMENT_ANNOTATION.c
     query = where_equal(
-        threads.stored(scope), (table.document_id, request.document_id), (table.location_id, request.location_id)
+        threads.stored_threads(scope),
+        (table.document_id, request.document_id),
+        (table.location_id, request.location_id),
     )
     if request.annotation_ids is not None:
         query = query.where(among(connection, table.annotation_id, request.annotation_ids))
@@ -89,146 +90,142 @@ def get_comment_annotations(call: Call[GetCommentAnnotationsRequest], connection
         weight=lambda row: int(row.comment_bytes) + len(row.payload),
     )
     ids = [row.annotation_id for row in rows]
-    in_thread: dict[str, list[StoredComment]] = {}
-    for comment in comments.load_comments(connection, scope, ids):
-        in_thread.setdefault(comment.annotation_id, []).append(comment)
     reactions = comments.load_reactions(connection, scope, ids)
-    data = [
-        threads.from_row(row).to_wire(scope)
-        | {
-            "comments": [
-                comment.to_wire(reactions.get((row.annotation_id, comment.comment_id), ()))
-                for comment in in_thread.get(row.annotation_id, ())
-            ]
-        }
-        for row in rows
-    ]
+    in_thread: dict[str, list[object]] = {annotation_id: [] for annotation_id in ids}
+    for comment in comments.load_comments(connection, scope, ids):
+        key = (comment.annotation_id, comment.comment_id)
+        in_thread[comment.annotation_id].append(comment.to_wire(reactions.get(key, ())))
+    data = [threads.thread_of(row).to_wire(scope) | {"comments": in_thread[row.annotation_id]} for row in rows]
     return Reply("Comment annotations retrieved successfully.", data, token)
 
 
 def update_comment_annotations(call: Call[UpdateCommentAnnotationsRequest]) -> Reply:
-    """A decision on a suggestion leaves a judgment, whose vectors are made before the transaction begins."""
-    request = call.request
-    scope = call.scope
-    prepared = _prepared_judgments(call, scope)
+    """A decision on a suggestion writes a judgment. Its vectors are computed before the transaction."""
+    request, scope = call.request, call.scope
+    prepared = _prepared_judgments(call)
     events: list[Event] = []
     with exclusive_write(call) as connection:
-        there = threads.load_threads(connection, scope, request.annotation_ids, request.document_id)
+        found = threads.load_threads(connection, scope, request.annotation_ids, request.document_id)
         reassigned: list[str] = []
         decided: list[Thread] = []
-        for thread in there.values():
+        for thread in found.values():
             before, assigned_to = thread.to_wire(scope), thread.assigned_to
-            thread.take(request.updated_data, "data.updatedData")
+            thread.update(request.updated_data, "data.updatedData")
             thread.updated_at = call.now
             if thread.assigned_to != assigned_to:
                 reassigned.append(thread.annotation_id)
-            happened = _events_of_change(call, scope, thread, threads.changes(before, thread.to_wire(scope)))
-            if any(event.kind.decision for event in happened):
+            of_thread = _events_of_change(call, thread, threads.changed_fields(before, thread.to_wire(scope)))
+            if any(event.kind.decision for event in of_thread):
                 decided.append(thread)
-            events.extend(happened)
-        threads.save_threads(connection, scope, there.values())
-        threads.recount_users(connection, scope, reassigned)
+            events.extend(of_thread)
+        threads.update_threads(connection, scope, found.values())
+        threads.refresh_participants(connection, scope, reassigned)
+        # A thread that became a suggestion after the preparation.
         missing = [thread for thread in decided if thread.annotation_id not in prepared]
-        prepared |= _prepare(call, connection, scope, missing)
+        prepared |= prepare_decisions(call, connection, missing)
         judgments = [prepared[thread.annotation_id] for thread in decided]
         write_judgments(connection, scope.api_key_id, judgments, call.now)
         call.emit(connection, events)
-    results = per_id(request.annotation_ids, there, "Annotation updated.", NO_ANNOTATION)
+    results = per_id(request.annotation_ids, found, "Annotation updated.", NO_ANNOTATION)
     return Reply("Comment annotations processed.", results)
 
 
 def delete_comment_annotations(call: Call[DeleteCommentAnnotationsRequest], connection: Connection) -> Reply:
-    """A thread's comments count as deleted one by one."""
-    request = call.request
-    scope = call.scope
+    """Deletes in batches. Emits an event for each comment."""
+    request, scope = call.request, call.scope
     results: Results = {one: failed(one, NO_ANNOTATION) for one in request.annotation_ids or ()}
     pending = list(results)
+    user = user_of(request.action_user)
     while True:
         if request.annotation_ids is None:
-            query = threads.stored(scope).where(COMMENT_ANNOTATION.c.document_id == request.document_id)
-            rows = connection.execute(query.limit(_DELETED_AT_ONCE))
-            there = {row.annotation_id: threads.from_row(row) for row in rows}
+            query = threads.stored_threads(scope).where(COMMENT_ANNOTATION.c.document_id == request.document_id)
+            rows = connection.execute(query.limit(_DELETE_BATCH))
+            found = {row.annotation_id: threads.thread_of(row) for row in rows}
         else:
-            part, pending = pending[:_DELETED_AT_ONCE], pending[_DELETED_AT_ONCE:]
-            there = threads.load_threads(connection, scope, part, request.document_id)
+            batch, pending = pending[:_DELETE_BATCH], pending[_DELETE_BATCH:]
+            found = threads.load_threads(connection, scope, batch, request.document_id)
         events = [
-            comment_event(
-                "comment.delete", scope, there[comment.annotation_id], comment, user=user_of(request.action_user)
-            )
-            for comment in comments.load_comments(connection, scope, there)
+            comment_event("comment.delete", scope, found[comment.annotation_id], comment, user=user)
+            for comment in comments.load_comments(connection, scope, found)
         ]
         call.emit(connection, events)
-        threads.delete_threads(connection, scope, list(there))
-        results |= {one: done(one, "Annotation deleted.") for one in there}
-        if not (pending or (request.annotation_ids is None and there)):
+        threads.delete_threads(connection, scope, list(found))
+        results |= {one: done(one, "Annotation deleted.") for one in found}
+        if not (pending or (request.annotation_ids is None and found)):
             return Reply("Comment annotations processed.", results)
 
 
 class NewThread(NamedTuple):
-    """A thread with its comments and the reactions to them, before it is written."""
+    """A thread to insert, with its comments and their reactions."""
 
     thread: Thread
     comments: Sequence[StoredComment]
     reactions: Sequence[Reaction]
 
 
-def authors_let_in(
-    call: Call[AddCommentAnnotationsRequest] | Call[AddCommentsRequest], given: Iterable[CommentInput]
+def authors_with_access(
+    call: Call[AddCommentAnnotationsRequest] | Call[AddCommentsRequest], requested: Iterable[CommentInput]
 ) -> frozenset[str] | None:
-    """Those of the comments' authors who have access to the document; None when nobody asks."""
-    request = call.request
+    """The authors with access to the document. None if the request does not verify permissions."""
+    request, scope = call.request, call.scope
     if not request.verify_user_permissions:
         return None
-    scope = call.scope
     with reading(call.backend.engine) as connection:
         require_document(connection, scope, request.document_id)
-    authors = [comment.from_.user_id for comment in given]
+    authors = [comment.from_.user_id for comment in requested]
     return users_with_access(call.backend, scope, request.document_id, authors, call.now)
 
 
 def new_comments(
     call: Call[AddCommentAnnotationsRequest] | Call[AddCommentsRequest],
     annotation_id: str,
-    given: Iterable[tuple[str, CommentInput]],
+    requested: Mapping[str, CommentInput],
     first_number: int = 0,
 ) -> tuple[list[StoredComment], list[Reaction]]:
-    """Comments of one thread with their ids, and the reactions to them."""
-    made: list[StoredComment] = []
+    """The new comments of a thread by id, and their reactions."""
+    added: list[StoredComment] = []
     reactions: list[Reaction] = []
-    for number, (comment_id, one) in enumerate(given, first_number):
+    for number, (comment_id, item) in enumerate(requested.items(), first_number):
         comment = StoredComment(annotation_id, comment_id, number, created_at=call.now, updated_at=call.now)
-        comment.take(one)
-        made.append(comment)
-        for reaction in one.reactions or ():
+        comment.update(item)
+        added.append(comment)
+        for reaction in item.reactions or ():
             reaction_id = reaction.reaction_id or new_id(call.backend.entropy)
-            reactions.append(comments.reaction(reaction, reaction_id, call.request.document_id, comment, call.now))
-    return made, reactions
+            reactions.append(comments.new_reaction(reaction, reaction_id, call.request.document_id, comment, call.now))
+    return added, reactions
+
+
+def comments_by_id(
+    call: Call[AddCommentAnnotationsRequest] | Call[AddCommentsRequest], requested: Iterable[CommentInput]
+) -> dict[str, CommentInput]:
+    """The requested comments by id. The first of equal ids wins."""
+    by_id: dict[str, CommentInput] = {}
+    for comment in requested:
+        by_id.setdefault(comment.comment_id or new_id(call.backend.entropy), comment)
+    return by_id
 
 
 def _new_thread(
-    call: Call[AddCommentAnnotationsRequest], annotation_id: str, given: CommentAnnotationInput, path: str
+    call: Call[AddCommentAnnotationsRequest], annotation_id: str, request: CommentAnnotationInput, path: str
 ) -> NewThread:
     thread = Thread(annotation_id, call.request.document_id, created_at=call.now, updated_at=call.now)
-    thread.take(given, path)
-    by_id: dict[str, CommentInput] = {}
-    for one in given.comment_data:
-        by_id.setdefault(one.comment_id or new_id(call.backend.entropy), one)
-    made, reactions = new_comments(call, annotation_id, by_id.items())
-    thread.comment_bytes = sum(comment.size for comment in made)
-    return NewThread(thread, made, reactions)
+    thread.update(request, path)
+    added, reactions = new_comments(call, annotation_id, comments_by_id(call, request.comment_data))
+    thread.comment_bytes = sum(comment.size for comment in added)
+    return NewThread(thread, added, reactions)
 
 
 def _insert(connection: Connection, scope: Scope, new: Sequence[NewThread]) -> None:
-    threads.insert_threads(connection, scope, [one.thread for one in new])
-    comments.insert_comments(connection, scope, [comment for one in new for comment in one.comments])
-    comments.insert_reactions(connection, scope, [reaction for one in new for reaction in one.reactions])
-    pairs = [(one.thread.annotation_id, comment.author_id) for one in new for comment in one.comments]
-    pairs += [(one.thread.annotation_id, one.thread.assigned_to) for one in new]
-    threads.take_part(connection, scope, pairs)
+    threads.insert_threads(connection, scope, [added.thread for added in new])
+    comments.insert_comments(connection, scope, [comment for added in new for comment in added.comments])
+    comments.insert_reactions(connection, scope, [reaction for added in new for reaction in added.reactions])
+    participants = [(comment.annotation_id, comment.author_id) for added in new for comment in added.comments]
+    participants += [(added.thread.annotation_id, added.thread.assigned_to) for added in new]
+    threads.add_participants(connection, scope, participants)
 
 
 def _events_of_new(scope: Scope, new: NewThread) -> list[Event]:
-    """The first comment makes the thread; those after it are added to it."""
+    """The first comment begins the thread. The others are added to it."""
     thread, (first, *others) = new.thread, new.comments
     events = [comment_event("comment_annotation.add", scope, thread, first, user=author_of(first.payload))]
     events += [comment_event("comment.add", scope, thread, one, user=author_of(one.payload)) for one in others]
@@ -236,36 +233,20 @@ def _events_of_new(scope: Scope, new: NewThread) -> list[Event]:
 
 
 def _events_of_change(
-    call: Call[UpdateCommentAnnotationsRequest], scope: Scope, thread: Thread, changes: Mapping[str, object]
+    call: Call[UpdateCommentAnnotationsRequest], thread: Thread, changes: Mapping[str, object]
 ) -> list[Event]:
-    types = [event_type for name, event_type in _CHANGES.items() if name in changes]
+    types = [event_type for name, event_type in _EVENT_TYPES.items() if name in changes]
     if "status" in changes and thread.type == "suggestion":
-        types += [decided] if (decided := decisions.outcome(thread.payload["status"])) else []
+        types += filter(None, [decision_event(thread.payload["status"])])
     user = user_of(call.request.action_user)
-    return [comment_event(event_type, scope, thread, None, user=user, changes=changes) for event_type in types]
+    return [comment_event(event_type, call.scope, thread, None, user=user, changes=changes) for event_type in types]
 
 
-def _prepared_judgments(call: Call[UpdateCommentAnnotationsRequest], scope: Scope) -> dict[str, PreparedJudgment]:
-    """Of the decisions that this request will make as far as anyone can tell before its transaction."""
+def _prepared_judgments(call: Call[UpdateCommentAnnotationsRequest]) -> dict[str, PreparedJudgment]:
+    """The judgments of the decisions that the request is expected to make, by thread."""
     request = call.request
-    if not decisions.outcome(request.updated_data.status):
+    if not decision_event(request.updated_data.status):
         return {}
     with reading(call.backend.engine) as connection:
-        there = threads.load_threads(connection, scope, request.annotation_ids, request.document_id).values()
-        return _prepare(call, connection, scope, [thread for thread in there if thread.type == "suggestion"])
-
-
-def _prepare(
-    call: Call[UpdateCommentAnnotationsRequest], connection: Connection, scope: Scope, decided: Sequence[Thread]
-) -> dict[str, PreparedJudgment]:
-    if not decided:
-        return {}
-    first: dict[str, StoredComment] = {}
-    for comment in comments.load_comments(connection, scope, [thread.annotation_id for thread in decided]):
-        first.setdefault(comment.annotation_id, comment)
-    event_type = decisions.outcome(call.request.updated_data.status)
-    records = [
-        decisions.judgment(call, scope, thread, first.get(thread.annotation_id), event_type) for thread in decided
-    ]
-    prepared = prepare_judgments(records, call.backend.embedder)
-    return {thread.annotation_id: one for thread, one in zip(decided, prepared, strict=True)}
+        found = threads.load_threads(connection, call.scope, request.annotation_ids, request.document_id).values()
+        return prepare_decisions(call, connection, [thread for thread in found if thread.type == "suggestion"])

@@ -1,11 +1,14 @@
-"""Comments of a thread: add, read by page, update, delete."""
-
-from typing import TypeVar
+"""Handlers of the comments in a thread: add, get, update, delete."""
 
 from sqlalchemy import Connection
 
 from app.backend.collaboration import comments, threads
-from app.backend.collaboration.comment_annotation_handlers import NO_ACCESS, authors_let_in, new_comments
+from app.backend.collaboration.comment_annotation_handlers import (
+    NO_ACCESS,
+    authors_with_access,
+    comments_by_id,
+    new_comments,
+)
 from app.backend.collaboration.comments import NO_COMMENT, Reaction, StoredComment
 from app.backend.collaboration.tables import COMMENT
 from app.backend.collaboration.thread_events import author_of, comment_event, reaction_events, user_of
@@ -15,7 +18,6 @@ from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import exclusive_write
 from app.backend.http.results import Results, done, failed, per_id
 from app.backend.ids import new_id
-from app.backend.scope import Scope
 from app.backend.storage.json_sets import among
 from app.contract.comments import (
     AddCommentsRequest,
@@ -26,158 +28,148 @@ from app.contract.comments import (
 )
 from app.contract.errors import InvalidArgument, NotFound
 
-_InThread = TypeVar("_InThread", AddCommentsRequest, GetCommentsRequest, UpdateCommentsRequest, DeleteCommentsRequest)
+_AnyWrite = Call[AddCommentsRequest] | Call[UpdateCommentsRequest] | Call[DeleteCommentsRequest]
 
 
 def add_comments(call: Call[AddCommentsRequest]) -> Reply:
-    """Of two with one id the first stands."""
-    request = call.request
-    let_in = authors_let_in(call, request.comment_data)
-    given: dict[str, CommentInput] = {}
-    for one in request.comment_data:
-        given.setdefault(one.comment_id or new_id(call.backend.entropy), one)
+    """Adds comments whose authors have access. The first of equal ids wins."""
+    scope = call.scope
+    permitted = authors_with_access(call, call.request.comment_data)
+    requested = comments_by_id(call, call.request.comment_data)
     results: Results = {}
     with exclusive_write(call) as connection:
-        scope, thread = _thread(call, connection)
-        there = {
-            comment.comment_id for comment in comments.load_comments(connection, scope, [thread.annotation_id], given)
+        thread = _thread(call, connection)
+        existing = {
+            comment.comment_id
+            for comment in comments.load_comments(connection, scope, [thread.annotation_id], requested)
         }
         allowed: dict[str, CommentInput] = {}
-        for comment_id, one in given.items():
-            if comment_id in there:
+        for comment_id, comment in requested.items():
+            if comment_id in existing:
                 results[comment_id] = failed(comment_id, "Comment already exists.")
-            elif let_in is not None and one.from_.user_id not in let_in:
+            elif permitted is not None and comment.from_.user_id not in permitted:
                 results[comment_id] = failed(comment_id, NO_ACCESS)
             else:
                 results[comment_id] = done(comment_id, "Comment added.")
-                allowed[comment_id] = one
+                allowed[comment_id] = comment
         number = comments.next_number(connection, scope, thread.annotation_id, call.now)
-        made, reactions = new_comments(call, thread.annotation_id, allowed.items(), number)
-        if made:
-            comments.insert_comments(connection, scope, made)
+        added, reactions = new_comments(call, thread.annotation_id, allowed, number)
+        if added:
+            comments.insert_comments(connection, scope, added)
             comments.insert_reactions(connection, scope, reactions)
-            threads.take_part(connection, scope, [(thread.annotation_id, comment.author_id) for comment in made])
-            _grow(connection, call, scope, thread, sum(comment.size for comment in made))
-        events = [comment_event("comment.add", scope, thread, one, user=author_of(one.payload)) for one in made]
-        call.emit(connection, events + reaction_events("comment.reaction_add", scope, thread, made, reactions))
+            threads.add_participants(
+                connection, scope, [(thread.annotation_id, comment.author_id) for comment in added]
+            )
+            _update_size(call, connection, thread, sum(comment.size for comment in added))
+        events = [comment_event("comment.add", scope, thread, one, user=author_of(one.payload)) for one in added]
+        call.emit(connection, events + reaction_events("comment.reaction_add", scope, thread, added, reactions))
     return Reply("Comments processed.", results)
 
 
 def get_comments(call: Call[GetCommentsRequest], connection: Connection) -> Reply:
-    request = call.request
-    scope, thread = _thread(call, connection)
-    query = comments.stored(scope).where(COMMENT.c.annotation_id == thread.annotation_id)
+    request, scope = call.request, call.scope
+    thread = _thread(call, connection)
+    query = comments.stored_comments(scope).where(COMMENT.c.annotation_id == thread.annotation_id)
     if request.comment_ids is not None:
         query = query.where(among(connection, COMMENT.c.comment_id, request.comment_ids))
     rows, token = call.page(connection, query, comments.KEYS)
-    found = [comments.from_row(row) for row in rows]
-    named = [comment.comment_id for comment in found]
-    reactions = comments.load_reactions(connection, scope, [thread.annotation_id], named)
-    data = [comment.to_wire(reactions.get((thread.annotation_id, comment.comment_id), ())) for comment in found]
+    ids = [row.comment_id for row in rows]
+    reactions = comments.load_reactions(connection, scope, [thread.annotation_id], ids)
+    data = [comments.comment_of(row).to_wire(reactions.get((row.annotation_id, row.comment_id), ())) for row in rows]
     return Reply("Comments retrieved successfully.", data, token)
 
 
 def update_comments(call: Call[UpdateCommentsRequest], connection: Connection) -> Reply:
-    request = call.request
-    wanted = list(dict.fromkeys(request.comment_ids))
-    if request.updated_data.reactions is not None and len(wanted) > 1:
+    request, scope = call.request, call.scope
+    ids = list(dict.fromkeys(request.comment_ids))
+    if request.updated_data.reactions is not None and len(ids) > 1:
         raise InvalidArgument("data.updatedData.reactions: give the reactions of one comment at a time")
-    scope, thread = _thread(call, connection)
-    there = comments.load_comments(connection, scope, [thread.annotation_id], wanted)
+    thread = _thread(call, connection)
+    found = comments.load_comments(connection, scope, [thread.annotation_id], ids)
     events: list[Event] = []
-    grown = 0
-    authors = {comment.author_id for comment in there}
-    for comment in there:
-        before, size = comment.to_wire(), comment.size
-        comment.take(request.updated_data)
+    size = sum(comment.size for comment in found)
+    authors = {comment.author_id for comment in found}
+    for comment in found:
+        before = comment.to_wire()
+        comment.update(request.updated_data)
         comment.updated_at = call.now
-        grown += comment.size - size
-        changes = threads.changes(before, comment.to_wire())
+        changes = threads.changed_fields(before, comment.to_wire())
         if changes:
             user = user_of(request.action_user)
             events.append(comment_event("comment.update", scope, thread, comment, user=user, changes=changes))
-    comments.save_comments(connection, scope, there)
-    if there and authors != {comment.author_id for comment in there}:
-        threads.recount_users(connection, scope, [thread.annotation_id])
-    if there:
-        _grow(connection, call, scope, thread, grown)
-        events += _react(call, connection, scope, thread, there[0])
+    comments.update_comments(connection, scope, found)
+    if authors != {comment.author_id for comment in found}:
+        threads.refresh_participants(connection, scope, [thread.annotation_id])
+    if found:
+        _update_size(call, connection, thread, sum(comment.size for comment in found) - size)
+        events += _update_reactions(call, connection, thread, found[0])
     call.emit(connection, events)
-    found = {comment.comment_id for comment in there}
-    return Reply("Comments processed.", per_id(wanted, found, "Comment updated.", NO_COMMENT))
+    updated = {comment.comment_id for comment in found}
+    return Reply("Comments processed.", per_id(ids, updated, "Comment updated.", NO_COMMENT))
 
 
 def delete_comments(call: Call[DeleteCommentsRequest], connection: Connection) -> Reply:
-    """A thread goes with its last comment."""
-    request = call.request
-    scope, thread = _thread(call, connection)
-    there = comments.load_comments(connection, scope, [thread.annotation_id], request.comment_ids)
+    """Deletes the thread with its last comment."""
+    request, scope = call.request, call.scope
+    thread = _thread(call, connection)
+    found = comments.load_comments(connection, scope, [thread.annotation_id], request.comment_ids)
+    ids = [comment.comment_id for comment in found]
     user = user_of(request.action_user)
-    call.emit(connection, [comment_event("comment.delete", scope, thread, one, user=user) for one in there])
-    comments.delete_comments(connection, scope, thread.annotation_id, [one.comment_id for one in there])
-    left = connection.scalar(
-        comments.stored(scope)
+    call.emit(connection, [comment_event("comment.delete", scope, thread, one, user=user) for one in found])
+    comments.delete_comments(connection, scope, thread.annotation_id, ids)
+    remaining = connection.scalar(
+        comments.stored_comments(scope)
         .with_only_columns(COMMENT.c.comment_id)
         .where(COMMENT.c.annotation_id == thread.annotation_id)
         .limit(1)
     )
-    if left is None:
+    if remaining is None:
         threads.delete_threads(connection, scope, [thread.annotation_id])
-    elif there:
-        _grow(connection, call, scope, thread, -sum(one.size for one in there))
-        threads.recount_users(connection, scope, [thread.annotation_id])
-    found = [one.comment_id for one in there]
-    wanted = found if request.comment_ids is None else request.comment_ids
-    return Reply("Comments processed.", per_id(wanted, found, "Comment deleted.", NO_COMMENT))
+    elif found:
+        _update_size(call, connection, thread, -sum(comment.size for comment in found))
+        threads.refresh_participants(connection, scope, [thread.annotation_id])
+    requested = ids if request.comment_ids is None else request.comment_ids
+    return Reply("Comments processed.", per_id(requested, ids, "Comment deleted.", NO_COMMENT))
 
 
-def _thread(call: Call[_InThread], connection: Connection) -> tuple[Scope, Thread]:
-    """The thread that the request names, in the document that it names. Raises ``NotFound``."""
+def _thread(call: _AnyWrite | Call[GetCommentsRequest], connection: Connection) -> Thread:
+    """The requested thread. Raises ``NotFound`` unless it is in the requested document."""
     request = call.request
-    scope = call.scope
-    found = threads.load_threads(connection, scope, [request.annotation_id], request.document_id)
+    found = threads.load_threads(connection, call.scope, [request.annotation_id], request.document_id)
     if not found:
         raise NotFound(f"data.annotationId: {NO_ANNOTATION}")
-    return scope, found[request.annotation_id]
+    return found[request.annotation_id]
 
 
-def _grow(
-    connection: Connection,
-    call: Call[AddCommentsRequest] | Call[UpdateCommentsRequest] | Call[DeleteCommentsRequest],
-    scope: Scope,
-    thread: Thread,
-    size: int,
-) -> None:
-    """Notes that the thread's comments are longer now, or shorter."""
-    thread.comment_bytes += size
+def _update_size(call: _AnyWrite, connection: Connection, thread: Thread, difference: int) -> None:
+    """Adds to the stored size of the thread's comments."""
+    thread.comment_bytes += difference
     thread.updated_at = call.now
-    threads.save_threads(connection, scope, [thread])
+    threads.update_threads(connection, call.scope, [thread])
 
 
-def _react(
-    call: Call[UpdateCommentsRequest], connection: Connection, scope: Scope, thread: Thread, comment: StoredComment
+def _update_reactions(
+    call: Call[UpdateCommentsRequest], connection: Connection, thread: Thread, comment: StoredComment
 ) -> list[Event]:
-    """Makes the reactions to the comment those of the request, if it says which, and tells what happened."""
-    given = call.request.updated_data.reactions
-    if given is None:
+    """Replaces the reactions to the comment, if the request contains any. Returns the events."""
+    requested, scope = call.request.updated_data.reactions, call.scope
+    if requested is None:
         return []
-    ids = [thread.annotation_id], [comment.comment_id]
-    there = {
-        one.reaction_id: one
-        for one in comments.load_reactions(connection, scope, *ids).get((thread.annotation_id, comment.comment_id), ())
-    }
-    new: list[Reaction] = []
+    key = (thread.annotation_id, comment.comment_id)
+    stored = comments.load_reactions(connection, scope, [thread.annotation_id], [comment.comment_id]).get(key, ())
+    stored_ids = {reaction.reaction_id for reaction in stored}
+    added: list[Reaction] = []
     kept: set[str] = set()
-    for one in given:
-        if one.reaction_id is not None and one.reaction_id in there:
-            kept.add(one.reaction_id)
+    for reaction in requested:
+        if reaction.reaction_id is not None and reaction.reaction_id in stored_ids:
+            kept.add(reaction.reaction_id)
         else:
-            reaction_id = one.reaction_id or new_id(call.backend.entropy)
-            new.append(comments.reaction(one, reaction_id, thread.document_id, comment, call.now))
-    gone = [one for reaction_id, one in there.items() if reaction_id not in kept]
-    comments.delete_reactions(connection, scope, [one.reaction_id for one in gone])
-    comments.insert_reactions(connection, scope, new)
+            reaction_id = reaction.reaction_id or new_id(call.backend.entropy)
+            added.append(comments.new_reaction(reaction, reaction_id, thread.document_id, comment, call.now))
+    removed = [reaction for reaction in stored if reaction.reaction_id not in kept]
+    comments.delete_reactions(connection, scope, [reaction.reaction_id for reaction in removed])
+    comments.insert_reactions(connection, scope, added)
     return [
-        *reaction_events("comment.reaction_delete", scope, thread, [comment], gone),
-        *reaction_events("comment.reaction_add", scope, thread, [comment], new),
+        *reaction_events("comment.reaction_delete", scope, thread, [comment], removed),
+        *reaction_events("comment.reaction_add", scope, thread, [comment], added),
     ]

@@ -1,4 +1,4 @@
-"""The comments of threads and reactions to them, as they are stored and shown."""
+"""Loads and stores the comments of threads and their reactions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,16 +16,13 @@ from app.contract.errors import AlreadyExists
 
 NO_COMMENT = "Comment does not exist."
 
-_TABLE = COMMENT.c
-KEYS = (_TABLE.created_at, _TABLE.number, _TABLE.comment_id)
-"""The order of a thread: by time, then as they were written."""
+KEYS = (COMMENT.c.created_at, COMMENT.c.number, COMMENT.c.comment_id)
+"""The order of the comments in a thread."""
 
 
 @dataclass(slots=True)
 class StoredComment:
-    """A comment; its fields are named as columns. ``payload`` has the fields by their wire names, undeclared ones
-    included.
-    """
+    """A row of ``COMMENT``. ``payload`` has wire names, and includes undeclared fields."""
 
     annotation_id: str
     comment_id: str
@@ -35,19 +32,18 @@ class StoredComment:
     created_at: int = 0
     updated_at: int = 0
 
-    def take(self, given: CommentInput | CommentUpdate) -> None:
-        """Takes over the fields that were given, reactions aside."""
-        self.payload |= given.unknown_fields()
-        self.payload |= json_sets.without_none(
-            commentText=given.comment_text, commentHtml=given.comment_html, agent=given.agent
+    def update(self, changes: CommentInput | CommentUpdate) -> None:
+        """Sets the requested fields, except reactions."""
+        self.payload |= changes.unknown_fields() | json_sets.without_none(
+            commentText=changes.comment_text, commentHtml=changes.comment_html, agent=changes.agent
         )
-        if given.from_ is not None:
-            self.author_id = given.from_.user_id
-            self.payload["from"] = given.from_.to_wire()
+        if changes.from_ is not None:
+            self.author_id = changes.from_.user_id
+            self.payload["from"] = changes.from_.to_wire()
 
     @property
     def size(self) -> int:
-        """How long the payload is when stored, in characters."""
+        """The length of the stored payload in characters."""
         return len(json_sets.dump(self.payload))
 
     def to_wire(self, reactions: Sequence["Reaction"] = ()) -> dict[str, object]:
@@ -64,7 +60,7 @@ class StoredComment:
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """A reaction, to a comment as a rule; its fields are named as columns."""
+    """A row of ``REACTION``."""
 
     reaction_id: str
     document_id: str
@@ -78,29 +74,34 @@ class Reaction:
         return {**self.payload, "reactionId": self.reaction_id, "createdAt": self.created_at}
 
 
-def stored(scope: Scope) -> Select[Any]:
-    """The comments of an organization, with the columns that ``from_row`` needs."""
+def stored_comments(scope: Scope) -> Select[Any]:
+    """A query of an organization's comments, with the columns that ``comment_of`` needs."""
     return select(*own_columns(COMMENT)).where(within(COMMENT, scope))
 
 
-def from_row(row: Row[Any]) -> StoredComment:
-    return StoredComment(**{**row._mapping, "payload": json_sets.load_object(row.payload)})  # noqa: SLF001 - public, for all its underscore
+def comment_of(row: Row[Any]) -> StoredComment:
+    return StoredComment(**fields_of(row))
+
+
+def fields_of(row: Row[Any]) -> dict[str, Any]:
+    """The columns of a row by name, with the payload as an object."""
+    return {**row._mapping, "payload": json_sets.load_object(row.payload)}  # noqa: SLF001 - public, despite its name
 
 
 def load_comments(
     connection: Connection, scope: Scope, annotation_ids: Iterable[str], comment_ids: Iterable[str] | None = None
 ) -> list[StoredComment]:
-    """The comments of threads, or those of them that are named, in order."""
-    query = stored(scope).where(among(connection, _TABLE.annotation_id, annotation_ids))
+    """The comments of threads in order, optionally only those with these ids."""
+    query = stored_comments(scope).where(among(connection, COMMENT.c.annotation_id, annotation_ids))
     if comment_ids is not None:
-        query = query.where(among(connection, _TABLE.comment_id, comment_ids))
-    return [from_row(row) for row in connection.execute(query.order_by(*KEYS))]
+        query = query.where(among(connection, COMMENT.c.comment_id, comment_ids))
+    return [comment_of(row) for row in connection.execute(query.order_by(*KEYS))]
 
 
 def next_number(connection: Connection, scope: Scope, annotation_id: str, now: int) -> int:
-    """The number of the next comment that is written to a thread at this moment."""
-    query = select(func.max(_TABLE.number)).where(
-        within(COMMENT, scope), _TABLE.annotation_id == annotation_id, _TABLE.created_at == now
+    """The number of the next comment in a thread with the time ``now``."""
+    query = select(func.max(COMMENT.c.number)).where(
+        within(COMMENT, scope), COMMENT.c.annotation_id == annotation_id, COMMENT.c.created_at == now
     )
     last = connection.scalar(query)
     return 0 if last is None else int(last) + 1
@@ -110,13 +111,12 @@ def insert_comments(connection: Connection, scope: Scope, comments: Iterable[Sto
     insert_rows(connection, COMMENT, map(scope.row, comments))
 
 
-def save_comments(connection: Connection, scope: Scope, comments: Iterable[StoredComment]) -> None:
-    """Writes what may change in comments that are there."""
+def update_comments(connection: Connection, scope: Scope, comments: Iterable[StoredComment]) -> None:
     update_rows(connection, COMMENT, ("author_id", "payload", "updated_at"), map(scope.row, comments))
 
 
 def delete_comments(connection: Connection, scope: Scope, annotation_id: str, comment_ids: Sequence[str]) -> None:
-    """Deletes comments of one thread with the reactions to them."""
+    """Deletes comments of one thread with their reactions."""
     for table in (REACTION, COMMENT):
         connection.execute(
             delete(table).where(
@@ -127,23 +127,23 @@ def delete_comments(connection: Connection, scope: Scope, annotation_id: str, co
         )
 
 
-def reaction(given: ReactionInput, reaction_id: str, document_id: str, comment: StoredComment, now: int) -> Reaction:
-    """A new reaction to this comment."""
-    payload = given.unknown_fields() | {"icon": given.icon, "from": given.from_.to_wire()}
-    return Reaction(
-        reaction_id, document_id, comment.annotation_id, comment.comment_id, given.from_.user_id, payload, now
-    )
+def new_reaction(
+    request: ReactionInput, reaction_id: str, document_id: str, comment: StoredComment, now: int
+) -> Reaction:
+    payload = request.unknown_fields() | {"icon": request.icon, "from": request.from_.to_wire()}
+    user_id = request.from_.user_id
+    return Reaction(reaction_id, document_id, comment.annotation_id, comment.comment_id, user_id, payload, now)
 
 
 def insert_reactions(connection: Connection, scope: Scope, reactions: Sequence[Reaction]) -> None:
-    """Raises ``AlreadyExists`` when the organization has a reaction of one of these ids."""
+    """Raises ``AlreadyExists`` if the organization has a reaction with one of the ids, or an id occurs twice."""
     if not reactions:
         return
-    ids = [one.reaction_id for one in reactions]
-    there = select(REACTION.c.reaction_id).where(
+    ids = [reaction.reaction_id for reaction in reactions]
+    query = select(REACTION.c.reaction_id).where(
         within(REACTION, scope), among(connection, REACTION.c.reaction_id, ids)
     )
-    taken = connection.scalars(there).all() or [one for one in ids if ids.count(one) > 1]
+    taken = connection.scalars(query).all() or [reaction_id for reaction_id in ids if ids.count(reaction_id) > 1]
     if taken:
         raise AlreadyExists(f"reactionId: Reaction already exists ({taken[0]}).")
     insert_rows(connection, REACTION, map(scope.row, reactions))
@@ -159,7 +159,7 @@ def delete_reactions(connection: Connection, scope: Scope, reaction_ids: Sequenc
 def load_reactions(
     connection: Connection, scope: Scope, annotation_ids: Iterable[str], comment_ids: Iterable[str] | None = None
 ) -> dict[tuple[str, str], list[Reaction]]:
-    """The reactions to the comments of threads, or to those that are named, by thread and comment."""
+    """The reactions in threads by thread and comment, optionally only those to these comments."""
     query = select(*own_columns(REACTION)).where(
         within(REACTION, scope), among(connection, REACTION.c.annotation_id, annotation_ids)
     )
@@ -167,6 +167,5 @@ def load_reactions(
         query = query.where(among(connection, REACTION.c.comment_id, comment_ids))
     found: dict[tuple[str, str], list[Reaction]] = {}
     for row in connection.execute(query.order_by(REACTION.c.created_at, REACTION.c.reaction_id)):
-        one = Reaction(**{**row._mapping, "payload": json_sets.load_object(row.payload)})  # noqa: SLF001 - as above
-        found.setdefault((one.annotation_id, one.comment_id), []).append(one)
+        found.setdefault((row.annotation_id, row.comment_id), []).append(Reaction(**fields_of(row)))
     return found

@@ -1,53 +1,62 @@
-"""Decisions on suggestions, and the judgments that come of them.
+"""Decisions on suggestions, and their judgments.
 
-A thread of type ``suggestion`` is decided when its status becomes one whose id (``id`` of a status object, or the
-status itself) is ``accepted`` or ``rejected``, in upper or lower case. The judgment's content is the suggestion's first
-comment.
+A thread of type ``suggestion`` is decided when its status changes to ``accepted`` or ``rejected``, in any case of
+letters. The content of the judgment is the first comment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from app.backend.collaboration.comments import StoredComment
+from sqlalchemy import Connection
+
+from app.backend.collaboration.comments import StoredComment, load_comments
 from app.backend.collaboration.threads import Thread
 from app.backend.events import EVENT_KINDS
 from app.backend.http.call import Call
 from app.backend.ids import new_id
 from app.backend.judgments.record import JudgmentInput
-from app.backend.scope import Scope
+from app.backend.judgments.store import PreparedJudgment, prepare_judgments
 from app.backend.storage import json_sets
 from app.contract.comments import UpdateCommentAnnotationsRequest
 
-ACCEPT = "comment_annotation.suggestion_accept"
-REJECT = "comment_annotation.suggestion_reject"
+_ACCEPT = "comment_annotation.suggestion_accept"
+_REJECT = "comment_annotation.suggestion_reject"
+_EVENT_TYPES: Mapping[str, str] = {"accepted": _ACCEPT, "accept": _ACCEPT, "rejected": _REJECT, "reject": _REJECT}
 
-_OUTCOMES: Mapping[str, str] = {"accepted": ACCEPT, "accept": ACCEPT, "rejected": REJECT, "reject": REJECT}
 
-
-def outcome(status: object) -> str:
-    """The type of event that a suggestion's change to this status is; empty where it decides nothing."""
+def decision_event(status: object) -> str:
+    """The event type of a suggestion's change to this status, or an empty string if it is not a decision."""
     name = status.get("id") if isinstance(status, dict) else status
-    return _OUTCOMES.get(name.lower(), "") if isinstance(name, str) else ""
+    return _EVENT_TYPES.get(name.lower(), "") if isinstance(name, str) else ""
 
 
-def judgment(
-    call: Call[UpdateCommentAnnotationsRequest],
-    scope: Scope,
-    thread: Thread,
-    first: StoredComment | None,
-    event_type: str,
+def prepare_decisions(
+    call: Call[UpdateCommentAnnotationsRequest], connection: Connection, threads: Sequence[Thread]
+) -> dict[str, PreparedJudgment]:
+    """The judgments of decisions on these suggestions, by thread."""
+    if not threads:
+        return {}
+    first: dict[str, StoredComment] = {}
+    for comment in load_comments(connection, call.scope, [thread.annotation_id for thread in threads]):
+        first.setdefault(comment.annotation_id, comment)
+    records = [_judgment(call, thread, first.get(thread.annotation_id)) for thread in threads]
+    prepared = prepare_judgments(records, call.backend.embedder)
+    return {thread.annotation_id: judgment for thread, judgment in zip(threads, prepared, strict=True)}
+
+
+def _judgment(
+    call: Call[UpdateCommentAnnotationsRequest], thread: Thread, first: StoredComment | None
 ) -> JudgmentInput:
-    """The record of a decision on a suggestion."""
     request = call.request
     record: dict[str, object] = {
         "recordId": new_id(call.backend.entropy),
-        "organizationId": scope.organization_id,
+        "organizationId": request.organization_id,
         "documentId": thread.document_id,
         "annotationId": thread.annotation_id,
-        "decision": EVENT_KINDS[event_type].decision,
+        "decision": EVENT_KINDS[decision_event(request.updated_data.status)].decision,
         "contentType": "suggestion",
         "createdAt": call.now,
     }
-    text = first.payload.get("commentText") if first is not None else None
+    text = None if first is None else first.payload.get("commentText")
     action_user = None if request.action_user is None else request.action_user.to_wire()
     optional = json_sets.without_none(
         reasoning=request.reasoning, agent=request.agent, actionUser=action_user, content=text or None

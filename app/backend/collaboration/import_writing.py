@@ -73,16 +73,16 @@ def _write_annotations(connection: Connection, scope: Scope, records: Sequence[P
         made.updated_at = made.created_at
         made.comment_bytes = 0 if thread is None else thread.comment_bytes
         try:
-            made.take(record, "record")
+            made.update(record, "record")
         except InvalidArgument as error:
             refused.append(Refused(line, error.message.removeprefix("record.")))
             continue
         (new if thread is None else changed).append(made)
     threads.insert_threads(connection, scope, new)
-    threads.save_threads(connection, scope, changed)
+    threads.update_threads(connection, scope, changed)
     update_rows(connection, COMMENT_ANNOTATION, ("created_at",), map(scope.row, changed))
-    threads.take_part(connection, scope, [(one.annotation_id, one.assigned_to) for one in new])
-    threads.recount_users(connection, scope, [one.annotation_id for one in changed])
+    threads.add_participants(connection, scope, [(one.annotation_id, one.assigned_to) for one in new])
+    threads.refresh_participants(connection, scope, [one.annotation_id for one in changed])
     return refused
 
 
@@ -105,8 +105,8 @@ def _write_comments(connection: Connection, scope: Scope, records: Sequence[Plac
     threads.insert_threads(connection, scope, new.values())
     replaced = _replace_comments(connection, scope, made)
     comments.insert_comments(connection, scope, made)
-    threads.take_part(connection, scope, [(one.annotation_id, one.author_id) for one in made])
-    threads.recount_users(connection, scope, list(replaced))
+    threads.add_participants(connection, scope, [(one.annotation_id, one.author_id) for one in made])
+    threads.refresh_participants(connection, scope, list(replaced))
     grown: dict[str, int] = {annotation_id: -size for annotation_id, size in replaced.items()}
     for one in made:
         grown[one.annotation_id] = grown.get(one.annotation_id, 0) + one.size

@@ -1,4 +1,4 @@
-"""The events of a thread: what happened to it and to the comments in it."""
+"""Builds the events of threads and comments."""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,7 +19,7 @@ def comment_event(
     reaction: Reaction | None = None,
     changes: Mapping[str, object] | None = None,
 ) -> Event:
-    """An event of this thread, and of this comment in it."""
+    """An event about a thread, or about a comment in it."""
     return Event(
         type=event_type,
         organization_id=scope.organization_id,
@@ -35,22 +35,23 @@ def comment_event(
 
 
 def reaction_events(
-    event_type: str, scope: Scope, thread: Thread, in_it: Iterable[StoredComment], reactions: Iterable[Reaction]
+    event_type: str, scope: Scope, thread: Thread, comments: Iterable[StoredComment], reactions: Iterable[Reaction]
 ) -> list[Event]:
-    """An event for each reaction; it is the one who reacts, or did, who acts."""
-    by_id = {comment.comment_id: comment for comment in in_it}
-    return [
-        comment_event(event_type, scope, thread, by_id[one.comment_id], user=author_of(one.payload), reaction=one)
-        for one in reactions
-    ]
+    """An event for each reaction. The acting user is its author, also when it is deleted."""
+    by_id = {comment.comment_id: comment for comment in comments}
+    events = []
+    for reaction in reactions:
+        comment, user = by_id[reaction.comment_id], author_of(reaction.payload)
+        events.append(comment_event(event_type, scope, thread, comment, user=user, reaction=reaction))
+    return events
 
 
-def user_of(given: UserReference | None) -> dict[str, object]:
-    """Who acts; empty when the request does not say."""
-    return {} if given is None else given.to_wire()
+def user_of(reference: UserReference | None) -> dict[str, object]:
+    """The requested acting user, or an empty object."""
+    return {} if reference is None else reference.to_wire()
 
 
 def author_of(payload: Mapping[str, object]) -> dict[str, object]:
-    """Who wrote a comment or reacted."""
+    """The author of a comment or reaction."""
     author = payload.get("from")
     return author if isinstance(author, dict) else {}

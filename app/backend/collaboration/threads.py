@@ -1,11 +1,12 @@
-"""Comment threads as they are stored and shown, and those who take part."""
+"""Loads and stores comment threads and their participants."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, insert, literal, select, union
+from sqlalchemy import Connection, Row, Select, delete, insert, select, union
 
+from app.backend.collaboration.comments import fields_of
 from app.backend.collaboration.tables import COMMENT, COMMENT_ANNOTATION, REACTION, THREAD_USER
 from app.backend.scope import Scope, own_columns, within
 from app.backend.storage import json_sets
@@ -23,9 +24,7 @@ _TABLE = COMMENT_ANNOTATION.c
 
 @dataclass(slots=True)
 class Thread:
-    """A thread, without its comments; its fields are named as columns. ``payload`` has the fields by their wire names,
-    undeclared ones included.
-    """
+    """A row of ``COMMENT_ANNOTATION``. ``payload`` has wire names, and includes undeclared fields."""
 
     annotation_id: str
     document_id: str
@@ -37,18 +36,18 @@ class Thread:
     created_at: int = 0
     updated_at: int = 0
 
-    def take(self, given: CommentAnnotationInput | CommentAnnotationUpdate, path: str) -> None:
-        """Takes over the fields that were given; ``path`` is where they stand in the request."""
-        self.payload |= given.unknown_fields()
+    def update(self, changes: CommentAnnotationInput | CommentAnnotationUpdate, path: str) -> None:
+        """Sets the requested fields. ``path`` is their place in the request. Raises ``InvalidArgument``."""
         names = ("location", "status", "priority", "context", "visibility")
-        self.payload |= json_sets.without_none(**{name: getattr(given, name) for name in names})
-        if given.location is not None:
-            self.location_id = _location_id(given.location, path)
-        if given.type is not None:
-            self.type = given.type
-        if given.assigned_to is not None:
-            self.assigned_to = given.assigned_to.user_id
-            self.payload["assignedTo"] = given.assigned_to.to_wire()
+        self.payload |= changes.unknown_fields()
+        self.payload |= json_sets.without_none(**{name: getattr(changes, name) for name in names})
+        if changes.location is not None:
+            self.location_id = _location_id(changes.location, path)
+        if changes.type is not None:
+            self.type = changes.type
+        if changes.assigned_to is not None:
+            self.assigned_to = changes.assigned_to.user_id
+            self.payload["assignedTo"] = changes.assigned_to.to_wire()
 
     def to_wire(self, scope: Scope) -> dict[str, object]:
         return {
@@ -62,44 +61,43 @@ class Thread:
         }
 
 
-def stored(scope: Scope) -> Select[Any]:
-    """The threads of an organization, with the columns that ``from_row`` needs."""
+def stored_threads(scope: Scope) -> Select[Any]:
+    """A query of an organization's threads, with the columns that ``thread_of`` needs."""
     return select(*own_columns(COMMENT_ANNOTATION)).where(within(COMMENT_ANNOTATION, scope))
 
 
-def from_row(row: Row[Any]) -> Thread:
-    return Thread(**{**row._mapping, "payload": json_sets.load_object(row.payload)})  # noqa: SLF001 - public, for all its underscore
+def thread_of(row: Row[Any]) -> Thread:
+    return Thread(**fields_of(row))
 
 
 def load_threads(
     connection: Connection, scope: Scope, annotation_ids: Iterable[str], document_id: str | None = None
 ) -> dict[str, Thread]:
-    """Those of the threads that are there (and lie in this document), by id."""
-    query = stored(scope).where(among(connection, _TABLE.annotation_id, annotation_ids))
-    query = where_equal(query, (_TABLE.document_id, document_id))
-    return {row.annotation_id: from_row(row) for row in connection.execute(query)}
+    """The existing ones of these threads by id, optionally only those in the document."""
+    query = stored_threads(scope).where(among(connection, _TABLE.annotation_id, annotation_ids))
+    rows = connection.execute(where_equal(query, (_TABLE.document_id, document_id)))
+    return {row.annotation_id: thread_of(row) for row in rows}
 
 
 def insert_threads(connection: Connection, scope: Scope, threads: Iterable[Thread]) -> None:
     insert_rows(connection, COMMENT_ANNOTATION, map(scope.row, threads))
 
 
-def save_threads(connection: Connection, scope: Scope, threads: Iterable[Thread]) -> None:
-    """Writes what may change in threads that are there."""
-    changing = ("location_id", "type", "assigned_to", "comment_bytes", "payload", "updated_at")
-    update_rows(connection, COMMENT_ANNOTATION, changing, map(scope.row, threads))
+def update_threads(connection: Connection, scope: Scope, threads: Iterable[Thread]) -> None:
+    columns = ("location_id", "type", "assigned_to", "comment_bytes", "payload", "updated_at")
+    update_rows(connection, COMMENT_ANNOTATION, columns, map(scope.row, threads))
 
 
 def delete_threads(connection: Connection, scope: Scope, annotation_ids: Sequence[str]) -> None:
-    """Deletes threads with all that is in them."""
+    """Deletes threads with their comments, reactions and participants."""
     for table in (REACTION, COMMENT, THREAD_USER, COMMENT_ANNOTATION):
         connection.execute(
             delete(table).where(within(table, scope), among(connection, table.c.annotation_id, annotation_ids))
         )
 
 
-def take_part(connection: Connection, scope: Scope, pairs: Iterable[tuple[str, str]]) -> None:
-    """Notes that users take part in threads; ``pairs`` are of thread and user."""
+def add_participants(connection: Connection, scope: Scope, pairs: Iterable[tuple[str, str]]) -> None:
+    """Adds users to the participants of threads. A pair is a thread and a user, which may be empty."""
     rows = [
         scope.columns() | {"annotation_id": annotation_id, "user_id": user_id}
         for annotation_id, user_id in dict.fromkeys(pairs)
@@ -109,10 +107,8 @@ def take_part(connection: Connection, scope: Scope, pairs: Iterable[tuple[str, s
         connection.execute(upsert(connection, THREAD_USER).on_conflict_do_nothing(), rows)
 
 
-def recount_users(connection: Connection, scope: Scope, annotation_ids: Sequence[str]) -> None:
-    """Finds out anew who takes part in these threads: after a comment went, or changed its author, or a thread its
-    assignee.
-    """
+def refresh_participants(connection: Connection, scope: Scope, annotation_ids: Sequence[str]) -> None:
+    """Determines the participants of threads again, after an author, an assignee or a comment was removed."""
     if not annotation_ids:
         return
     connection.execute(
@@ -120,26 +116,24 @@ def recount_users(connection: Connection, scope: Scope, annotation_ids: Sequence
             within(THREAD_USER, scope), among(connection, THREAD_USER.c.annotation_id, annotation_ids)
         )
     )
-    authors = select(
-        COMMENT.c.api_key_id, COMMENT.c.organization_id, COMMENT.c.author_id, COMMENT.c.annotation_id
-    ).where(within(COMMENT, scope), among(connection, COMMENT.c.annotation_id, annotation_ids))
-    assignees = select(_TABLE.api_key_id, _TABLE.organization_id, _TABLE.assigned_to, _TABLE.annotation_id).where(
-        within(COMMENT_ANNOTATION, scope),
-        among(connection, _TABLE.annotation_id, annotation_ids),
-        _TABLE.assigned_to != literal(""),
-    )
+    queries = [
+        select(table.c.api_key_id, table.c.organization_id, user, table.c.annotation_id).where(
+            within(table, scope), among(connection, table.c.annotation_id, annotation_ids), user != ""
+        )
+        for table, user in ((COMMENT, COMMENT.c.author_id), (COMMENT_ANNOTATION, _TABLE.assigned_to))
+    ]
     columns = ["api_key_id", "organization_id", "user_id", "annotation_id"]
-    connection.execute(insert(THREAD_USER).from_select(columns, union(authors, assignees)))
+    connection.execute(insert(THREAD_USER).from_select(columns, union(*queries)))
 
 
-def changes(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, object]:
-    """What became of each field that differs: ``{"from": …, "to": …}``; times aside."""
+def changed_fields(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, object]:
+    """The fields that differ, each as ``{"from": …, "to": …}``, without ``lastUpdated``."""
     names = [name for name in after if name != "lastUpdated" and before.get(name) != after[name]]
     return {name: {"from": before.get(name), "to": after[name]} for name in names}
 
 
 def _location_id(location: Mapping[str, object], path: str) -> str:
-    """The ``id`` of a location, by which threads can be found; empty for one without."""
+    """The ``id`` of a location, or an empty string."""
     value = location.get("id")
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if len(text.encode()) > limits.ID_BYTES:

@@ -135,7 +135,9 @@ def read_comments(connection: Connection, scope: Scope, user_id: str, after: Pos
         # What is left of the thread in which the page before ended.
         rest = Page(comments.KEYS, after[1:], _SIZE)
         rows.extend(
-            connection.execute(rest.of(comments.stored(scope).where(COMMENT.c.annotation_id == after[0]))).all()
+            connection.execute(
+                rest.of(comments.stored_comments(scope).where(COMMENT.c.annotation_id == after[0]))
+            ).all()
         )
     if len(rows) <= _SIZE:
         rows.extend(_comments_of_threads(connection, scope, user_id, None if after is None else after[0]))
@@ -143,7 +145,7 @@ def read_comments(connection: Connection, scope: Scope, user_id: str, after: Pos
     there = threads.load_threads(connection, scope, dict.fromkeys(row.annotation_id for row in rows))
 
     def item(row: Row[Any]) -> dict[str, object]:
-        told = comments.from_row(row).to_wire()
+        told = comments.comment_of(row).to_wire()
         return told | {"annotationId": row.annotation_id, "documentId": there[row.annotation_id].document_id}
 
     return _part(page, rows, item)
@@ -190,7 +192,7 @@ def _comments_of_threads(connection: Connection, scope: Scope, user_id: str, aft
     whose = within(THREAD_USER, scope) & (THREAD_USER.c.user_id == user_id)
     if after is not None:
         whose &= THREAD_USER.c.annotation_id > after
-    of_thread = comments.stored(scope).where(COMMENT.c.annotation_id == THREAD_USER.c.annotation_id)
+    of_thread = comments.stored_comments(scope).where(COMMENT.c.annotation_id == THREAD_USER.c.annotation_id)
     if is_sqlite(connection):
         # Its nested loops come out in this order by themselves.
         query = of_thread.where(whose).order_by(THREAD_USER.c.annotation_id, *comments.KEYS)
