@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +15,11 @@ import pytest
 import structlog
 from sqlalchemy import Engine, create_engine, make_url, text
 
-from tests import flaky
+from tests import choice
 from tests.compiling import share_compiled
 from tests.lending import lend_connections, lender
 from tests.memory import keep_temporary_folders_in_memory
 from tests.tables import clear_public_schema
-from tests.unit import UnitRun
 
 TABLESPACE = os.environ.get("USHER_TEST_POSTGRES_TABLESPACE", "")
 """Where the databases lie; empty: where the server puts them."""
@@ -31,21 +31,29 @@ DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)] i
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--unit", action="store_true", help="only tests that start no process and no server; a guard sees to it"
-    )
+    choice.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(flaky, "usher-flaky")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # Begun in the background by a shell: what the tests start and interrupt would not take notice, either.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     share_compiled()
     lend_connections()
     keep_temporary_folders_in_memory()
-    if config.getoption("--unit"):
-        config.pluginmanager.register(UnitRun(), "usher-unit")
+    choice.configure(config)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    choice.choose(config, items)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Prints a failure when it happens; with pytest-xdist, in the controlling process."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        sys.stdout.write(f"\n{report.nodeid}\n{report.longreprtext}\n")
+        sys.stdout.flush()
 
 
 @pytest.fixture(autouse=True)

@@ -215,6 +215,7 @@ class NaiveDirectory:
         return away.union(*self._disabled_once.values()) & people.keys()
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @settings(

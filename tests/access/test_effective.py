@@ -6,6 +6,7 @@ Records are written into the access model as they are: they may refer to records
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -185,6 +186,7 @@ def read_desired(directory: SqlDirectory, selection: Selection) -> dict[DesiredK
     }  # fmt: skip
 
 
+@pytest.mark.extended
 @settings(max_examples=150, deadline=None, suppress_health_check=fixtures_may_stay)
 @given(number=numbers)
 def test_desired_state_follows_the_rules(number: int, sql_directory: SqlDirectory) -> None:

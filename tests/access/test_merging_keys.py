@@ -175,6 +175,7 @@ def engines(database_url: str, tmp_path: Path) -> Iterator[tuple[Engine, Engine]
         engine.dispose()
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @settings(

@@ -249,6 +249,7 @@ def almost_requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return name, data
 
 
+@pytest.mark.extended
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(request=almost_requests())
 def test_no_request_upsets_the_server(battered: Caller, request: tuple[str, dict[str, Any]]) -> None:

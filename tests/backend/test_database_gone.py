@@ -55,6 +55,7 @@ def test_without_its_database_it_is_unavailable_and_recovers_by_itself(world: Wo
     tenant("add_users", organizationId="acme", users=[{"userId": "bob"}])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("operation", ["add_users", "update_users"])
 def test_a_batch_that_breaks_off_leaves_nothing(world: World, operation: str) -> None:
     """The last row is refused by the database itself, after all others were written."""

@@ -13,6 +13,8 @@ from app.contract import limits
 
 from .conftest import Caller
 
+pytestmark = pytest.mark.one_database
+
 EDITOR = {"organizationId": "acme", "documentId": "plan", "editorId": "main"}
 
 PROGRAM = """
@@ -43,6 +45,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, tim
 """
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "name",
     [

@@ -117,6 +117,7 @@ def test_a_missing_model_is_reported_in_one_line() -> None:
     )
 
 
+@pytest.mark.extended
 def test_hashing_caches_words_in_bounded_memory() -> None:
     """A word is cut at 64 characters, so that the bounded number of cached words bounds their bytes."""
     embedder = HashingEmbedder()

@@ -23,6 +23,7 @@ A_FEW = (
 )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", A_FEW)
 def test_answers_are_what_the_document_says(tmp_path: Path, name: str) -> None:
     world = OfflineWorld(f"sqlite:///{tmp_path}/b.db")

@@ -78,6 +78,7 @@ def good(response: TestResponse, limit: dict[str, Any]) -> bool:
     return response.status_code == 200 or (limit.get("missing", False) and response.status_code == 404)
 
 
+@pytest.mark.extended
 def test_every_batch_has_a_limit_that_it_keeps(standing: World) -> None:
     for operation in BATCHES:
         assert operation.items_field is not None

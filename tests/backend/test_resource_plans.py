@@ -82,6 +82,7 @@ def tenant(shared_world: World) -> Caller:
     return tenant
 
 
+@pytest.mark.extended
 def test_every_statement_is_an_index_look_up(shared_world: World, tenant: Caller) -> None:
     calls = {name: call() for name, call in resource_operations(DOCUMENTS, USERS, random.Random(1)).items()}
     seen = 0
@@ -94,6 +95,7 @@ def test_every_statement_is_an_index_look_up(shared_world: World, tenant: Caller
     assert seen > 80
 
 
+@pytest.mark.extended
 def test_a_page_after_the_first_is_an_index_look_up(shared_world: World, tenant: Caller) -> None:
     for operation, field, filters in (
         ("get_users", "nextPageToken", {}),

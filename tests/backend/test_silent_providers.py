@@ -22,6 +22,8 @@ from tests.worlds.clock import SimulatedTime
 from .conftest import Answerer, ScriptedProvider, WorldMaker
 from .test_serve import Server as Processes
 
+pytestmark = pytest.mark.one_database
+
 URL = "https://provider.example/"
 
 
@@ -170,6 +172,7 @@ class Server(Processes):
         return statistics.median(taken)
 
 
+@pytest.mark.extended
 @pytest.mark.e2e
 @pytest.mark.parametrize("operation", ["get_permissions", "add_comments"])
 def test_thirty_hanging_questions_of_one_key_slow_nobody_else_down(

@@ -56,6 +56,7 @@ AddUsersRequest(organisation_id="acme", users=[])  # type: ignore[call-arg]
 """An error that is expected and does not come is one itself: mypy then tells of an unused comment."""
 
 
+@pytest.mark.extended
 def test_calls_are_checked_without_a_plugin(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     (tmp_path / "sample.py").write_text(SAMPLE)
     (tmp_path / "mypy.ini").write_text("[mypy]\n")

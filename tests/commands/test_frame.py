@@ -234,6 +234,7 @@ def test_refresh_of_a_file_waits_for_nothing_that_it_does_not_need(usher_in: Ush
     assert slow & {*modules.split()} == set()
 
 
+@pytest.mark.extended
 @pytest.mark.process
 @pytest.mark.parametrize("arguments", [["plan"], ["sync", "--json"], ["runs", "20990101"]], ids=" ".join)
 @pytest.mark.usefixtures("usher_with_backend")

@@ -572,6 +572,7 @@ def test_interrupted_sync_says_how_far_it_was(
     )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {}], ids=str)
 def test_terminal_of_eighty_columns_shows_ids_that_can_be_copied_and_colours_where_they_are_wanted(
     usher_with_backend: Usher, environment: dict[str, str]

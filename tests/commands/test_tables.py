@@ -151,6 +151,7 @@ def _on_terminal(folder: Path, columns: int, *arguments: str) -> list[str]:
     return _plain(said.decode()).splitlines()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_runs_shows_id_status_and_time_whole(usher_read: Usher, folder: Path, columns: int) -> None:
     engine = open_engine(f"sqlite:///{folder}/usher.db")

@@ -180,6 +180,7 @@ class Server:
         )
 
 
+@pytest.mark.extended
 @pytest.mark.postgres
 def test_server_restarted_during_a_run(own_server: Server, memory: Path) -> None:
     quiet()
@@ -237,6 +238,7 @@ def tell_server(world: FaultyWorld, *statements: str) -> None:
     world.engine.dispose()
 
 
+@pytest.mark.extended
 @pytest.mark.postgres
 @pytest.mark.parametrize("table", ["source_user", "model_grant", "plan_item", "ledger_item", "call", "run"])
 def test_full_disk_of_a_server_ends_the_run_and_costs_nothing_else(world_on_server: FaultyWorld, table: str) -> None:
@@ -259,6 +261,7 @@ def test_full_disk_of_a_server_ends_the_run_and_costs_nothing_else(world_on_serv
     assert in_step(world)
 
 
+@pytest.mark.extended
 @pytest.mark.postgres
 def test_read_only_server_ends_the_run_before_any_call(world_on_server: FaultyWorld) -> None:
     world = world_on_server

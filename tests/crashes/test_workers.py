@@ -32,6 +32,7 @@ def converged(world: LiveWorld) -> bool:
     return True
 
 
+@pytest.mark.extended
 def test_worker_killed_at_random_instants_loses_nothing(world: LiveWorld) -> None:
     world.serve(Company(Random(11), size=1))
     world.front.delay = 0.02
@@ -72,6 +73,7 @@ def test_worker_told_to_stop_ends_its_run_in_peace(world: LiveWorld) -> None:
     assert [*differences(world), *ledger_differences(world)] == []
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_sync_that_a_service_manager_stops_is_continued_and_one_that_an_operator_cancels_is_not(
     world: LiveWorld, number: signal.Signals
@@ -118,6 +120,7 @@ def test_worker_told_to_stop_while_it_is_throttled_does_not_wait(world: LiveWorl
     assert world.runs.get(run.run_id).status is RunStatus.CANCELLED
 
 
+@pytest.mark.extended
 def test_connections_that_really_break_are_survived(world: LiveWorld) -> None:
     world.serve(Company(Random(13), size=1))
     world.front.faults = [Fault.RESET_AFTER, Fault.CUT, Fault.RESET_BEFORE, Fault.BAD_GATEWAY, Fault.UNAVAILABLE]
@@ -150,6 +153,7 @@ def test_leader_killed_another_takes_over(world: LiveWorld, postgres: str, worke
     assert world.front.overlaps() == []
 
 
+@pytest.mark.extended
 @needs_postgres
 @pytest.mark.postgres
 @pytest.mark.parametrize("throttled", [False, True])
@@ -182,6 +186,7 @@ def test_paused_worker_that_lost_its_lock_sends_no_further_call(
     assert world.front.overlaps() == []
 
 
+@pytest.mark.extended
 @needs_postgres
 @pytest.mark.postgres
 def test_database_sessions_ended_during_a_run(world: LiveWorld, postgres: str) -> None:

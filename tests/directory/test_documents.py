@@ -190,6 +190,7 @@ def test_the_demonstration_is_complete_and_says_nothing_odd() -> None:
     assert sum(map(len, document.values())) == len(steps) - 1
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_a_mapping_of_many_keys_takes_time_by_their_number(read_file) -> None:
     """40,000 keys took half a minute when each was looked up among those before it."""

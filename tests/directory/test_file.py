@@ -113,6 +113,7 @@ class EndlessLine(BytesIO):
         return b"x" * chunk
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_lines_are_read_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "many.jsonl.gz"

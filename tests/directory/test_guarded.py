@@ -70,6 +70,7 @@ def test_hanging_source_is_given_up_and_failed(let_go: threading.Event) -> None:
     assert len(given) < 100
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_source_that_still_hangs_is_failed_without_another_thread(let_go: threading.Event) -> None:
     def hangs_at_first() -> Reading:

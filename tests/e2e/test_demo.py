@@ -67,6 +67,7 @@ def test_demo_leaves_a_server_of_somebody_else_alone(start: Start, tmp_path: Pat
             other.accept()
 
 
+@pytest.mark.extended
 def test_demo_follows_an_edited_directory_while_everything_serves(start: Start, tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
     demo = start("demo", "--data", str(data), "--port", str(port))
@@ -128,6 +129,7 @@ def _ended(url: str, headers: dict[str, str]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.extended
 def test_demo_ends_with_the_log_of_a_child_that_cannot_go_on(start: Start, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

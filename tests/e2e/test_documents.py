@@ -109,6 +109,7 @@ def test_the_way_with_the_self_hosted_backend(shell: Shell) -> None:
     assert "the audit log" not in said
 
 
+@pytest.mark.extended
 def test_pushes_of_the_guide(shell: Shell) -> None:
     section = (ROOT / "config" / "OPERATING.md").read_text().split("\n## Pushing changes\n")[1]
     settings = re.search(r"^```yaml\n(.*?)^```", section, re.DOTALL | re.MULTILINE)

@@ -205,6 +205,7 @@ def test_service_and_worker_live_and_end_together(start: Start, tmp_path: Path) 
     assert alive(processes) == []
 
 
+@pytest.mark.extended
 def test_worker_that_dies_is_started_again_and_the_service_goes_on(start: Start, tmp_path: Path) -> None:
     port, nowhere = free_port(), free_port()
     config = write_settings(
@@ -238,6 +239,7 @@ def test_worker_that_dies_is_started_again_and_the_service_goes_on(start: Start,
     assert alive(processes) == []
 
 
+@pytest.mark.extended
 def test_worker_that_cannot_start_at_all_ends_the_service_with_the_reason(start: Start, tmp_path: Path) -> None:
     with socket.create_server((HOST, 0)) as taken:
         config = write_settings(
@@ -253,6 +255,7 @@ def test_worker_that_cannot_start_at_all_ends_the_service_with_the_reason(start:
     assert both.complained().splitlines()[-1].startswith("error: the worker ended with exit code 1")
 
 
+@pytest.mark.extended
 def test_worker_shows_its_counters_at_a_port_of_its_own(start: Start, tmp_path: Path) -> None:
     port, nowhere = free_port(), free_port()
     config = write_settings(
@@ -280,6 +283,7 @@ def test_worker_shows_its_counters_at_a_port_of_its_own(start: Start, tmp_path: 
     assert "Traceback" not in worker.complained()
 
 
+@pytest.mark.extended
 def test_children_end_when_their_parent_is_killed(start: Start, tmp_path: Path) -> None:
     port = free_port()
     config = write_settings(

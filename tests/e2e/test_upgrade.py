@@ -63,6 +63,7 @@ class Newer:
         return ended.stdout
 
 
+@pytest.mark.extended
 def test_older_processes_go_on_while_the_database_is_compatible(
     start: Start, tmp_path: Path, database_url: str
 ) -> None:

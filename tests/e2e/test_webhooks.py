@@ -49,6 +49,7 @@ def receiver_url(got: list[tuple[dict[str, str], bytes]]) -> Iterator[str]:
     thread.join()
 
 
+@pytest.mark.extended
 def test_what_a_killed_server_left_is_sent_by_a_process_of_its_own(
     start: Callable[..., Usher], tmp_path: Path, receiver_url: str, got: list[tuple[dict[str, str], bytes]]
 ) -> None:

@@ -20,6 +20,7 @@ def document(number: int, folder: str | None) -> Document:
     return Document(organization_id=HOME, document_id=f"d{number}", document_name="D", folder_id=folder)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("fault", [Fault.ITEMS_FAILED, Fault.ITEMS_FAILED_500])
 @pytest.mark.parametrize("operation", ["delete_users_from_groups", "move_documents", "delete_folder"])
 def test_what_was_left_undone_is_done_later(any_world: FaultyWorld, operation: str, fault: Fault) -> None:

@@ -38,6 +38,7 @@ def by_minute(world: FaultyWorld) -> list[int]:
     return [counted[minute] for minute in range(max(counted) + 1)]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("fault", THROTTLES)
 def test_rate_falls_under_a_backend_that_throttles_everything(world: FaultyWorld, fault: Fault) -> None:
     for key, record in list(world.company.records.items()):
@@ -53,6 +54,7 @@ def test_rate_falls_under_a_backend_that_throttles_everything(world: FaultyWorld
     assert sum(rates) <= CALLS_IN_ALL, rates
 
 
+@pytest.mark.extended
 def test_rate_recovers_when_the_backend_does(world: FaultyWorld) -> None:
     client = world.client()
     everything = GetOrganizationsRequest()

@@ -110,6 +110,7 @@ BROKEN_BODIES = {
 }
 
 
+@pytest.mark.extended
 def test_malformed_requests_are_refused(server: tuple[int, subprocess.Popen[str]]) -> None:
     port, process = server
     for name, (text, code) in {**NOT_HTTP, **BROKEN_BODIES}.items():
@@ -149,6 +150,7 @@ def test_a_header_does_not_change_the_path(server: tuple[int, subprocess.Popen[s
         assert raw_exchange(port, text.encode()).startswith(b"HTTP/1.1 404 "), line
 
 
+@pytest.mark.extended
 def test_slow_bodies_and_unread_responses_end(server: tuple[int, subprocess.Popen[str]]) -> None:
     port, process = server
     for text in (with_length(b"{", 2), CHUNKED + b"5\r\n[", FORM + b"Content-Length: 9\r\n\r\na=b"):

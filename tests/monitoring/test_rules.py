@@ -109,6 +109,7 @@ def used(expressions: list[str]) -> set[str]:
     return {name for expression in expressions for name in re.findall(r"\busher_\w+", expression)}
 
 
+@pytest.mark.extended
 @pytest.mark.e2e
 @pytest.mark.timeout(240)
 @asks_a_node

@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.extended
 def test_many_records_are_read_in_bounded_memory() -> None:
     arguments = ["-m", "tests.soak.sources", "--records", "60000", "--megabytes", "250"]
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)

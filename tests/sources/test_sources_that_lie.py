@@ -61,6 +61,7 @@ def has_one_malformed_line_and_a_tenth(people: People) -> None:
     people.write("".join(lines[:12]) + '{"kind": "user"}\n')
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "lie",
     [

@@ -62,6 +62,7 @@ def orders() -> Iterator[Sequence[str]]:
             yield order
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_deleted_share_is_no_access_in_any_order(make: Make) -> None:
@@ -367,6 +368,7 @@ def tried(make: Make, seed: int, steps: int) -> None:
         raise
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("by_rules", [False, True], ids=["records", "rules"])
@@ -374,7 +376,7 @@ def tried(make: Make, seed: int, steps: int) -> None:
 def test_nobody_has_access_whom_the_tables_deny(seed: int, by_rules: bool, tmp_path: Path) -> None:
     """Reads of everything, of changes and of parts, pushes in time, late and lost, in any order and with failures."""
     with making(f"sqlite:///{tmp_path}/usher.db", "sqlite", tmp_path, by_rules=by_rules) as make:
-        tried(make, seed, 80)
+        tried(make, seed, 60)
 
 
 @pytest.mark.slow
@@ -383,4 +385,4 @@ def test_nobody_has_access_whom_the_tables_deny(seed: int, by_rules: bool, tmp_p
 def test_nobody_has_access_whom_tables_on_a_server_deny(sort: str, tmp_path: Path) -> None:
     """The same with real servers, whose connections are cut."""
     with making(f"sqlite:///{tmp_path}/usher.db", sort, tmp_path, by_rules=sort == "mysql") as make:
-        tried(make, 7, 40)
+        tried(make, 7, 25)

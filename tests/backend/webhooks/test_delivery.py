@@ -280,6 +280,7 @@ def test_the_rate_limit_holds_across_turns(post: Post, receiver: Receiver, endpo
     assert at[-1] - at[0] < 50 / 3 + 4
 
 
+@pytest.mark.extended
 def test_the_rate_limit_holds_by_the_clock_of_the_receiver(post: Post, receiver: Receiver, endpoint: str) -> None:
     post.tenant("update_advanced_webhook_endpoint", endpointId=endpoint, rateLimit=5)
     at: list[float] = []

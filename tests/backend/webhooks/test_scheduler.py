@@ -79,6 +79,7 @@ def test_silent_receivers_do_not_delay_other_api_keys(post: Post) -> None:
         join(threads)
 
 
+@pytest.mark.extended
 def test_one_worker_at_a_time_polls_the_database(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     polls: list[float] = []
     monkeypatch.setattr(queues, "claim", lambda *_: polls.append(time.monotonic()))

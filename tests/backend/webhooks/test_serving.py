@@ -127,6 +127,7 @@ def test_another_process_of_the_server_takes_over_the_delivery(
     assert len(set(receiver.ids)) == 2
 
 
+@pytest.mark.extended
 def test_a_stopped_server_finishes_its_request(
     settings: dict[str, object], serve: Callable[[dict[str, object]], Server], receiver: Receiver
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_stopped_server_finishes_its_request(
     assert states(settings) == ["delivered"]
 
 
+@pytest.mark.extended
 def test_separate_processes_deliver_together(
     settings: dict[str, object], serve: Callable[[dict[str, object]], Server], receiver: Receiver, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def test_path_that_is_no_database(tmp_path: Path, name: str, says: str, advice: 
     assert not (tmp_path / "gone").exists()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("name", "says"), [("directory", "is a directory"), ("text", "is not a SQLite database")])
 def test_every_command_names_the_file(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "directory").mkdir()
@@ -90,6 +91,7 @@ def test_every_command_names_the_file(tmp_path: Path, name: str, says: str) -> N
     assert "; let database_url name" in told
 
 
+@pytest.mark.extended
 @NEEDS_ROOT
 def test_file_that_can_only_be_read(database: Path, small_disk: Path) -> None:
     folder = small_disk.parent
@@ -132,6 +134,7 @@ def test_backup_onto_a_full_disk(database: Path, small_disk: Path) -> None:
     assert [one.name for one in small_disk.iterdir()] == ["ballast"]
 
 
+@pytest.mark.extended
 @NEEDS_ROOT
 def test_full_disk_is_called_that(database: Path, small_disk: Path) -> None:
     shutil.copy(database, small_disk / "usher.db")

@@ -78,6 +78,7 @@ def test_installation_without_a_fault_is_well(stage: Stage) -> None:
     assert {line.partition("\t")[0] for line in told.splitlines()} == {"ok"}, told
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault['number']} {fault['planted']}")
 def test_planted_fault_is_named(stage: Stage, fault: dict[str, Any], request: pytest.FixtureRequest) -> None:
     if "<postgres" in str(fault):

@@ -18,6 +18,7 @@ from tests.monitoring.notify.conftest import Receiver
 SECRET = "whsec_QSBzZWNyZXQgb2YgdGhpcnR5LXR3byBieXRlcyAxMjM="
 
 
+@pytest.mark.extended
 @pytest.mark.e2e
 def test_service_tells_that_no_worker_lives(receiver: Receiver, tmp_path: Path, closed_port: int) -> None:
     (tmp_path / "usher.yaml").write_text(
@@ -40,6 +41,7 @@ def test_service_tells_that_no_worker_lives(receiver: Receiver, tmp_path: Path, 
     )
 
 
+@pytest.mark.extended
 @pytest.mark.e2e
 def test_worker_tells_of_a_source_that_cannot_be_read(receiver: Receiver, tmp_path: Path, closed_port: int) -> None:
     (tmp_path / "usher.yaml").write_text(

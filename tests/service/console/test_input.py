@@ -15,6 +15,8 @@ from tests.conftest import DATABASES
 from tests.service.console.conftest import Browser, Office, standing_office
 from tests.service.console.test_pages import HOSTILE, planned_run
 
+pytestmark = pytest.mark.one_database
+
 ODD = {
     "tags and quotes": quote(HOSTILE),
     "a zero byte": "%00",
@@ -92,6 +94,7 @@ def _look(browser: Browser, html: str, what: str, statuses: set[int]) -> None:
         assert 'href="/console/' in html, what
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("role", list(Role))
 def test_odd_values_of_parameters(office: Office, role: Role) -> None:
     browser = office.browser(role)
@@ -127,6 +130,7 @@ FORMS = {
 }
 
 
+@pytest.mark.extended
 def test_odd_values_of_fields(office: Office) -> None:
     browser = office.browser(Role.ADMIN)
     token = browser.get(address("keys")).split('name="formToken" value="', 1)[1].split('"', 1)[0]

@@ -34,6 +34,8 @@ from tests.service.console import issuer as issuers
 from tests.service.console.conftest import TOKENS, Browser, Office
 from tests.service.console.issuer import CLIENT_ID, CLIENT_SECRET, KEY, NEW_KEY, RSA_KEY, Issuer
 
+pytestmark = pytest.mark.one_database
+
 ROLES = {"ops": Role.APPROVER, "everybody": Role.VIEWER, "chiefs": Role.ADMIN}
 
 
@@ -519,6 +521,7 @@ def nameless(claims: dict[str, Any], *, key: Any, algorithm: str) -> str:
     return jwt.encode({"alg": algorithm}, claims, key, algorithms=[algorithm])
 
 
+@pytest.mark.extended
 def test_keys_that_cannot_verify_are_skipped(front: Office, issuer: Issuer) -> None:
     """Of whatever kind they are, those beside them still verify."""
     ed = jwk.generate_key("OKP", "Ed25519", {"kid": "ed"})

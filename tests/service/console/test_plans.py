@@ -68,6 +68,7 @@ def office(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield opened
 
 
+@pytest.mark.extended
 def test_no_statement_of_a_page_reads_through_a_large_table_or_sorts_one(office: Office) -> None:
     asked: dict[str, tuple[str, Any]] = {}
     browser = office.browser(Role.ADMIN)

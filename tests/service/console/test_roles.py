@@ -20,6 +20,8 @@ from app.sync.tables import ItemFailureRow, PlanItemRow, PlanRow
 from tests.service.console.conftest import Browser, Office
 from tests.worlds.plans import note_parts
 
+pytestmark = pytest.mark.one_database
+
 PAGES: Mapping[str, Role] = {
     "": Role.VIEWER,
     "/": Role.VIEWER,
@@ -184,6 +186,7 @@ def test_each_page_is_for_its_role_and_those_above(standing: Standing, role: Rol
             assert entry.subject == PREFIX + page.partition("?")[0]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("role", list(Role))
 def test_each_action_is_for_its_role_and_those_above(standing: Standing, role: Role) -> None:
     refused = 0
@@ -206,6 +209,7 @@ def test_each_action_is_for_its_role_and_those_above(standing: Standing, role: R
         assert len(standing.refusals()) == refused, action
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("role", list(Role))
 def test_no_page_offers_what_would_be_refused(standing: Standing, role: Role) -> None:
     browser = standing.browser(role)

@@ -21,6 +21,8 @@ from tests.service.console.states import STATES
 from tests.service.console.tour import Visitors, office_of
 from tests.service.console.tracing import TracingLoader, traced
 
+pytestmark = pytest.mark.one_database
+
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.ADMIN])
 @pytest.mark.parametrize("state", STATES)

@@ -107,6 +107,7 @@ def test_a_push_that_arrives_after_a_later_one_is_refused_and_not_dropped(servic
     assert service.pushed(31, **removal)["counts"]["removed"] == 1
 
 
+@pytest.mark.extended
 def test_a_push_after_which_many_others_came_is_not_said_to_be_applied(service: Service) -> None:
     service.pushed(1, upsert=PEOPLE)
     for sequence in range(2, 102):

@@ -574,6 +574,7 @@ def test_plan_hash_is_the_same_for_the_same_and_another_for_another(world, compa
     assert back.revision == first.revision + 2, "the hash is of what is to be done, whatever it was made from"
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_plan_needs_no_more_memory_for_more_items(world, new_directory):
     def peak(users):

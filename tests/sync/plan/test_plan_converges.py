@@ -215,6 +215,7 @@ def start_over(world: PlanningWorld) -> None:
     world.backend = Backend(Random(1))
 
 
+@pytest.mark.extended
 def test_plan_leads_from_any_directory_to_any_other(world: PlanningWorld) -> None:
     @MANY
     @given(st.lists(directories(), min_size=1, max_size=4))
@@ -233,6 +234,7 @@ def test_plan_leads_from_any_directory_to_any_other(world: PlanningWorld) -> Non
     check()
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(300)
 def test_plan_recovers_from_whatever_becomes_of_calls(world: PlanningWorld) -> None:
     @MANY

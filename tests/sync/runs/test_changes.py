@@ -344,6 +344,7 @@ def standing(records: dict[Key, Record]) -> dict[Key, Record]:
     return {key: record for key, record in records.items() if all(one in records for one in references(record))}
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @settings(
     max_examples=20,

@@ -451,6 +451,7 @@ def peak_memory() -> Iterator[Callable[[], int]]:
         tracemalloc.stop()
 
 
+@pytest.mark.extended
 def test_refresh_needs_no_more_memory_for_more_records(engine: Engine, run: Refresh) -> None:
     run(ManyUsers(10))
     with peak_memory() as peak:

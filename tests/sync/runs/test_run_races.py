@@ -163,6 +163,7 @@ def one_after_the_other(runs: Runs, beginning: str, first: str, second: str) -> 
     return told, make(MOVES[second], runs), standing(runs)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("one", MOVES)
 def test_two_moves_at_once_end_as_one_after_the_other(runs: Runs, calm: Runs, one: str) -> None:
     others = list(MOVES)[list(MOVES).index(one) :]

@@ -1,4 +1,4 @@
-"""What ``--unit`` leaves out and refuses, and what a run says at its end of tests that were run again."""
+"""The options that choose tests."""
 
 import os
 import subprocess
@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.choice import MARKERS
+
 ROOT = Path(__file__).parents[1]
 
 pytestmark = pytest.mark.process
 
-CONFTEST = "from tests.conftest import pytest_addoption, pytest_configure\n"
-INI = "[pytest]\nmarkers =\n    process: x\n    slow: x\n    e2e: x\n    postgres: x\n"
+CONFTEST = """
+from tests.choice import add_options as pytest_addoption
+from tests.choice import choose as pytest_collection_modifyitems
+from tests.choice import configure as pytest_configure
+"""
+INI = "[pytest]\nmarkers =\n" + "".join(f"    {name}: x\n" for name in (*MARKERS, "one_database"))
 
 
 def run(folder: Path, tests: str, *options: str) -> str:
@@ -78,27 +84,28 @@ def test_unit_leaves_out_what_is_marked_and_fails_what_is_not(tmp_path: Path) ->
     assert "--unit: " in output
 
 
-FLAKY = """
-from pathlib import Path
+GROUPED = """
+import pytest
 
-def test_second_time():
-    seen = Path("seen")
-    if not seen.exists():
-        seen.touch()
-        raise AssertionError
+pytestmark = pytest.mark.xdist_group("servers")
 
-def test_never():
+@pytest.mark.parametrize("name", ["a", "b@c"])
+def test_passes(name):
+    pass
+
+def test_fails():
     raise AssertionError
 
-def test_well():
+@pytest.mark.extended
+def test_extended():
     pass
 """
 
 
-@pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["alone", "xdist"])
-def test_what_was_run_again_is_listed_at_the_end(tmp_path: Path, processes: tuple[str, ...]) -> None:
-    output = run(tmp_path, FLAKY, "--reruns", "2", *processes)
-    assert "flaky tests" in output, output
-    assert "test_it.py::test_second_time: failed 1x, then passed" in output, output
-    assert "test_it.py::test_never: failed 2x, failed in the end" in output, output
-    assert "test_well:" not in output
+@pytest.mark.extended
+def test_a_second_run_leaves_out_what_passed_in_the_first(tmp_path: Path) -> None:
+    options = ("-n", "2", "--dist", "loadgroup")
+    first = run(tmp_path, GROUPED, *options, "-m", "not extended", "--record-passed", "passed")
+    assert "1 failed, 2 passed" in first, first
+    second = run(tmp_path, GROUPED, *options, "--skip-passed", "passed")
+    assert "1 failed, 1 passed" in second, second
