@@ -9,7 +9,7 @@ JOBS ?= 3
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help hooks install model ldap browser demo test test-browser unit check lint types imports bench pictures soak lock image clean
+.PHONY: help hooks install model ldap browser demo unit test test-all test-browser check lint types imports bench pictures soak lock image clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,8 +37,16 @@ ldap: $(STAMP)  ## add what directories in LDAP need; compiles it (Debian: gcc l
 demo: $(STAMP)  ## everything on one machine, from nothing, with a sample company
 	$(BIN)/usher demo $(ARGS)
 
-test: $(STAMP)  ## the test suite (USHER_TEST_POSTGRES=postgresql+psycopg://… runs the database tests there too)
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
+
+unit: $(STAMP)  ## the tests that start no process and open no port, on SQLite: a minute
+	$(PYTEST) --unit $(ARGS)
+
+test: $(STAMP)  ## the tests that need no server, with a sample of the long suites: five minutes
+	$(PYTEST) -m "not extended" $(ARGS)
+
+test-all: $(STAMP)  ## all tests, with every server that USHER_TEST_… names
+	$(PYTEST) $(ARGS)
 
 # The issuer lies in a folder of its own, because it brings along a package with the name of ours, `tests`.
 browser: $(STAMP)  ## add what the console's tests in a real browser need (Debian: chromium-headless-shell)
@@ -48,9 +56,6 @@ browser: $(STAMP)  ## add what the console's tests in a real browser need (Debia
 
 test-browser: browser  ## the console in a real browser
 	USHER_TEST_BROWSER=1 $(BIN)/python -m pytest -q -m browser $(ARGS) tests/service/console/browser
-
-unit: $(STAMP)  ## the tests that start no process and no server, in less than a minute
-	$(BIN)/python -m pytest -q --unit -n 2 --dist loadgroup $(ARGS)
 
 check: lint types imports test  ## lint, types, import rules and tests
 
