@@ -18,8 +18,8 @@ from sqlalchemy.pool import StaticPool
 
 from app.foundation.database.engine import open_engine
 from app.foundation.database.migrations import upgrade
-from app.foundation.database.private import make_file
 from app.foundation.database.programs import Migrations
+from app.foundation.files import make_file
 from tests.worlds.kept import KeptContents, keep_contents
 
 _SHAPE = """

@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger
 from sqlmodel import Field
 
 from app.access.tables import KEYED
-from app.foundation.store import StoreTable
+from app.foundation.database.tables import StoreTable
 
 
 class DirectoryPushRow(StoreTable, table=True):

@@ -41,7 +41,7 @@ from app.access.tables import (
     ModelUserRow,
 )
 from app.foundation.clock import epoch_ms, from_epoch_ms
-from app.foundation.store import StoreTable
+from app.foundation.database.tables import StoreTable
 
 Values = tuple[object, ...]
 """The values of one row, in the order of the table's columns."""

@@ -17,7 +17,7 @@ from sqlmodel import Field
 from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
 from app.access.record_tables import NO_ALIASES, kept_fields
 from app.access.records import Sort
-from app.foundation.store import METADATA, StoreTable
+from app.foundation.database.tables import METADATA, StoreTable
 
 
 class DirectorySourceRow(StoreTable, table=True):

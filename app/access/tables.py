@@ -13,7 +13,7 @@ milliseconds, UTC.
 from sqlalchemy import BigInteger, Column, Index, String, text
 from sqlmodel import Field
 
-from app.foundation.store import StoreTable
+from app.foundation.database.tables import StoreTable
 
 KEYED = {"sqlite_with_rowid": False}
 """SQLite then keeps the rows in the primary key itself: half the size, and one look-up instead of two."""

@@ -26,7 +26,7 @@ from app.backend.webhooks.leader import Leader
 from app.backend.webhooks.sender import open_sender
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import DatabaseUrlError, open_engine
-from app.foundation.database.trouble import cause_of
+from app.foundation.database.errors import cause_of
 from app.http.gunicorn import ServerOptions, serve
 
 STARTUP_ERRORS: tuple[type[Exception], ...] = (SecretKeyError, DatabaseUrlError, EmbedderUnavailableError)

@@ -26,7 +26,7 @@ from app.foundation.outbound.failure import (
 )
 from app.foundation.outbound.probe import examined_failure
 from app.foundation.outbound.route import Route, address_of
-from app.foundation.outbound.session import CheckingAdapter, session_along
+from app.foundation.outbound.session import VerifyingAdapter, session_for
 
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """Far above any page of results; what comes after it is not read."""
@@ -70,8 +70,8 @@ class Transport:
         self._monotonic = monotonic
         self._max_bytes = max_bytes
         self._route = route or Route()
-        self._session = session_along(self._route, pool_size=pool_size, adapter=adapter)
-        self._is_known = not isinstance(self._session.get_adapter("https://"), CheckingAdapter)
+        self._session = session_for(self._route, pool_size=pool_size, adapter=adapter)
+        self._is_known = not isinstance(self._session.get_adapter("https://"), VerifyingAdapter)
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> RawResponse:
         """One exchange. Raises ``Unreached`` or ``Unclear``."""

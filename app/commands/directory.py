@@ -264,7 +264,7 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
 @contextmanager
 def _opened(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """Where to write: a file that is whole or not there."""
-    from app.foundation.database.private import make_file
+    from app.foundation.files import make_file
 
     if str(file) == "-":
         yield sys.stdout.buffer

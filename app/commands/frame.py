@@ -233,7 +233,7 @@ def _sentence(error: Exception) -> str | None:
     from sqlalchemy.exc import SQLAlchemyError
 
     from app.commands.failures import USER_ERRORS
-    from app.foundation.database.trouble import cause_with_remedy
+    from app.foundation.database.errors import cause_with_remedy
 
     if isinstance(error, (CommandError, *USER_ERRORS)):
         return str(error)

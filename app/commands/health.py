@@ -161,7 +161,7 @@ def _find_sign_of_life(connection: Connection, one: Running, settings: Settings)
 def _ask(address: str) -> None:
     import requests
 
-    from app.foundation.sessions import bare_session
+    from app.foundation.outbound.session import bare_session
 
     # A proxy for the outside has no business here.
     with bare_session() as session:
@@ -178,7 +178,7 @@ def _look_into(database_url: str, look: Callable[[Connection], object]) -> None:
 
     from app.commands.bootstrap.databases import open_to_look
     from app.foundation.database.engine import is_sqlite, parse_url, reading
-    from app.foundation.database.trouble import database_problem
+    from app.foundation.database.errors import database_problem
 
     file = parse_url(database_url).database
     engine = open_to_look(database_url)

@@ -51,7 +51,7 @@ def act_elsewhere(settings: Settings, action: str, subject: str, reason: str | N
     def write(outcome: str) -> None:
         with writing(engine) as connection:
             audit = Audit(utc_now)
-            audit.note(connection, operator(), action, subject=subject, reason=kept_reason(reason), outcome=outcome)
+            audit.record(connection, operator(), action, subject=subject, reason=kept_reason(reason), outcome=outcome)
 
     try:
         write(BEGUN)

@@ -10,6 +10,6 @@ import app.service.console.tables
 import app.sync.plan.tables
 import app.sync.runs.tables
 import app.sync.tables  # noqa: F401 - tables register themselves
-from app.foundation.store import METADATA
+from app.foundation.database.tables import METADATA
 
 __all__ = ["METADATA"]

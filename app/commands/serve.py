@@ -19,7 +19,7 @@ from app import __version__
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
 from app.commands.screen import note
 from app.foundation.clock import utc_now, utc_text
-from app.foundation.processes import ChildEndedError, Children, end_with, settle_garbage_collector, stop_signals
+from app.foundation.processes import ChildEndedError, Children, exit_with_parent, freeze_garbage_collector, stop_signals
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -37,7 +37,7 @@ _PATIENCE_AT_THE_END = 5.0
 
 def _end_with(_context: click.Context, _parameter: click.Parameter, parent: int | None) -> None:
     if parent is not None:
-        end_with(parent)
+        exit_with_parent(parent)
 
 
 ends_with_parent = click.option("--parent", type=int, hidden=True, expose_value=False, callback=_end_with)
@@ -167,7 +167,7 @@ def serve_with_worker(invocation: Invocation, settings: Settings) -> None:
     with stop_signals() as stop:
         try:
             children.start("the service", server)
-            signal.signal(signal.SIGHUP, lambda number, _frame: children.pass_on(number, "the service"))
+            signal.signal(signal.SIGHUP, lambda number, _frame: children.forward_signal(number, "the service"))
             # Answers go on while it is away: a sync that ran out of memory must not end them.
             children.keep("the worker", ["worker", *common])
             children.watch(stop)
@@ -197,7 +197,7 @@ def worker(invocation: Invocation, only_metrics: bool) -> None:
     Any number of workers may run, on any number of nodes: one of them at a time does a sync.
     """
     from app.commands.bootstrap.requirements import require_backend, require_sources
-    from app.foundation.database.private import make_folder
+    from app.foundation.files import make_folder
     from app.http.listening import BindError, bind
     from app.monitoring.counters import VARIABLE, share_counters
 
@@ -288,7 +288,7 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
             verify_schedule=settings.sync.verify_schedule,
             next_run=None if working.next_run is None else utc_text(working.next_run),
         )
-        settle_garbage_collector()
+        freeze_garbage_collector()
         working.worker.run()
         working.scheduler.shutdown(wait=True)
         # After its last sign of life, lest that one follow the goodbye.

@@ -1,7 +1,7 @@
 """The audit log: actor, action, time, origin, reason and outcome.
 
-A row is written in the transaction of the action, so neither exists without the other. Rows are never updated. Each row
-is also logged after the commit.
+A row is written in the transaction of the action, so neither exists without the other. Each row is also logged after
+the commit.
 """
 
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from sqlalchemy import ColumnElement, Connection, delete, insert, select
 
 from app.foundation.audit_tables import AuditRow
 from app.foundation.clock import Clock, epoch_ms
-from app.foundation.database.engine import once_committed
+from app.foundation.database.engine import after_commit
 from app.foundation.text import printable
 
 Way = Literal["console", "oidc", "api", "command"]
-"""By which way somebody came; ``oidc``: to the console, through an issuer of OpenID Connect."""
+"""How the actor reached Usher; ``oidc`` is the console, with a sign-in through OpenID Connect."""
 
 DONE = "done"
 """The outcome of a completed action. Any other outcome but ``BEGUN`` is a sentence with the reason of the failure."""
@@ -28,9 +28,9 @@ BEGUN = "begun"
 interrupted."""
 
 _AUDIT = AuditRow.__table__
-_LARGEST = 2**31 - 1
-"""No row has a larger id; PostgreSQL compares with no larger one."""
-_LONGEST = {"actor": 200, "subject": 1000, "reason": 1000, "outcome": 500, "address": 100, "request_id": 128}
+_MAX_ID = 2**31 - 1
+"""PostgreSQL rejects a larger value for this column."""
+_MAX_LENGTHS = {"actor": 200, "subject": 1000, "reason": 1000, "outcome": 500, "address": 100, "request_id": 128}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,53 +39,20 @@ class Actor:
 
     name: str
     role: str = ""
-    """viewer, approver or admin; empty: nobody who was let in."""
+    """viewer, approver or admin; empty if the actor was refused."""
     way: Way
     address: str = ""
-    """Where they called from; empty: on the machine itself."""
+    """The caller's address; empty: this machine."""
     request_id: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEntry:
-    """One row, as it is read. ``at`` is epoch milliseconds."""
-
-    audit_id: int
-    at: int
-    actor: str
-    role: str
-    way: str
-    address: str
-    action: str
-    subject: str
-    reason: str
-    outcome: str
-    request_id: str
-
-    def to_wire(self) -> dict[str, object]:
-        """It as a JSON object; ``at`` is epoch milliseconds."""
-        return {
-            "auditId": self.audit_id,
-            "at": self.at,
-            "actor": self.actor,
-            "role": self.role,
-            "way": self.way,
-            "address": self.address,
-            "action": self.action,
-            "subject": self.subject,
-            "reason": self.reason,
-            "outcome": self.outcome,
-            "requestId": self.request_id,
-        }
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Writes and reads the audit log."""
+    """Writes the audit log."""
 
     clock: Clock
 
-    def note(
+    def record(
         self,
         connection: Connection,
         actor: Actor,
@@ -95,7 +62,7 @@ class Audit:
         reason: str | None = None,
         outcome: str = DONE,
     ) -> None:
-        """Writes one row in this transaction, and a line in the log when it is committed."""
+        """Inserts one row in this transaction, and logs it after the commit."""
         texts = {
             "actor": actor.name,
             "subject": subject,
@@ -104,14 +71,14 @@ class Audit:
             "address": actor.address,
             "request_id": actor.request_id,
         }
-        shown = {name: printable(text, limit=_LONGEST[name]) for name, text in texts.items()}
-        row = {**shown, "at": epoch_ms(self.clock()), "role": actor.role, "way": actor.way, "action": action}
+        safe = {name: printable(text, limit=_MAX_LENGTHS[name]) for name, text in texts.items()}
+        row = {**safe, "at": epoch_ms(self.clock()), "role": actor.role, "way": actor.way, "action": action}
         connection.execute(insert(_AUDIT).values(row))
-        given = {name: value for name, value in row.items() if value != "" and name not in {"at", "request_id"}}
-        once_committed(connection, partial(structlog.stdlib.get_logger(__name__).info, "audit", **given))
+        fields = {name: value for name, value in row.items() if value != "" and name not in {"at", "request_id"}}
+        after_commit(connection, partial(structlog.stdlib.get_logger(__name__).info, "audit", **fields))
 
     def prune(self, connection: Connection, keep: timedelta) -> int:
-        """Deletes the rows that are older; how many."""
+        """Deletes rows older than ``keep`` and returns their number."""
         before = epoch_ms(self.clock() - keep)
         return connection.execute(delete(_AUDIT).where(_AUDIT.c.at < before)).rowcount
 
@@ -125,25 +92,25 @@ def audit_page(
     until: int | None = None,
     before: int | None = None,
     limit: int = 50,
-) -> list[AuditEntry]:
-    """The newest rows; ``before``: an ``audit_id``, only those written earlier; ``since``, ``until``: epoch
-    milliseconds, only those written between."""
+) -> list[AuditRow]:
+    """The newest rows. ``before`` is an ``audit_id`` that all of them are below; ``since`` and ``until`` are epoch
+    milliseconds, inclusive."""
     query = select(_AUDIT).order_by(_AUDIT.c.audit_id.desc()).limit(limit)
     if actor is not None:
         query = query.where(_AUDIT.c.actor == actor)
     if action is not None:
         query = query.where(_AUDIT.c.action == action)
-    # Ids and times grow together: found by the index of times, a page is still a range of ids.
+    # Ids and times grow together, so a range of times is a range of ids, which the other indexes contain.
     if since is not None:
-        first = _at(connection, _AUDIT.c.at >= since, _AUDIT.c.at)
-        query = query.where(_AUDIT.c.audit_id >= (_LARGEST if first is None else first))
+        first = _id_at(connection, _AUDIT.c.at >= since, _AUDIT.c.at)
+        query = query.where(_AUDIT.c.audit_id >= (_MAX_ID if first is None else first))
     if until is not None:
-        last = _at(connection, _AUDIT.c.at <= until, _AUDIT.c.at.desc())
+        last = _id_at(connection, _AUDIT.c.at <= until, _AUDIT.c.at.desc())
         query = query.where(_AUDIT.c.audit_id <= (0 if last is None else last))
     if before is not None:
-        query = query.where(_AUDIT.c.audit_id < min(before, _LARGEST))
-    return [AuditEntry(**row._asdict()) for row in connection.execute(query)]
+        query = query.where(_AUDIT.c.audit_id < min(before, _MAX_ID))
+    return [AuditRow(**row._asdict()) for row in connection.execute(query)]
 
 
-def _at(connection: Connection, where: ColumnElement[bool], order: Any) -> int | None:
-    return connection.scalar(select(_AUDIT.c.audit_id).where(where).order_by(order).limit(1))
+def _id_at(connection: Connection, condition: ColumnElement[bool], order: Any) -> int | None:
+    return connection.scalar(select(_AUDIT.c.audit_id).where(condition).order_by(order).limit(1))

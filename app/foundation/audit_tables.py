@@ -1,13 +1,14 @@
 """The table of the audit log. Times are epoch milliseconds, UTC."""
 
+from pydantic.alias_generators import to_camel
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.foundation.store import StoreTable
+from app.foundation.database.tables import StoreTable
 
 
 class AuditRow(StoreTable, table=True):
-    """One thing that somebody did, or was refused. Nothing updates a row; rows that are too old are deleted."""
+    """One action, or a refused attempt. Rows are never updated; old rows are deleted."""
 
     __tablename__ = "audit"
     __table_args__ = (
@@ -19,17 +20,21 @@ class AuditRow(StoreTable, table=True):
     audit_id: int | None = Field(default=None, primary_key=True)
     at: int = Field(sa_type=BigInteger)
     actor: str
-    """Their name, as far as it is known: that of a token, of an account, of the user of the command line."""
+    """The name of a token, an account or the operating system user of a command, if it is known."""
     role: str
-    """viewer, approver or admin; empty where somebody was refused."""
+    """viewer, approver or admin; empty if the attempt was refused."""
     way: str
     """console, oidc, api or command."""
     address: str
-    """Where they called from; empty: on the machine itself."""
+    """The caller's address; empty: this machine."""
     action: str
     subject: str
-    """What it was done to: a run's id, a session's owner, …"""
+    """The object of the action, such as a run's id or a session's owner."""
     reason: str
     outcome: str
-    """``done``, or why not; ``begun``: another row says what came of it."""
+    """``done``, the reason of a failure, or ``begun`` if a later row has the outcome."""
     request_id: str
+
+    def to_wire(self) -> dict[str, object]:
+        """The row as a JSON object."""
+        return {to_camel(name): value for name, value in self.model_dump().items()}

@@ -1,38 +1,36 @@
-"""The clock, and moments as epoch milliseconds and as text.
+"""The clock, and times as epoch milliseconds and as text.
 
-Moments are always rounded down, so that a stored moment is never in the future, and both forms have the same
-millisecond.
+Both forms round down to the millisecond, so a stored time is never in the future.
 """
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 Clock = Callable[[], datetime]
-"""The current time, in UTC."""
+"""Returns the current time, in UTC."""
 Sleep = Callable[[float], None]
-"""Waits so many seconds."""
+"""Waits the given number of seconds."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def utc_now() -> datetime:
-    """The time, by the machine's clock."""
+    """The current time of this machine."""
     return datetime.now(UTC)
 
 
 def epoch_ms(moment: datetime) -> int:
     """Milliseconds since the epoch, rounded down: the form in which times are stored and sent."""
     since = moment - EPOCH
-    # A third of the time that dividing by a timedelta takes; every grant of a permission call comes by here.
+    # A third of the time of a division by a timedelta. Permission calls convert every grant.
     return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
 
 
 def from_epoch_ms(milliseconds: int) -> datetime:
-    """The moment, in UTC, so many milliseconds after the epoch. Raises ``OverflowError`` beyond the year 9999."""
-    return EPOCH + _MILLISECOND * milliseconds
+    """The inverse of ``epoch_ms``. Raises ``OverflowError`` beyond the year 9999."""
+    return EPOCH + timedelta(milliseconds=1) * milliseconds
 
 
 def utc_text(moment: datetime) -> str:
-    """``2026-11-20T12:00:00.000Z``: UTC with milliseconds, if the contract has no other form."""
+    """``2026-11-20T12:00:00.000Z``: UTC with milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,8 +1,8 @@
 """The log: one format for all lines on standard error.
 
-Our own lines (structlog) and those of libraries (logging: gunicorn, APScheduler, Alembic, SQLAlchemy) are formatted as
-text on a terminal, otherwise as one JSON object per line. Secrets are masked: values of keys that name one, and
-passwords and tokens inside texts.
+Lines of Usher (structlog) and of libraries (logging: gunicorn, APScheduler, Alembic, SQLAlchemy) are text on a
+terminal, otherwise one JSON object per line. Secrets are masked: values of keys that name one, and passwords and tokens
+inside texts.
 """
 
 import logging
@@ -23,10 +23,10 @@ MASK = "********"
 _SECRET_KEY = re.compile(r"(token|api_?key|secret|password|authorization|cookie|credential)s?$", re.IGNORECASE)
 _SECRET_IN_TEXT = re.compile(r"(://[^:/?#@\s]*:)[^@/\s]*(?=@)|(\bbearer\s+)[\w.~+/=-]+", re.IGNORECASE)
 
-_FIRST = ("timestamp", "level", "event")
+_FIRST_KEYS = ("timestamp", "level", "event")
 
-# What these libraries say at INFO is of interest to those who mend them.
 _QUIET = ("alembic", "apscheduler", "sqlalchemy", "urllib3", "asyncio", "filelock")
+"""Libraries whose lines at INFO do not help an operator."""
 
 
 class LogSettings(BaseModel):
@@ -35,13 +35,13 @@ class LogSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """What is less important than this is left out; ``-v`` on the command line means debug."""
+    """The lowest level that is logged; ``-v`` on the command line means debug."""
     format: Literal["auto", "text", "json"] = "auto"
     """``auto``: text on a terminal, JSON otherwise."""
 
 
 def configure_logs(settings: LogSettings, *, stream: TextIO | None = None) -> None:
-    """Send all log lines of this process to ``stream`` (standard error) in the form that the settings ask for."""
+    """Sends all log lines of this process to ``stream`` (default: standard error)."""
     stream = stream or sys.stderr
     as_text = settings.format == "text" or (settings.format == "auto" and stream.isatty())
     level = settings.level.upper()
@@ -52,27 +52,35 @@ def configure_logs(settings: LogSettings, *, stream: TextIO | None = None) -> No
         structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S" if as_text else "iso", utc=not as_text),
         structlog.processors.StackInfoRenderer(),
     ]
-    last: list[Processor] = (
-        [structlog.processors.format_exc_info, mask_secrets, _text_renderer(colors=stream.isatty())]
+    last: list[Processor] = [
+        structlog.processors.format_exc_info,
+        mask_secrets,
+        structlog.dev.ConsoleRenderer(
+            colors=stream.isatty(),
+            pad_event_to=34,
+            exception_formatter=structlog.dev.plain_traceback,
+            sort_keys=False,
+        )
         if as_text
-        else [structlog.processors.format_exc_info, mask_secrets, _render_json]
-    )
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
-    )
+        else _render_json,
+    ]
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(formatter)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.DEBUG if level == "DEBUG" else logging.WARNING)
     if level == "DEBUG":
-        # Below that it shows the rows that are read: personal data, and URLs with secrets.
+        # At DEBUG, SQLAlchemy logs the rows: personal data, and URLs with secrets.
         logging.getLogger("sqlalchemy").setLevel(logging.INFO)
     logging.captureWarnings(capture=True)
-    # Our own lines skip standard logging: every request writes one, and the detour would cost it more than its answer.
+    # Usher's own lines bypass the standard logging module, which takes longer than a small response.
     structlog.configure(
         processors=[*shared, *last],
         logger_factory=lambda *names: _Writer(stream, *names),
@@ -82,7 +90,7 @@ def configure_logs(settings: LogSettings, *, stream: TextIO | None = None) -> No
 
 
 class _Writer(structlog.WriteLogger):
-    """Writes rendered lines, and knows the name of the module that has something to say."""
+    """Writes rendered lines, and has the name that ``add_logger_name`` adds to them."""
 
     def __init__(self, stream: TextIO, name: str = "app") -> None:
         super().__init__(stream)
@@ -90,14 +98,13 @@ class _Writer(structlog.WriteLogger):
 
 
 def _render_json(_logger: Any, _method: str, event: EventDict) -> str:
-    """One JSON object; values that JSON has no form for are told as text."""
-    # What people look for first comes first.
-    event = {key: event[key] for key in _FIRST if key in event} | dict(event)
+    """One JSON object, the most important keys first."""
+    event = {key: event[key] for key in _FIRST_KEYS if key in event} | dict(event)
     return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 def mask_secrets(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Replaces what must not be read in a log, at any depth; for the chain of processors."""
+    """A structlog processor that masks secrets at any depth."""
     return {key: _masked(key, value) for key, value in event.items()}
 
 
@@ -112,15 +119,9 @@ def _masked(key: Any, value: Any) -> Any:
     if isinstance(value, str):
         if "://" not in value and "earer" not in value.lower():
             return value
-        return _SECRET_IN_TEXT.sub(lambda found: (found[1] or found[2]) + MASK, value)
+        return _SECRET_IN_TEXT.sub(lambda match: (match[1] or match[2]) + MASK, value)
     if isinstance(value, MutableMapping):
-        return {inner: _masked(inner, one) for inner, one in value.items()}
+        return {inner: _masked(inner, item) for inner, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_masked(None, one) for one in value]
+        return [_masked(None, item) for item in value]
     return value
-
-
-def _text_renderer(*, colors: bool) -> Processor:
-    return structlog.dev.ConsoleRenderer(
-        colors=colors, pad_event_to=34, exception_formatter=structlog.dev.plain_traceback, sort_keys=False
-    )

@@ -23,18 +23,18 @@ import structlog
 LAST_LINES = 20
 _LAST_BYTES = 64 * 1024
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds before a process that is kept is started again; twice as long each time."""
-_STEADY_AFTER = 300.0
-"""Seconds after which a restarted process is considered stable, which resets the pauses."""
-_AT_THE_START = 60.0
-"""Seconds within which an exit code of the very first start is taken for a mistake of the operator's."""
+FIRST_PAUSE, MAX_PAUSE = 1.0, 60.0
+"""Seconds before a restart; the pause doubles with each restart."""
+_STABLE_AFTER = 300.0
+"""Seconds after which a restarted process is considered stable, which resets the pause."""
+_STARTUP = 60.0
+"""Seconds within which an error exit of the first start counts as wrong settings, and is not retried."""
 
 
-def settle_garbage_collector() -> None:
-    """What was loaded stays for good, and is not looked through again. For processes that live long.
+def freeze_garbage_collector() -> None:
+    """Excludes the objects that exist now from garbage collection, for long-lived processes.
 
-    A worker that reads a directory spent up to a seventh of its time on that.
+    A worker that reads a directory spent up to a seventh of its time on collecting them.
     """
     gc.collect()
     gc.freeze()
@@ -42,54 +42,54 @@ def settle_garbage_collector() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One process. ``log``: the file with its output; None: it shares our standard error."""
+    """One process. ``log`` is the file with its output; None: it shares standard error."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path | None
-    log_from: int = 0
-    """Where in the file it began: before that stand the words of an earlier process."""
+    log_start: int = 0
+    """The offset in the file at which its output begins; before it is the output of an earlier process."""
 
     def last_lines(self) -> list[str]:
-        """The end of its output."""
+        """The last lines of its output."""
         if self.log is None or not self.log.is_file():
             return []
-        with self.log.open("rb") as said:
-            said.seek(max(self.log_from, self.log.stat().st_size - _LAST_BYTES))
-            return said.read().decode("utf-8", "replace").splitlines()[-LAST_LINES:]
+        with self.log.open("rb") as output:
+            output.seek(max(self.log_start, self.log.stat().st_size - _LAST_BYTES))
+            return output.read().decode("utf-8", "replace").splitlines()[-LAST_LINES:]
 
 
 class ChildEndedError(Exception):
-    """A child ended by itself."""
+    """A child ended on its own."""
 
     def __init__(self, child: Child) -> None:
-        super().__init__(f"{child.name} ended {_how(child.process.returncode)}")
+        super().__init__(f"{child.name} ended {_exit_text(child.process.returncode)}")
         self.child = child
 
 
-def _how(code: int) -> str:
+def _exit_text(code: int) -> str:
     return f"with exit code {code}" if code >= 0 else f"by signal {signal.Signals(-code).name}"
 
 
 @dataclass(slots=True)
-class _Kept:
-    """A child that is started again when it ends."""
+class _Restarted:
+    """A child that is restarted when it ends."""
 
     arguments: Sequence[str]
     child: Child
-    began: float
+    started_at: float
     pause: float = FIRST_PAUSE
-    due: float | None = None
-    """When it is started again; None: it runs."""
+    restart_at: float | None = None
+    """None: it runs."""
     starts: int = 1
 
 
 class Children:
-    """The processes that one parent has started."""
+    """The processes that one parent has started. ``patience``: seconds to wait before SIGKILL."""
 
     def __init__(self, *, patience: float = 30.0) -> None:
         self._children: list[Child] = []
-        self._kept: list[_Kept] = []
+        self._restarted: list[_Restarted] = []
         self._patience = patience
 
     def start(
@@ -100,95 +100,94 @@ class Children:
         environment: Mapping[str, str] | None = None,
         log: Path | None = None,
     ) -> Child:
-        """Runs ``usher`` with the arguments as a process of its own; without ``environment`` it has ours."""
+        """Runs ``usher`` with the arguments as a process; without ``environment`` it inherits this process's."""
         output: IO[bytes] | None = log.open("ab") if log is not None else None
-        log_from = output.tell() if output is not None else 0
+        log_start = output.tell() if output is not None else 0
         try:
-            # -P: an app/ in the working directory is somebody else's.
-            process = subprocess.Popen(  # noqa: S603 - our own command
+            # -P: do not import an unrelated app/ from the working directory.
+            process = subprocess.Popen(  # noqa: S603 - our this program
                 [sys.executable, "-P", "-m", "app", *arguments],
                 env=None if environment is None else dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                # The terminal's Ctrl-C is for the parent, which then ends its children in order.
+                # Ctrl-C reaches only the parent, which then ends its children in order.
                 start_new_session=True,
             )
         finally:
             if output is not None:
                 output.close()
-        child = Child(name, process, log, log_from)
+        child = Child(name, process, log, log_start)
         self._children.append(child)
         return child
 
     def keep(self, name: str, arguments: Sequence[str]) -> None:
-        """As ``start``, and starts it again whenever it has ended, however it did: after a second, and up to a minute
-        when it ends again and again. A first one that ends at once with an exit code was set up wrongly, though."""
-        self._kept.append(_Kept(arguments, self.start(name, arguments), time.monotonic()))
+        """As ``start``, and restarts the process whenever it ends, after a pause that grows from a second to a minute.
+        It is not restarted if its first start fails early."""
+        self._restarted.append(_Restarted(arguments, self.start(name, arguments), time.monotonic()))
 
     def check(self) -> None:
-        """Raises ``ChildEndedError`` when one of them is gone that is not kept; starts those again that are."""
+        """Raises ``ChildEndedError`` if a child ended that is not restarted; restarts the others that are due."""
         now = time.monotonic()
-        kept_children = [kept.child for kept in self._kept]
+        restarted = [entry.child for entry in self._restarted]
         for child in self._children:
-            if child not in kept_children and child.process.poll() is not None:
+            if child not in restarted and child.process.poll() is not None:
                 raise ChildEndedError(child)
-        for kept in self._kept:
-            self._look_after(kept, now)
+        for entry in self._restarted:
+            self._restart(entry, now)
 
-    def _look_after(self, kept: _Kept, now: float) -> None:
-        child = kept.child
-        if kept.due is None:
+    def _restart(self, entry: _Restarted, now: float) -> None:
+        child = entry.child
+        log = structlog.stdlib.get_logger(__name__)
+        if entry.restart_at is None:
             code = child.process.poll()
             if code is None:
                 return
-            if kept.starts == 1 and code > 0 and now - kept.began < _AT_THE_START:
+            if entry.starts == 1 and code > 0 and now - entry.started_at < _STARTUP:
                 raise ChildEndedError(child)
-            if now - kept.began >= _STEADY_AFTER:
-                kept.pause = FIRST_PAUSE
-            kept.due = now + kept.pause
-            log = structlog.stdlib.get_logger(__name__)
-            log.error("process_ended", process=child.name, how=_how(code), again_in=kept.pause)
-            kept.pause = min(kept.pause * 2, LONGEST_PAUSE)
-        elif now >= kept.due:
+            if now - entry.started_at >= _STABLE_AFTER:
+                entry.pause = FIRST_PAUSE
+            entry.restart_at = now + entry.pause
+            log.error("process_ended", process=child.name, how=_exit_text(code), again_in=entry.pause)
+            entry.pause = min(entry.pause * 2, MAX_PAUSE)
+        elif now >= entry.restart_at:
             self._children.remove(child)
-            kept.child = self.start(child.name, kept.arguments)
-            kept.began, kept.due = now, None
-            kept.starts += 1
-            log = structlog.stdlib.get_logger(__name__)
-            log.info("process_started_again", process=child.name, starts=kept.starts)
+            entry.child = self.start(child.name, entry.arguments)
+            entry.started_at, entry.restart_at = now, None
+            entry.starts += 1
+            log.info("process_started_again", process=child.name, starts=entry.starts)
 
-    def pass_on(self, number: int, name: str) -> None:
-        """Sends a signal to the one of that name."""
+    def forward_signal(self, number: int, name: str) -> None:
+        """Sends a signal to the child of that name."""
         for child in self._children:
             if child.name == name and child.process.poll() is None:
                 child.process.send_signal(number)
 
     def watch(self, stop: Event) -> None:
-        """Returns when ``stop`` is set; raises ``ChildEndedError`` when one of them ends before."""
+        """Returns when ``stop`` is set. Raises ``ChildEndedError`` if a child ends before."""
         while not stop.wait(0.2):
             self.check()
 
     def end(self, *, quickly: bool = False) -> None:
-        """Ends all of them, the one that started last first; ``quickly``: without waiting for open connections."""
+        """Ends all children, the last one started first; ``quickly``: without waiting for open connections."""
         for child in reversed(self._children):
             if child.process.poll() is None:
-                # Gunicorn stops in peace on SIGTERM, and at once on SIGINT.
+                # Gunicorn completes open requests on SIGTERM, and drops them on SIGINT.
                 child.process.send_signal(signal.SIGINT if quickly else signal.SIGTERM)
         deadline = time.monotonic() + self._patience
         for child in reversed(self._children):
             try:
                 child.process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                # Its own children, gunicorn's workers, are in the same group.
+                # The group includes the child's own children, such as gunicorn's workers.
                 os.killpg(child.process.pid, signal.SIGKILL)
                 child.process.wait()
         self._children.clear()
-        self._kept.clear()
+        self._restarted.clear()
 
 
 class StopFlag(Event):
-    """An event that is set when the process has to end."""
+    """An event that is set when the process must end."""
 
     number: int | None = None
     """The signal that set it."""
@@ -198,9 +197,9 @@ class StopFlag(Event):
 
 @contextmanager
 def stop_signals(*, interrupt_cancels: bool = False) -> Iterator[StopFlag]:
-    """An event that SIGINT and SIGTERM set; a second one of them ends the process as it would have without this.
+    """An event that SIGINT and SIGTERM set. A second signal has its previous effect.
 
-    ``interrupt_cancels``: SIGINT is an operator's Ctrl-C, who does not want the rest done later either.
+    ``interrupt_cancels``: SIGINT cancels the rest of the work, which is otherwise done later.
     """
     stop = StopFlag()
 
@@ -218,7 +217,7 @@ def stop_signals(*, interrupt_cancels: bool = False) -> Iterator[StopFlag]:
             signal.signal(number, handler)
 
 
-def end_with(parent: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """Sends this process SIGTERM when its parent dies."""
 
     def _watch() -> None:

@@ -24,7 +24,7 @@ from app.contract.errors import (
     error_for,
     status_for_http_code,
 )
-from app.foundation.database.trouble import is_away, log_fields
+from app.foundation.database.errors import is_outage, log_fields
 from app.http.json import json_response
 from app.http.request_id import current_request_id
 from app.http.throttle import TooManyRequests
@@ -62,7 +62,7 @@ def answer_error(error: Exception) -> BaseResponse:
     if isinstance(error, HTTPException):
         return _http_answer(error)
     log = structlog.stdlib.get_logger(__name__)
-    if is_away(error):
+    if is_outage(error):
         log.error("unavailable", **log_fields(error))
         return _contract_answer(Unavailable("the service cannot reach its database at the moment; try again"))
     log.error("request_failed", **log_fields(error))

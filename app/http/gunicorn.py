@@ -26,7 +26,7 @@ from gunicorn.http import errors as http_errors  # type: ignore[import-untyped] 
 from werkzeug.wsgi import ClosingIterator
 
 from app.contract.errors import InvalidArgument
-from app.foundation.processes import settle_garbage_collector
+from app.foundation.processes import freeze_garbage_collector
 from app.http.listening import BindError, bind
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def serve(factory: Callable[[], Flask], options: ServerOptions) -> NoReturn:
     server = _Server(factory, options, listener)
     # Workers look only through what they made themselves: the pages of what was loaded before the fork, which a look
     # of the collector would write to, stay shared by all of them.
-    settle_garbage_collector()
+    freeze_garbage_collector()
     try:
         server.run()
     except HaltServer:
@@ -148,7 +148,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
             # Whatever it is, the master must be told not to start the worker over and over.
             self.logger_of_start.critical("cannot start", exc_info=True)
         else:
-            settle_garbage_collector()
+            freeze_garbage_collector()
             # What requests leave behind is not made of cycles: with Python's own thresholds a service that remembers
             # much spends a third of its time looking through it.
             gc.set_threshold(50_000, 20, 100)

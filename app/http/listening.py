@@ -8,7 +8,7 @@ from time import monotonic
 
 import requests
 
-from app.foundation.sessions import bare_session
+from app.foundation.outbound.session import bare_session
 
 
 class BindError(Exception):

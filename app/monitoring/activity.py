@@ -20,8 +20,8 @@ from app.access.decision.decide import Rule
 from app.access.record_tables import core_table
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import writing
+from app.foundation.database.errors import log_fields
 from app.foundation.database.statements import run
-from app.foundation.database.trouble import log_fields
 from app.monitoring.tables import BUCKETS, NodeMinuteRow
 
 Role = Literal["service", "worker"]

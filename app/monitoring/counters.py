@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app.foundation.database.private import make_folder
+from app.foundation.files import make_folder
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 

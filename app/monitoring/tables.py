@@ -5,7 +5,7 @@ from sqlalchemy import BigInteger, Column, Index, Text
 from sqlmodel import Field
 
 from app.foundation.database.programs import COMPATIBILITY_TABLE
-from app.foundation.store import StoreTable
+from app.foundation.database.tables import StoreTable
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 """Upper bounds in seconds of the latency buckets of ``node_minute``; a last bucket holds what took longer."""

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from app.foundation.audit import Actor, Audit
 from app.foundation.database.engine import writing
-from app.foundation.database.trouble import log_fields
+from app.foundation.database.errors import log_fields
 from app.http.throttle import Windows, network_of
 
 AN_HOUR = 20
@@ -68,6 +68,6 @@ class Refusals:
             return
         try:
             with writing(self._engine) as connection:
-                self._audit.note(connection, actor, "refused", subject=subject, outcome=f"{why}{end}")
+                self._audit.record(connection, actor, "refused", subject=subject, outcome=f"{why}{end}")
         except Exception as error:  # noqa: BLE001 - log_fields tells all of it
             structlog.stdlib.get_logger(__name__).warning("audit_not_written", **log_fields(error))

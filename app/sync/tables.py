@@ -21,7 +21,7 @@ Columns that do not apply to a kind are empty. Times are epoch milliseconds, UTC
 from sqlalchemy import BigInteger, Index, false, text
 from sqlmodel import Field
 
-from app.foundation.store import StoreTable
+from app.foundation.database.tables import StoreTable
 
 ITEM_KINDS = (
     "organization",

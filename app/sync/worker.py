@@ -17,8 +17,8 @@ from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.foundation.clock import Clock
+from app.foundation.database.errors import database_problem, log_fields
 from app.foundation.database.programs import SchemaNewerError
-from app.foundation.database.trouble import database_problem, log_fields
 from app.sync.apply.progress import Progress
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock

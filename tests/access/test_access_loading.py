@@ -19,7 +19,7 @@ from app.access.view.loader import AccessViewLoader, load_view
 from app.access.view.queries import DIRECT_SETTINGS, FEW, Statements, direct_statements, statements
 from app.foundation.database.direct import DirectConnections
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
-from app.foundation.store import METADATA
+from app.foundation.database.tables import METADATA
 from tests.lending import lender
 from tests.tables import make_tables
 

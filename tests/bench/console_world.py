@@ -15,7 +15,7 @@ from app.access import source_tables as directory_tables
 from app.access import tables as access
 from app.foundation import audit_tables
 from app.foundation.database.engine import is_sqlite
-from app.foundation.store import METADATA, StoreTable
+from app.foundation.database.tables import METADATA, StoreTable
 from app.monitoring import tables as process_tables
 from app.sync import tables as sync_tables
 from app.sync.ledger.failures import message_digest

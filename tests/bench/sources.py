@@ -11,7 +11,7 @@ from app.directory.settings import DirectorySettings, LdapSourceSettings
 from app.directory.source import End, Found, Verdict
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
-from app.foundation.processes import settle_garbage_collector
+from app.foundation.processes import freeze_garbage_collector
 from app.sync.runs.reading import refresh
 from tests.bench.mapping import bench_mapping
 from tests.bench.rows import bench_rows
@@ -41,7 +41,7 @@ LDAP_RULES: Sequence[Mapping[str, object]] = (
 
 def bench_sources(folder: Path, *, scale: float, rounds: int, postgres: str | None) -> dict[str, object]:
     """All of them, each in a folder of its own, in a process that is as settled as a worker."""
-    settle_garbage_collector()
+    freeze_garbage_collector()
     return (
         bench_mapping(folder / "mapping", scale=scale, rounds=rounds)
         | bench_ldap(folder / "ldap", scale=scale, rounds=rounds)

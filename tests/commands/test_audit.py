@@ -12,7 +12,8 @@ from sqlalchemy import inspect
 from app import __version__
 from app.commands.bootstrap.acting import audited_upgrade
 from app.commands.bootstrap.databases import STORE_MIGRATIONS
-from app.foundation.audit import BEGUN, DONE, AuditEntry, audit_page
+from app.foundation.audit import BEGUN, DONE, audit_page
+from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import open_engine, reading
 from app.foundation.database.migrations import upgrade
 from tests.commands.conftest import Usher
@@ -21,7 +22,7 @@ from tests.dying import Died, dying_at
 from tests.foundation.database.test_migrations import copied
 
 
-def rows(folder: Path) -> list[AuditEntry]:
+def rows(folder: Path) -> list[AuditRow]:
     """The newest first."""
     engine = open_engine(f"sqlite:///{folder}/usher.db")
     try:

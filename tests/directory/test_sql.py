@@ -220,8 +220,7 @@ def test_a_certificate_file_that_is_not_there_is_named(docs: Database) -> None:
     database = SqlDatabase(docs.url.update_query_dict({"ssl_ca": "/nowhere.pem"}), [Query("documents", DOCUMENTS)])
     said = failure(SqlSource("app", database))
     assert said == (
-        "url: No such file or directory; let url name files that exist and that this user may read:"
-        " ssl_ca /nowhere.pem"
+        "url: No such file or directory; let url name files that exist and that this user may read: ssl_ca /nowhere.pem"
     )
 
 

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from app.foundation.audit import Actor, Audit, audit_page
 from app.foundation.database.engine import open_engine, reading, writing
-from app.foundation.store import StoreTable
+from app.foundation.database.tables import StoreTable
 from tests.tables import make_tables
 
 ADA = Actor(name="ada", role="admin", way="console", address="127.0.0.1")
@@ -19,10 +19,10 @@ def test_a_row_is_a_line_in_the_log_when_it_is_committed_and_not_before(database
     audit = Audit(clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
     with capture_logs() as lines:
         with pytest.raises(ZeroDivisionError), writing(engine) as connection:
-            audit.note(connection, ADA, "approve", subject="run 7")
+            audit.record(connection, ADA, "approve", subject="run 7")
             raise ZeroDivisionError
         with writing(engine) as connection:
-            audit.note(connection, ADA, "discard", subject="run 8", reason="not\nnow")
+            audit.record(connection, ADA, "discard", subject="run 8", reason="not\nnow")
             assert lines == []
     with reading(engine) as connection:
         rows = [(row.action, row.subject) for row in audit_page(connection)]

@@ -20,14 +20,14 @@ from app.commands.demo.questions import _reasons
 from app.commands.doctor.registration import _answer
 from app.contract.permission_call import RequestEntry
 from app.foundation.outbound.route import Route
-from app.foundation.sessions import bare_session
+from app.foundation.outbound.session import bare_session
 from app.http.listening import wait_until_ready
 from app.monitoring.notify.message import Message
 from app.monitoring.notify.settings import WebhookSettings
 from app.monitoring.notify.webhook import Webhook
 
 CODE = Path(app.__file__).parent
-MAKERS = {"app/foundation/sessions.py"}
+MAKERS = {"app/foundation/outbound/session.py"}
 """Where sessions are made."""
 CALLS = {"get", "post", "put", "patch", "delete", "head", "options", "request"}
 
@@ -152,7 +152,7 @@ def test_sessions_are_made_in_one_place() -> None:
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {f"requests.{call}" for call in CALLS}:
                 found.setdefault(f"app/{path.relative_to(CODE)}", set()).add(ast.unparse(node.func))
     assert set(found) - MAKERS == set(), found
-    assert "app/foundation/sessions.py" in found
+    assert "app/foundation/outbound/session.py" in found
 
 
 def _is_a_type(node: ast.AST, path: Path) -> bool:

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from werkzeug.exceptions import Gone, ServiceUnavailable
 
 from app.contract.errors import AlreadyExists, InvalidArgument, Unauthenticated
-from app.foundation.database.trouble import log_fields
+from app.foundation.database.errors import log_fields
 from app.http.throttle import TooManyRequests
 
 Fails = Callable[[Exception], None]

@@ -36,7 +36,7 @@ from app.access.records import (
 )
 from app.access.view.loader import load_view
 from app.foundation.database.engine import open_engine, reading, writing
-from app.foundation.store import METADATA
+from app.foundation.database.tables import METADATA
 from tests.tables import make_tables
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -27,7 +27,7 @@ from app.contract.base import Request
 from app.contract.errors import Status
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import open_engine, reading, writing
-from app.foundation.store import METADATA
+from app.foundation.database.tables import METADATA
 from app.sync import tables as sync
 from app.sync.apply.applier import Applier, ApplyTarget
 from app.sync.apply.gate import Gate

@@ -21,7 +21,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from app.access.record_tables import Values
 from app.access.refresh.tables import REFRESH_TABLES, TEMPORARY, RefreshTables
-from app.foundation.database.engine import WRITE, is_sqlite, run_plainly
+from app.foundation.database.engine import WRITE, execute_raw, is_sqlite
 from app.foundation.database.statements import insert_on_sqlite
 
 _FAILED = 3
@@ -264,7 +264,7 @@ class RefreshSession:
 
     def run_all(self, statements: Iterable[str]) -> None:
         """Executes texts without parameters, in the transaction that is open."""
-        run_plainly(self._connection, statements)
+        execute_raw(self._connection, statements)
 
     @contextmanager
     def looking_up(self) -> Iterator[None]:

@@ -36,7 +36,7 @@ from app.access.refresh.tables import (
 )
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow
 from app.access.tables import ModelUserAliasRow
-from app.foundation.database.engine import run_plainly
+from app.foundation.database.engine import execute_raw
 from app.foundation.database.statements import json_list
 from app.foundation.text import quoted
 
@@ -249,7 +249,7 @@ def compute_source_changes(
     reread = [read.source_id for read in complete if read.answered]
     if not of:
         return
-    run_plainly(connection, [tables.text("DELETE FROM {source_delta}") for tables in of])
+    execute_raw(connection, [tables.text("DELETE FROM {source_delta}") for tables in of])
     if malformed:
         for tables in of:
             if tables.may_be_disabled:

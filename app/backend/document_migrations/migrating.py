@@ -26,7 +26,7 @@ from app.contract.documents import MigrationState
 from app.contract.errors import AlreadyExists, InvalidArgument
 from app.foundation.clock import Sleep, epoch_ms
 from app.foundation.database.engine import reading
-from app.foundation.database.trouble import cause_of
+from app.foundation.database.errors import cause_of
 
 LEASE_MS = 60_000
 """Far more than a step takes."""

@@ -26,7 +26,7 @@ from urllib3.response import HTTPResponse
 from urllib3.util.connection import create_connection
 
 from app.contract.errors import InvalidArgument
-from app.foundation.sessions import bare_session
+from app.foundation.outbound.session import bare_session
 
 
 class ForbiddenAddressError(OSError):

@@ -23,8 +23,7 @@ from sqlalchemy import Engine, insert, select
 from app.backend.security.tables import KEY_CHECK
 from app.backend.settings import SelfHostedBackendSettings
 from app.foundation.database.engine import parse_url, writing
-from app.foundation.database.private import close_to_others, make_folder
-from app.foundation.files import read_small_file
+from app.foundation.files import make_folder, read_small_file, restrict_to_owner
 
 _NONCE = 12
 _SHORTEST_KEY = 16
@@ -151,7 +150,7 @@ def _key_beside(path: Path) -> bytes:
     else:
         # An earlier version's, or a copy's, may be open to others.
         with suppress(OSError):
-            close_to_others(path)
+            restrict_to_owner(path)
     return _read_key(path)
 
 

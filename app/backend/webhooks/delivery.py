@@ -28,7 +28,7 @@ from app.backend.webhooks.sender import Outcome, Send
 from app.backend.webhooks.targets import Target, load_target
 from app.foundation.clock import Clock, Sleep, epoch_ms
 from app.foundation.database.engine import reading, writing
-from app.foundation.database.trouble import cause_of
+from app.foundation.database.errors import cause_of
 
 TURN_MS = 10_000
 """After this time a worker leases another queue."""

@@ -25,6 +25,6 @@ def audited_upgrade() -> Callable[[Connection], None]:
     """Writes a row about an upgrade of the database in its transaction."""
 
     def note(connection: Connection) -> None:
-        Audit(utc_now).note(connection, operator(), "database upgraded", subject=f"to version {__version__}")
+        Audit(utc_now).record(connection, operator(), "database upgraded", subject=f"to version {__version__}")
 
     return note

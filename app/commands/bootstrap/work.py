@@ -17,7 +17,7 @@ from app.commands.bootstrap.databases import store_guard
 from app.foundation.audit import Audit
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import writing
-from app.foundation.database.trouble import log_fields
+from app.foundation.database.errors import log_fields
 from app.monitoring.activity import forget_activity
 from app.monitoring.metrics import Metrics
 from app.monitoring.notify.watch import Watch

@@ -18,7 +18,7 @@ import yaml
 
 import app
 from app.commands.bootstrap.requirements import SetUpError
-from app.foundation.database.private import make_folder, write_file
+from app.foundation.files import make_folder, write_file
 from app.foundation.processes import Children
 from app.http.listening import BindError, bind, wait_until_ready
 from app.settings import Settings, load_settings

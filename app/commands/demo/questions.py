@@ -12,7 +12,7 @@ from app.client.client import BackendClient
 from app.commands.demo.cases import Case
 from app.contract import operations
 from app.contract.permissions import GetPermissionsRequest, Permission
-from app.foundation.sessions import bare_session
+from app.foundation.outbound.session import bare_session
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from app.commands.demo.environment import (
     wait_for,
 )
 from app.commands.screen import show_table
+from app.foundation.outbound.session import bare_session
 from app.foundation.processes import ChildEndedError, Children, stop_signals
-from app.foundation.sessions import bare_session
 from app.foundation.text import printable
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from app.contract import operations
 from app.contract.organizations import AddOrganizationsRequest, GetOrganizationsRequest
 from app.foundation.clock import Clock
 from app.foundation.outbound.failure import FailureKind, advice
-from app.foundation.outbound.session import CheckingAdapter
+from app.foundation.outbound.session import VerifyingAdapter
 from app.foundation.text import printable
 from app.settings import Settings
 
@@ -29,7 +29,7 @@ _CLOCK_WARNING, _CLOCK_PROBLEM = 30.0, 300.0
 """Seconds by which our clock may be off."""
 
 
-class _AnswerKeeper(CheckingAdapter):
+class _AnswerKeeper(VerifyingAdapter):
     """The network, and what can be seen of the last answer from outside."""
 
     def __init__(self, clock: Clock, inner: BaseAdapter | None) -> None:

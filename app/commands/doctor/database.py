@@ -15,7 +15,7 @@ from app.commands.bootstrap.databases import open_to_look
 from app.commands.doctor.finding import Finding, Findings, State, ok, problem, warning
 from app.foundation.clock import epoch_ms, from_epoch_ms, utc_now
 from app.foundation.configuration.showing import without_password
-from app.foundation.database import trouble
+from app.foundation.database import errors
 from app.foundation.database.compatibility import SchemaState
 from app.foundation.database.engine import DatabaseUrlError, DriverMissingError, is_sqlite, parse_url, reading
 from app.foundation.database.migrations import is_new, state_of
@@ -60,7 +60,7 @@ def open_database(url: str) -> tuple[Engine | None, Finding]:
 
 def unusable(error: SQLAlchemyError | OSError) -> Finding:
     """What is found when the database does not do what is asked of it."""
-    says, advice = trouble.cause_of(error), trouble.remedy_of(error)
+    says, advice = errors.cause_of(error), errors.remedy_of(error)
     otherwise = "see that it runs and that database_url is right (usher config show tells where it comes from)"
     return problem("database", without_password(printable(says, limit=300)), advice or otherwise)
 
@@ -111,7 +111,7 @@ def look_at_file(file: str) -> Finding | None:
         )
     if not _is_writable(path) or not _is_writable(path.parent):
         return _unwritable(path)
-    free = trouble.room_left(path)
+    free = errors.room_left(path)
     if free < _ROOM_FOR_ANYTHING:
         return problem("database", f"the disk is full where {file} is", "make room there")
     if free < _FREE_BYTES:
@@ -124,15 +124,15 @@ _ROOM_FOR_ANYTHING = 1024**2
 
 
 def _unwritable(path: Path) -> Finding:
-    if trouble.is_on_read_only_disk(path):
-        return problem("database", f"{path} {trouble.READ_ONLY}{trouble.ON_READ_ONLY_DISK}", trouble.MOUNT_IT)
+    if errors.is_on_read_only_disk(path):
+        return problem("database", f"{path} {errors.READ_ONLY}{errors.ON_READ_ONLY_DISK}", errors.MOUNT_IT)
     return problem("database", f"{path} cannot be written to", "give this user the right to write there")
 
 
 def _missing_file(path: Path) -> Finding:
-    if trouble.is_on_read_only_disk(path):
-        says = f"there is no {path} yet, and none can be made{trouble.ON_READ_ONLY_DISK}"
-        return problem("database", says, trouble.MOUNT_IT)
+    if errors.is_on_read_only_disk(path):
+        says = f"there is no {path} yet, and none can be made{errors.ON_READ_ONLY_DISK}"
+        return problem("database", says, errors.MOUNT_IT)
     advice = "usher directory refresh makes it; if it should be there, database_url or the working directory is wrong"
     if path.parent.is_dir():
         if not _is_writable(path.parent):

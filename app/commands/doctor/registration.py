@@ -18,7 +18,7 @@ from app.contract.permissions import PermissionProviderConfig
 from app.foundation.outbound.failure import CallFailure, FailureKind
 from app.foundation.outbound.probe import examined_failure
 from app.foundation.outbound.route import Route, address_of
-from app.foundation.outbound.session import session_along
+from app.foundation.outbound.session import session_for
 from app.service.provider.settings import INSTANCE_HEADER, ProviderSettings
 from app.settings import Settings
 
@@ -162,7 +162,7 @@ def _answer(url: str, token: str, route: Route) -> tuple[int, bool, str] | CallF
     no answer."""
     headers = {INSTANCE_HEADER: "?"} | ({"authorization": f"Bearer {token}"} if token else {})
     question: dict[str, object] = {"data": {"requests": []}}
-    with session_along(route) as session:
+    with session_for(route) as session:
         try:
             with session.post(
                 url, json=question, headers=headers, timeout=_PATIENCE, allow_redirects=False, stream=True

@@ -14,6 +14,7 @@ from sqlmodel.sql.sqltypes import AutoString
 
 from app.foundation.database.compatibility import COMPATIBILITY, SchemaState, oldest_compatible
 from app.foundation.database.engine import is_sqlite, reading, writing
+from app.foundation.database.errors import cause_of, contradicts_schema
 from app.foundation.database.programs import (
     COMPATIBILITY_TABLE,
     SHARED_VERSION_TABLE,
@@ -24,7 +25,6 @@ from app.foundation.database.programs import (
     SchemaUnknownError,
     owner_of,
 )
-from app.foundation.database.trouble import cause_of, contradicts_schema
 
 _CONNECTION = "connection"
 _VERSION_TABLE = "version_table"

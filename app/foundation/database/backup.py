@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from app.foundation.database.engine import DatabaseUrlError, parse_url
-from app.foundation.database.trouble import room_left
+from app.foundation.database.errors import room_left
 
 _PAGES_AT_ONCE = 4096
 """Between two lots others may write; what they change is copied again."""

@@ -16,8 +16,8 @@ from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
-from app.foundation.database.private import make_file, make_folder
-from app.foundation.database.trouble import tell
+from app.foundation.database.errors import tell
+from app.foundation.files import make_file, make_folder
 
 BUSY_TIMEOUT_MS = 60_000
 """How long a SQLite writer waits for another one."""
@@ -227,7 +227,7 @@ def driver_snapshot(engine: Engine, at_first: str = "") -> Iterator[Any]:
             pooled.close()
 
 
-def run_plainly(connection: Connection, statements: Iterable[str]) -> None:
+def execute_raw(connection: Connection, statements: Iterable[str]) -> None:
     """Executes texts without parameters and results in the transaction that is open: on PostgreSQL in one round trip,
     on SQLite by the driver alone, because what SQLAlchemy does for a statement takes longer than most of them.
 
@@ -258,7 +258,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
         call()
 
 
-def once_committed(connection: Connection, call: Callable[[], object]) -> None:
+def after_commit(connection: Connection, call: Callable[[], object]) -> None:
     """Calls it when this transaction of ``writing`` is committed, and never when it is rolled back; in a transaction
     that began otherwise, now."""
     afterwards: list[Callable[[], object]] | None = connection.get_execution_options().get(_AFTERWARDS)

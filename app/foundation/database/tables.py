@@ -1,13 +1,14 @@
-"""What the tables of both programs have in common. Each program's database has a ``MetaData`` of its own."""
+"""Base classes of the tables. Each program's database has its own ``MetaData``."""
 
 from typing import TYPE_CHECKING, ClassVar
 
 from sqlalchemy import MetaData, Table
+from sqlalchemy.orm import registry
 from sqlmodel import SQLModel
 
 
 def new_metadata() -> MetaData:
-    """An empty ``MetaData`` with the names of constraints that the migrations use."""
+    """An empty ``MetaData`` with the constraint names that the migrations use."""
     return MetaData(
         naming_convention={
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -23,3 +24,11 @@ class DatabaseTable(SQLModel):
     if TYPE_CHECKING:
         # SQLModel does not declare it.
         __table__: ClassVar[Table]
+
+
+METADATA = new_metadata()
+"""The tables of Usher's own database."""
+
+
+class StoreTable(DatabaseTable, registry=registry(metadata=METADATA)):
+    """The base of the tables in Usher's own database."""

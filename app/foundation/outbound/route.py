@@ -1,8 +1,7 @@
-"""The route of outgoing calls, as settings tell it.
+"""The route of outgoing calls, from the settings: certificates to trust and an HTTP proxy.
 
-A ``Route`` comes from settings and from nothing else: proxies, certificates, passwords and cookies of the environment
-or of earlier answers have no say. Who goes along it: ``app/foundation/outbound/session.py``, apart from this, because
-every command reads settings and few make calls.
+``session.py`` opens sessions for a route. It is a separate module because every command reads settings, but few make
+calls.
 """
 
 import ssl
@@ -16,7 +15,7 @@ from pydantic import AfterValidator, SecretStr
 from app.foundation.files import read_small_file
 
 
-def _usable_ca_file(text: str) -> str:
+def _checked_ca_file(text: str) -> str:
     if not text:
         return text
     path = str(Path(text).expanduser())
@@ -30,18 +29,22 @@ def _usable_ca_file(text: str) -> str:
     return path
 
 
-def _usable_proxy(secret: SecretStr) -> SecretStr:
+def is_http_url(text: str) -> bool:
+    """Whether the text is an http or https URL with a host and a valid port."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _checked_proxy(secret: SecretStr) -> SecretStr:
     text = secret.get_secret_value()
     if not text:
         return secret
     if text.count("@") > 1:
         raise ValueError("an @ in the user's name or password is written as %40")
-    try:
-        parts = urlsplit(text)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or parts.path.strip("/") or parts.query or parts.fragment:
+    if not is_http_url(text) or (parts := urlsplit(text)).path.strip("/") or parts.query or parts.fragment:
         raise ValueError(
             "must be an address such as http://user:password@proxy.example.com:3128"
             " (a / ? # or : in the user's name or password is written as %2F %3F %23 %3A)"
@@ -51,29 +54,29 @@ def _usable_proxy(secret: SecretStr) -> SecretStr:
     return secret
 
 
-CaFile = Annotated[str, AfterValidator(_usable_ca_file)]
-"""A setting: a PEM file with the certificates to trust in place of the public ones; empty: the public ones."""
+CaFile = Annotated[str, AfterValidator(_checked_ca_file)]
+"""A setting: a PEM file with the certificates to trust instead of the public ones; empty: the public ones."""
 
-Proxy = Annotated[SecretStr, AfterValidator(_usable_proxy)]
-"""A setting: the HTTP proxy that calls go through, with credentials where it wants some; empty: none."""
+Proxy = Annotated[SecretStr, AfterValidator(_checked_proxy)]
+"""A setting: the URL of an HTTP proxy, with credentials if it requires them; empty: no proxy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One way out."""
+    """How outgoing calls leave this machine."""
 
     ca_file: str = ""
     proxy: SecretStr = field(default_factory=lambda: SecretStr(""))
 
     @property
     def proxy_address(self) -> str:
-        """The proxy as ``host:port``, without its credentials; empty when there is none."""
+        """The proxy as ``host:port``, without its credentials; empty if there is none."""
         text = self.proxy.get_secret_value()
         return address_of(text) if text else ""
 
 
 def address_of(url: str) -> str:
-    """``host:port`` of an address that has been found usable."""
+    """``host:port`` of a valid URL."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)

@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, Index, text
 from sqlmodel import Field
 
-from app.foundation.store import StoreTable
+from app.foundation.database.tables import StoreTable
 
 
 class ConcernRow(StoreTable, table=True):

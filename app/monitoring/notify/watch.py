@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine
 
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.database.engine import reading, writing
-from app.foundation.database.trouble import database_problem, is_away
+from app.foundation.database.errors import database_problem, is_outage
 from app.monitoring.notify.concerns import Cause, Concern
 from app.monitoring.notify.message import Channel, ConcernEvent, Message, NotDeliveredError, body_of, iso
 from app.monitoring.notify.outbox import (
@@ -94,7 +94,7 @@ class Watch:
                 self.tick()
             except Exception as error:
                 pause = min(pause * 2, _LONGEST_PAUSE)
-                if not is_away(error):
+                if not is_outage(error):
                     log.warning("watch_failed", problem=type(error).__name__, again_in=pause, exc_info=error)
                 elif not away:
                     away = True

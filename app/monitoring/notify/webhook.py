@@ -15,7 +15,7 @@ from app.foundation.clock import Clock
 from app.foundation.outbound.failure import refused_by_proxy
 from app.foundation.outbound.probe import examined_failure
 from app.foundation.outbound.route import Route
-from app.foundation.outbound.session import session_along
+from app.foundation.outbound.session import session_for
 from app.monitoring.notify.message import Message, NotDeliveredError
 from app.monitoring.notify.settings import WebhookSettings, secret_bytes
 
@@ -52,7 +52,7 @@ class Webhook:
         }
         url = self._settings.url
         # No proxy or password from the environment has a say in where this goes.
-        with session_along(self._route) as session:
+        with session_for(self._route) as session:
             try:
                 with session.post(
                     url,

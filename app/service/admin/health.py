@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import structlog
 from flask import Blueprint, Response, request
 
-from app.foundation.database.trouble import log_fields, outage_in_words
+from app.foundation.database.errors import log_fields, public_reason
 from app.http.json import json_response
 
 Check = Callable[[], str]
@@ -39,7 +39,7 @@ def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
                 results[name] = {"state": "failed", "detail": str(error)}
             except Exception as error:  # noqa: BLE001 - log_fields tells all of it
                 log.warning("readiness_check_failed", check=name, **log_fields(error))
-                results[name] = {"state": "failed", "detail": outage_in_words(error)}
+                results[name] = {"state": "failed", "detail": public_reason(error)}
         ready = all(result["state"] == "ok" for result in results.values())
         return json_response({"status": "ready" if ready else "not_ready", "checks": results}, 200 if ready else 503)
 

@@ -8,7 +8,7 @@ from flask import Blueprint, Response, make_response, request
 from werkzeug.exceptions import HTTPException, NotFound
 
 from app.contract.errors import ContractError
-from app.foundation.database.trouble import is_away, log_fields
+from app.foundation.database.errors import is_outage, log_fields
 from app.http.request_id import current_request_id
 from app.service.console.console import PREFIX, Console, ConsoleParts, address, go_to
 from app.service.console.gate import RoleTooLow, SignInNeeded
@@ -116,7 +116,7 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
             "says": says,
             "advice": advice,
             "request_id": current_request_id() or "",
-            "is_away": status == 503,
+            "is_outage": status == 503,
         }
         try:
             if console.gate.operator() is not None:
@@ -160,7 +160,7 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
 
     @blueprint.errorhandler(Exception)
     def _failed(error: Exception) -> Response:
-        if is_away(error):
+        if is_outage(error):
             log.error("unavailable", **log_fields(error))
             return problem(503, "The database cannot be reached.", "Permission calls fail too until it is back.")
         log.error("request_failed", **log_fields(error))

@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import writing
-from app.foundation.database.trouble import log_fields
+from app.foundation.database.errors import log_fields
 from app.foundation.text import printable
 from app.monitoring.tables import ExaminationRow
 

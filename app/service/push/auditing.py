@@ -45,7 +45,7 @@ class PushAudit:
             told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing"
             # The number grows by one with each, so that rows tell of those between them as well.
             subject = f"{source}: push {number:,}, sequence {sequence}: {told}"
-            self.audit.note(connection, actor, "pushed", subject=subject, outcome=f"{DONE}{end}")
+            self.audit.record(connection, actor, "pushed", subject=subject, outcome=f"{DONE}{end}")
 
         return note
 
@@ -64,7 +64,7 @@ class PushAudit:
             else:
                 subject += f", revision {replaced.revision}"
                 outcome = f"{DONE}{end}"
-            self.audit.note(connection, actor, "pushed everything", subject=subject, outcome=outcome)
+            self.audit.record(connection, actor, "pushed everything", subject=subject, outcome=outcome)
 
         return note
 

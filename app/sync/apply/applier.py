@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.contract import operations as contract
 from app.foundation.clock import Clock, Sleep, epoch_ms
 from app.foundation.database.engine import reading, writing
-from app.foundation.database.trouble import cause_of, is_away
+from app.foundation.database.errors import cause_of, is_outage
 from app.sync.apply.batch import Batch, BatchOutcome, in_calls
 from app.sync.apply.gate import BROKEN, LOCK_LOST, Ending, Gate
 from app.sync.apply.progress import Progress
@@ -252,7 +252,7 @@ class Applier:
                     turn = self._state.next()
                     calls, left_out = self._turn(connection, turn, answered, fresh)
             except SQLAlchemyError as error:
-                if pause is None or not is_away(error):
+                if pause is None or not is_outage(error):
                     raise
                 self._log.warning("database_away", reason=cause_of(error), wait=pause)
                 self._sleep(pause)

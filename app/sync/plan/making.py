@@ -21,8 +21,8 @@ from sqlalchemy.exc import DBAPIError
 
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import WRITE, is_sqlite
+from app.foundation.database.errors import is_write_conflict
 from app.foundation.database.statements import run, statement
-from app.foundation.database.trouble import came_in_between
 from app.sync.ledger.chosen import ItemKey
 from app.sync.ledger.ledger import read_ledger
 from app.sync.ledger.outcomes import Counts
@@ -141,7 +141,7 @@ def _undisturbed(engine: Engine, work: Callable[[Connection], ResultT]) -> Resul
             with _snapshot(engine, lock_at_once=attempt > 0) as connection:
                 return work(connection)
         except DBAPIError as error:
-            if not came_in_between(error) or attempt + 1 == _ATTEMPTS:
+            if not is_write_conflict(error) or attempt + 1 == _ATTEMPTS:
                 raise
     raise AssertionError("the last attempt returns or raises")
 

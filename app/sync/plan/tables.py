@@ -6,7 +6,7 @@ Both are written with the plan, so that pages which show a plan of any size read
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.foundation.store import StoreTable
+from app.foundation.database.tables import StoreTable
 
 
 class PlanPartRow(StoreTable, table=True):

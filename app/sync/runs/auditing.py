@@ -22,7 +22,7 @@ def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) 
     def note(connection: Connection, run: "Run") -> None:
         held = run.total("held")
         subject = f"{run.run_id}: {held:,} held {'delete' if held == 1 else 'deletes'}" if held else run.run_id
-        audit.note(connection, actor, action, subject=subject, reason=reason)
+        audit.record(connection, actor, action, subject=subject, reason=reason)
 
     return note
 
@@ -32,7 +32,7 @@ def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | Non
 
     def note(connection: Connection, _reads: "Sequence[StagedRead]", replaced: "Replaced") -> None:
         subject = f"revision {replaced.revision} {accepted}".strip()
-        audit.note(connection, actor, "directory refreshed", subject=subject, reason=reason, outcome=DONE)
+        audit.record(connection, actor, "directory refreshed", subject=subject, reason=reason, outcome=DONE)
 
     return note
 
@@ -46,7 +46,7 @@ def audited_forgetting(
         subject = f"{name}: {counts_in_words(records)}"
 
         def note(connection: Connection, _reads: "Sequence[StagedRead]", _: "Replaced") -> None:
-            audit.note(connection, actor, "source forgotten", subject=subject, reason=reason, outcome=DONE)
+            audit.record(connection, actor, "source forgotten", subject=subject, reason=reason, outcome=DONE)
 
         return note
 

@@ -32,7 +32,7 @@ from app.directory.source import Source, Verdict
 from app.foundation.clock import Clock, Sleep, epoch_ms
 from app.foundation.database import statements
 from app.foundation.database.engine import is_sqlite, reading, writing
-from app.foundation.database.trouble import database_problem, is_away
+from app.foundation.database.errors import database_problem, is_outage
 from app.sync.apply.applier import Applier, ApplyTarget
 from app.sync.apply.gate import BROKEN, CANCELLED, Ending, Gate, stopped
 from app.sync.apply.port import ClientPort
@@ -140,7 +140,7 @@ class SyncEngine:
         except PlanningError as error:
             return self._end(runs, course, Ending(cancelled=False, message=str(error)))
         except Exception as error:
-            if is_away(error):
+            if is_outage(error):
                 problem = database_problem(error)
                 log.warning("run_lost_its_database", problem=problem)
                 failed = Ending(cancelled=False, message=problem, interrupted=not is_sqlite(self.engine))

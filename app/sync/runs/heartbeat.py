@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import writing
-from app.foundation.database.trouble import database_problem, is_away
+from app.foundation.database.errors import database_problem, is_outage
 from app.sync.runs.workers import WorkerState, beat, forget_dead, say_goodbye
 
 EVERY = 15.0
@@ -52,7 +52,7 @@ class Heartbeat:
             try:
                 self.beat()
             except Exception as error:
-                if not is_away(error):
+                if not is_outage(error):
                     log.warning("heartbeat_failed", problem=type(error).__name__, exc_info=error)
                 elif not late:
                     late = True

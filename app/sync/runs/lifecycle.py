@@ -17,7 +17,7 @@ from app.access.touched import touched_since
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database import statements
 from app.foundation.database.engine import reading, writing
-from app.foundation.database.trouble import is_away
+from app.foundation.database.errors import is_outage
 from app.sync.plan.discards import discard_held
 from app.sync.plan.finding import ItemFilter
 from app.sync.plan.listing import PlannedChange, Sum, list_changes, sum_up
@@ -247,7 +247,7 @@ class Runs:
             with reading(self.engine) as connection:
                 return cancel_is_requested(connection, run_id)
         except DBAPIError as error:
-            if not is_away(error):
+            if not is_outage(error):
                 raise
             return False
 

@@ -22,7 +22,7 @@ from app.directory.settings import GuardSettings
 from app.directory.source import Source, Verdict
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading, writing
-from app.foundation.database.trouble import log_fields
+from app.foundation.database.errors import log_fields
 from app.sync.runs.gathering import policy_of
 from app.sync.runs.reading import RefreshReport, refresh
 

@@ -27,7 +27,7 @@ from app.directory.settings import GuardSettings
 from app.directory.source import Source, Verdict
 from app.foundation.clock import Clock, from_epoch_ms, utc_text
 from app.foundation.database.engine import open_engine, reading
-from app.foundation.store import METADATA
+from app.foundation.database.tables import METADATA
 from app.foundation.text import quoted
 from app.sync.plan.selection import Selection
 from app.sync.runs.gathering import GatheredRead, Gathering, ReadingProgress, policy_of

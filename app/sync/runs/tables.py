@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger
 from sqlmodel import Field
 
-from app.foundation.store import StoreTable
+from app.foundation.database.tables import StoreTable
 
 
 class WorkerRow(StoreTable, table=True):

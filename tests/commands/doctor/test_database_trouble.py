@@ -17,8 +17,8 @@ from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.commands.doctor.database import open_database
 from app.commands.doctor.finding import State
 from app.foundation.database.engine import open_engine, writing
+from app.foundation.database.errors import public_reason
 from app.foundation.database.migrations import upgrade
-from app.foundation.database.trouble import outage_in_words
 from tests.commands.conftest import SETTINGS
 from tests.tables import copy_migrated
 
@@ -163,7 +163,7 @@ def test_full_disk_is_told_to_whoever_asks(database: Path, tmp_path: Path) -> No
         connection.exec_driver_sql("INSERT INTO ballast VALUES (zeroblob(10000000))")
     engine.dispose()
     assert f"{tmp_path}/usher.db: the disk is full" in str(caught.value.orig)
-    assert outage_in_words(caught.value) == "the disk is full"
+    assert public_reason(caught.value) == "the disk is full"
 
 
 @pytest.fixture

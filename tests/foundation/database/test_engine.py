@@ -12,13 +12,13 @@ from sqlalchemy import Engine, text
 from app.foundation.database.engine import (
     DatabaseUrlError,
     DriverMissingError,
-    once_committed,
+    after_commit,
     open_engine,
     parse_url,
     reading,
     writing,
 )
-from app.foundation.database.private import close_to_others, write_file
+from app.foundation.files import restrict_to_owner, write_file
 from tests.conftest import POSTGRES
 
 
@@ -58,14 +58,14 @@ def test_what_follows_a_commit_is_not_called_without_it(engine: Engine) -> None:
 
     with writing(engine) as connection:
         connection.execute(text("UPDATE counter SET value = 5"))
-        once_committed(connection, lambda: called.append(others_see()))
+        after_commit(connection, lambda: called.append(others_see()))
         assert called == []
     assert called == [5]
     with pytest.raises(ZeroDivisionError), writing(engine) as connection:
-        once_committed(connection, lambda: called.append("never"))
+        after_commit(connection, lambda: called.append("never"))
         raise ZeroDivisionError
     with reading(engine) as connection:
-        once_committed(connection, lambda: called.append("at once"))
+        after_commit(connection, lambda: called.append("at once"))
         assert called == [5, "at once"]
 
 
@@ -177,7 +177,7 @@ def test_a_private_file_is_taken_from_others_and_no_link_is_followed(tmp_path: P
         write_file(link, "new")
     assert target.read_text() == "kept"
     file.chmod(0o640)
-    close_to_others(file)
+    restrict_to_owner(file)
     assert file.stat().st_mode & 0o777 == 0o600
 
 

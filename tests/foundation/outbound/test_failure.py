@@ -10,12 +10,12 @@ import requests
 from app.foundation.outbound.failure import CallFailure, FailureKind, advice, failure_of
 from app.foundation.outbound.probe import examined_failure
 from app.foundation.outbound.route import Route
-from app.foundation.outbound.session import session_along
+from app.foundation.outbound.session import session_for
 from tests.foundation.outbound.servers import Answering, Authority, raw_server, web_server
 
 
 def failure(url: str, *, timeout: float = 2.0, route: Route | None = None) -> CallFailure:
-    with session_along(route or Route()) as session:
+    with session_for(route or Route()) as session:
         try:
             with session.post(url, data=b"x", timeout=timeout, allow_redirects=False) as answer:
                 raise AssertionError(answer.status_code)

@@ -3,7 +3,8 @@
 import pytest
 from sqlalchemy import text
 
-from app.foundation.audit import AuditEntry, audit_page
+from app.foundation.audit import audit_page
+from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import reading
 from app.http.throttle import FAILURES
 from app.service.refusals import MORE
@@ -13,7 +14,7 @@ from tests.service.admin.conftest import TOKEN, Admin
 LAST = f"the bearer token is not accepted{MORE}"
 
 
-def rows(admin: Admin) -> list[AuditEntry]:
+def rows(admin: Admin) -> list[AuditRow]:
     """The newest first."""
     with reading(admin.engine) as connection:
         return audit_page(connection)

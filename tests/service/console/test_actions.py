@@ -2,7 +2,8 @@
 
 from html import unescape
 
-from app.foundation.audit import AuditEntry, audit_page
+from app.foundation.audit import audit_page
+from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import reading
 from app.service.console.console import address
 from app.service.console.settings import Role
@@ -10,7 +11,7 @@ from app.sync.runs.run import RunStatus
 from tests.service.console.conftest import TOKENS, Office
 
 
-def entries(office: Office, action: str) -> list[AuditEntry]:
+def entries(office: Office, action: str) -> list[AuditRow]:
     with reading(office.engine) as connection:
         return audit_page(connection, action=action)
 

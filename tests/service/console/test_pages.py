@@ -105,7 +105,7 @@ def test_hostile_names_are_text(office: Office) -> None:
     run = planned_run(office, item_id=HOSTILE, message=HOSTILE)
     with writing(office.engine) as connection:
         actor = Actor(name=HOSTILE, way="api", address=HOSTILE)
-        Audit(office.time).note(connection, actor, "approved", subject=HOSTILE, reason=HOSTILE)
+        Audit(office.time).record(connection, actor, "approved", subject=HOSTILE, reason=HOSTILE)
     browser = office.browser(Role.ADMIN)
     for path in (
         address("run", id=run),
@@ -464,7 +464,7 @@ def test_what_is_wrong_between_sources_is_told_beside_them(office: Office) -> No
 def test_the_audit_log_is_read_by_time(office: Office) -> None:
     for name in ("first", "second", "third"):
         with writing(office.engine) as connection:
-            Audit(office.time).note(connection, Actor(name=name, way="command"), "tried")
+            Audit(office.time).record(connection, Actor(name=name, way="command"), "tried")
         office.time.move_on(days=1)
     browser = office.browser(Role.VIEWER)
 

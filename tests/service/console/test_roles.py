@@ -9,7 +9,8 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import insert, select
 
-from app.foundation.audit import AuditEntry, audit_page
+from app.foundation.audit import audit_page
+from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import reading, writing
 from app.service.console.console import PREFIX, address
 from app.service.console.settings import ConsoleToken, Role
@@ -150,7 +151,7 @@ class Standing:
         runs = [(run.run_id, run.status, run.cancel_requested) for run in self.office.runs.recent()]
         return runs, self._sessions()
 
-    def refusals(self) -> list[AuditEntry]:
+    def refusals(self) -> list[AuditRow]:
         with reading(self.office.engine) as connection:
             return audit_page(connection, action="refused")
 

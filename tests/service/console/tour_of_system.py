@@ -65,8 +65,8 @@ def tour_of_system(visitors: Visitors) -> None:
     with writing(office.engine) as connection:
         audit = Audit(office.time)
         for _ in range(60):
-            audit.note(connection, Actor(name="mira", role="admin", way="api", address="192.0.2.1"), "tried")
-        audit.note(connection, Actor(name="", way="command"), "approved", subject=run.run_id)
+            audit.record(connection, Actor(name="mira", role="admin", way="api", address="192.0.2.1"), "tried")
+        audit.record(connection, Actor(name="", way="command"), "approved", subject=run.run_id)
     show("audit")
     show("audit", actor="mira")
     show("audit", before=1)

@@ -19,7 +19,7 @@ from app.access.origins import load_origins
 from app.access.view.loader import AccessViewLoader
 from app.contract.errors import Unauthenticated
 from app.foundation.database.engine import open_engine, writing
-from app.foundation.store import METADATA
+from app.foundation.database.tables import METADATA
 from app.http.body import ANONYMOUS_BYTES
 from app.http.errors import install_error_handlers
 from app.service.provider.blueprint import provider_blueprint

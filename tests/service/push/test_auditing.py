@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import text
 
 from app.access.refresh.push_state import NEVER_PUSHED, push_states
-from app.foundation.audit import BEGUN, DONE, AuditEntry, audit_page
+from app.foundation.audit import BEGUN, DONE, audit_page
+from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import reading
 from app.http.throttle import FAILURES
 from app.service.refusals import AN_HOUR, MORE
@@ -19,7 +20,7 @@ from tests.service.push.test_everything import lines, put
 WRONG = "guessed-" + "g" * 20
 
 
-def rows(service: Service) -> list[AuditEntry]:
+def rows(service: Service) -> list[AuditRow]:
     """The oldest first."""
     with reading(service.engine) as connection:
         return audit_page(connection, limit=1000)[::-1]

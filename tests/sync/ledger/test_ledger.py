@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, insert, select
 
 from app.foundation.database.engine import open_engine, reading, writing
-from app.foundation.store import METADATA
+from app.foundation.database.tables import METADATA
 from app.sync.ledger.ledger import (
     items_by_kind,
     mark_verified,

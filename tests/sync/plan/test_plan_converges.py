@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from app.foundation.database.engine import writing
-from app.foundation.store import METADATA
+from app.foundation.database.tables import METADATA
 from app.sync.ledger.ledger import open_ledger
 from tests.worlds.backend import TROUBLES, Backend, Contents
 from tests.worlds.clock import NOON

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, insert
 
 from app.access.tables import RevisionRow
 from app.foundation.database.engine import open_engine, reading, writing
-from app.foundation.store import METADATA
+from app.foundation.database.tables import METADATA
 from app.sync.ledger.ledger import open_ledger
 from app.sync.plan.dependencies import find_dependents, find_unsafe_deletes, skip_dependents
 from app.sync.plan.stored import Hold, load_plan, read_items

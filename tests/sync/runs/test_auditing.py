@@ -10,7 +10,8 @@ from sqlalchemy import Engine, select
 from app.access.contents import current_revision, source_states
 from app.access.refresh.sources import STATE
 from app.commands.schema import METADATA
-from app.foundation.audit import DONE, Actor, Audit, AuditEntry, audit_page
+from app.foundation.audit import DONE, Actor, Audit, audit_page
+from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.auditing import audited_forgetting, audited_refresh
 from app.sync.runs.reading import forget, refresh
@@ -31,7 +32,7 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def rows(engine: Engine) -> list[AuditEntry]:
+def rows(engine: Engine) -> list[AuditRow]:
     """The oldest first."""
     with reading(engine) as connection:
         return audit_page(connection)[::-1]
@@ -45,7 +46,7 @@ def state(engine: Engine) -> object:
         return changes, current_revision(connection), held
 
 
-def die_at_every_commit(engine: Engine, prepare: Callable[[int], Callable[[], object]]) -> list[AuditEntry]:
+def die_at_every_commit(engine: Engine, prepare: Callable[[int], Callable[[], object]]) -> list[AuditRow]:
     """Tries something, dying at its first commit, at its second, and so on, until it gets through; and sees each time
     that there is a row where something has changed, and none otherwise. The rows of the time when it got through."""
     for number in count(1):

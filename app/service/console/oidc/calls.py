@@ -15,7 +15,7 @@ import structlog
 
 from app.foundation.outbound.failure import failure_of, refused_by_proxy
 from app.foundation.outbound.route import Route
-from app.foundation.outbound.session import CheckingAdapter, session_along
+from app.foundation.outbound.session import VerifyingAdapter, session_for
 
 MAX_ANSWER_BYTES = 1024 * 1024
 """Far above what an issuer has to say."""
@@ -44,7 +44,7 @@ class IssuerBusyError(IssuerAwayError):
     """It was not asked, because too many sign-ins wait for it."""
 
 
-class _BoundedAdapter(CheckingAdapter):
+class _BoundedAdapter(VerifyingAdapter):
     """The network, of which no answer is longer or slower than what is allowed."""
 
     def __init__(self, route: Route, ends: float) -> None:
@@ -86,7 +86,7 @@ class _BoundedAdapter(CheckingAdapter):
 
 def bounded_session(route: Route) -> requests.Session:
     """A session for the calls of one sign-in. Its calls raise ``IssuerError``."""
-    session = session_along(route, adapter=_BoundedAdapter(route, monotonic() + LONGEST))
+    session = session_for(route, adapter=_BoundedAdapter(route, monotonic() + LONGEST))
     session.headers["Accept-Encoding"] = "identity"
     return session
 

@@ -23,7 +23,7 @@ from joserfc.util import urlsafe_b64decode
 
 from app.foundation.clock import Clock
 from app.foundation.outbound.route import Route
-from app.foundation.sessions import bare_session
+from app.foundation.outbound.session import bare_session
 from app.service.console.oidc.calls import KEPT, Aside, IssuerAwayError, IssuerError, LastKnown, bounded_session
 from app.service.console.oidc.sign_in import Attempt, Identity, groups_in, identity_of
 from app.service.console.settings import OidcSettings

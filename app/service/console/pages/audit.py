@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from flask import Response, stream_with_context
 from werkzeug.exceptions import BadRequest, NotFound
 
-from app.foundation.audit import AuditEntry, audit_page
+from app.foundation.audit import audit_page
+from app.foundation.audit_tables import AuditRow
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.service.console.console import PAGE_ROWS, Console, query
 from app.service.console.views import Views
@@ -64,7 +65,7 @@ def _run_in(subject: str) -> str:
     return found[0] if found else ""
 
 
-def _page(console: Console, given: dict[str, str], limit: int, wrong: dict[str, str]) -> list[AuditEntry]:
+def _page(console: Console, given: dict[str, str], limit: int, wrong: dict[str, str]) -> list[AuditRow]:
     before = given["before"]
     if before and not _NUMBER.fullmatch(before):
         raise NotFound("This is not a place in the audit log; begin at its first page")

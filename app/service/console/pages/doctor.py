@@ -37,7 +37,7 @@ def examine(console: Console) -> Response:
         engine,
         examinations,
         operator.asked_by,
-        lambda connection: audit.note(connection, operator.actor, "doctor run"),
+        lambda connection: audit.record(connection, operator.actor, "doctor run"),
     )
     if made is None:
         return _page(console, says=_BUSY, status=409)

@@ -47,7 +47,7 @@ def sign_out(console: Console) -> Response:
     gate, operator = console.gate, console.operator
     with writing(console.parts.engine) as connection:
         gate.sessions.end(connection, operator.session_digest)
-        gate.audit.note(connection, operator.actor, "signed out")
+        gate.audit.record(connection, operator.actor, "signed out")
     response = go_to(address("sign_in"))
     gate.let_out(response)
     return response
@@ -108,7 +108,7 @@ def open_session(console: Console, owner: TokenOwner, *, credential: str, way: W
             address=request.remote_addr or "",
             browser=request.headers.get("User-Agent", ""),
         )
-        gate.audit.note(connection, newcomer(owner.name, way, owner.role.value), "signed in")
+        gate.audit.record(connection, newcomer(owner.name, way, owner.role.value), "signed in")
     response = go_to(safe_back(back))
     gate.let_in(response, session_id)
     return response

@@ -52,7 +52,7 @@ def end_session(console: Console) -> Response:
             raise _too_low(console, operator, "everybody's sessions")
         with writing(console.parts.engine) as connection:
             ended = console.gate.sessions.end_all(connection, but=operator.session_digest)
-            audit.note(connection, operator.actor, "sessions ended", subject=f"{ended} others")
+            audit.record(connection, operator.actor, "sessions ended", subject=f"{ended} others")
         return go_to(address("sessions"))
     with console.reading() as connection:
         found = {one.session_digest: one for one in console.gate.sessions.listed(connection)}
@@ -63,7 +63,7 @@ def end_session(console: Console) -> Response:
         raise _too_low(console, operator, "somebody else's session")
     with writing(console.parts.engine) as connection:
         console.gate.sessions.end(connection, which)
-        audit.note(connection, operator.actor, "session ended", subject=session.name)
+        audit.record(connection, operator.actor, "session ended", subject=session.name)
     return go_to(address("sessions"))
 
 

@@ -32,9 +32,9 @@ from app.commands.demo.environment import (
 from app.contract import operations
 from app.contract.documents import GetDocumentsRequest
 from app.foundation.database.engine import open_engine, reading
-from app.foundation.database.private import write_file
+from app.foundation.files import write_file
+from app.foundation.outbound.session import bare_session
 from app.foundation.processes import Children
-from app.foundation.sessions import bare_session
 from app.service.console.settings import Role
 from app.settings import Settings
 from app.sync.runs.status import held_runs

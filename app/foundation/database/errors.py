@@ -81,7 +81,7 @@ error, internal error (all of them pass, or somebody has to mend the server)."""
 _CAME_IN_BETWEEN = frozenset({"40001", "SQLITE_BUSY_SNAPSHOT", "SQLITE_BUSY"})
 
 
-def is_away(error: BaseException) -> bool:
+def is_outage(error: BaseException) -> bool:
     """Whether the error says that the database or the disk does not work at the moment, rather than that the program
     is wrong."""
     if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
@@ -91,7 +91,7 @@ def is_away(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _DISK_ERRORS
 
 
-def came_in_between(error: DBAPIError) -> bool:
+def is_write_conflict(error: DBAPIError) -> bool:
     """Whether another transaction wrote what this one had read, so that it has to begin anew."""
     code = _sqlstate(error.orig) or getattr(error.orig, "sqlite_errorname", None)
     return code in _CAME_IN_BETWEEN
@@ -112,7 +112,7 @@ def _sqlstate(original: BaseException | None) -> str:
 def log_fields(error: Exception) -> dict[str, Any]:
     """What a log line says of an error that was survived: one line of a database that is away, which comes again and
     again while it lasts, and the traceback of anything else."""
-    if is_away(error):
+    if is_outage(error):
         return {"problem": type(error).__name__, "reason": cause_of(error)[:200]}
     return {"problem": type(error).__name__, "exc_info": error}
 
@@ -161,7 +161,7 @@ def remedy_of(error: BaseException) -> str:
 _OTHER_FILE = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB})
 
 
-def outage_in_words(error: BaseException) -> str:
+def public_reason(error: BaseException) -> str:
     """What may be told to anybody of a database that cannot be used: no file, host or name."""
     original = error.orig if isinstance(error, DBAPIError) else error
     state = _sqlstate(original)

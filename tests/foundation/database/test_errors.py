@@ -10,7 +10,7 @@ from psycopg import errors
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.foundation.database.trouble import came_in_between, cause_of, database_problem, is_away, log_fields
+from app.foundation.database.errors import cause_of, database_problem, is_outage, is_write_conflict, log_fields
 
 
 def raised(original: Exception, *, broken: bool = False) -> DBAPIError:
@@ -41,7 +41,7 @@ def raised(original: Exception, *, broken: bool = False) -> DBAPIError:
     ],
 )
 def test_a_database_that_is_away_is_no_fault_of_the_program(error: Exception, away: bool) -> None:
-    assert is_away(error) is away
+    assert is_outage(error) is away
     assert set(log_fields(error)) == ({"problem", "reason"} if away else {"problem", "exc_info"})
 
 
@@ -64,7 +64,7 @@ def test_a_transaction_that_another_one_came_between_begins_anew() -> None:
     busy = sqlite3.OperationalError("database is locked")
     busy.sqlite_errorname = "SQLITE_BUSY_SNAPSHOT"
 
-    assert came_in_between(raised(busy))
-    assert came_in_between(raised(errors.SerializationFailure("could not serialize access")))
-    assert not came_in_between(raised(errors.DeadlockDetected("deadlock detected")))
-    assert not came_in_between(raised(sqlite3.OperationalError("disk I/O error")))
+    assert is_write_conflict(raised(busy))
+    assert is_write_conflict(raised(errors.SerializationFailure("could not serialize access")))
+    assert not is_write_conflict(raised(errors.DeadlockDetected("deadlock detected")))
+    assert not is_write_conflict(raised(sqlite3.OperationalError("disk I/O error")))
