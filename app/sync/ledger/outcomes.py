@@ -45,12 +45,16 @@ DOUBT_ON_CONFLICT = f"""
         access_type = CASE WHEN excluded.access_type = '?' THEN '?' ELSE ledger_item.access_type END
 """
 
-_CONFIRMED_WITH_THE_LAST = """CASE WHEN EXISTS (
-        SELECT 1 FROM plan_item o WHERE o.plan_id = :plan_id AND o.status = 'planned' AND o.action <> 'delete'
+UNSUPPORTED = "the backend lacks the operation that would tell it"
+LEFT_BEHIND = "left behind: the backend lacks the operation that deletes it"
+
+_CONFIRMED_WITH_THE_LAST = f"""CASE WHEN EXISTS (
+        SELECT 1 FROM plan_item o WHERE o.plan_id = :plan_id AND o.action <> 'delete' AND o.status <> 'done'
+        AND NOT (o.status = 'skipped' AND o.message = '{UNSUPPORTED}')
         AND o.kind = excluded.kind AND o.organization_id = excluded.organization_id
         AND o.container_id = excluded.container_id AND o.item_id = excluded.item_id
     ) THEN ledger_item.certain ELSE TRUE END"""
-"""A thing about which several operations tell is confirmed again only with the last of them."""
+"""An item with several operations is confirmed by the last of them, if none of them failed."""
 
 
 @dataclass(kw_only=True)
@@ -104,9 +108,6 @@ _BELOW = (
     ),
 )
 """By which columns of the ledger what is in a container is found: the container's kind and the kinds in it."""
-
-UNSUPPORTED = "the backend lacks the operation that would tell it"
-LEFT_BEHIND = "left behind: the backend lacks the operation that deletes it"
 
 
 def settle(connection: Connection, outcomes: Outcomes, *, now_ms: int, random: Random) -> None:

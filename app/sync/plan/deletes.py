@@ -46,16 +46,18 @@ _WAS_HELD = """EXISTS (
       AND h.organization_id = l.organization_id AND h.container_id = l.container_id AND h.item_id = l.item_id
       AND h.action = 'delete' AND h.status = 'held')"""
 
-# Downwards from each gone folder whose own parent stays, for as long as folders are gone: below one that stays (and is
-# moved away) another chain begins.
+# Downwards from each gone folder whose parent is not gone, or that may be elsewhere, as long as the folders below are
+# gone and confirmed to be there.
 _FOLDER_CHAINS = """
 UPDATE step SET cover_kind = 'folder', cover_id = chain.top
 FROM (
   WITH RECURSIVE chain (organization_id, item_id, top) AS (
-    SELECT s.organization_id, s.item_id, s.item_id FROM step s
-    WHERE s.kind = 'folder' AND s.aspects = {gone} AND s.cover_kind = '' AND NOT EXISTS (
-      SELECT 1 FROM step p WHERE p.kind = 'folder' AND p.organization_id = s.organization_id
-        AND p.container_id = '' AND p.item_id = s.parent_id AND p.aspects = {gone})
+    SELECT s.organization_id, s.item_id, s.item_id FROM step s CROSS JOIN ledger_item l
+    WHERE s.kind = 'folder' AND s.aspects = {gone} AND s.cover_kind = '' AND l.ledger_id = :ledger_id
+      AND l.kind = 'folder' AND l.organization_id = s.organization_id AND l.container_id = '' AND l.item_id = s.item_id
+      AND (NOT l.certain OR NOT EXISTS (
+        SELECT 1 FROM step p WHERE p.kind = 'folder' AND p.organization_id = s.organization_id
+          AND p.container_id = '' AND p.item_id = s.parent_id AND p.aspects = {gone}))
     UNION ALL
     SELECT c.organization_id, c.item_id, chain.top
     FROM chain CROSS JOIN ledger_item c CROSS JOIN step s

@@ -151,7 +151,8 @@ _UNCOVERED = """
     WHERE l.ledger_id = :ledger_id AND l.organization_id = d.organization_id AND {contents} AND NOT EXISTS (
         SELECT 1 FROM plan_item c WHERE c.plan_id = :plan_id AND c.kind = l.kind
         AND c.organization_id = l.organization_id AND c.container_id = l.container_id AND c.item_id = l.item_id
-        AND c.covered_by = d.ordinal
+        AND (c.covered_by = d.ordinal OR c.ordinal = d.ordinal
+            OR NOT l.certain AND c.action = 'delete' AND c.status = 'planned')
     )
     GROUP BY d.ordinal, l.kind
 """

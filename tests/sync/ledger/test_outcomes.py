@@ -124,6 +124,19 @@ def test_thing_with_several_operations_is_certain_with_the_last(engine: Engine) 
     assert (row.digest, row.certain, row.parent_id) == ("two", True, "old")
 
 
+def test_last_operation_does_not_confirm_an_item_of_which_an_earlier_one_was_not_answered(engine: Engine) -> None:
+    ledger(engine, {"item_id": "d1", "parent_id": "old"})
+    plan(
+        engine,
+        {"action": "update", "operation": "move_documents", "item_id": "d1", "parent_id": "new"},
+        {"action": "update", "operation": "update_documents", "item_id": "d1", "digest": "new"},
+    )
+    take_in(engine, unknown={1: "lost"})
+    take_in(engine, done={"update_documents": [2]})
+    row = held(engine)["document", "", "d1"]
+    assert (row.digest, row.parent_id, row.certain) == ("new", "old", False)
+
+
 def test_unknown_add_becomes_ours_and_uncertain(engine: Engine) -> None:
     ledger(engine, {"item_id": "known", "digest": "d", "parent_id": "f"})
     plan(engine, {"item_id": "new", "digest": "x"}, {"item_id": "known", "digest": "y", "parent_id": "g"})

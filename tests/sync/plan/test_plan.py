@@ -285,6 +285,36 @@ def test_plan_keeps_a_folder_when_something_could_not_be_moved_out_of_it(world, 
     )
 
 
+def test_folder_whose_move_was_not_answered_is_deleted(world, new_directory):
+    world.says(new_directory().organization("acme").folder("acme", "a").folder("acme", "b", "a", "public"))
+    world.apply(world.plan())
+    answer = world.backend.answer
+
+    def without_b(path, data):
+        code, body, headers = answer(path, data)
+        if path.endswith("folders/update"):
+            del body["result"]["data"]["b"]
+        return code, body, headers
+
+    world.backend.answer = without_b
+    world.says(new_directory().organization("acme").folder("acme", "b").folder("acme", "a", "b"))
+    plan = world.plan()
+    world.apply(plan)
+    assert [(item.operation, item.item_id) for item in world.items(plan, "failed")] == [("update_folder", "b")]
+    # "b" is unconfirmed although its access type was updated, and each folder is in the other by the ledger.
+    ledger = {key[3]: (row["parent_id"], row["certain"]) for key, row in world.ledger().items() if key[0] == "folder"}
+    assert ledger == {"a": ("b", True), "b": ("a", False)}
+
+    world.backend.answer = answer
+    world.says(new_directory().organization("acme"))
+    plan = world.plan(retry=())
+    world.apply(plan)
+
+    assert world.items(plan, "skipped", "failed") == []
+    assert world.backend.contents.folders == {}
+    assert world.plan().total() == 0
+
+
 def test_plan_adds_again_what_leaving_an_organization_takes_away(world, new_directory):
 
     def says(is_member):
