@@ -181,11 +181,26 @@ WHERE o.organization_id = p.organization_id AND NOT o.disabled AND (p.folder_id 
 _OWN_GRANTS = """
 INSERT INTO desired
 SELECT c.kind || 'User', c.organization_id, c.item_id, m.user_id, u.digest, '', '', m.access_role, FALSE, 0, '', ''
-FROM {grants} CROSS JOIN model_user u
-WHERE c.kind = '{kind}' AND c.organization_id = m.organization_id AND c.container_id = ''
-  AND m.folder_id = {folder} AND m.document_id = {document} AND u.user_id = m.user_id AND NOT u.disabled
-  AND m.user_id <> '' AND (m.expires_at IS NULL OR m.expires_at > :now) AND {within}
-ORDER BY c.organization_id, c.item_id, m.user_id
+FROM desired c CROSS JOIN model_grant m CROSS JOIN model_user u
+WHERE c.kind IN ('document', 'folder') AND m.organization_id = c.organization_id
+  AND m.folder_id = CASE c.kind WHEN 'folder' THEN c.item_id ELSE '' END
+  AND m.document_id = CASE c.kind WHEN 'folder' THEN '' ELSE c.item_id END
+  AND m.user_id <> '' AND (m.expires_at IS NULL OR m.expires_at > :now) AND u.user_id = m.user_id AND NOT u.disabled
+ORDER BY c.kind, c.organization_id, c.item_id, m.user_id
+"""
+
+# From the users' grants: a container may have grants to many other users.
+_OWN_GRANTS_OF_USERS = """
+INSERT INTO desired
+WITH own AS MATERIALIZED (
+  SELECT m.organization_id, m.folder_id, m.document_id, m.user_id, m.access_role FROM model_grant m
+  WHERE (m.expires_at IS NULL OR m.expires_at > :now) AND {within}
+)
+SELECT c.kind || 'User', c.organization_id, c.item_id, g.user_id, u.digest, '', '', g.access_role, FALSE, 0, '', ''
+FROM own g CROSS JOIN container c CROSS JOIN model_user u
+WHERE c.kind = CASE g.folder_id WHEN '' THEN 'document' ELSE 'folder' END AND c.organization_id = g.organization_id
+  AND c.container_id = '' AND c.item_id = g.folder_id || g.document_id AND u.user_id = g.user_id AND NOT u.disabled
+ORDER BY c.kind, c.organization_id, c.item_id, g.user_id
 """
 
 _GROUP_GRANTS = """
@@ -215,10 +230,6 @@ ON CONFLICT DO NOTHING
 
 _CONTAINERS = ((_ORGANIZATIONS, "o"), (_FOLDERS, "o"), (_DOCUMENTS, "d"), (_GROUPS, "g"))
 _MEMBERS = (_MEMBERSHIPS, _DIRECT_MEMBERS, _NESTED_MEMBERS)
-_PLACES = (
-    {"kind": "document", "folder": "''", "document": "c.item_id"},
-    {"kind": "folder", "folder": "c.item_id", "document": "''"},
-)
 
 
 def compute(connection: Connection, *, ledger_id: int, now: datetime, selection: Selection) -> None:
@@ -239,18 +250,15 @@ def compute(connection: Connection, *, ledger_id: int, now: datetime, selection:
     within = _within(selection, "m", users="m.user_id")
     for template in _MEMBERS:
         run(connection, template, parameters, within=within)
-    grants = "desired c CROSS JOIN model_grant m"
     if selection.user_ids:
-        grants = "model_grant m CROSS JOIN container c"
         run(connection, _CONTAINER_TABLE)
         run(connection, _CONTAINERS_OF_USERS, parameters, within=within, asked_folders=ASKED_FOLDERS)
-    for place in _PLACES:
-        run(
-            connection, _OWN_GRANTS, parameters, grants=grants, within=within if selection.user_ids else "TRUE", **place
-        )
+        run(connection, _OWN_GRANTS_OF_USERS, parameters, within=within)
+    else:
+        run(connection, _OWN_GRANTS, parameters)
     run(connection, _GROUP_GRANTS, parameters, containers=containers(selection))
     if not is_sqlite(connection):
-        run(connection, "ANALYZE desired")
+        run(connection, "ANALYZE desired (kind, organization_id, container_id, item_id)")
 
 
 def containers(selection: Selection) -> str:
