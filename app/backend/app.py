@@ -1,8 +1,8 @@
-"""The backend's web application, put together."""
+"""Creates the backend's Flask application."""
 
 import random
 import time
-from functools import cache
+from functools import lru_cache
 
 import requests
 from flask import Flask, Response
@@ -13,7 +13,7 @@ from app.backend.cascade import Cascade
 from app.backend.collaboration.activities import record_activities
 from app.backend.collaboration.deletion import delete_of_documents, delete_of_organizations, delete_of_users
 from app.backend.collaboration.notifications import notify
-from app.backend.document_migrations.migrating import forget_migrations
+from app.backend.document_migrations import migrating
 from app.backend.embedders.opening import open_embedder
 from app.backend.handlers import all_handlers
 from app.backend.http.call import Backend
@@ -37,8 +37,7 @@ from app.http.paths import install_path_rules
 from app.http.request_id import install_request_ids
 
 _KEYS_CACHED = "public, max-age=300"
-"""Who meets a token of a key that they do not know looks again anyway."""
-
+"""Clients reload the keys if a token has an unknown one."""
 
 CASCADE = Cascade(
     documents=(delete_judgments_of_documents, delete_of_documents),
@@ -46,17 +45,16 @@ CASCADE = Cascade(
         delete_judgments_of_organizations,
         delete_of_organizations,
         forget_messages,
-        forget_migrations,
+        migrating.delete_of_organizations,
     ),
     users=(delete_of_users,),
 )
-"""What the rooms keep of documents, organizations and users."""
-
 _EXTENSION = "usher_backend"
+_openapi = lru_cache(maxsize=1)(openapi_document)
 
 
 def backend_of(app: Flask) -> Backend:
-    """What the handlers of ``app`` work with."""
+    """The resources that the handlers of ``app`` share."""
     backend: Backend = app.extensions[_EXTENSION]
     return backend
 
@@ -71,12 +69,13 @@ def create_backend(
     sleep: Sleep = time.sleep,
     threads: int = 8,
 ) -> Flask:
-    """The application, for a process that answers in so many threads. ``entropy`` makes ids and secrets, so it has to
-    be a ``random.SystemRandom`` outside of tests; ``session`` carries the calls to permission providers (see
-    ``outgoing.open_session``).
+    """The application, for a process with ``threads`` threads.
 
-    Raises ``vault.SecretKeyError`` when there is no usable secret key, and ``EmbedderUnavailableError`` when the
-    embedder of the settings is not installed. The database is not touched before the first request.
+    ``entropy`` creates ids and secrets. Outside of tests it must be a ``random.SystemRandom``. ``session`` calls
+    permission providers (see ``outgoing.open_session``). The database is not used before the first request.
+
+    Raises ``vault.SecretKeyError`` without a usable secret key, and ``EmbedderUnavailableError`` if the configured
+    embedder is not installed.
     """
     vault = open_vault(settings, entropy)
     embedder = open_embedder(settings.embedder)
@@ -97,31 +96,25 @@ def create_backend(
     handlers = all_handlers(JudgmentSearcher(embedder, JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)))
     app = Flask(__name__, static_folder=None)
     app.extensions[_EXTENSION] = backend
-    # A path with two slashes is another path, which does not exist, and not one to redirect a POST from.
+    # Flask would redirect a POST of a path with two slashes.
     app.url_map.merge_slashes = False
     install_request_ids(app, lambda: new_id(entropy, 22))
     install_path_rules(app)
     install_error_handlers(app)
     install_security_headers(app)
     install_operations(app, backend, handlers)
-
-    _install_further_addresses(app, backend)
+    _install_further_routes(app, backend)
     if settings.trusted_proxies:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
     return app
 
 
-def _install_further_addresses(app: Flask, backend: Backend) -> None:
-    """What stands beside the operations: their description, the keys of tokens, health."""
-    settings = backend.settings
-
-    @cache
-    def document() -> dict[str, object]:
-        return dict(openapi_document(settings.public_url, settings.header_prefixes[0]))
+def _install_further_routes(app: Flask, backend: Backend) -> None:
+    """Adds the OpenAPI document, the public keys of tokens and the health check."""
 
     @app.get("/openapi.json")
     def openapi() -> Response:
-        return json_response(document())
+        return json_response(dict(_openapi(backend.settings.public_url, backend.settings.header_prefixes[0])))
 
     @app.get("/.well-known/jwks/<api_key_id>.json")
     def jwks(api_key_id: str) -> Response:

@@ -1,9 +1,8 @@
-"""Events: which operation produces which activity record, notification, judgment and webhook event?
+"""The kinds of events, and the activity records, notifications, judgments and webhook events that they create.
 
-``EVENT_KINDS`` is the whole answer: one row per kind of event. Handlers tell what happened with ``Call.emit``, in the
-transaction in which it happens; the backend's event sinks write what follows from it, in the same transaction.
-(Judgments are written by the one handler that makes them, because their embeddings are computed before the transaction
-begins.)
+``EVENT_KINDS`` has a row for each kind. Handlers pass events to ``Call.emit`` in the transaction that causes them, and
+the event sinks write their consequences in the same transaction. Judgments are an exception: their handler writes them,
+because it computes their embeddings before the transaction begins.
 """
 
 import random
@@ -18,49 +17,49 @@ from app.backend.security.vault import Vault
 from app.contract.activities import FeatureType
 
 Notified = Literal["nobody", "participants", "assignee", "author"]
-"""Whom an event's notification is for, never the one who acts: all who take part in the thread, the user to whom it is
-assigned, or the author of the comment."""
+"""The recipients of an event's notification: the participants of the thread, its assignee, or the author of the
+comment. The acting user is never notified."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventKind:
-    """One kind of event, and what comes of it."""
+    """A kind of event and its consequences."""
 
     type: str
-    """As activity records (``actionType``), webhook triggers and webhook events call it."""
+    """The name in activity records (``actionType``), webhook triggers and webhook events."""
     operations: tuple[str, ...]
-    """Which operations produce it, by name."""
+    """The names of the operations that cause it."""
     template: str
-    """The activity's and notification's text."""
+    """The text of the activity and the notification."""
     notified: Notified = "nobody"
     decision: str = ""
-    """The decision of the judgment that comes of it; empty where none does."""
+    """The decision of its judgment. Empty if it creates none."""
     feature_type: FeatureType = "comment"
 
 
-_WHO = "{{actionUser.name}}"
+_USER = "{{actionUser.name}}"
 
 _ADD, _UPDATE = "add_comment_annotations", "update_comment_annotations"
 
 # fmt: off
 # One row for each kind.
 _KINDS = (
-    EventKind("comment_annotation.add", (_ADD,), f"{_WHO} began a comment thread.", "assignee"),
-    EventKind("comment.add", (_ADD, "add_comments"), f"{_WHO} added a comment.", "participants"),
-    EventKind("comment.update", ("update_comments",), f"{_WHO} changed a comment."),
-    EventKind("comment.delete", ("delete_comments", "delete_comment_annotations"), f"{_WHO} deleted a comment."),
-    EventKind("comment_annotation.status_change", (_UPDATE,), f"{_WHO} changed the status.", "participants"),
-    EventKind("comment_annotation.assign", (_UPDATE,), f"{_WHO} assigned a thread.", "assignee"),
-    EventKind("comment_annotation.priority_change", (_UPDATE,), f"{_WHO} changed the priority."),
-    EventKind("comment_annotation.suggestion_accept", (_UPDATE,), f"{_WHO} accepted a suggestion.", "participants",
+    EventKind("comment_annotation.add", (_ADD,), f"{_USER} began a comment thread.", "assignee"),
+    EventKind("comment.add", (_ADD, "add_comments"), f"{_USER} added a comment.", "participants"),
+    EventKind("comment.update", ("update_comments",), f"{_USER} changed a comment."),
+    EventKind("comment.delete", ("delete_comments", "delete_comment_annotations"), f"{_USER} deleted a comment."),
+    EventKind("comment_annotation.status_change", (_UPDATE,), f"{_USER} changed the status.", "participants"),
+    EventKind("comment_annotation.assign", (_UPDATE,), f"{_USER} assigned a thread.", "assignee"),
+    EventKind("comment_annotation.priority_change", (_UPDATE,), f"{_USER} changed the priority."),
+    EventKind("comment_annotation.suggestion_accept", (_UPDATE,), f"{_USER} accepted a suggestion.", "participants",
               decision="approve"),
-    EventKind("comment_annotation.suggestion_reject", (_UPDATE,), f"{_WHO} rejected a suggestion.", "participants",
+    EventKind("comment_annotation.suggestion_reject", (_UPDATE,), f"{_USER} rejected a suggestion.", "participants",
               decision="reject"),
-    EventKind("comment.reaction_add", (_ADD, "add_comments", "update_comments"), f"{_WHO} reacted to a comment.",
+    EventKind("comment.reaction_add", (_ADD, "add_comments", "update_comments"), f"{_USER} reacted to a comment.",
               "author", feature_type="reaction"),
-    EventKind("comment.reaction_delete", ("update_comments",), f"{_WHO} removed a reaction.", feature_type="reaction"),
-    EventKind("crdt.add", ("add_crdt_data",), f"{_WHO} began to write.", feature_type="crdt"),
-    EventKind("crdt.update", ("update_crdt_data",), f"{_WHO} changed the text.", feature_type="crdt"),
+    EventKind("comment.reaction_delete", ("update_comments",), f"{_USER} removed a reaction.", feature_type="reaction"),
+    EventKind("crdt.add", ("add_crdt_data",), f"{_USER} began to write.", feature_type="crdt"),
+    EventKind("crdt.update", ("update_crdt_data",), f"{_USER} changed the text.", feature_type="crdt"),
 )
 # fmt: on
 EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType({kind.type: kind for kind in _KINDS})
@@ -68,7 +67,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType({kind.type: kind for kin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened to a document's feature data. Everything is as the wire tells it, after the change."""
+    """A change of a document's feature data. All values are wire formats, after the change."""
 
     type: str
     """A key of ``EVENT_KINDS``."""
@@ -78,38 +77,36 @@ class Event:
     """The annotation, or the editor."""
     location_id: str = ""
     action_user: Mapping[str, object] = field(default_factory=dict)
-    """Who did it; empty when the request does not say."""
+    """The acting user. Empty if the request has none."""
     annotation: Mapping[str, object] = field(default_factory=dict)
     """The thread, without its comments."""
     comment: Mapping[str, object] | None = None
-    """The comment that it is about, if it is about one."""
+    """The affected comment, if any."""
     reaction: Mapping[str, object] | None = None
     changes: Mapping[str, object] = field(default_factory=dict)
     """Changed field to ``{"from": …, "to": …}``."""
 
     @property
     def kind(self) -> EventKind:
-        """What comes of it."""
         return EVENT_KINDS[self.type]
 
     @property
     def action_user_id(self) -> str:
-        """Empty when the request does not say who acts."""
+        """Empty if the request has no acting user."""
         return str(self.action_user.get("userId", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class EventContext:
-    """The request in which events happen, as far as event sinks need to know it."""
+    """The context of events, for event sinks."""
 
     api_key_id: str
     now: int
-    """When the request came, in epoch milliseconds."""
+    """The time of the request, in epoch milliseconds."""
     entropy: random.Random
-    """Makes ids."""
     vault: Vault
 
 
 EventSink = Callable[[Connection, EventContext, Sequence[Event]], None]
-"""Writes what follows from events, in the transaction in which they happen and in a number of statements that does not
-depend on theirs. It must not wait for anybody. What it raises undoes the request."""
+"""Writes the consequences of events in their transaction. The number of statements must not depend on the number of
+events. It must not wait for other services. An exception rolls back the request."""

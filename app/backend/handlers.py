@@ -1,4 +1,4 @@
-"""The handler of each operation. There is a module per resource."""
+"""The list of all handlers."""
 
 from functools import partial
 
@@ -123,7 +123,7 @@ _HANDLERS = (
 
 
 def all_handlers(search: JudgmentSearcher) -> tuple[Handler, ...]:
-    """The handler of each operation; ``search`` answers the operations that look for judgments."""
+    """The handler of each operation. ``search`` serves the operations on judgments."""
     return (
         *_HANDLERS,
         in_transaction(operations.SEARCH_JUDGMENTS, partial(judgment_handlers.search_judgments, search)),

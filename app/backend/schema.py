@@ -1,4 +1,4 @@
-"""The ``METADATA`` of all tables of the backend's database. Each package declares its own tables."""
+"""``METADATA``: all tables of the backend's database. Each package declares its own."""
 
 from app.backend.collaboration import tables as collaboration
 from app.backend.document_migrations import tables as document_migrations

@@ -1,4 +1,4 @@
-"""One organization of one API key, which nearly every statement is limited to."""
+"""One organization of one API key. Nearly every statement is limited to one."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -18,37 +18,41 @@ class Scope:
     organization_id: str
 
     def columns(self) -> dict[str, Any]:
-        """The columns of a row in this scope, and the parameters of a statement with ``within_bound``."""
+        """The scope as columns of a row, and as parameters of a statement with ``within_bound``."""
         return {"api_key_id": self.api_key_id, "organization_id": self.organization_id}
 
     def row(self, item: Any) -> Writable:
-        """A dataclass with a ``payload``, whose fields are named as columns, as a row in this scope."""
+        """The row of a dataclass with a ``payload``, whose fields have the names of columns."""
         values = {field.name: getattr(item, field.name) for field in fields(item)}
         return self.columns() | values | {"payload": json_sets.dump(dict(item.payload))}
 
 
 def within(table: Table, scope: Scope) -> ColumnElement[bool]:
-    """The rows of ``table`` that belong to this organization of this API key."""
+    """The rows of ``table`` in this scope."""
     return and_(table.c.api_key_id == scope.api_key_id, table.c.organization_id == scope.organization_id)
 
 
 def within_bound(table: Table) -> ColumnElement[bool]:
-    """The same with parameters, for a statement that is built once: ``Scope.columns`` are its values."""
+    """Like ``within``, for a statement that is built once. ``Scope.columns`` are its parameters."""
     return and_(table.c.api_key_id == bindparam("api_key_id"), table.c.organization_id == bindparam("organization_id"))
 
 
+def within_ids(connection: Connection, scope: Scope, column: Column[Any], ids: Iterable[str]) -> ColumnElement[bool]:
+    """The rows in this scope whose ``column`` has one of the ids."""
+    return and_(within(column.table, scope), column.in_(json_sets.texts(connection, ids)))
+
+
 def own_columns(table: Table) -> list[Column[Any]]:
-    """The columns of ``table`` besides those of the scope."""
+    """The columns of ``table`` except those of the scope."""
     return [column for column in table.columns if column.name not in {"api_key_id", "organization_id"}]
 
 
 def existing(connection: Connection, scope: Scope, column: Column[Any], ids: Iterable[str]) -> set[str]:
-    """Those of the ids that a row in this scope has in ``column``."""
-    found = select(column).where(within(column.table, scope), column.in_(json_sets.texts(connection, ids)))
-    return set(connection.scalars(found))
+    """The ids that a row in this scope has in ``column``."""
+    return set(connection.scalars(select(column).distinct().where(within_ids(connection, scope, column, ids))))
 
 
 def delete_within(connection: Connection, table: Table, api_key_id: str, organization_ids: Iterable[str]) -> None:
-    """Deletes the rows of these organizations of an API key."""
+    """Deletes the rows of these organizations."""
     where = (table.c.api_key_id == api_key_id) & json_sets.among(connection, table.c.organization_id, organization_ids)
     connection.execute(delete(table).where(where))

@@ -1,4 +1,4 @@
-"""The backend as a server of its own."""
+"""Runs the backend's server, and its webhook workers."""
 
 import random
 import time
@@ -30,16 +30,14 @@ from app.foundation.database.errors import cause_of
 from app.http.gunicorn import ServerOptions, serve
 
 STARTUP_ERRORS: tuple[type[Exception], ...] = (SecretKeyError, DatabaseUrlError, EmbedderUnavailableError)
-"""What the operator did wrong, said in one line."""
+"""Errors that the operator can fix. Their texts are one line."""
 
 
 def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -> NoReturn:
-    """Serves until SIGTERM or SIGINT, and sends webhooks from one of its processes. The tables have to be there (see
-    ``schema.METADATA`` and the migrations).
-    """
+    """Serves until SIGTERM or SIGINT. One of its processes sends webhooks. The tables must exist."""
     require_startable(settings)
     make = backend_factory(settings, options.threads)
-    # Before the fork: it is by this that the processes agree on one of them.
+    # Created before the fork, so that the processes share it.
     leader = Leader()
 
     def make_with_webhooks() -> Flask:
@@ -52,16 +50,15 @@ def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -
 
 
 def require_startable(settings: SelfHostedBackendSettings) -> None:
-    """Raises one of ``STARTUP_ERRORS`` for what can be known before anything listens."""
+    """Raises one of ``STARTUP_ERRORS`` for problems that are detectable before the server listens."""
     open_vault(settings, random.SystemRandom())
     open_embedder(settings.embedder)
 
 
 def backend_factory(settings: SelfHostedBackendSettings, threads: int) -> Callable[[], Flask]:
-    """Makes the application for processes of so many threads; to be called after the fork, because it opens the
-    database.
+    """Returns a function that creates the application. Call that after the fork, because it opens the database.
 
-    It raises one of ``STARTUP_ERRORS`` for what the operator can put right.
+    It raises one of ``STARTUP_ERRORS``.
     """
 
     def make() -> Flask:
@@ -77,12 +74,12 @@ def backend_factory(settings: SelfHostedBackendSettings, threads: int) -> Callab
 
 
 def deliver_webhooks(settings: SelfHostedBackendSettings, threads: int, stop: Event) -> None:
-    """Sends webhooks, and does nothing else, until ``stop`` is set. Raises one of ``STARTUP_ERRORS``."""
+    """Sends webhooks until ``stop`` is set. Raises one of ``STARTUP_ERRORS``."""
     run_workers(webhook_workers(settings), threads, stop)
 
 
 def webhook_workers(settings: SelfHostedBackendSettings) -> Callable[[], DeliveryWorker]:
-    """Makes workers that send webhooks; to be called after the fork, because it opens the database.
+    """Returns a function that creates webhook workers. Call this after the fork, because it opens the database.
 
     Raises one of ``STARTUP_ERRORS``.
     """
@@ -109,6 +106,6 @@ def _check_key(settings: SelfHostedBackendSettings, engine: Engine, entropy: ran
         check_secret_key(engine, open_vault(settings, entropy))
         ensure_statistics(engine, METADATA)
     except DBAPIError as error:
-        # A database that is not there yet is no reason not to start: requests get a 503 until it is.
+        # The server starts without a database. Requests get a 503 until it is available.
         log = structlog.stdlib.get_logger(__name__)
         log.warning("secret_key_unchecked", problem=type(error.orig).__name__, reason=cause_of(error))

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, event, insert, text
 
 from app.backend.collaboration.deletion import delete_of_documents, delete_of_organizations
-from app.backend.document_migrations.document_data import move_some
+from app.backend.document_migrations.document_data import move_batch
 from app.backend.editor.tables import EDITOR_DATA
 from app.backend.embedders.opening import open_embedder
 from app.backend.judgments.record import parse_judgment
@@ -100,7 +100,7 @@ def test_every_statement_goes_through_an_index(world: World) -> None:
         )
         tenant.call("search_judgments", query="reject")
         for _ in range(10):
-            written(lambda connection: move_some(connection, scope, "d11", "d77"))
+            written(lambda connection: move_batch(connection, scope, "d11", "d77"))
         written(lambda connection: delete_judgments_of_documents(connection, scope, ["d77"]))
         written(lambda connection: delete_judgments_of_organizations(connection, key, ["org2"]))
         written(lambda connection: delete_of_documents(connection, scope, ["d77"]))
@@ -156,7 +156,7 @@ def test_editor_data_goes_where_its_document_goes(world: World) -> None:
 
     everything = held(other)
     with writing(world.engine) as connection:
-        while move_some(connection, scope, "d1", "d3"):
+        while move_batch(connection, scope, "d1", "d3"):
             pass
         delete_of_documents(connection, scope, ["d2", "nothing"])
     assert held(tenant) == {("acme", "d3", "d1"), ("beta", "d1", "d1"), ("beta", "d2", "d2")}

@@ -3,13 +3,13 @@
 import pytest
 from sqlalchemy import insert, select
 
-from app.backend.document_migrations.document_data import HANGING
+from app.backend.document_migrations.document_data import DEPENDENT_TABLES
 from app.backend.schema import METADATA
 from app.foundation.database.engine import writing
 
 from .conftest import Caller, World
 from .sampling import Actor
-from .test_migrations import NOT_HANGING, hang, hanging_on
+from .test_migrations import NOT_DEPENDENT, hang, hanging_on
 
 ORG = {"organizationId": "acme"}
 
@@ -53,9 +53,9 @@ def test_nothing_of_a_deleted_document_is_left(world: World, full: Caller) -> No
     full("delete_documents", **ORG, documentIds=["d"])
 
     with world.engine.connect() as connection:
-        for hanging in HANGING:
-            for table in (hanging.table, *hanging.companions):
-                column = hanging.column if table is hanging.table else "document_id"
+        for dependent in DEPENDENT_TABLES:
+            for table in (dependent.table, *dependent.companions):
+                column = dependent.column if table is dependent.table else "document_id"
                 left = connection.execute(
                     select(table).where(table.c.organization_id == "acme", table.c[column] == "d")
                 ).all()
@@ -80,7 +80,7 @@ def test_nothing_of_the_documents_of_a_deleted_folder_is_left(world: World, full
 def test_nothing_of_a_deleted_organization_is_left(world: World, full: Caller) -> None:
     others = organization_rows(world, "other")
     with writing(world.engine) as connection:
-        for name in NOT_HANGING:
+        for name in NOT_DEPENDENT:
             if name != "document":
                 table = METADATA.tables[name]
                 row: dict[str, object] = {

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.backend.document_migrations.document_data import move_some
+from app.backend.document_migrations.document_data import move_batch
 from app.backend.embedders.embedder import Embedder
 from app.backend.embedders.opening import open_embedder
 from app.backend.judgments.index import JudgmentIndexes
@@ -354,7 +354,7 @@ def test_indexes_agree_with_the_database(world: World) -> None:
                 for record_id in in_document:
                     del held[record_id]
             elif action == 1:
-                while move_some(connection, scope, document, "f"):
+                while move_batch(connection, scope, document, "f"):
                     pass
                 for one in held.values():
                     if _is_in(one, scope, document):

@@ -11,7 +11,7 @@ from sqlalchemy import event, insert, select, update
 
 from app.backend.app import backend_of
 from app.backend.document_migrations import migrating
-from app.backend.document_migrations.document_data import HANGING, move_some
+from app.backend.document_migrations.document_data import DEPENDENT_TABLES, move_batch
 from app.backend.document_migrations.migrating import LEASE_MS, TRIES, migrate_all, step
 from app.backend.document_migrations.tables import DOCUMENT_MIGRATION
 from app.backend.http.call import Backend
@@ -25,7 +25,7 @@ from .conftest import Caller, World
 ORG = {"organizationId": "acme"}
 MOVE = ORG | {"documentId": "old", "newDocumentId": "new"}
 ROWS = 30
-NOT_HANGING = {"document", "document_migration"}
+NOT_DEPENDENT = {"document", "document_migration"}
 """Tables that name documents and stay as they are: the document, and what says what moved from where to where."""
 SAMPLE: dict[str, Any] = {"int": 1, "bool": False, "bytes": b"x"}
 
@@ -45,9 +45,9 @@ def settled(tenant: Caller, migration_id: str) -> str:
 def hang(world: World, tenant: Caller, document_id: str, *, rows: int = ROWS, first: int = 0) -> None:
     """Rows in every table that hangs on documents, made by what the tables themselves say."""
     with writing(world.engine) as connection:
-        for hanging in HANGING:
-            for table in (hanging.table, *hanging.companions):
-                column = hanging.column if table is hanging.table else "document_id"
+        for dependent in DEPENDENT_TABLES:
+            for table in (dependent.table, *dependent.companions):
+                column = dependent.column if table is dependent.table else "document_id"
                 values = []
                 for number in range(first, first + rows):
                     row: dict[str, Any] = {
@@ -55,10 +55,10 @@ def hang(world: World, tenant: Caller, document_id: str, *, rows: int = ROWS, fi
                         for name, one in table.columns.items()
                         if not one.nullable
                     }
-                    key = number + 1 if hanging.key == "seq" else f"k{number}"
-                    row |= {"api_key_id": tenant.ids["api_key"], "organization_id": "acme", hanging.key: key}
+                    key = number + 1 if dependent.key == "seq" else f"k{number}"
+                    row |= {"api_key_id": tenant.ids["api_key"], "organization_id": "acme", dependent.key: key}
                     row |= {column: document_id} | ({"payload": "{}"} if "payload" in table.columns else {})
-                    row |= {"level": hanging.level} if hanging.level and table is hanging.table else {}
+                    row |= {"level": dependent.level} if dependent.level and table is dependent.table else {}
                     row |= {"record_id": f"r{number}"} if "record_id" in table.columns else {}
                     values.append(row)
                 connection.execute(insert(table), values)
@@ -68,9 +68,9 @@ def hanging_on(world: World, document_id: str) -> dict[str, int]:
     """How many rows of each table hang on the document, the document itself included."""
     counts: Counter[str] = Counter()
     with reading(world.engine) as connection:
-        for hanging in HANGING:
-            for table in (hanging.table, *hanging.companions):
-                column = hanging.column if table is hanging.table else "document_id"
+        for dependent in DEPENDENT_TABLES:
+            for table in (dependent.table, *dependent.companions):
+                column = dependent.column if table is dependent.table else "document_id"
                 counts[table.name] += len(connection.execute(select(table).where(table.c[column] == document_id)).all())
         counts["document"] += len(
             connection.execute(select(DOCUMENT).where(DOCUMENT.c.document_id == document_id)).all()
@@ -103,14 +103,14 @@ def documents(world: World) -> Caller:
 
 def test_every_table_that_names_documents_is_declared() -> None:
     naming = {table.name for table in METADATA.tables.values() if "document_id" in table.columns}
-    declared = {table.name for hanging in HANGING for table in (hanging.table, *hanging.companions)}
+    declared = {table.name for dependent in DEPENDENT_TABLES for table in (dependent.table, *dependent.companions)}
 
-    assert naming - declared - NOT_HANGING == set()
-    for hanging in HANGING:
-        key = {column.name for column in hanging.table.primary_key} - {"api_key_id", "organization_id", "level"}
+    assert naming - declared - NOT_DEPENDENT == set()
+    for dependent in DEPENDENT_TABLES:
+        key = {column.name for column in dependent.table.primary_key} - {"api_key_id", "organization_id", "level"}
         # What is unique without the document cannot be in the way of another one.
-        assert hanging.may_meet == (hanging.column in key)
-        assert hanging.key in key
+        assert dependent.may_conflict == (dependent.column in key)
+        assert dependent.key in key
 
 
 def test_everything_comes_along(world: World, documents: Caller) -> None:
@@ -227,7 +227,7 @@ def test_a_step_that_breaks_off_leaves_nothing_half_done(world: World, documents
     scope = Scope(documents.ids["api_key"], "acme")
 
     with pytest.raises(RuntimeError), writing(world.engine) as connection:
-        assert move_some(connection, scope, "old", "new") == ROWS
+        assert move_batch(connection, scope, "old", "new") == ROWS
         raise RuntimeError
 
     assert hanging_on(world, "old") == before
@@ -240,10 +240,10 @@ def test_steps_are_bounded(world: World) -> None:
     scope = Scope(tenant.ids["api_key"], "acme")
     sizes = []
     with writing(world.engine) as connection:
-        while moved := move_some(connection, scope, "old", "new"):
+        while moved := move_batch(connection, scope, "old", "new"):
             sizes.append(moved)
 
-    assert sum(sizes) == 600 * len(HANGING)
+    assert sum(sizes) == 600 * len(DEPENDENT_TABLES)
     assert max(sizes) == 500
     assert hanging_on(world, "old") == {"document": 1}
 
@@ -382,11 +382,11 @@ def test_a_step_reads_no_more_than_the_document(world: World) -> None:
 
     event.listen(world.engine, "before_cursor_execute", hear)
     with writing(world.engine) as connection:
-        while move_some(connection, scope, "d7", "new"):
+        while move_batch(connection, scope, "d7", "new"):
             pass
     event.remove(world.engine, "before_cursor_execute", hear)
 
-    assert len(statements) > 2 * len(HANGING)
+    assert len(statements) > 2 * len(DEPENDENT_TABLES)
     with world.engine.connect() as connection:
         explain = "EXPLAIN QUERY PLAN " if is_sqlite(connection) else "EXPLAIN "
         if not is_sqlite(connection):
@@ -396,8 +396,8 @@ def test_a_step_reads_no_more_than_the_document(world: World) -> None:
             if statement.split()[0] not in {"SELECT", "UPDATE", "DELETE"} or "FROM sqlite_master" in statement:
                 continue
             told = "\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + statement, parameters))
-            for hanging in HANGING:
-                name = hanging.table.name
+            for dependent in DEPENDENT_TABLES:
+                name = dependent.table.name
                 assert f"SCAN {name}" not in told.replace("SCAN judgment_state", ""), f"{statement}\n{told}"
                 assert f"Seq Scan on {name} " not in told, f"{statement}\n{told}"
             assert "(api_key_id=? AND organization_id=?)" not in told.replace("judgment_state", ""), (

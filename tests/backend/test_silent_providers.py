@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from app.backend.http.provider_gate import PATIENCE, REST, ProviderGate
+from app.backend.http.provider_gate import COOLDOWN, MAX_WAIT, ProviderGate
 from app.backend.schema import METADATA
 from app.contract.operations import by_name
 from app.foundation.database.engine import open_engine
@@ -41,11 +41,11 @@ def test_at_most_half_of_the_threads_are_in_calls_and_half_of_them_for_one_key(
     with _entered(gate, ["one"] * of_one) as entered:
         assert all(entered)
         # They have lasted long: nobody waits for them.
-        moment.move_on(seconds=PATIENCE)
+        moment.move_on(seconds=MAX_WAIT)
         began = time.monotonic()
         with gate.turn("one", URL) as turn:
             assert not turn
-        assert time.monotonic() - began < PATIENCE / 2
+        assert time.monotonic() - began < MAX_WAIT / 2
         with gate.turn("another", URL) as turn:
             assert turn is (most > of_one)
     with _entered(gate, ["one"] * of_one) as entered:
@@ -79,7 +79,7 @@ def test_a_provider_that_was_silent_rests_for_a_moment() -> None:
     for key, url, expected in (("one", URL, False), ("two", URL, True), ("one", "https://other.example/", True)):
         with gate.turn(key, url) as turn:
             assert turn is expected
-    moment.move_on(seconds=REST)
+    moment.move_on(seconds=COOLDOWN)
     with gate.turn("one", URL) as turn:
         assert turn
 

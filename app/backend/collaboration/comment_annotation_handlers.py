@@ -87,7 +87,7 @@ def get_comment_annotations(call: Call[GetCommentAnnotationsRequest], connection
         query,
         (table.created_at, table.annotation_id),
         order=request.order or "desc",
-        weight=lambda row: int(row.comment_bytes) + len(row.payload),
+        length=lambda row: int(row.comment_bytes) + len(row.payload),
     )
     ids = [row.annotation_id for row in rows]
     reactions = comments.load_reactions(connection, scope, ids)

@@ -106,7 +106,7 @@ def get_notifications(call: Call[GetNotificationsRequest], connection: Connectio
     if request.notification_ids is not None:
         query = query.where(among(connection, table.c.notification_id, request.notification_ids))
     keys = (table.c.created_at, table.c.notification_id)
-    rows, token = call.page(connection, query, keys, order=request.order or "desc", weight=notifications.weight)
+    rows, token = call.page(connection, query, keys, order=request.order or "desc", length=notifications.weight)
     readers = notifications.readers_of(connection, scope, [row.notification_id for row in rows], request.user_id)
     data = [notifications.to_wire(row, readers.get(row.notification_id, ())) for row in rows]
     return Reply("Notification(s) retrieved successfully.", data, token)

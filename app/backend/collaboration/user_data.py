@@ -30,7 +30,7 @@ from app.backend.resources.tables import GROUP_MEMBER, USER_ENTRY
 from app.backend.resources.user_entries import in_force
 from app.backend.scope import Scope, within, within_bound
 from app.backend.storage import json_sets
-from app.backend.storage.paging import Page
+from app.backend.storage.paging import Page, cut
 from app.contract import limits
 from app.contract.userdata import GetAllUserDataRequest
 from app.foundation.database.engine import is_sqlite
@@ -205,7 +205,7 @@ def _comments_of_threads(connection: Connection, scope: Scope, user_id: str, aft
 
 
 def _part(page: Page, rows: Sequence[Row[Any]], item: Callable[[Row[Any]], dict[str, object]]) -> DataPage:
-    kept, more = page.cut(rows)
+    kept, more = cut(rows, page.size)
     return DataPage([item(row) for row in kept], page.position(kept[-1]) if more else None)
 
 

@@ -1,1 +1,1 @@
-"""Documents on their way to another id, with all that hangs on them."""
+"""Migrations of documents, with their data, to another id."""

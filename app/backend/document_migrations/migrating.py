@@ -1,9 +1,9 @@
-"""The move of everything on a document to a new id, safe against processes that die in the middle.
+"""Moves a document's data to a new id, in steps that survive the crash of a process.
 
-A migration is a row. Whoever works on it holds a lease, which each step renews in the step's own transaction; when a
-process dies its lease ends and another one goes on from where the last step ended. A step moves one batch (see
-``document_data``), so writers never wait long. What comes in under the old id meanwhile moves along: the old document
-goes in the very transaction that finds nothing on it any more.
+A migration is a row with a lease. Each step moves one batch (see ``document_data``) and renews the lease in the same
+transaction, so writers never wait long. When a process dies, its lease expires and another process continues after the
+last step. Rows that arrive under the old id meanwhile move as well: the old document is deleted in the transaction that
+finds it empty.
 """
 
 from collections.abc import Collection
@@ -12,7 +12,7 @@ import structlog
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import DBAPIError
 
-from app.backend.document_migrations.document_data import move_some, tables_with_data
+from app.backend.document_migrations.document_data import has_data, move_batch
 from app.backend.document_migrations.tables import DOCUMENT_MIGRATION
 from app.backend.http.call import Backend
 from app.backend.http.dispatch import lock_for_writing
@@ -29,15 +29,15 @@ from app.foundation.database.engine import reading
 from app.foundation.database.errors import cause_of
 
 LEASE_MS = 60_000
-"""Far more than a step takes."""
+"""Much longer than a step."""
 TRIES = 5
-"""How many processes may die of one step."""
-LOOK_SECONDS = 30.0
-"""How often a server looks for what another one left."""
-KEPT_MS = 30 * 24 * 60 * 60 * 1000
-"""How long the status of a migration that is done can be asked for. One that failed waits to be gone on with."""
+"""The number of processes that may crash in one step before the migration fails."""
+POLL_SECONDS = 30.0
+"""The interval at which a server looks for migrations with an expired lease."""
+RETENTION_MS = 30 * 24 * 60 * 60 * 1000
+"""How long a completed migration is kept. A failed one is kept until it is restarted."""
 _PAUSE = 0.002
-"""Between two steps, so that others who write get their turn."""
+"""Seconds between two steps, for other writers."""
 
 Migration = Row[str, str, str, str, str, int]
 _COLUMNS = (
@@ -51,11 +51,10 @@ _COLUMNS = (
 
 
 def begin(connection: Connection, backend: Backend, scope: Scope, ids: tuple[str, str], now: int) -> str:
-    """Notes that a document is to move from the first id to the second; the migration's id. The document is there
-    under both from now on.
+    """Creates a migration from the first id to the second, and a copy of the document. Returns the migration's id.
 
-    One that is under way, or that failed, with the same two ids is gone on with. Raises ``NotFound``, ``AlreadyExists``
-    and ``InvalidArgument``.
+    An open or failed migration with the same ids is continued instead. Raises ``NotFound``, ``AlreadyExists`` and
+    ``InvalidArgument``.
     """
     document_id, new_document_id = ids
     if document_id == new_document_id:
@@ -63,7 +62,7 @@ def begin(connection: Connection, backend: Backend, scope: Scope, ids: tuple[str
     require_document(connection, scope, document_id)
     same = _same(connection, scope, document_id, new_document_id)
     if same is None or not same.open:
-        _refuse_those_under_way(connection, scope, ids)
+        _refuse_concurrent(connection, scope, ids)
     if same is not None:
         if not document_exists(connection, scope, new_document_id):
             _copy_document(connection, scope, document_id, new_document_id)
@@ -89,13 +88,13 @@ def begin(connection: Connection, backend: Backend, scope: Scope, ids: tuple[str
     return migration_id
 
 
-def forget_migrations(connection: Connection, api_key_id: str, organization_ids: Collection[str]) -> None:
-    """Deletes the migrations in these organizations of one API key."""
+def delete_of_organizations(connection: Connection, api_key_id: str, organization_ids: Collection[str]) -> None:
+    """Deletes the migrations in these organizations."""
     delete_within(connection, DOCUMENT_MIGRATION, api_key_id, organization_ids)
 
 
 def state_of(connection: Connection, scope: Scope, migration_id: str) -> MigrationState | None:
-    """How far a migration is; None when there is none of that id in the organization."""
+    """The status of a migration. None if the organization has none with this id."""
     return connection.scalar(
         select(DOCUMENT_MIGRATION.c.status).where(
             within(DOCUMENT_MIGRATION, scope), DOCUMENT_MIGRATION.c.migration_id == migration_id
@@ -104,27 +103,27 @@ def state_of(connection: Connection, scope: Scope, migration_id: str) -> Migrati
 
 
 def migrate_all(backend: Backend) -> None:
-    """Goes on with every migration that nobody works on, one after the other, each to its end."""
+    """Runs every migration without a valid lease to its end, one after the other."""
     owner = new_id(backend.entropy)
     try:
-        _forget_old(backend)
+        _delete_old(backend)
         while (migration := _claim(backend, owner)) is not None:
-            _carry_through(backend, migration, owner)
+            _run_steps(backend, migration, owner)
     except DBAPIError as error:
-        # The database is away or busy: whoever looks next once the lease has ended goes on.
+        # The database is unavailable or busy. A later poll continues after the lease has expired.
         log = structlog.stdlib.get_logger(__name__)
         log.warning("migrations_interrupted", problem=type(error.orig).__name__, reason=cause_of(error))
 
 
 def poll_migrations(backend: Backend, sleep: Sleep) -> None:
-    """Goes on with what others left behind, again and again; for a thread of its own."""
+    """Continues abandoned migrations at regular intervals. Runs in its own thread."""
     while True:
         backend.background.wake(lambda: migrate_all(backend))
-        sleep(LOOK_SECONDS)
+        sleep(POLL_SECONDS)
 
 
 def step(backend: Backend, migration: Migration, owner: str) -> bool:
-    """Moves one batch in a transaction of its own. True when there is nothing more to do for this owner."""
+    """Moves one batch in its own transaction. Returns True if this owner has nothing more to do."""
     scope = Scope(migration.api_key_id, migration.organization_id)
     old, new = migration.document_id, migration.new_document_id
     with backend.writing() as connection:
@@ -133,23 +132,24 @@ def step(backend: Backend, migration: Migration, owner: str) -> bool:
         if not _renew(connection, migration, owner, now):
             return True
         if not document_exists(connection, scope, new):
-            # Somebody deleted it meanwhile. What has not moved stays where it is.
+            # It was deleted in the meantime. The remaining rows stay at the old document.
             _end(connection, migration, "failed", now)
             return True
         user_entries.drop_expired(connection, scope, EntryContainer("document", new), now)
-        if move_some(connection, scope, old, new):
+        if move_batch(connection, scope, old, new):
             return False
-        if tables_with_data(connection, scope, old):
+        if has_data(connection, scope, old):
             _end(connection, migration, "failed", now)
             return True
-        _take_over_changes(connection, scope, old, new)
+        _copy_later_changes(connection, scope, old, new)
         connection.execute(delete(DOCUMENT).where(within(DOCUMENT, scope), DOCUMENT.c.document_id == old))
         _end(connection, migration, "completed", now)
         return True
 
 
-def _forget_old(backend: Backend) -> None:
-    old = and_(DOCUMENT_MIGRATION.c.status == "completed", DOCUMENT_MIGRATION.c.updated_at < _now(backend) - KEPT_MS)
+def _delete_old(backend: Backend) -> None:
+    limit = _now(backend) - RETENTION_MS
+    old = and_(DOCUMENT_MIGRATION.c.status == "completed", DOCUMENT_MIGRATION.c.updated_at < limit)
     with reading(backend.engine) as connection:
         if connection.execute(select(DOCUMENT_MIGRATION.c.migration_id).where(old).limit(1)).one_or_none() is None:
             return
@@ -157,21 +157,21 @@ def _forget_old(backend: Backend) -> None:
         connection.execute(delete(DOCUMENT_MIGRATION).where(old))
 
 
-def _carry_through(backend: Backend, migration: Migration, owner: str) -> None:
+def _run_steps(backend: Backend, migration: Migration, owner: str) -> None:
     try:
         while not step(backend, migration, owner):
             backend.sleep(_PAUSE)
     except DBAPIError:
         raise
-    except Exception:  # noqa: BLE001 - any failure has the same consequence: it is given up
-        # One that cannot be carried through must not stand in the way of the others.
+    except Exception:  # noqa: BLE001 - after any error the migration fails
+        # It must not block the other migrations.
         structlog.stdlib.get_logger(__name__).exception("migration_failed", migration=migration.migration_id)
         with backend.writing() as connection:
             _end(connection, migration, "failed", _now(backend))
 
 
 def _claim(backend: Backend, owner: str) -> Migration | None:
-    """A migration that is now ``owner``'s to work on."""
+    """Takes the lease of a migration for ``owner``. None if there is none without a valid lease."""
     while True:
         now = _now(backend)
         free = and_(DOCUMENT_MIGRATION.c.open.is_(True), DOCUMENT_MIGRATION.c.lease_until <= now)
@@ -182,7 +182,7 @@ def _claim(backend: Backend, owner: str) -> Migration | None:
         if found is None:
             return None
         with backend.writing() as connection:
-            # Of several who found it the first one gets it: for the others it is not free any more.
+            # Of several processes that found it, the first one gets it.
             claimed = connection.execute(
                 update(DOCUMENT_MIGRATION)
                 .where(_is(found.api_key_id, found.migration_id), free)
@@ -201,8 +201,9 @@ def _claim(backend: Backend, owner: str) -> Migration | None:
 
 
 def _renew(connection: Connection, migration: Migration, owner: str, now: int) -> bool:
-    """Whether the migration is still ``owner``'s, and is so for another while. Its step counts as done with this
-    transaction, so the tries begin anew.
+    """Renews the lease. Returns False if ``owner`` has lost it.
+
+    The step completes with this transaction, so it resets the number of tries.
     """
     renewed = connection.execute(
         update(DOCUMENT_MIGRATION)
@@ -238,7 +239,7 @@ def _is(api_key_id: str, migration_id: str) -> ColumnElement[bool]:
 
 
 def _same(connection: Connection, scope: Scope, document_id: str, new_document_id: str) -> Row[str, bool] | None:
-    """The newest migration between these two ids that has not come to its end."""
+    """The newest migration from and to these ids that is open or failed."""
     return connection.execute(
         select(DOCUMENT_MIGRATION.c.migration_id, DOCUMENT_MIGRATION.c.open)
         .where(
@@ -252,9 +253,9 @@ def _same(connection: Connection, scope: Scope, document_id: str, new_document_i
     ).one_or_none()
 
 
-def _refuse_those_under_way(connection: Connection, scope: Scope, ids: tuple[str, str]) -> None:
-    """A document moves from one id to one other at a time."""
-    under_way = connection.scalar(
+def _refuse_concurrent(connection: Connection, scope: Scope, ids: tuple[str, str]) -> None:
+    """Raises ``AlreadyExists`` if another migration of either id is open."""
+    other = connection.scalar(
         select(DOCUMENT_MIGRATION.c.migration_id)
         .where(
             within(DOCUMENT_MIGRATION, scope),
@@ -263,8 +264,8 @@ def _refuse_those_under_way(connection: Connection, scope: Scope, ids: tuple[str
         )
         .limit(1)
     )
-    if under_way is not None:
-        raise AlreadyExists(f"data.documentId: another migration of these documents is under way ({under_way})")
+    if other is not None:
+        raise AlreadyExists(f"data.documentId: another migration of these documents is under way ({other})")
 
 
 def _copy_document(connection: Connection, scope: Scope, document_id: str, new_document_id: str) -> None:
@@ -273,8 +274,8 @@ def _copy_document(connection: Connection, scope: Scope, document_id: str, new_d
     connection.execute(insert(DOCUMENT).values({**row, "document_id": new_document_id}))
 
 
-def _take_over_changes(connection: Connection, scope: Scope, document_id: str, new_document_id: str) -> None:
-    """What was changed at the old document since it was copied: above all, nobody's restriction gets lost."""
+def _copy_later_changes(connection: Connection, scope: Scope, document_id: str, new_document_id: str) -> None:
+    """Copies changes of the old document since it was copied, such as a restriction of access."""
     if not document_exists(connection, scope, document_id):
         return
     old, new = _document(connection, scope, document_id), _document(connection, scope, new_document_id)

@@ -1,7 +1,7 @@
-"""Migrations of documents to another id: start one, and ask for its progress."""
+"""Handlers that start a migration and report its progress."""
 
 from app.backend.document_migrations import migrating
-from app.backend.http.call import Call, Reply
+from app.backend.http.call import Backend, Call, Reply
 from app.backend.http.dispatch import exclusive_write
 from app.contract.documents import MigrateDocumentsRequest, MigrateDocumentsStatusRequest
 from app.contract.errors import InvalidArgument
@@ -9,29 +9,25 @@ from app.foundation.database.engine import reading
 
 
 def migrate_documents(call: Call[MigrateDocumentsRequest]) -> Reply:
-    """The work is done in the background, once the request is stored."""
-    request = call.request
-    scope = call.scope
+    """Stores the migration. A background thread does the work."""
+    ids = (call.request.document_id, call.request.new_document_id)
     with exclusive_write(call) as connection:
-        ids = (request.document_id, request.new_document_id)
-        migration_id = migrating.begin(connection, call.backend, scope, ids, call.now)
-    _go_on(call)
+        migration_id = migrating.begin(connection, call.backend, call.scope, ids, call.now)
+    _continue(call.backend)
     return Reply("Migration started.", {"migrationId": migration_id})
 
 
 def migrate_documents_status(call: Call[MigrateDocumentsStatusRequest]) -> Reply:
-    """Whoever asks also sees to it that somebody works on it."""
-    request = call.request
+    """Reports the status. Continues the migration if no process works on it."""
+    migration_id = call.request.migration_id
     with reading(call.backend.engine) as connection:
-        scope = call.scope
-        state = migrating.state_of(connection, scope, request.migration_id)
+        state = migrating.state_of(connection, call.scope, migration_id)
     if state is None:
         raise InvalidArgument("data.migrationId: there is no such migration in this organization")
     if state in {"pending", "in_progress"}:
-        _go_on(call)
-    return Reply("Migration status retrieved successfully.", {"migrationId": request.migration_id, "status": state})
+        _continue(call.backend)
+    return Reply("Migration status retrieved successfully.", {"migrationId": migration_id, "status": state})
 
 
-def _go_on(call: Call[MigrateDocumentsRequest] | Call[MigrateDocumentsStatusRequest]) -> None:
-    backend = call.backend
+def _continue(backend: Backend) -> None:
     backend.background.wake(lambda: migrating.migrate_all(backend))

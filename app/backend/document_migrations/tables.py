@@ -1,4 +1,4 @@
-"""Documents on their way to another id."""
+"""The table of migrations."""
 
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
@@ -7,7 +7,7 @@ from app.backend.storage.base import METADATA, BackendTable
 
 
 class DocumentMigrationRow(BackendTable, table=True):
-    """One migration, and who works on it until when. ``open`` is true until it has ended either way."""
+    """One migration with its lease. ``open`` is true until it completes or fails."""
 
     __tablename__ = "document_migration"
     __table_args__ = (
@@ -28,7 +28,7 @@ class DocumentMigrationRow(BackendTable, table=True):
     lease_owner: str = ""
     lease_until: int = Field(default=0, sa_type=BigInteger)
     tries: int = 0
-    """How often somebody took it up without getting any further."""
+    """The number of processes that took the lease since the last completed step."""
     created_at: int = Field(sa_type=BigInteger)
     updated_at: int = Field(sa_type=BigInteger)
 

@@ -1,1 +1,1 @@
-"""A call's way from the route to its handler and back."""
+"""Routes, authentication and dispatch of the operations."""

@@ -1,8 +1,8 @@
-"""Authentication: who is calling?
+"""Authenticates callers by the credentials in the headers.
 
-A credential header that is missing is UNAUTHENTICATED (401). One that is there and wrong is PERMISSION_DENIED (403),
-as the reference says for an invalid API key, whichever of the two headers is wrong: a caller learns nothing about
-which keys exist. Nothing is cached: a token that was reset is refused by the very next call.
+A missing credential header is UNAUTHENTICATED (401). A wrong one is PERMISSION_DENIED (403), as the reference says for
+an invalid API key. The error does not reveal which of the two headers is wrong. Nothing is cached: after a reset, the
+next call with the old token is refused.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ from app.contract.headers import HeaderNames
 from app.contract.operation import AuthLevel
 from app.contract.storable import is_storable
 
-_LONGEST_CREDENTIAL = 512
+_MAX_CREDENTIAL_LENGTH = 512
 
 
 class WrongBodyCredentialsError(InvalidArgument):
-    """Credentials in a body are wrong: for the caller an argument like any other, for us an attempt that counts."""
+    """Wrong credentials in a body. The rate limiter counts them like wrong headers."""
 
 
-# Every call asks this; a statement that is put together once costs a fraction.
+# Built once, because every call executes it.
 _TOKENS_OF_KEY = (
     select(API_KEY.c.workspace_id, AUTH_TOKEN.c.fingerprint)
     .join(AUTH_TOKEN, AUTH_TOKEN.c.api_key_id == API_KEY.c.api_key_id)
@@ -32,12 +32,12 @@ _TOKENS_OF_KEY = (
 )
 
 
-def shown_credentials(
+def credentials_in_headers(
     level: AuthLevel, header: Callable[[str], str | None], prefixes: Sequence[str]
 ) -> tuple[str, str]:
-    """The id and the token in the headers of this level, under the first prefix that has both.
+    """The id and the token in the headers, under the first prefix that has both.
 
-    Raises ``Unauthenticated`` naming the header that is missing.
+    Raises ``Unauthenticated`` with the name of the missing header.
     """
     missing = ""
     for prefix in prefixes:
@@ -55,33 +55,26 @@ def shown_credentials(
     raise Unauthenticated(f"the header {missing} is required")
 
 
-def authenticate(connection: Connection, vault: Vault, level: AuthLevel, shown: tuple[str, str]) -> Principal:
-    """The caller to whom the shown id and token belong. Raises ``PermissionDenied``."""
-    shown_id, token = shown
-    if all(len(one) <= _LONGEST_CREDENTIAL and is_storable(one) for one in shown):
-        if level is AuthLevel.W:
-            return _workspace(connection, vault, shown_id, token)
-        return _api_key(connection, vault, shown_id, token)
-    raise _denied(level)
+def authenticate(connection: Connection, vault: Vault, level: AuthLevel, credentials: tuple[str, str]) -> Principal:
+    """The caller with this id and token. Raises ``PermissionDenied``."""
+    is_usable = all(len(text) <= _MAX_CREDENTIAL_LENGTH and is_storable(text) for text in credentials)
+    find = _workspace if level is AuthLevel.W else _api_key
+    principal = find(connection, vault, *credentials) if is_usable else None
+    if principal is None:
+        name = "workspace id" if level is AuthLevel.W else "API key"
+        raise PermissionDenied(f"the {name} or its auth token is not valid")
+    return principal
 
 
-def _api_key(connection: Connection, vault: Vault, api_key_id: str, token: str) -> Principal:
-    rows = connection.execute(_TOKENS_OF_KEY, {"api_key_id": api_key_id}).all()
-    for workspace_id, fingerprint in rows:
+def _api_key(connection: Connection, vault: Vault, api_key_id: str, token: str) -> Principal | None:
+    for workspace_id, fingerprint in connection.execute(_TOKENS_OF_KEY, {"api_key_id": api_key_id}).all():
         if vault.matches(fingerprint, token):
             return Principal(api_key_id=api_key_id, workspace_id=workspace_id)
-    raise _denied(AuthLevel.K)
+    return None
 
 
-def _workspace(connection: Connection, vault: Vault, workspace_id: str, token: str) -> Principal:
-    fingerprint = connection.scalar(
-        select(WORKSPACE.c.token_fingerprint).where(WORKSPACE.c.workspace_id == workspace_id)
-    )
-    if fingerprint is not None and vault.matches(fingerprint, token):
-        return Principal(workspace_id=workspace_id)
-    raise _denied(AuthLevel.W)
-
-
-def _denied(level: AuthLevel) -> PermissionDenied:
-    what = "workspace id or its auth token" if level is AuthLevel.W else "API key or its auth token"
-    return PermissionDenied(f"the {what} is not valid")
+def _workspace(connection: Connection, vault: Vault, workspace_id: str, token: str) -> Principal | None:
+    query = select(WORKSPACE.c.token_fingerprint).where(WORKSPACE.c.workspace_id == workspace_id)
+    fingerprint = connection.scalar(query)
+    is_valid = fingerprint is not None and vault.matches(fingerprint, token)
+    return Principal(workspace_id=workspace_id) if is_valid else None

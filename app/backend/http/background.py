@@ -1,4 +1,4 @@
-"""Work of a process that no request waits for."""
+"""Runs work in a background thread, so that requests do not wait for it."""
 
 from collections.abc import Callable
 from threading import Lock, Thread
@@ -9,31 +9,31 @@ Work = Callable[[], None]
 
 
 class Background:
-    """One thread at most, which lives as long as there is something to do."""
+    """At most one thread at a time. It ends when there is no more work."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._running = False
-        self._asked = False
+        self._pending = False
 
     def wake(self, work: Work) -> None:
-        """Lets ``work`` run soon, after what is running now. Does not wait for it."""
+        """Runs ``work`` soon, after the current run if there is one. Does not wait for it."""
         with self._lock:
-            self._asked = True
+            self._pending = True
             if self._running:
                 return
             self._running = True
-        # A daemon: what it leaves undone when the process ends is taken up by another.
+        # A daemon: another process continues work that is unfinished when this one ends.
         Thread(target=self._run, args=(work,), name="background", daemon=True).start()
 
     def _run(self, work: Work) -> None:
         while True:
             with self._lock:
-                if not self._asked:
+                if not self._pending:
                     self._running = False
                     return
-                self._asked = False
+                self._pending = False
             try:
                 work()
-            except Exception:  # noqa: BLE001 - whatever it is, the next request for work must find the thread alive
+            except Exception:  # noqa: BLE001 - an error must not end the thread while work is pending
                 structlog.stdlib.get_logger(__name__).exception("background_work_failed")

@@ -1,4 +1,4 @@
-"""A call of an operation: what a handler gets, and what it gives back."""
+"""The input and output of handlers: a call, its context and its reply."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -20,18 +20,19 @@ from app.backend.http.provider_gate import ProviderGate
 from app.backend.scope import Scope
 from app.backend.security.vault import Vault
 from app.backend.settings import SelfHostedBackendSettings
-from app.backend.storage.paging import Page, page_rows
-from app.contract.base import InOrganization, Order, Request
+from app.backend.storage.paging import Page, cut, page_rows, payload_length
+from app.contract.base import InOrganization, Order, Paged, Request
 from app.foundation.clock import Clock, Sleep
 from app.foundation.database.engine import is_sqlite, writing
 
 RequestT = TypeVar("RequestT", bound=Request)
 InOrganizationT = TypeVar("InOrganizationT", bound=InOrganization)
+PagedT = TypeVar("PagedT", bound=Paged)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """What every handler may use. ``entropy`` makes ids and secrets: a ``SystemRandom`` outside of tests."""
+    """The resources that handlers share. Outside of tests, ``entropy`` is a ``SystemRandom``."""
 
     settings: SelfHostedBackendSettings
     engine: Engine
@@ -44,23 +45,21 @@ class Backend:
     embedder: Embedder
     providers: ProviderGate
     sinks: tuple[EventSink, ...] = ()
-    """Who writes what follows from events, in this order."""
+    """Called with the events of a request, in this order."""
     cascade: Cascade = field(default_factory=Cascade)
-    """What is forgotten with documents, organizations and users."""
     background: Background = field(default_factory=Background, repr=False)
-    """For work that no request waits for."""
     locks: StripedLocks = field(default_factory=StripedLocks, repr=False)
-    _turn: Lock = field(default_factory=Lock, repr=False)
+    _sqlite_writer: Lock = field(default_factory=Lock, repr=False)
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A write transaction.
 
-        SQLite has one writer at a time and lets the others look again after ever longer naps. The threads of this
-        process queue up instead, so that the next one goes on at once.
+        SQLite allows one writer, and the others poll with growing delays. Instead, the threads of this process wait
+        for a lock, so that the next one continues at once.
         """
         if is_sqlite(self.engine):
-            with self._turn, writing(self.engine) as connection:
+            with self._sqlite_writer, writing(self.engine) as connection:
                 yield connection
         else:
             with writing(self.engine) as connection:
@@ -69,12 +68,12 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who calls, as far as their credentials prove it; an id that they do not prove is empty."""
+    """The authenticated caller. An id that the credentials do not prove is empty."""
 
     api_key_id: str = ""
     workspace_id: str = ""
     address: str = ""
-    """The network address that the call comes from."""
+    """The caller's IP address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class Call(Generic[RequestT]):
     principal: Principal
     backend: Backend
     now: int
-    """When it came, in epoch milliseconds."""
+    """The time of the call, in epoch milliseconds."""
 
     @property
     def scope(self: "Call[InOrganizationT]") -> Scope:
@@ -94,33 +93,34 @@ class Call(Generic[RequestT]):
         return Scope(self.principal.api_key_id, self.request.organization_id)
 
     def emit(self, connection: Connection, events: Sequence[Event]) -> None:
-        """Hands the events of this request to every sink of the backend, in the transaction in which they happen."""
+        """Passes events to every sink of the backend. Must be called in the transaction that causes them."""
         if events:
             context = EventContext(self.principal.api_key_id, self.now, self.backend.entropy, self.backend.vault)
             for sink in self.backend.sinks:
                 sink(connection, context, events)
 
     def page(
-        self,
+        self: "Call[PagedT]",
         connection: Connection,
         query: Select[*tuple[Any, ...]],
         keys: tuple[Column[Any], ...],
         *,
         order: Order = "asc",
-        weight: Callable[[Any], int] | None = None,
+        length: Callable[[Any], int] = payload_length,
         any_of: tuple[Column[Any], Sequence[str]] | None = None,
     ) -> tuple[list[Any], str | None]:
-        """The rows of ``query`` on the page that the request asks for, sorted by ``keys``, and the token of the next
-        page. ``any_of``: only those in which a column is one of these values (see ``Page.of_any``).
+        """The requested page of ``query``, sorted by ``keys``, and the token of the next page.
+
+        ``any_of`` limits it to rows in which a column has one of these values (see ``Page.of_any``).
         """
-        request: Any = self.request
+        request = self.request
         page = Page(keys, self.position(request.page_token), page_rows(request.page_size), order)
         query = page.of(query) if any_of is None else page.of_any(connection, query, *any_of)
-        rows, more = page.cut(connection.execute(query), weight)
+        rows, more = cut(connection.execute(query), page.size, length)
         return rows, self.next_page_token(page.position(rows[-1])) if more else None
 
     def position(self, page_token: str | None) -> list[str] | None:
-        """The key after which the page begins; None for the first page."""
+        """The key of the last row before the page. None for the first page."""
         tokens = self.backend.page_tokens
         return tokens.position(self.operation, self.principal.api_key_id, self.request, page_token)
 
@@ -131,7 +131,7 @@ class Call(Generic[RequestT]):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A success. ``data`` is made of plain JSON types or the contract's models."""
+    """A success. ``data`` consists of plain JSON types and the contract's models."""
 
     message: str
     data: object = None

@@ -1,4 +1,4 @@
-"""Locks by name, so that one thread at a time works on one thing within a process."""
+"""Locks between the threads of one process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ _STRIPES = 64
 
 
 class StripedLocks:
-    """Locks for what is named, and one for all that is heavy, so that memory is needed once and not by every thread."""
+    """Locks by name, and one lock for work that needs much memory."""
 
     def __init__(self) -> None:
         self._stripes = tuple(Lock() for _ in range(_STRIPES))
@@ -17,13 +17,13 @@ class StripedLocks:
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Waits until no other thread works on what has this name. Must not be entered twice."""
+        """Waits for the lock of this name. Not reentrant."""
         with self._stripes[crc32(name.encode()) % _STRIPES]:
             yield
 
     @contextmanager
     def heavy(self, needed: bool) -> Iterator[None]:
-        """Waits, if need be, until no other thread does what is heavy."""
+        """Waits for the lock of memory-intensive work, if ``needed``."""
         if not needed:
             yield
             return

@@ -1,8 +1,7 @@
-"""Page tokens: how does a reader come back for the next page?
+"""Page tokens: the encrypted position of the next page.
 
-With a token that says where the page before ended. It is encrypted (callers cannot read or forge it) and bound to its
-query: the operation, the API key and all parameters but the page's size. Pages follow keys, not offsets, so rows that
-come and go between two pages neither repeat nor hide others.
+Callers cannot read or forge a token. It is bound to its query: the operation, the API key and all parameters except the
+page's size. Positions are keys, not offsets, so that inserts and deletes between two pages do not shift rows.
 """
 
 from collections.abc import Sequence
@@ -17,19 +16,17 @@ _NOT_PART_OF_THE_QUERY = ("pageToken", "pageSize")
 
 
 class PageTokens:
-    """Page tokens of this backend."""
+    """Issues and opens page tokens."""
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
 
     def issue(self, operation: str, api_key_id: str, request: Request, position: Sequence[str]) -> str:
-        """The token that leads past ``position``, the key of the last row that was returned."""
+        """The token of the page after ``position``, the key of the last returned row."""
         return self._seal.close(orjson.dumps(list(position)).decode(), _query(operation, api_key_id, request))
 
     def position(self, operation: str, api_key_id: str, request: Request, token: str | None) -> list[str] | None:
-        """Where ``token`` leads; None without one, or with an empty one. Raises ``InvalidArgument`` for a token that
-        is not of this query.
-        """
+        """The position in ``token``; None if it is empty. Raises ``InvalidArgument`` for a token of another query."""
         if not token:
             return None
         try:

@@ -1,8 +1,8 @@
-"""The gate to permission providers: one that does not answer must not hold up the others.
+"""Limits concurrent calls to permission providers, so that a slow provider does not block the other requests.
 
-Whoever asks keeps a thread until the answer is there. At most half of a process's threads are busy with that, and few
-of them for one API key; a provider that gave no sign of life is left alone for a moment. Who gets no turn gets no
-answer, at once.
+A call occupies a thread until the response arrives. At most half of a process's threads make such calls, and at most
+half of those for one API key. After a provider did not respond, it is not called for a moment. A request over the limit
+gets no answer, at once or after a short wait.
 """
 
 from collections import OrderedDict
@@ -11,30 +11,30 @@ from contextlib import contextmanager
 from threading import Condition
 from time import monotonic as real_monotonic
 
-PATIENCE = 0.5
-"""Seconds that one may wait for other calls of the API key, and after which these count as slow: nobody waits then."""
-REST = 3.0
-"""Seconds that a provider is not asked after it gave no sign of life."""
-_REMEMBERED = 10_000
+MAX_WAIT = 0.5
+"""Seconds that a request may wait for other calls of its API key. If these take longer already, it does not wait."""
+COOLDOWN = 3.0
+"""Seconds without calls after a provider did not respond."""
+_MAX_REMEMBERED = 10_000
 
 
 class ProviderGate:
-    """The calls to permission providers of one process that has ``threads`` threads. Safe to share between them."""
+    """The calls to permission providers of a process with ``threads`` threads. Thread-safe."""
 
     def __init__(self, threads: int, monotonic: Callable[[], float] = real_monotonic) -> None:
-        self.most = max(1, threads // 2)
-        self.most_of_one = max(1, self.most // 2)
+        self._limit = max(1, threads // 2)
+        self._limit_of_key = max(1, self._limit // 2)
         self._monotonic = monotonic
         self._changed = Condition()
         self._inside = 0
         self._begun: dict[str, list[float]] = {}
-        """When the calls under way began, the oldest first, by API key."""
+        """Start times of the current calls by API key, the oldest first."""
         self._silent: OrderedDict[tuple[str, str], float] = OrderedDict()
-        """When a provider gave no sign of life, by API key and URL."""
+        """The last time a provider did not respond, by API key and URL."""
 
     @contextmanager
     def turn(self, api_key_id: str, url: str) -> Iterator[bool]:
-        """Whether the provider may be asked within the block."""
+        """Yields whether the provider may be called within the block."""
         if not self._enter(api_key_id, url):
             yield False
             return
@@ -44,26 +44,26 @@ class ProviderGate:
             self._leave(api_key_id)
 
     def note_silence(self, api_key_id: str, url: str) -> None:
-        """The provider gave no sign of life."""
+        """The provider did not respond."""
         with self._changed:
             self._silent[api_key_id, url] = self._monotonic()
             self._silent.move_to_end((api_key_id, url))
-            while len(self._silent) > _REMEMBERED:
+            while len(self._silent) > _MAX_REMEMBERED:
                 self._silent.popitem(last=False)
 
     def _enter(self, api_key_id: str, url: str) -> bool:
         with self._changed:
-            if self._inside >= self.most or self._rests(api_key_id, url):
+            if self._inside >= self._limit or self._cools_down(api_key_id, url):
                 return False
             self._inside += 1
-            came = self._monotonic()
-            while len(begun := self._begun.get(api_key_id, [])) >= self.most_of_one:
-                left = min(came, begun[0]) + PATIENCE - self._monotonic()
-                if left <= 0:
+            arrived = self._monotonic()
+            while len(begun := self._begun.get(api_key_id, [])) >= self._limit_of_key:
+                remaining = min(arrived, begun[0]) + MAX_WAIT - self._monotonic()
+                if remaining <= 0:
                     break
-                self._changed.wait(left)
+                self._changed.wait(remaining)
             else:
-                if not self._rests(api_key_id, url):
+                if not self._cools_down(api_key_id, url):
                     self._begun.setdefault(api_key_id, []).append(self._monotonic())
                     return True
             self._inside -= 1
@@ -73,12 +73,12 @@ class ProviderGate:
         with self._changed:
             self._inside -= 1
             begun = self._begun[api_key_id]
-            # Which of them it is makes no difference, as long as those that go on do not look older than they are.
+            # Removes the oldest start, whichever call ended: the others must not look older than they are.
             begun.pop(0)
             if not begun:
                 del self._begun[api_key_id]
             self._changed.notify_all()
 
-    def _rests(self, api_key_id: str, url: str) -> bool:
+    def _cools_down(self, api_key_id: str, url: str) -> bool:
         since = self._silent.get((api_key_id, url))
-        return since is not None and self._monotonic() - since < REST
+        return since is not None and self._monotonic() - since < COOLDOWN

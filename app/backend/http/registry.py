@@ -1,4 +1,4 @@
-"""An operation's handler: how it runs, and the function that does."""
+"""The registration of a handler for an operation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,18 +11,17 @@ from app.contract.envelope import ResultT
 from app.contract.operation import AnyOperation, Operation
 
 InTransaction = Callable[[Call[RequestT], Connection], Reply]
-"""Runs within one transaction that the dispatcher opens: a read for operations that only read, else a write."""
+"""Runs in one transaction that the dispatcher opens. It is read-only if the operation is a read."""
 Check = Callable[[Call[RequestT]], None]
-"""Checks the request alone, before the transaction begins: what takes time must not hold up writers. Raises what is
-wrong with it.
-"""
+"""Validates the request before the transaction begins, so that slow checks do not block writers. Raises
+``ContractError``."""
 OwnTransactions = Callable[[Call[RequestT]], Reply]
-"""Opens its transactions itself, because it waits for others in between or keeps something although it fails."""
+"""Opens its own transactions, because it waits between them or commits data before it fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One operation's handler; exactly one of ``in_transaction`` and ``own_transactions`` is set."""
+    """The handler of one operation. Exactly one of ``in_transaction`` and ``own_transactions`` is set."""
 
     operation: AnyOperation
     in_transaction: InTransaction[Any] | None = None
@@ -33,10 +32,10 @@ class Handler:
 def in_transaction(
     operation: Operation[RequestT, ResultT], handler: InTransaction[RequestT], *, check: Check[RequestT] | None = None
 ) -> Handler:
-    """``handler`` serves ``operation``, within a transaction that begins after ``check``."""
+    """``handler`` serves ``operation`` in a transaction that begins after ``check``."""
     return Handler(operation, in_transaction=handler, check=check)
 
 
 def own_transactions(operation: Operation[RequestT, ResultT], handler: OwnTransactions[RequestT]) -> Handler:
-    """``handler`` serves ``operation`` and opens its transactions itself."""
+    """``handler`` serves ``operation`` and opens its own transactions."""
     return Handler(operation, own_transactions=handler)

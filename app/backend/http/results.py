@@ -1,7 +1,6 @@
-"""Results of a batch: what became of each item?
+"""The results of a batch, by item.
 
-The messages that clients rely on stand in the reference; the others follow their pattern: ``… already exists.``, ``…
-does not exist.``.
+The reference defines some messages. The others have the same pattern: ``… already exists.``, ``… does not exist.``
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -13,16 +12,16 @@ from app.contract import limits
 ItemT = TypeVar("ItemT")
 
 Results = dict[str, Mapping[str, object]]
-"""``result.data`` of a batch: item id to what became of it."""
+"""``result.data`` of a batch: the outcome of each item, by id."""
 
 
-TOO_HEAVY = f"Metadata would be longer than {limits.STORED_METADATA_BYTES} bytes."
+TOO_LARGE = f"Metadata would be longer than {limits.STORED_METADATA_BYTES} bytes."
 
 
-def grows_too_heavy(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
-    """Whether an update makes more of what is kept of an item than there may be."""
-    size = len(json_sets.dump(after))
-    return size > limits.STORED_METADATA_BYTES and size > len(json_sets.dump(before))
+def grows_too_large(stored: Mapping[str, object], changes: Mapping[str, object]) -> bool:
+    """Whether an update makes the stored payload of an item longer, and longer than the limit."""
+    size = len(json_sets.dump({**stored, **changes}))
+    return size > limits.STORED_METADATA_BYTES and size > len(json_sets.dump(stored))
 
 
 def done(item_id: str, message: str) -> dict[str, object]:
@@ -33,18 +32,20 @@ def failed(item_id: str, message: str) -> dict[str, object]:
     return {"success": False, "id": item_id, "message": message}
 
 
-def per_id(item_ids: Iterable[str], well: Container[str], yes: str, no: str) -> Results:
-    """``yes`` for the items in ``well``, which are done, ``no`` for the others, which failed."""
-    return {item_id: done(item_id, yes) if item_id in well else failed(item_id, no) for item_id in item_ids}
+def per_id(item_ids: Iterable[str], succeeded: Container[str], success: str, failure: str) -> Results:
+    """The message ``success`` for the items in ``succeeded``, and ``failure`` for the others."""
+    return {
+        item_id: done(item_id, success) if item_id in succeeded else failed(item_id, failure) for item_id in item_ids
+    }
 
 
 def all_failed(item_ids: Iterable[str], message: str) -> Results:
-    """The same failure for every item, because what they all lie in is missing."""
+    """The same failure for every item, because their container does not exist."""
     return {item_id: failed(item_id, message) for item_id in item_ids}
 
 
 def by_id(items: Iterable[ItemT], id_of: Callable[[ItemT], str]) -> dict[str, ItemT]:
-    """The items by id, in their order. An id that comes twice in one batch has one result: the first item stands."""
+    """The items by id, in their order. Of several items with one id, the first is kept."""
     found: dict[str, ItemT] = {}
     for item in items:
         found.setdefault(id_of(item), item)

@@ -1,1 +1,1 @@
-"""Who may do what: given and taken, answered from own data or by the configured permission provider."""
+"""Permissions: handlers, and the access check by the backend's data or by a permission provider."""

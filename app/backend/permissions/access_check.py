@@ -1,7 +1,7 @@
-"""The check of access: may these users see these resources?
+"""Checks whether users have access to resources.
 
-The permission provider's word when one is in use; without one, ``access.decide`` judges by the backend's own data. No
-transaction is held while the provider thinks.
+If the API key uses a permission provider, the provider decides. Otherwise ``access.decide`` does, on the backend's own
+data. No transaction is open during the call to the provider.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from functools import partial
 
 import structlog
 
-from app.access.decision.decide import Check, Decision, DecisionPolicy, decide
+from app.access.decision.decide import DecisionPolicy, decide
 from app.backend.http.call import Backend
 from app.backend.permissions.own_data_view import OwnDataView
 from app.backend.permissions.provider_call import Provider, ProviderVerdict, ask
@@ -21,15 +21,18 @@ from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import reading
 
 _POLICY = DecisionPolicy(decision_ttl=0)
-"""The rules without a cap on answers: ``expiresAt`` tells when access itself ends."""
+"""Without a maximum age of answers: ``expiresAt`` is the end of the access itself."""
 
 Key = tuple[str, str, str]
-Judged = Mapping[Key, ProviderVerdict | None]
-"""By the key of the question: the verdict, None where the provider gave none. What is not known here is left out."""
+Verdicts = Mapping[Key, ProviderVerdict | None]
+"""The verdicts by the key of the question. None: the provider gave no answer. Questions about unknown resources are
+absent."""
 
 
-def judge(backend: Backend, scope: Scope, questions: Sequence[RequestEntry], now: int) -> tuple[Judged, OwnDataView]:
-    """The verdicts on questions about resources of one organization, and what the backend itself knows of them.
+def check_access(
+    backend: Backend, scope: Scope, questions: Sequence[RequestEntry], now: int
+) -> tuple[Verdicts, OwnDataView]:
+    """The verdicts on questions about resources of one organization, and the backend's data about them.
 
     ``now`` is epoch milliseconds. Must not be called within a transaction.
     """
@@ -39,63 +42,55 @@ def judge(backend: Backend, scope: Scope, questions: Sequence[RequestEntry], now
             connection,
             scope,
             user_ids=dict.fromkeys(question.user_id for question in questions),
-            folder_ids=_ids(questions, "folder"),
-            document_ids=_ids(questions, "document"),
+            folder_ids=dict.fromkeys(question.resource_id for question in questions if question.type == "folder"),
+            document_ids=dict.fromkeys(question.resource_id for question in questions if question.type == "document"),
             default_access_type=backend.settings.default_access_type,
             now=now,
         )
+    verdicts: dict[Key, ProviderVerdict | None] = {}
+    open_questions = []
+    for question in questions:
+        if not _exists(view, question):
+            continue
+        if question.type == "document" and question.resource_id in view.disabled_documents:
+            verdicts[key_of(question)] = ProviderVerdict(has_access=False)
+        else:
+            open_questions.append(question)
     organization = view.organization(scope.organization_id)
-    known = [question for question in questions if _is_known(view, question)]
-    closed = [question for question in known if _is_closed(view, question)]
-    judged: dict[Key, ProviderVerdict | None] = {
-        key_of(question): ProviderVerdict(has_access=False) for question in closed
-    }
-    open_ = [question for question in known if key_of(question) not in judged]
     if config.in_use and organization is not None and not organization.disabled:
-        judged |= _by_provider(backend, scope.api_key_id, config, open_)
+        verdicts |= _by_provider(backend, scope.api_key_id, config, open_questions)
     else:
-        judged |= {key_of(question): _by_own_data(view, question, now) for question in open_}
-    return judged, view
+        verdicts |= {key_of(question): _by_own_data(view, question, now) for question in open_questions}
+    return verdicts, view
 
 
 def users_with_access(
     backend: Backend, scope: Scope, document_id: str, user_ids: Iterable[str], now: int
 ) -> frozenset[str]:
-    """Those of the users who have access to the document. A provider that gives no answer lets nobody in."""
+    """The users who have access to the document: none if the provider gives no answer."""
     questions = [
         RequestEntry(user_id, "document", document_id, scope.organization_id) for user_id in dict.fromkeys(user_ids)
     ]
-    judged, _ = judge(backend, scope, questions, now)
-    return frozenset(key[0] for key, verdict in judged.items() if verdict is not None and verdict.has_access)
+    verdicts, _ = check_access(backend, scope, questions, now)
+    return frozenset(key[0] for key, verdict in verdicts.items() if verdict is not None and verdict.has_access)
 
 
 def key_of(question: RequestEntry) -> Key:
-    """A question as a key (its own hash would stumble over the context)."""
+    """The key of a question. Questions themselves are not hashable, because of ``context``."""
     return (question.user_id, question.type, question.resource_id)
 
 
-def _ids(questions: Iterable[RequestEntry], kind: str) -> Iterable[str]:
-    return dict.fromkeys(question.resource_id for question in questions if question.type == kind)
-
-
-def _is_known(view: OwnDataView, question: RequestEntry) -> bool:
-    if view.organization(question.organization_id) is None:
+def _exists(view: OwnDataView, question: RequestEntry) -> bool:
+    if question.organization_id not in view.organizations:
         return False
     if question.type == "folder":
         return question.resource_id in view.folders
-    if question.type == "document":
-        return view.document(question.organization_id, question.resource_id) is not None
-    return True
-
-
-def _is_closed(view: OwnDataView, question: RequestEntry) -> bool:
-    """A disabled document lets nobody in, whoever would judge otherwise."""
-    return question.type == "document" and question.resource_id in view.disabled_documents
+    return question.type != "document" or question.resource_id in view.documents
 
 
 def _by_provider(
     backend: Backend, api_key_id: str, config: ProviderConfig, questions: Sequence[RequestEntry]
-) -> Judged:
+) -> Verdicts:
     settings = backend.settings
     if not config.url or not questions:
         return {key_of(question): None for question in questions}
@@ -107,31 +102,26 @@ def _by_provider(
         pause=settings.provider_pause,
         deadline=settings.provider_deadline,
     )
-    with backend.providers.turn(api_key_id, config.url) as may_ask:
-        if not may_ask:
+    with backend.providers.turn(api_key_id, config.url) as may_call:
+        if not may_call:
             structlog.stdlib.get_logger(__name__).info("provider_not_asked", api_key=api_key_id)
             return {key_of(question): None for question in questions}
         on_silence = partial(backend.providers.note_silence, api_key_id, config.url)
         verdicts = ask(provider, questions, backend.session, backend.sleep, on_silence)
     now = epoch_ms(backend.clock())
-    return {key_of(question): _unless_over(verdict, now) for question, verdict in zip(questions, verdicts, strict=True)}
+    return {
+        key_of(question): _unless_expired(verdict, now) for question, verdict in zip(questions, verdicts, strict=True)
+    }
 
 
-def _unless_over(verdict: ProviderVerdict | None, now: int) -> ProviderVerdict | None:
-    """An allow that has ended by the time it arrives is none."""
+def _unless_expired(verdict: ProviderVerdict | None, now: int) -> ProviderVerdict | None:
     if verdict is not None and verdict.expires_at is not None and verdict.expires_at <= now:
         return ProviderVerdict(has_access=False)
     return verdict
 
 
 def _by_own_data(view: OwnDataView, question: RequestEntry, now: int) -> ProviderVerdict:
-    asked = Check(
-        user_id=question.user_id,
-        type=question.type,
-        resource_id=question.resource_id,
-        organization_id=question.organization_id,
-    )
-    decision: Decision = decide(view, asked, datetime.fromtimestamp(now / 1000, UTC), _POLICY)
+    decision = decide(view, question, datetime.fromtimestamp(now / 1000, UTC), _POLICY)
     return ProviderVerdict(
         decision.has_access,
         None if decision.access_role is None else decision.access_role.value,

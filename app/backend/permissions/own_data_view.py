@@ -1,11 +1,11 @@
-"""The view of access that the backend's own data gives.
+"""The backend's own data as an ``AccessView``, for ``access.decide``.
 
-The port that ``access.decide`` reads from, over the backend's tables: an organization entry is a membership, a folder
-or document entry is a grant to that user. Groups let nobody in here, and there are no context grants. Loaded for one
-batch of questions about one organization, in a fixed number of statements.
+An entry on the organization is a membership. An entry on a folder or document is a grant to that user. Groups grant
+nothing here, and there are no context grants. A fixed number of statements loads the data for a batch of questions
+about one organization.
 """
 
-# ruff: noqa: ARG002 - the port names arguments that a view of one organization has no use for
+# ruff: noqa: ARG002 - a view of one organization needs fewer arguments than the port has
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ from app.access.records import (
 )
 from app.backend.resources.tables import DOCUMENT, FOLDER, ORGANIZATION, USER_ENTRY
 from app.backend.resources.user_entries import in_force
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, within, within_ids
 from app.backend.storage import json_sets
 
 
@@ -39,16 +39,15 @@ class OwnDataView:
     """An ``AccessView`` of one organization of one API key."""
 
     revision: int = 0
-    """The backend's data has none: it changes with every call."""
+    """The backend's data has no revisions."""
     organizations: dict[str, Organization] = field(default_factory=dict)
     users: set[str] = field(default_factory=set)
     memberships: dict[str, Membership] = field(default_factory=dict)
     folders: dict[str, Folder] = field(default_factory=dict)
     access_types: dict[str, str] = field(default_factory=dict)
-    """The access type in force of each folder that was loaded."""
+    """The effective access type of each folder."""
     documents: dict[str, Document] = field(default_factory=dict)
     disabled_documents: set[str] = field(default_factory=set)
-    """Those of the documents that let nobody in."""
     grants_by_resource: dict[tuple[str, str, str], Grant] = field(default_factory=dict)
 
     @classmethod
@@ -63,7 +62,7 @@ class OwnDataView:
         default_access_type: str,
         now: int,
     ) -> Self:
-        """What the questions of these users about these folders and documents need at this moment (epoch ms)."""
+        """Loads the data for questions of these users about these resources at ``now`` (epoch milliseconds)."""
         view = cls()
         view._load_organization(connection, scope, default_access_type)
         view._load_documents(connection, scope, document_ids)
@@ -103,11 +102,11 @@ class OwnDataView:
         return ()
 
     def access_type_of_folder(self, folder_id: str) -> str:
-        """The access type in force on a folder that was loaded."""
+        """The effective access type of a loaded folder."""
         return self.access_types[folder_id]
 
     def access_type_of_document(self, document_id: str) -> str:
-        """The access type in force on a document that was loaded."""
+        """The effective access type of a loaded document."""
         document = self.documents[document_id]
         if document.access_type is not None:
             return document.access_type.value
@@ -128,7 +127,7 @@ class OwnDataView:
     def _load_documents(self, connection: Connection, scope: Scope, document_ids: Iterable[str]) -> None:
         query = select(
             DOCUMENT.c.document_id, DOCUMENT.c.folder_id, DOCUMENT.c.own_access_type, DOCUMENT.c.payload
-        ).where(within(DOCUMENT, scope), DOCUMENT.c.document_id.in_(json_sets.texts(connection, document_ids)))
+        ).where(within_ids(connection, scope, DOCUMENT.c.document_id, document_ids))
         for row in connection.execute(query):
             if '"disabled"' in row.payload and json_sets.load_object(row.payload).get("disabled") is True:
                 self.disabled_documents.add(row.document_id)
@@ -142,15 +141,15 @@ class OwnDataView:
 
     def _load_folders(self, connection: Connection, scope: Scope, folder_ids: Iterable[str]) -> None:
         wanted = set(folder_ids)
-        while wanted:  # twice at most: the folders, then all above them
+        while wanted:  # at most twice: the folders, then their ancestors
             query = select(
                 FOLDER.c.folder_id,
                 FOLDER.c.parent_folder_id,
                 FOLDER.c.ancestors,
                 FOLDER.c.own_access_type,
                 FOLDER.c.access_type,
-            ).where(within(FOLDER, scope), FOLDER.c.folder_id.in_(json_sets.texts(connection, wanted)))
-            above: set[str] = set()
+            ).where(within_ids(connection, scope, FOLDER.c.folder_id, wanted))
+            ancestors: set[str] = set()
             for row in connection.execute(query):
                 self.access_types[row.folder_id] = row.access_type
                 self.folders[row.folder_id] = Folder(
@@ -160,16 +159,16 @@ class OwnDataView:
                     parent_folder_id=row.parent_folder_id or None,
                     access_type=_access_type(row.own_access_type),
                 )
-                above.update(json_sets.load_list(row.ancestors))
-            wanted = above - self.folders.keys()
+                ancestors.update(json_sets.load_list(row.ancestors))
+            wanted = ancestors - self.folders.keys()
 
     def _load_entries(self, connection: Connection, scope: Scope, user_ids: list[str], now: int) -> None:
-        whose = USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
-        # A user is known who stands anywhere under this API key, in another organization too.
+        of_users = USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
+        # A user is known if they have an entry in any organization of the API key.
         known = (
             select(USER_ENTRY.c.user_id)
             .distinct()
-            .where(USER_ENTRY.c.api_key_id == scope.api_key_id, whose, in_force(now))
+            .where(USER_ENTRY.c.api_key_id == scope.api_key_id, of_users, in_force(now))
         )
         self.users.update(connection.scalars(known))
         entries = select(
@@ -178,8 +177,8 @@ class OwnDataView:
             USER_ENTRY.c.user_id,
             USER_ENTRY.c.access_role,
             USER_ENTRY.c.expires_at,
-        ).where(within(USER_ENTRY, scope), whose)
-        # One look-up by the whole primary key for each user and level; an OR would read through the organization.
+        ).where(within(USER_ENTRY, scope), of_users)
+        # An index lookup for each user and level. An OR would scan the organization.
         containers: tuple[tuple[str, Iterable[str]], ...] = (
             ("organization", [""]),
             ("folder", self.folders),

@@ -1,7 +1,6 @@
-"""Permissions: give and take them, and say what users may do.
+"""Handlers that add, remove and report permissions.
 
-A permission is an entry of the user on the resource, with a role and perhaps an end. What users may do is answered by
-``access_check``.
+A permission is an entry of the user on a resource, with a role and perhaps an end.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,20 +9,15 @@ from typing import TypeVar
 from sqlalchemy import Connection, delete, select
 
 from app.backend.http.call import Call, Reply
-from app.backend.permissions.access_check import Judged, judge, key_of
+from app.backend.permissions.access_check import check_access, key_of
 from app.backend.permissions.own_data_view import OwnDataView
 from app.backend.permissions.provider_call import ProviderVerdict
 from app.backend.resources import user_entries
-from app.backend.resources.containers import (
-    NO_DOCUMENT,
-    NO_FOLDER,
-    NO_ORGANIZATION,
-    organization_exists,
-)
-from app.backend.resources.removed_users import note_removed
+from app.backend.resources.containers import NO_DOCUMENT, NO_FOLDER, NO_ORGANIZATION, organization_exists
+from app.backend.resources.removed_users import mark_removed
 from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
 from app.backend.resources.user_entries import Entry, EntryContainer
-from app.backend.scope import Scope, existing, within
+from app.backend.scope import Scope, existing, within, within_ids
 from app.backend.storage import json_sets
 from app.backend.storage.rows import Writable, insert_rows
 from app.contract.base import DEFAULT_ACCESS_ROLE
@@ -40,48 +34,48 @@ from app.contract.permissions import (
 ResourceT = TypeVar("ResourceT", bound=ResourceReference)
 
 _MISSING = {"organization": NO_ORGANIZATION, "folder": NO_FOLDER, "document": NO_DOCUMENT}
+_SECTIONS = {"organization": "organization", "folder": "folders", "document": "documents"}
 
 
 def add_permissions(call: Call[AddPermissionsRequest], connection: Connection) -> Reply:
     request = call.request
-    give(connection, call.principal.api_key_id, request.user.user_id, request.permissions.resources, call.now)
+    grant(connection, call.principal.api_key_id, request.user.user_id, request.permissions.resources, call.now)
     return Reply("Permissions added successfully.", None)
 
 
-def give(connection: Connection, api_key_id: str, user_id: str, grants: Sequence[ResourceGrant], now: int) -> None:
-    """All of the grants or none. What a user had on a resource before is replaced: role and end are those given now.
+def grant(connection: Connection, api_key_id: str, user_id: str, grants: Sequence[ResourceGrant], now: int) -> None:
+    """Grants all permissions or none. They replace role and end of the user's existing permissions.
 
-    Raises ``NotFound`` naming the first resource that is not there.
+    Raises ``NotFound`` with the first resource that does not exist.
     """
     for organization_id, resources in _by_organization(grants):
         scope = Scope(api_key_id, organization_id)
         _require(connection, scope, resources)
-        # The last word on a resource counts.
-        wanted = {_container(resource): resource for resource in resources}
-        there = _entries(connection, scope, user_id, wanted)
-        payload = next(iter(there.values())).payload if there else _metadata(connection, scope, user_id)
+        # Of several grants on one resource, the last one wins.
+        by_container = {_container(resource): resource for resource in resources}
+        entries = _entries(connection, scope, user_id, by_container)
+        payload = next(iter(entries.values())).payload if entries else _metadata(connection, scope, user_id)
         new: list[Writable] = []
         changed: list[Writable] = []
-        for container, grant in wanted.items():
-            entry = there.get(container) or Entry(user_id, DEFAULT_ACCESS_ROLE, None, dict(payload))
-            entry.access_role = grant.access_role or DEFAULT_ACCESS_ROLE
-            entry.expires_at = None if grant.expires_at is None else grant.expires_at * 1000
-            (changed if container in there else new).append(user_entries.row(scope, container, entry, now))
+        for container, resource in by_container.items():
+            entry = entries.get(container) or Entry(user_id, DEFAULT_ACCESS_ROLE, None, dict(payload))
+            entry.access_role = resource.access_role or DEFAULT_ACCESS_ROLE
+            entry.expires_at = None if resource.expires_at is None else resource.expires_at * 1000
+            (changed if container in entries else new).append(user_entries.row(scope, container, entry, now))
         insert_rows(connection, USER_ENTRY, new)
         user_entries.save(connection, changed)
 
 
 def remove_permissions(call: Call[RemovePermissionsRequest], connection: Connection) -> Reply:
-    """What is not there counts as removed. Entries at other levels stay."""
+    """Removing a missing permission succeeds. Entries on other levels are kept."""
     for organization_id, resources in _by_organization(call.request.permissions.resources):
         scope = Scope(call.principal.api_key_id, organization_id)
-        note_removed(connection, scope, [call.request.user_id])
+        mark_removed(connection, scope, [call.request.user_id])
         for level, container_ids in _by_level(map(_container, resources)).items():
             connection.execute(
                 delete(USER_ENTRY).where(
-                    within(USER_ENTRY, scope),
+                    within_ids(connection, scope, USER_ENTRY.c.container_id, container_ids),
                     USER_ENTRY.c.level == level,
-                    USER_ENTRY.c.container_id.in_(json_sets.texts(connection, container_ids)),
                     USER_ENTRY.c.user_id == call.request.user_id,
                 )
             )
@@ -89,10 +83,18 @@ def remove_permissions(call: Call[RemovePermissionsRequest], connection: Connect
 
 
 def get_permissions(call: Call[GetPermissionsRequest]) -> Reply:
-    request = call.request
-    questions = _questions(request)
-    judged, view = judge(call.backend, call.scope, questions, call.now)
-    return Reply("Permissions retrieved successfully.", _to_wire(request.user_ids, questions, judged, view))
+    questions = _questions(call.request)
+    verdicts, view = check_access(call.backend, call.scope, questions, call.now)
+    data: dict[str, dict[str, dict[str, object]]] = {
+        user_id: {section: {} for section in _SECTIONS.values()} for user_id in call.request.user_ids
+    }
+    for question in questions:
+        data[question.user_id][_SECTIONS[question.type]][question.resource_id] = (
+            _permission(question, verdicts[key_of(question)], view)
+            if key_of(question) in verdicts
+            else {"error": _MISSING[question.type], "errorCode": "does_not_exist"}
+        )
+    return Reply("Permissions retrieved successfully.", data)
 
 
 def _questions(request: GetPermissionsRequest) -> list[RequestEntry]:
@@ -109,26 +111,6 @@ def _questions(request: GetPermissionsRequest) -> list[RequestEntry]:
     ]
 
 
-def _to_wire(
-    user_ids: Iterable[str],
-    questions: Iterable[RequestEntry],
-    judged: Judged,
-    view: OwnDataView,
-) -> dict[str, dict[str, dict[str, object]]]:
-    data: dict[str, dict[str, dict[str, object]]] = {
-        user_id: {"organization": {}, "folders": {}, "documents": {}} for user_id in user_ids
-    }
-    section = {"organization": "organization", "folder": "folders", "document": "documents"}
-    for question in questions:
-        answers = data[question.user_id][section[question.type]]
-        answers[question.resource_id] = (
-            _permission(question, judged[key_of(question)], view)
-            if key_of(question) in judged
-            else {"error": _MISSING[question.type], "errorCode": "does_not_exist"}
-        )
-    return data
-
-
 def _permission(question: RequestEntry, verdict: ProviderVerdict | None, view: OwnDataView) -> dict[str, object]:
     if verdict is None:
         return {"error": "The permission provider gave no answer.", "errorCode": "something_went_wrong"}
@@ -140,18 +122,16 @@ def _permission(question: RequestEntry, verdict: ProviderVerdict | None, view: O
     elif question.type == "document":
         permission["accessType"] = view.access_type_of_document(question.resource_id)
     if verdict.expires_at is not None:
-        # Whole seconds, rounded down: rather a moment too early than too late.
+        # Rounded down, so that it is never too late.
         permission["expiresAt"] = verdict.expires_at // 1000
     return permission
 
 
-def _by_organization(
-    resources: Iterable[ResourceT],
-) -> list[tuple[str, list[ResourceT]]]:
-    found: dict[str, list[ResourceT]] = {}
+def _by_organization(resources: Iterable[ResourceT]) -> Iterable[tuple[str, list[ResourceT]]]:
+    by_organization: dict[str, list[ResourceT]] = {}
     for resource in resources:
-        found.setdefault(resource.organization_id or resource.id, []).append(resource)
-    return list(found.items())
+        by_organization.setdefault(resource.organization_id or resource.id, []).append(resource)
+    return by_organization.items()
 
 
 def _container(resource: ResourceReference) -> EntryContainer:
@@ -168,12 +148,12 @@ def _by_level(containers: Iterable[EntryContainer]) -> dict[str, list[str]]:
 
 
 def _require(connection: Connection, scope: Scope, resources: Iterable[ResourceReference]) -> None:
-    """Raises ``NotFound`` naming the first resource that is not there."""
-    wanted = _by_level(map(_container, resources))
+    """Raises ``NotFound`` with the first resource that does not exist."""
     if not organization_exists(connection, scope):
         raise NotFound(f"{NO_ORGANIZATION} ({scope.organization_id})")
+    by_level = _by_level(map(_container, resources))
     for level, column in (("folder", FOLDER.c.folder_id), ("document", DOCUMENT.c.document_id)):
-        ids = wanted.get(level, [])
+        ids = by_level.get(level, [])
         missing = sorted(set(ids) - existing(connection, scope, column, ids)) if ids else []
         if missing:
             raise NotFound(f"{_MISSING[level]} ({missing[0]})")
@@ -183,24 +163,23 @@ def _entries(
     connection: Connection, scope: Scope, user_id: str, containers: Iterable[EntryContainer]
 ) -> dict[EntryContainer, Entry]:
     """The user's entries in these containers."""
-    found: dict[EntryContainer, Entry] = {}
+    entries: dict[EntryContainer, Entry] = {}
     for level, container_ids in _by_level(containers).items():
         query = select(
             USER_ENTRY.c.container_id, USER_ENTRY.c.access_role, USER_ENTRY.c.expires_at, USER_ENTRY.c.payload
         ).where(
-            within(USER_ENTRY, scope),
+            within_ids(connection, scope, USER_ENTRY.c.container_id, container_ids),
             USER_ENTRY.c.level == level,
-            USER_ENTRY.c.container_id.in_(json_sets.texts(connection, container_ids)),
             USER_ENTRY.c.user_id == user_id,
         )
         for row in connection.execute(query):
             entry = Entry(user_id, row.access_role, row.expires_at, json_sets.load_object(row.payload))
-            found[EntryContainer(level, row.container_id)] = entry
-    return found
+            entries[EntryContainer(level, row.container_id)] = entry
+    return entries
 
 
 def _metadata(connection: Connection, scope: Scope, user_id: str) -> dict[str, object]:
-    """What some other place of the organization knows about the user: a permission itself says no more than who."""
+    """The user's metadata from any entry in the organization, because the request contains none."""
     payload = connection.scalar(
         select(USER_ENTRY.c.payload).where(within(USER_ENTRY, scope), USER_ENTRY.c.user_id == user_id).limit(1)
     )

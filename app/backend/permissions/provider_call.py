@@ -1,8 +1,7 @@
-"""The call to the configured permission provider.
+"""Calls the configured permission provider.
 
-Asked over HTTP, in as few calls as the questions need, and never believed unless everything about an answer is as it
-must be: a 2xx that is no redirect, of bounded size and in time, one well-formed result for each question, in order,
-about that very question. Anything else is repeated and at last counts as no answer: access is then denied.
+A response is accepted only if it is a 2xx of limited size, arrives in time, and contains one well-formed result for
+each question, in order. Otherwise the call is retried. Without a valid response, access is denied.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,14 +21,14 @@ from app.contract.permission_call import RequestEntry
 from app.foundation.clock import Sleep
 
 QUESTIONS_PER_CALL = 500
-_LARGEST_ANSWER = 8 * 1024 * 1024
+_MAX_RESPONSE_BYTES = 8 * 1024 * 1024
 _CHUNK = 64 * 1024
 SOURCE = "getPermissions"
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderVerdict:
-    """One answer. ``expires_at`` is epoch milliseconds."""
+    """The answer to one question. ``expires_at`` is epoch milliseconds."""
 
     has_access: bool
     access_role: str | None = None
@@ -38,22 +37,20 @@ class ProviderVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """Where to ask, and how patiently."""
+    """A permission provider, with the timeouts and retries of its calls."""
 
     url: str
     auth_token: str
     timeout: float
-    """Seconds that one call may take."""
+    """Seconds for one call."""
     tries: int
     pause: float
     deadline: float
-    """Seconds that all calls and pauses may take together."""
+    """Seconds for all calls and pauses of a request."""
 
 
 class CallError(Exception):
-    """One try that brought no answer; the text is for the log and holds no secret. ``is_silence``: there was no sign of
-    life at all.
-    """
+    """A failed call. The text is logged and contains no secret. ``is_silence``: the provider did not respond."""
 
     def __init__(self, problem: str, *, is_silence: bool = False) -> None:
         super().__init__(problem)
@@ -67,47 +64,46 @@ def ask(
     sleep: Sleep,
     on_silence: Callable[[], None] = lambda: None,
 ) -> list[ProviderVerdict | None]:
-    """The verdict on each question, in order; None where there is none. ``on_silence`` is told when the last try
-    brought no sign of life.
+    """The verdict on each question, in order. None if there is no answer.
 
-    Once a call has failed for good the remaining questions are not asked: a provider that is down would hold up the
-    caller for every one.
+    After a call has failed for the last time, the remaining questions are not asked: each call to a provider that is
+    down would delay the request further. ``on_silence`` is called if the provider did not respond.
     """
     verdicts: list[ProviderVerdict | None] = []
-    ends = monotonic() + provider.deadline
+    deadline = monotonic() + provider.deadline
     for start in range(0, len(questions), QUESTIONS_PER_CALL):
-        part = questions[start : start + QUESTIONS_PER_CALL]
+        batch = questions[start : start + QUESTIONS_PER_CALL]
         try:
-            verdicts.extend(_patiently(provider, partial(_one_call, provider, part, session), sleep, ends))
-        except CallError as failure:
-            if failure.is_silence:
+            verdicts.extend(_with_retries(provider, partial(_call, provider, batch, session), sleep, deadline))
+        except CallError as error:
+            if error.is_silence:
                 on_silence()
             break
     return [*verdicts, *([None] * (len(questions) - len(verdicts)))]
 
 
-def _patiently(
-    provider: Provider, call: Callable[[float], list[ProviderVerdict]], sleep: Sleep, ends: float
+def _with_retries(
+    provider: Provider, call: Callable[[float], list[ProviderVerdict]], sleep: Sleep, deadline: float
 ) -> list[ProviderVerdict]:
-    """What a call brings that is told how many seconds it has. Raises ``CallError``: the last one."""
+    """Retries ``call``, which takes a timeout. Raises the last ``CallError``."""
     log = structlog.stdlib.get_logger(__name__)
-    failure = CallError("no time left to ask")
-    for number in range(1, provider.tries + 1):
-        left = ends - monotonic()
-        if left <= 0:
+    last_error = CallError("no time left to ask")
+    for attempt in range(1, provider.tries + 1):
+        remaining = deadline - monotonic()
+        if remaining <= 0:
             break
         try:
-            return call(min(provider.timeout, left))
+            return call(min(provider.timeout, remaining))
         except CallError as error:
-            failure = error
-            log.warning("provider_call_failed", attempt=number, problem=str(failure))
-            if number == provider.tries or monotonic() + provider.pause >= ends:
+            last_error = error
+            log.warning("provider_call_failed", attempt=attempt, problem=str(error))
+            if attempt == provider.tries or monotonic() + provider.pause >= deadline:
                 break
             sleep(provider.pause)
-    raise failure
+    raise last_error
 
 
-def _one_call(
+def _call(
     provider: Provider, questions: Sequence[RequestEntry], session: requests.Session, timeout: float
 ) -> list[ProviderVerdict]:
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
@@ -126,8 +122,8 @@ def _one_call(
                 raise CallError(f"HTTP {response.status_code}")
             raw = _read(response, deadline)
             if watch.was_cut:
-                # What was cut off may read like an answer that ended there.
-                raise CallError("the answer took too long", is_silence=True)
+                # The part that arrived may look like a complete response.
+                raise CallError("the response took too long", is_silence=True)
     except (requests.RequestException, HTTPError, OSError, ValueError) as error:
         raise CallError(type(error).__name__, is_silence=True) from error
     return _verdicts(raw, questions)
@@ -135,13 +131,13 @@ def _one_call(
 
 def _read(response: requests.Response, deadline: float) -> bytes:
     raw = bytearray()
-    # One read of the socket at a time: waiting for a full chunk would let a slow sender stretch the time without end.
+    # ``read1`` returns after one read of the socket. Waiting for a full chunk could exceed the deadline.
     while chunk := response.raw.read1(_CHUNK):
         raw += chunk
-        if len(raw) > _LARGEST_ANSWER:
-            raise CallError("the answer is too large")
+        if len(raw) > _MAX_RESPONSE_BYTES:
+            raise CallError("the response is too large")
         if monotonic() > deadline:
-            raise CallError("the answer took too long", is_silence=True)
+            raise CallError("the response took too long", is_silence=True)
     return bytes(raw)
 
 
@@ -149,9 +145,9 @@ def _verdicts(raw: bytes, questions: Sequence[RequestEntry]) -> list[ProviderVer
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise CallError("the answer is not JSON") from error
+        raise CallError("the response is not JSON") from error
     if not isinstance(body, dict) or body.get("success") is not True or not isinstance(body.get("data"), list):
-        raise CallError("the answer does not have the shape of the contract")
+        raise CallError("the response violates the contract")
     results = body["data"]
     if len(results) != len(questions):
         raise CallError(f"{len(results)} results for {len(questions)} questions")
@@ -160,14 +156,14 @@ def _verdicts(raw: bytes, questions: Sequence[RequestEntry]) -> list[ProviderVer
 
 def _verdict(result: object, question: RequestEntry) -> ProviderVerdict:
     if not isinstance(result, Mapping) or not _is_about(result, question):
-        raise CallError("a result is about another question than the one asked")
+        raise CallError("a result does not belong to its question")
     has_access = result.get("hasAccess")
     if has_access is False:
         return ProviderVerdict(has_access=False)
     role = result.get("accessRole")
     expires_at = result.get("expiresAt")
     if has_access is not True or not (role is None or (isinstance(role, str) and role in {"viewer", "editor"})):
-        raise CallError("a result does not have the shape of the contract")
+        raise CallError("a result violates the contract")
     if expires_at is not None and not _is_time(expires_at):
         raise CallError("a result's expiresAt is not a time")
     return ProviderVerdict(True, role or "editor", None if expires_at is None else int(expires_at))

@@ -1,4 +1,4 @@
-"""Where an API key's permission questions go: read and update."""
+"""Handlers and storage of the permission provider's configuration."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ _TOKEN_FIELD = "data.permissionProviderConfig.authToken"  # noqa: S105 - the nam
 
 
 class ProviderConfig(NamedTuple):
-    """What is configured. Never shown as a whole: it holds the token."""
+    """The configuration of an API key. Its repr does not contain the token."""
 
     in_use: bool = False
     url: str = ""
@@ -26,7 +26,7 @@ class ProviderConfig(NamedTuple):
 
 
 def stored_config(connection: Connection, backend: Backend, api_key_id: str) -> ProviderConfig:
-    """The configuration of this API key; off and empty before it was ever set."""
+    """The configuration of this API key. The default is off and empty."""
     row = connection.execute(
         select(PROVIDER_CONFIG.c.in_use, PROVIDER_CONFIG.c.url, PROVIDER_CONFIG.c.token_sealed).where(
             PROVIDER_CONFIG.c.api_key_id == api_key_id
@@ -51,11 +51,11 @@ def update_permission_provider_config(
     config = stored_config(connection, call.backend, api_key_id)
     if request.use_permission_provider is not None:
         config = config._replace(in_use=request.use_permission_provider)
-    given = request.permission_provider_config
-    if given is not None and given.permission_provider_url is not None:
-        config = config._replace(url=given.permission_provider_url)
-    if given is not None and given.auth_token is not None:
-        config = config._replace(auth_token=given.auth_token)
+    changes = request.permission_provider_config
+    if changes is not None and changes.permission_provider_url is not None:
+        config = config._replace(url=changes.permission_provider_url)
+    if changes is not None and changes.auth_token is not None:
+        config = config._replace(auth_token=changes.auth_token)
     sealed = call.backend.vault.stored.close(config.auth_token, _context(api_key_id)) if config.auth_token else ""
     connection.execute(delete(PROVIDER_CONFIG).where(PROVIDER_CONFIG.c.api_key_id == api_key_id))
     connection.execute(
@@ -67,11 +67,11 @@ def update_permission_provider_config(
 
 
 def check_config(call: Call[UpdatePermissionProviderConfigRequest]) -> None:
-    given = call.request.permission_provider_config
-    if given is not None:
+    changes = call.request.permission_provider_config
+    if changes is not None:
         allow_private = call.backend.settings.allow_private_urls
-        check_url(given.permission_provider_url or "", _URL_FIELD, allow_private=allow_private)
-        check_token(given.auth_token or "", _TOKEN_FIELD)
+        check_url(changes.permission_provider_url or "", _URL_FIELD, allow_private=allow_private)
+        check_token(changes.auth_token or "", _TOKEN_FIELD)
 
 
 def _context(api_key_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Permission providers, per API key."""
+"""The table of permission providers' configurations."""
 
 from sqlalchemy import BigInteger
 from sqlmodel import Field
@@ -7,7 +7,7 @@ from app.backend.storage.base import METADATA, BackendTable
 
 
 class ProviderConfigRow(BackendTable, table=True):
-    """Where an API key's permission questions go."""
+    """The configuration of an API key."""
 
     __tablename__ = "provider_config"
 
@@ -15,7 +15,7 @@ class ProviderConfigRow(BackendTable, table=True):
     in_use: bool
     url: str
     token_sealed: str
-    """Empty when there is no token."""
+    """The encrypted token, or the empty string."""
     updated_at: int = Field(sa_type=BigInteger)
 
 

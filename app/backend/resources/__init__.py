@@ -1,1 +1,1 @@
-"""Organizations, folders, documents, users and groups: handler, storage and table of a noun side by side."""
+"""Organizations, folders, documents, users and groups: handlers, storage and tables."""

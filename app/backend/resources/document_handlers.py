@@ -1,4 +1,4 @@
-"""Documents: add, read by page, update, move, access type, delete."""
+"""Handlers of documents."""
 
 from collections.abc import Iterable
 from operator import attrgetter
@@ -7,7 +7,7 @@ from typing import get_args
 from sqlalchemy import Connection, Row, delete, select, update
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.results import TOO_HEAVY, Results, all_failed, by_id, done, failed, grows_too_heavy, per_id
+from app.backend.http.results import TOO_LARGE, Results, all_failed, by_id, done, failed, grows_too_large, per_id
 from app.backend.resources.containers import (
     NO_DOCUMENT,
     NO_FOLDER,
@@ -19,8 +19,9 @@ from app.backend.resources.containers import (
 )
 from app.backend.resources.folder_handlers import stored_parent
 from app.backend.resources.folder_tree import TOP
-from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
-from app.backend.scope import Scope, existing, within
+from app.backend.resources.tables import DOCUMENT, FOLDER
+from app.backend.resources.user_entries import delete_entries
+from app.backend.scope import Scope, existing, within, within_ids
 from app.backend.storage import json_sets
 from app.backend.storage.rows import insert_rows, update_rows
 from app.contract.base import AccessType
@@ -41,59 +42,53 @@ _ACCESS_TYPES = frozenset(get_args(AccessType))
 
 
 def add_documents(call: Call[AddDocumentsRequest], connection: Connection) -> Reply:
-    request = call.request
     scope = call.scope
-    documents = by_id(request.documents, attrgetter("document_id"))
+    documents = by_id(call.request.documents, attrgetter("document_id"))
     if not documents:
         return Reply("No documents to add.", {})
-    folder_id = stored_parent(request.folder_id)
-    problem = _make_room(call, connection, scope, folder_id)
+    folder_id = stored_parent(call.request.folder_id)
+    problem = _ensure_containers(call, connection, folder_id)
     if problem is not None:
         return Reply("Documents processed.", all_failed(documents, problem))
-    there = existing(connection, scope, DOCUMENT.c.document_id, documents)
-    new = {document_id: document for document_id, document in documents.items() if document_id not in there}
-    insert_rows(
-        connection,
-        DOCUMENT,
-        [
-            scope.columns()
-            | {
-                "document_id": document_id,
-                "folder_id": folder_id,
-                "own_access_type": _access_type(document),
-                "payload": json_sets.dump(_payload(document)),
-                "created_at": call.now,
-                "updated_at": call.now,
-            }
-            for document_id, document in new.items()
-        ],
-    )
+    stored = existing(connection, scope, DOCUMENT.c.document_id, documents)
+    new = {document_id: document for document_id, document in documents.items() if document_id not in stored}
+    rows = [
+        scope.columns()
+        | {
+            "document_id": document_id,
+            "folder_id": folder_id,
+            "own_access_type": _access_type(document),
+            "payload": json_sets.dump(_payload(document)),
+            "created_at": call.now,
+            "updated_at": call.now,
+        }
+        for document_id, document in new.items()
+    ]
+    insert_rows(connection, DOCUMENT, rows)
     return Reply("Documents processed.", per_id(documents, new, "Document added.", "Document already exists."))
 
 
 def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection) -> Reply:
     request = call.request
     scope = call.scope
+    document_ids = {document.document_id for document in request.documents}
     query = select(DOCUMENT.c.document_id, DOCUMENT.c.payload, DOCUMENT.c.own_access_type).where(
-        within(DOCUMENT, scope),
-        DOCUMENT.c.document_id.in_(json_sets.texts(connection, {item.document_id for item in request.documents})),
+        within_ids(connection, scope, DOCUMENT.c.document_id, document_ids)
     )
     stored = connection.execute(query).all()
     payloads = {row.document_id: json_sets.load_object(row.payload) for row in stored}
     access_types = {row.document_id: row.own_access_type for row in stored}
     results: Results = {}
     for document in request.documents:
-        document_id = document.document_id
+        document_id, changes = document.document_id, _payload(document)
         if document_id not in payloads:
             results[document_id] = failed(document_id, NO_DOCUMENT)
-            continue
-        changed = payloads[document_id] | _payload(document)
-        if grows_too_heavy(payloads[document_id], changed):
-            results[document_id] = failed(document_id, TOO_HEAVY)
-            continue
-        payloads[document_id] = changed
-        access_types[document_id] = _access_type(document) or access_types[document_id]
-        results[document_id] = done(document_id, "Document updated.")
+        elif grows_too_large(payloads[document_id], changes):
+            results[document_id] = failed(document_id, TOO_LARGE)
+        else:
+            payloads[document_id] |= changes
+            access_types[document_id] = _access_type(document) or access_types[document_id]
+            results[document_id] = done(document_id, "Document updated.")
     rows = [
         scope.columns()
         | {
@@ -137,58 +132,53 @@ def get_documents(call: Call[GetDocumentsRequest], connection: Connection) -> Re
 
 
 def move_documents(call: Call[MoveDocumentsRequest], connection: Connection) -> Reply:
-    """All of them or none: the answer has no place for what became of each."""
+    """Moves all or none, because the response has no results of items."""
     request = call.request
     scope = call.scope
     folder_id = stored_parent(request.folder_id)
     if folder_id != TOP and not folder_exists(connection, scope, folder_id):
         raise NotFound(f"data.folderId: {NO_FOLDER}")
-    there = existing(connection, scope, DOCUMENT.c.document_id, request.document_ids)
+    stored = existing(connection, scope, DOCUMENT.c.document_id, request.document_ids)
     for number, document_id in enumerate(request.document_ids):
-        if document_id not in there:
+        if document_id not in stored:
             raise NotFound(f"data.documentIds[{number}]: {NO_DOCUMENT}")
-    _change(connection, scope, there, {"folder_id": folder_id, "updated_at": call.now})
+    _update(connection, scope, stored, {"folder_id": folder_id, "updated_at": call.now})
     return Reply("Document(s) moved.", None)
 
 
 def update_document_access(call: Call[UpdateDocumentAccessRequest], connection: Connection) -> Reply:
-    request = call.request
-    scope = call.scope
-    wanted = dict.fromkeys(request.document_ids)
-    there = existing(connection, scope, DOCUMENT.c.document_id, wanted)
-    _change(connection, scope, there, {"own_access_type": request.access_type, "updated_at": call.now})
+    access_type = call.request.access_type
+    document_ids = dict.fromkeys(call.request.document_ids)
+    stored = existing(connection, call.scope, DOCUMENT.c.document_id, document_ids)
+    _update(connection, call.scope, stored, {"own_access_type": access_type, "updated_at": call.now})
     results: Results = {
-        document_id: {"success": True, "accessType": request.access_type, "message": "Document access updated."}
-        if document_id in there
+        document_id: {"success": True, "accessType": access_type, "message": "Document access updated."}
+        if document_id in stored
         else {"success": False, "message": NO_DOCUMENT}
-        for document_id in wanted
+        for document_id in document_ids
     }
     return Reply("Document access processed.", results)
 
 
 def delete_documents(call: Call[DeleteDocumentsRequest], connection: Connection) -> Reply:
-    request = call.request
+    """Deleting a document that does not exist succeeds."""
     scope = call.scope
-    wanted = dict.fromkeys(request.document_ids)
-    there = existing(connection, scope, DOCUMENT.c.document_id, wanted)
-    gone = json_sets.texts(connection, there)
-    connection.execute(
-        delete(USER_ENTRY).where(
-            within(USER_ENTRY, scope), USER_ENTRY.c.level == "document", USER_ENTRY.c.container_id.in_(gone)
-        )
-    )
-    call.backend.cascade.delete_of_documents(connection, scope, there)
-    connection.execute(delete(DOCUMENT).where(within(DOCUMENT, scope), DOCUMENT.c.document_id.in_(gone)))
+    document_ids = dict.fromkeys(call.request.document_ids)
+    stored = existing(connection, scope, DOCUMENT.c.document_id, document_ids)
+    delete_entries(connection, scope, "document", stored)
+    call.backend.cascade.delete_of_documents(connection, scope, stored)
+    connection.execute(delete(DOCUMENT).where(within_ids(connection, scope, DOCUMENT.c.document_id, stored)))
     results: Results = {
-        document_id: done(document_id, "Deleted Successfully" if document_id in there else "Document does not exist")
-        for document_id in wanted
+        document_id: done(document_id, "Deleted Successfully" if document_id in stored else "Document does not exist")
+        for document_id in document_ids
     }
     return Reply("Document(s) deleted successfully.", results)
 
 
-def _make_room(call: Call[AddDocumentsRequest], connection: Connection, scope: Scope, folder_id: str) -> str | None:
-    """Makes the containers that may be made; what is missing and may not be, if anything. Nothing is made in vain."""
+def _ensure_containers(call: Call[AddDocumentsRequest], connection: Connection, folder_id: str) -> str | None:
+    """Creates the containers that the request allows to create, or none and returns the problem."""
     request = call.request
+    scope = call.scope
     has_organization = organization_exists(connection, scope)
     if not has_organization and not request.create_organization:
         return NO_ORGANIZATION
@@ -202,12 +192,9 @@ def _make_room(call: Call[AddDocumentsRequest], connection: Connection, scope: S
     return None
 
 
-def _change(connection: Connection, scope: Scope, document_ids: Iterable[str], values: dict[str, object]) -> None:
-    connection.execute(
-        update(DOCUMENT)
-        .where(within(DOCUMENT, scope), DOCUMENT.c.document_id.in_(json_sets.texts(connection, document_ids)))
-        .values(**values)
-    )
+def _update(connection: Connection, scope: Scope, document_ids: Iterable[str], values: dict[str, object]) -> None:
+    of_documents = within_ids(connection, scope, DOCUMENT.c.document_id, document_ids)
+    connection.execute(update(DOCUMENT).where(of_documents).values(**values))
 
 
 def _to_wire(row: DocumentRow, default_access_type: str) -> dict[str, object]:
@@ -224,16 +211,15 @@ def _to_wire(row: DocumentRow, default_access_type: str) -> dict[str, object]:
 
 
 def _access_type(document: DocumentInput) -> str | None:
-    """The document's own access type, if one came along. The contract has another operation for it, but whoever sends
-    ``restricted`` here must not get something more open.
+    """The undeclared ``accessType``, if it is valid.
+
+    There is a separate operation for it, but a document that is sent as ``restricted`` must not be more open.
     """
-    given = document.unknown_fields().get("accessType")
-    return given if isinstance(given, str) and given in _ACCESS_TYPES else None
+    access_type = document.unknown_fields().get("accessType")
+    return access_type if isinstance(access_type, str) and access_type in _ACCESS_TYPES else None
 
 
 def _payload(document: DocumentInput) -> dict[str, object]:
     payload = document.unknown_fields()
     payload.pop("accessType", None)
-    if document.document_name is not None:
-        payload["documentName"] = document.document_name
-    return payload
+    return payload | json_sets.without_none(documentName=document.document_name)

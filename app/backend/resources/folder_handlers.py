@@ -1,15 +1,13 @@
-"""Folders: add (parents in the same batch, in any order), rename and move, access type, read as a tree, delete with
-what is in them.
-"""
+"""Handlers of folders."""
 
 from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Row, delete, select
+from sqlalchemy import Connection, Row, and_, delete, select
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.results import TOO_HEAVY, Results, all_failed, by_id, done, failed, grows_too_heavy
+from app.backend.http.results import TOO_LARGE, Results, all_failed, by_id, done, failed, grows_too_large
 from app.backend.resources.containers import (
     NO_FOLDER,
     NO_ORGANIZATION,
@@ -19,8 +17,9 @@ from app.backend.resources.containers import (
     organization_exists,
 )
 from app.backend.resources.folder_tree import FOLDER_COLUMNS, MAX_DEPTH, TOP, FolderTree, MoveError
-from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
-from app.backend.scope import Scope, within
+from app.backend.resources.tables import DOCUMENT, FOLDER
+from app.backend.resources.user_entries import delete_entries
+from app.backend.scope import Scope, within, within_ids
 from app.backend.storage import json_sets
 from app.backend.storage.paging import fetch_all
 from app.backend.storage.rows import insert_rows
@@ -41,11 +40,12 @@ NO_PARENT = "Parent folder does not exist."
 
 
 def stored_parent(folder_id: str | None) -> str:
-    """A parent as the database keeps it: the top of the tree is the empty string."""
+    """The stored id of a parent: the empty string for the top of the tree."""
     return TOP if folder_id is None or folder_id == ROOT_FOLDER_ID else folder_id
 
 
 def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
+    """Adds folders. A batch may contain parents and children in any order."""
     request = call.request
     scope = call.scope
     folders = by_id(request.folders, attrgetter("folder_id"))
@@ -56,23 +56,26 @@ def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
     elif not organization_exists(connection, scope):
         return Reply("Folders processed.", all_failed(folders, NO_ORGANIZATION))
     parents = {folder_id: stored_parent(folder.parent_folder_id) for folder_id, folder in folders.items()}
-    there = _what_is_above(connection, scope, {*folders, *parents.values()} - {TOP})
+    positions = _positions(connection, scope, {*folders, *parents.values()} - {TOP})
     results: Results = {
-        folder_id: failed(folder_id, "Folder already exists.") for folder_id in folders if folder_id in there
+        folder_id: failed(folder_id, "Folder already exists.") for folder_id in folders if folder_id in positions
     }
     rows: list[dict[str, object]] = []
     if request.create_folder:
-        for parent_id in sorted(set(parents.values()) - {TOP} - there.keys() - folders.keys()):
+        for parent_id in sorted(set(parents.values()) - {TOP} - positions.keys() - folders.keys()):
             rows.append(new_top_folder(scope, parent_id, call.backend.settings, call.now))
-            there[parent_id] = _Above([], call.backend.settings.default_access_type)
-    for folder_id in _parents_first(folders, parents, there):
-        above = _below(there.get(parents[folder_id]), parents[folder_id], call.backend.settings.default_access_type)
-        if len(above.ancestors) >= MAX_DEPTH:
+            positions[parent_id] = _Position([], call.backend.settings.default_access_type)
+    for folder_id in _parents_first(folders, parents, positions):
+        parent_id = parents[folder_id]
+        parent = positions.get(parent_id)
+        ancestors = [] if parent is None else [*parent.ancestors, parent_id]
+        if len(ancestors) >= MAX_DEPTH:
             results[folder_id] = failed(folder_id, f"Folders cannot be nested deeper than {MAX_DEPTH} levels.")
             continue
-        own = folders[folder_id].access_type
-        there[folder_id] = _Above(above.ancestors, own or above.access_type)
-        rows.append(_new_row(call, scope, folders[folder_id], parents[folder_id], there[folder_id]))
+        inherited = call.backend.settings.default_access_type if parent is None else parent.access_type
+        position = _Position(ancestors, folders[folder_id].access_type or inherited)
+        positions[folder_id] = position
+        rows.append(_new_row(call, scope, folders[folder_id], parent_id, position))
         results[folder_id] = done(folder_id, "Folder added.")
     insert_rows(connection, FOLDER, rows)
     return Reply(
@@ -97,18 +100,18 @@ def update_folder(call: Call[UpdateFolderRequest], connection: Connection) -> Re
         if node is None:
             results[folder_id] = failed(folder_id, NO_FOLDER)
             continue
-        if grows_too_heavy(node.payload, node.payload | _payload(folder)):
-            results[folder_id] = failed(folder_id, TOO_HEAVY)
+        if grows_too_large(node.payload, _payload(folder)):
+            results[folder_id] = failed(folder_id, TOO_LARGE)
             continue
         if folder.parent_folder_id is not None:
             try:
                 tree.move(folder_id, stored_parent(folder.parent_folder_id))
-            except MoveError as refusal:
-                results[folder_id] = failed(folder_id, str(refusal))
+            except MoveError as error:
+                results[folder_id] = failed(folder_id, str(error))
                 continue
         node.payload |= _payload(folder)
         results[folder_id] = done(folder_id, "Folder updated.")
-    tree.settle()
+    tree.recompute()
     tree.save(call.now)
     return Reply("Folders processed.", results)
 
@@ -116,14 +119,14 @@ def update_folder(call: Call[UpdateFolderRequest], connection: Connection) -> Re
 def update_folder_access(call: Call[UpdateFolderAccessRequest], connection: Connection) -> Reply:
     request = call.request
     scope = call.scope
-    wanted = dict.fromkeys(request.folder_ids)
+    folder_ids = dict.fromkeys(request.folder_ids)
     tree = FolderTree(connection, scope, call.backend.settings.default_access_type)
-    tree.load(wanted)
-    there = wanted.keys() & tree.nodes.keys()
-    tree.load_below(there)
-    for folder_id in there:
+    tree.load(folder_ids)
+    existing = folder_ids.keys() & tree.nodes.keys()
+    tree.load_below(existing)
+    for folder_id in existing:
         tree.nodes[folder_id].own_access_type = None if request.inherit_from_parent else request.access_type
-    tree.settle()
+    tree.recompute()
     tree.save(call.now)
     results: Results = {
         folder_id: {
@@ -131,9 +134,9 @@ def update_folder_access(call: Call[UpdateFolderAccessRequest], connection: Conn
             "accessType": tree.nodes[folder_id].access_type,
             "message": "Folder access updated.",
         }
-        if folder_id in there
+        if folder_id in existing
         else {"success": False, "message": NO_FOLDER}
-        for folder_id in wanted
+        for folder_id in folder_ids
     }
     return Reply("Folder access processed.", results)
 
@@ -154,74 +157,63 @@ def delete_folder(call: Call[DeleteFolderRequest], connection: Connection) -> Re
     scope = call.scope
     if not folder_exists(connection, scope, request.folder_id):
         raise NotFound(f"data.folderId: {NO_FOLDER}")
-    gone = [row.folder_id for row in _subtree(connection, scope, request.folder_id, limits.FOLDER_DEPTH_MAX)]
-    in_gone = json_sets.among(connection, DOCUMENT.c.folder_id, gone)
-    in_it = select(DOCUMENT.c.document_id).where(within(DOCUMENT, scope), in_gone)
-    documents = connection.scalars(in_it).all()
-    # One statement a level: with an OR between them, PostgreSQL would read through all entries of both.
-    for level, ids in (("document", documents), ("folder", gone)):
-        of_level = USER_ENTRY.c.level == level
-        in_them = USER_ENTRY.c.container_id.in_(json_sets.texts(connection, ids))
-        connection.execute(delete(USER_ENTRY).where(within(USER_ENTRY, scope), of_level, in_them))
-    call.backend.cascade.delete_of_documents(connection, scope, documents)
-    connection.execute(delete(DOCUMENT).where(within(DOCUMENT, scope), in_gone))
-    connection.execute(
-        delete(FOLDER).where(within(FOLDER, scope), FOLDER.c.folder_id.in_(json_sets.texts(connection, gone)))
-    )
+    folder_ids = [row.folder_id for row in _subtree(connection, scope, request.folder_id, limits.FOLDER_DEPTH_MAX)]
+    in_folders = and_(within(DOCUMENT, scope), json_sets.among(connection, DOCUMENT.c.folder_id, folder_ids))
+    document_ids = connection.scalars(select(DOCUMENT.c.document_id).where(in_folders)).all()
+    # One statement for each level: with an OR, PostgreSQL would scan the entries of both.
+    delete_entries(connection, scope, "document", document_ids)
+    delete_entries(connection, scope, "folder", folder_ids)
+    call.backend.cascade.delete_of_documents(connection, scope, document_ids)
+    connection.execute(delete(DOCUMENT).where(in_folders))
+    connection.execute(delete(FOLDER).where(within_ids(connection, scope, FOLDER.c.folder_id, folder_ids)))
     return Reply("Folder deleted.", None)
 
 
-class _Above(NamedTuple):
-    """What is above a folder: its ancestors, the topmost first, and the access type in force there."""
+class _Position(NamedTuple):
+    """The ancestors of a folder, the topmost first, and its effective access type."""
 
     ancestors: list[str]
     access_type: str
 
 
-def _what_is_above(connection: Connection, scope: Scope, folder_ids: Iterable[str]) -> dict[str, _Above]:
+def _positions(connection: Connection, scope: Scope, folder_ids: Iterable[str]) -> dict[str, _Position]:
     query = select(FOLDER.c.folder_id, FOLDER.c.ancestors, FOLDER.c.access_type).where(
-        within(FOLDER, scope), FOLDER.c.folder_id.in_(json_sets.texts(connection, folder_ids))
+        within_ids(connection, scope, FOLDER.c.folder_id, folder_ids)
     )
     return {
-        row.folder_id: _Above(json_sets.load_list(row.ancestors), row.access_type) for row in connection.execute(query)
+        row.folder_id: _Position(json_sets.load_list(row.ancestors), row.access_type)
+        for row in connection.execute(query)
     }
 
 
-def _below(parent: _Above | None, parent_id: str, default_access_type: str) -> _Above:
-    """What is above a folder under this parent, as long as it has no access type of its own."""
-    if parent is None:
-        return _Above([], default_access_type)
-    return _Above([*parent.ancestors, parent_id], parent.access_type)
+def _parents_first(folders: Iterable[str], parents: dict[str, str], existing: dict[str, _Position]) -> Iterable[str]:
+    """The new folders with a path to the top of the tree or to an existing folder, parents before children.
 
-
-def _parents_first(folders: Iterable[str], parents: dict[str, str], there: dict[str, _Above]) -> Iterable[str]:
-    """Those of the new folders whose way up leads to the top or to a folder that is there, parents before children.
-
-    Reads ``there`` as it grows: a parent that was refused has no children. Circles and what hangs below a missing
-    parent never come up.
+    The caller adds folders to ``existing`` during the iteration. Children of a folder that it does not add are skipped,
+    as are cycles and descendants of a missing parent.
     """
     children: dict[str, list[str]] = {}
     for folder_id in folders:
-        if folder_id not in there:
+        if folder_id not in existing:
             children.setdefault(parents[folder_id], []).append(folder_id)
-    pending = [parent for parent in children if parent == TOP or parent in there]
+    pending = [parent for parent in children if parent == TOP or parent in existing]
     while pending:
         for folder_id in children.get(pending.pop(), ()):
             yield folder_id
-            if folder_id in there and folder_id in children:
+            if folder_id in existing and folder_id in children:
                 pending.append(folder_id)
 
 
 def _new_row(
-    call: Call[AddFolderRequest], scope: Scope, folder: FolderInput, parent_id: str, above: _Above
+    call: Call[AddFolderRequest], scope: Scope, folder: FolderInput, parent_id: str, position: _Position
 ) -> dict[str, object]:
     return scope.columns() | {
         "folder_id": folder.folder_id,
         "parent_folder_id": parent_id,
-        "ancestors": json_sets.dump(above.ancestors),
-        "depth": len(above.ancestors),
+        "ancestors": json_sets.dump(position.ancestors),
+        "depth": len(position.ancestors),
         "own_access_type": folder.access_type,
-        "access_type": above.access_type,
+        "access_type": position.access_type,
         "payload": json_sets.dump(_payload(folder)),
         "created_at": call.now,
         "updated_at": call.now,
@@ -229,8 +221,7 @@ def _new_row(
 
 
 def _subtree(connection: Connection, scope: Scope, top: str, depth: int) -> Iterable[FolderRow]:
-    """The folder ``top`` (all folders at the top of the tree for ``TOP``) and what lies at most ``depth`` levels
-    below."""
+    """The folder ``top`` (for ``TOP``, all folders without parent) and its descendants, ``depth`` levels deep."""
     columns = (*FOLDER_COLUMNS, FOLDER.c.created_at, FOLDER.c.updated_at)
     if top == TOP:
         query = select(*columns).where(within(FOLDER, scope), FOLDER.c.depth <= depth)
@@ -247,7 +238,7 @@ def _subtree(connection: Connection, scope: Scope, top: str, depth: int) -> Iter
 
 
 def _nested(rows: list[FolderRow], organization_id: str, top: str, depth: int) -> list[dict[str, object]]:
-    """The folders as a forest. Where ``depth`` cut it off, ``subFolders`` is left out rather than shown empty."""
+    """The folders as trees. At the lowest level ``subFolders`` is absent instead of empty."""
     wires = {row.folder_id: _to_wire(row, organization_id) for row in rows}
     lowest = len(json_sets.load_list(next(row for row in rows if row.folder_id == top).ancestors)) if top != TOP else 0
     lowest += depth
@@ -277,6 +268,4 @@ def _to_wire(row: FolderRow, organization_id: str) -> dict[str, object]:
 def _payload(folder: FolderInput) -> dict[str, object]:
     payload = folder.unknown_fields()
     payload.pop("subFolders", None)
-    if folder.folder_name is not None:
-        payload["folderName"] = folder.folder_name
-    return payload
+    return payload | json_sets.without_none(folderName=folder.folder_name)

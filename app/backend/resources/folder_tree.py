@@ -1,8 +1,8 @@
-"""The tree of folders: a folder's ancestors, its depth and the access type in force.
+"""Changes in the tree of folders.
 
-All three are stored with every folder, so that reads are cheap. A change loads the folders concerned with everything
-above (to know what they inherit and whether a move would close a circle) and below (to pass the change on), works in
-memory, and saves what came out different; the number of statements does not depend on the number of folders.
+Each row stores the folder's ancestors, depth and effective access type, so that reads are cheap. A change loads the
+folders with their ancestors (for inheritance and to detect cycles) and descendants, recomputes in memory, and saves the
+folders that changed. The number of statements does not depend on the number of folders.
 """
 
 from collections import Counter
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, Row, select
 
 from app.backend.resources.tables import FOLDER
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, within, within_ids
 from app.backend.storage import json_sets
 from app.backend.storage.rows import update_rows
 
 MAX_DEPTH = 100
-"""Levels of folders. A deeper tree could not be written as nested JSON."""
+"""The maximum depth. Many programs cannot parse deeper JSON."""
 
 TOP = ""
-"""The parent of folders at the top of the tree."""
+"""The stored parent of folders at the top of the tree."""
 
 FOLDER_COLUMNS = (
     FOLDER.c.folder_id,
@@ -30,16 +30,15 @@ FOLDER_COLUMNS = (
     FOLDER.c.access_type,
     FOLDER.c.payload,
 )
-"""What is read of a folder wherever the tree is walked."""
 
 
 class MoveError(ValueError):
-    """A folder cannot be moved there; the text says why."""
+    """A folder cannot be moved there. The text is the reason."""
 
 
 @dataclass(slots=True)
 class Node:
-    """One folder. ``ancestors`` has the topmost first."""
+    """A folder. ``ancestors`` begins with the topmost."""
 
     folder_id: str
     parent_id: str
@@ -53,7 +52,7 @@ class Node:
 
 
 class FolderTree:
-    """The part of an organization's tree that one call is about."""
+    """The loaded part of an organization's tree."""
 
     def __init__(self, connection: Connection, scope: Scope, default_access_type: str) -> None:
         self._connection = connection
@@ -64,49 +63,43 @@ class FolderTree:
         self.nodes: dict[str, Node] = {}
 
     def load(self, folder_ids: Iterable[str]) -> None:
-        """Loads these folders, as far as there are any, with all folders above them."""
+        """Loads the existing ones of these folders, with their ancestors."""
         wanted = set(folder_ids) - self.nodes.keys()
-        while wanted:  # twice at most: the folders, then their ancestors
-            query = select(*FOLDER_COLUMNS).where(
-                within(FOLDER, self._scope), FOLDER.c.folder_id.in_(json_sets.texts(self._connection, wanted))
-            )
+        while wanted:  # at most twice: the folders, then their ancestors
+            query = select(*FOLDER_COLUMNS).where(within_ids(self._connection, self._scope, FOLDER.c.folder_id, wanted))
             found = [self._keep(row) for row in self._connection.execute(query)]
             wanted = {ancestor for node in found for ancestor in node.ancestors} - self.nodes.keys()
 
     def load_below(self, folder_ids: Iterable[str]) -> None:
-        """Loads everything below these folders."""
-        tops = json_sets.texts(self._connection, folder_ids)
-        below = (
-            select(*FOLDER_COLUMNS)
-            .where(within(FOLDER, self._scope), FOLDER.c.parent_folder_id.in_(tops))
-            .cte("below", recursive=True)
-        )
+        """Loads the descendants of these folders."""
+        in_folders = within_ids(self._connection, self._scope, FOLDER.c.parent_folder_id, folder_ids)
+        below = select(*FOLDER_COLUMNS).where(in_folders).cte("below", recursive=True)
         children = select(*FOLDER_COLUMNS).join(below, FOLDER.c.parent_folder_id == below.c.folder_id)
-        # UNION, not UNION ALL: one folder named and another above it named would bring everything twice.
+        # UNION, not UNION ALL: if ``folder_ids`` contains a folder and its ancestor, rows would come twice.
         below = below.union(children.where(within(FOLDER, self._scope)))
         for row in self._connection.execute(select(below)):
             if row.folder_id not in self.nodes:
                 self._keep(row)
 
     def move(self, folder_id: str, parent_id: str) -> None:
-        """Hangs a folder, with what was loaded below it, under another parent. Raises ``MoveError``."""
+        """Moves a folder, with its descendants, to another parent. Raises ``MoveError``."""
         node = self.nodes[folder_id]
         if parent_id == node.parent_id:
             return
         if parent_id != TOP and parent_id not in self.nodes:
             raise MoveError("Parent folder does not exist.")
-        above = self._way_up(parent_id)
-        if folder_id in above:
+        path = self._path_to_top(parent_id)
+        if folder_id in path:
             raise MoveError("A folder cannot be moved into itself or a folder below it.")
         if self._heights is None:
             self._heights = _Heights(self.nodes)
-        if len(above) + self._heights.of(folder_id) > MAX_DEPTH:
+        if len(path) + self._heights.of(folder_id) > MAX_DEPTH:
             raise MoveError(f"Folders cannot be nested deeper than {MAX_DEPTH} levels.")
         self._heights.move(node, parent_id)
         node.parent_id = parent_id
 
-    def settle(self) -> None:
-        """Works out anew what follows from the tree, for every folder that was loaded, parents first."""
+    def recompute(self) -> None:
+        """Recomputes ancestors and access type of every loaded folder, parents first."""
         children = _children(self.nodes)
         pending = [node for node in self.nodes.values() if node.parent_id not in self.nodes]
         while pending:
@@ -122,7 +115,7 @@ class FolderTree:
             pending.extend(children.get(node.folder_id, ()))
 
     def save(self, now: int) -> None:
-        """Writes the folders that came out different."""
+        """Saves the folders that changed."""
         changed = [node for node in self.nodes.values() if node.stored() != self._before[node.folder_id]]
         rows = [
             self._scope.columns()
@@ -142,11 +135,10 @@ class FolderTree:
         update_rows(self._connection, FOLDER, changing, rows)
 
     def _keep(self, row: Row[str, str, str, str | None, str, str]) -> Node:
-        ancestors: list[str] = json_sets.load_list(row.ancestors)
         node = Node(
             row.folder_id,
             row.parent_folder_id,
-            ancestors,
+            json_sets.load_list(row.ancestors),
             row.own_access_type,
             row.access_type,
             json_sets.load_object(row.payload),
@@ -155,18 +147,19 @@ class FolderTree:
         self._before[node.folder_id] = node.stored()
         return node
 
-    def _way_up(self, folder_id: str) -> list[str]:
-        """The folder and all above it, as the tree stands now in memory."""
-        way: list[str] = []
+    def _path_to_top(self, folder_id: str) -> list[str]:
+        """The folder and its ancestors in memory."""
+        path: list[str] = []
         while folder_id != TOP:
-            way.append(folder_id)
+            path.append(folder_id)
             folder_id = self.nodes[folder_id].parent_id
-        return way
+        return path
 
 
 class _Heights:
-    """How many levels each folder has from itself to the lowest below it, 1 without subfolders, kept up to date through
-    moves: a move costs as many steps as the tree is deep, however many folders there are.
+    """The height of each folder: 1 without subfolders, otherwise 1 more than the highest subfolder.
+
+    A move updates it in as many steps as the tree is deep, independent of the number of folders.
     """
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
@@ -185,13 +178,13 @@ class _Heights:
         return self._height[folder_id]
 
     def move(self, node: Node, parent_id: str) -> None:
-        """The folder is about to leave its parent for another one."""
+        """Updates the heights for a move that is about to happen."""
         height = self._height[node.folder_id]
         self._change(node.parent_id, height, 0)
         self._change(parent_id, 0, height)
 
     def _change(self, folder_id: str, before: int, after: int) -> None:
-        """A child of the folder was as high as ``before`` and now is as ``after``; 0 for none."""
+        """The height of a child changes from ``before`` to ``after``. 0 means that there is no such child."""
         while folder_id in self._nodes and before != after:
             heights = self._of_children.setdefault(folder_id, Counter())
             if before:

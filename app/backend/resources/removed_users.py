@@ -1,8 +1,8 @@
-"""Users who were taken out of something: they hear only of what happens where they still are.
+"""Removed users, who are not notified of documents on which they have no entry.
 
-Whoever wrote in a thread stays part of it, and hears of what comes, whether or not somebody ever added them as a user.
-Once they are taken out of the organization, or of a folder, a document or a group of it, that is over: then they hear
-of events on documents on which they still have an entry, and of no others.
+Participants of a thread are notified whether or not they were added as users. After a user was removed from the
+organization, or from a folder, a document or a group of it, they are notified only of documents that they still reach:
+by an entry on the organization, a folder or the document itself, or as a member of a group.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,47 +11,37 @@ from sqlalchemy import Connection, delete, or_, select
 
 from app.backend.resources import user_entries
 from app.backend.resources.tables import GROUP_MEMBER, REMOVED_USER, USER_ENTRY
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, existing, within_ids
 from app.backend.storage import json_sets
 from app.backend.storage.rows import upsert
 
 
-def note_removed(connection: Connection, scope: Scope, user_ids: Iterable[str]) -> None:
-    """These users were taken out of something in the organization."""
+def mark_removed(connection: Connection, scope: Scope, user_ids: Iterable[str]) -> None:
+    """Records that these users were removed from something in the organization."""
     rows = [scope.columns() | {"user_id": user_id} for user_id in dict.fromkeys(user_ids)]
     if rows:
         connection.execute(upsert(connection, REMOVED_USER).on_conflict_do_nothing(), rows)
 
 
-def welcome(connection: Connection, scope: Scope, user_ids: Iterable[str]) -> None:
-    """These users belong to the organization itself again."""
-    whose = REMOVED_USER.c.user_id.in_(json_sets.texts(connection, user_ids))
-    connection.execute(delete(REMOVED_USER).where(within(REMOVED_USER, scope), whose))
+def clear_removed(connection: Connection, scope: Scope, user_ids: Iterable[str]) -> None:
+    """Records that these users were added to the organization again."""
+    connection.execute(delete(REMOVED_USER).where(within_ids(connection, scope, REMOVED_USER.c.user_id, user_ids)))
 
 
 def excluded_pairs(
-    connection: Connection, scope: Scope, told: Mapping[str, Iterable[str]], now: int
+    connection: Connection, scope: Scope, recipients: Mapping[str, Iterable[str]], now: int
 ) -> frozenset[tuple[str, str]]:
-    """The pairs of document and user, of those in ``told``, that are not to be told to each other."""
-    wanted = {user_id for users in told.values() for user_id in users}
-    if not wanted:
-        return frozenset()
-    whose = REMOVED_USER.c.user_id.in_(json_sets.texts(connection, wanted))
-    removed = set(connection.scalars(select(REMOVED_USER.c.user_id).where(within(REMOVED_USER, scope), whose)))
+    """The pairs of document and user in ``recipients`` (users by document) that must not be notified."""
+    user_ids = {user_id for users in recipients.values() for user_id in users}
+    removed = existing(connection, scope, REMOVED_USER.c.user_id, user_ids) if user_ids else set()
     if not removed:
         return frozenset()
-    ids = json_sets.texts(connection, removed)
     entries = select(USER_ENTRY.c.user_id, USER_ENTRY.c.level, USER_ENTRY.c.container_id).where(
-        within(USER_ENTRY, scope),
-        USER_ENTRY.c.user_id.in_(ids),
+        within_ids(connection, scope, USER_ENTRY.c.user_id, removed),
         user_entries.in_force(now),
-        or_(USER_ENTRY.c.level != "document", USER_ENTRY.c.container_id.in_(json_sets.texts(connection, told))),
+        or_(USER_ENTRY.c.level != "document", USER_ENTRY.c.container_id.in_(json_sets.texts(connection, recipients))),
     )
-    anywhere = set(
-        connection.scalars(
-            select(GROUP_MEMBER.c.user_id).where(within(GROUP_MEMBER, scope), GROUP_MEMBER.c.user_id.in_(ids))
-        )
-    )
+    anywhere = existing(connection, scope, GROUP_MEMBER.c.user_id, removed)
     on_document: set[tuple[str, str]] = set()
     for user_id, level, container_id in connection.execute(entries):
         if level == "document":
@@ -60,7 +50,7 @@ def excluded_pairs(
             anywhere.add(user_id)
     return frozenset(
         (document_id, user_id)
-        for document_id, users in told.items()
-        for user_id in users
-        if user_id in removed and user_id not in anywhere and (document_id, user_id) not in on_document
+        for document_id, users in recipients.items()
+        for user_id in removed.intersection(users) - anywhere
+        if (document_id, user_id) not in on_document
     )

@@ -1,9 +1,8 @@
-"""Organizations and what is in them, per API key.
+"""Tables of organizations and their contents.
 
-Every primary key begins with the API key: two of them never meet. An id that may be absent is stored as the empty
-string (no real id is empty). ``payload`` holds the descriptive fields as JSON, those included that the contract does
-not know. Times are epoch milliseconds, UTC. On SQLite the rows live in their primary key's index (``WITHOUT ROWID``),
-so that reading a range needs no second look-up.
+Every primary key begins with the API key, so that tenants are separate. An absent id is stored as the empty string.
+``payload`` contains names and metadata as JSON. Times are epoch milliseconds in UTC. On SQLite the tables are ``WITHOUT
+ROWID``, so that reading a range of the primary key needs no second lookup.
 """
 
 from sqlalchemy import BigInteger, Index
@@ -25,9 +24,7 @@ class OrganizationRow(ScopedTable, table=True):
 
 
 class FolderRow(ScopedTable, table=True):
-    """``ancestors`` is a JSON list of folder ids, the topmost first; it, ``depth`` and ``access_type`` follow from
-    the tree above.
-    """
+    """``ancestors`` is a JSON list of folder ids, the topmost first. It, ``depth`` and ``access_type`` are derived."""
 
     __tablename__ = "folder"
     __table_args__ = (Index(None, "api_key_id", "organization_id", "parent_folder_id"), _CLUSTERED)
@@ -39,7 +36,7 @@ class FolderRow(ScopedTable, table=True):
     own_access_type: str | None = None
     """None: inherited."""
     access_type: str
-    """The one in force."""
+    """The effective access type."""
     payload: str
     created_at: int = Field(sa_type=BigInteger)
     updated_at: int = Field(sa_type=BigInteger)
@@ -59,7 +56,7 @@ class DocumentRow(ScopedTable, table=True):
 
 
 class UserEntryRow(ScopedTable, table=True):
-    """A user at one level: on the organization (``container_id`` empty), a folder or a document."""
+    """A user on the organization (with an empty ``container_id``), a folder or a document."""
 
     __tablename__ = "user_entry"
     __table_args__ = (
@@ -98,7 +95,7 @@ class GroupMemberRow(ScopedTable, table=True):
 
 
 class RemovedUserRow(ScopedTable, table=True):
-    """A user who was taken out of something in the organization, and not added to the organization itself since."""
+    """A user who was removed from something in the organization, and not added to the organization since."""
 
     __tablename__ = "removed_user"
     __table_args__ = (_CLUSTERED,)

@@ -1,1 +1,1 @@
-"""Secrets, credentials, and where this server may call out to."""
+"""Secrets, credentials, and HTTP sessions for URLs of callers."""

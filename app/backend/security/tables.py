@@ -1,7 +1,7 @@
-"""Workspaces, API keys and their credentials: who may call.
+"""Tables of workspaces, API keys and their credentials.
 
-Secrets that have to be shown again are stored encrypted (``*_sealed``), beside a keyed hash (``fingerprint``) by
-which a shown one is recognized. Times are epoch milliseconds, UTC.
+Secrets that operations return are stored encrypted (``*_sealed``), with a keyed hash (``fingerprint``) for comparison.
+Times are epoch milliseconds in UTC.
 """
 
 from sqlalchemy import BigInteger, Index
@@ -53,7 +53,7 @@ class AuthTokenRow(BackendTable, table=True):
 
 
 class KeyCheckRow(BackendTable, table=True):
-    """A known text under the secret key, so that a wrong key is noticed at the start, not in use."""
+    """An encrypted known text, to detect a wrong secret key at startup."""
 
     __tablename__ = "key_check"
 

@@ -1,1 +1,1 @@
-"""What every room's tables and statements rest on."""
+"""Base classes of tables, and helpers for statements."""

@@ -1,4 +1,4 @@
-"""The base of every table of the self-hosted backend's database, which is apart from Usher's own."""
+"""Base classes of the tables of the self-hosted backend, which has its own database."""
 
 from sqlalchemy.orm import registry
 from sqlmodel import Field
@@ -9,11 +9,11 @@ METADATA = new_metadata()
 
 
 class BackendTable(DatabaseTable, registry=registry(metadata=METADATA)):
-    """A table of this database."""
+    """A table of the self-hosted backend."""
 
 
 class ScopedTable(BackendTable):
-    """A table of what belongs to an organization of an API key."""
+    """A table whose rows belong to an organization of an API key."""
 
     api_key_id: str = Field(primary_key=True)
     organization_id: str = Field(primary_key=True)

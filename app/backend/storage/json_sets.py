@@ -1,7 +1,7 @@
-"""Sets of ids on their way into a statement, whatever their size.
+"""Sets of ids as a parameter of a statement, and JSON columns.
 
-As one parameter that the database takes apart (JSON on SQLite, an array on PostgreSQL), so that the number of
-statements and their texts never depend on a batch's size.
+A set is one parameter that the database unpacks (JSON on SQLite, an array on PostgreSQL). So the number and texts of
+statements do not depend on the size of a batch.
 """
 
 from collections.abc import Iterable
@@ -21,19 +21,18 @@ def texts(connection: Connection, values: Iterable[str]) -> Select[str]:
 
 
 def integers(connection: Connection, values: Iterable[int]) -> Select[int]:
-    """The same for whole numbers."""
+    """``values`` as a subquery of one column of integers."""
     return _rows(connection, values, BigInteger)
 
 
-def among(connection: Connection, one: ColumnElement[str], values: Iterable[str]) -> ColumnElement[bool]:
-    """Whether a column of few different values, as the folder that a document lies in, is one of ``values``.
+def among(connection: Connection, tested: ColumnElement[str], values: Iterable[str]) -> ColumnElement[bool]:
+    """Whether a column with few distinct values, such as a document's folder, has one of ``values``.
 
-    PostgreSQL takes it for granted that every row of a join has its match, and reads through all of them to find it; of
-    a comparison with an array it knows better.
+    PostgreSQL estimates a comparison with an array better than a join, which it would answer with a full scan.
     """
     if is_sqlite(connection):
-        return one.in_(texts(connection, values))
-    return one == any_(literal(list(values), ARRAY(Text)))
+        return tested.in_(texts(connection, values))
+    return tested == any_(literal(list(values), ARRAY(Text)))
 
 
 def _rows(connection: Connection, values: Iterable[object], kind: type[TypeEngine[Any]]) -> Select[Any]:
@@ -41,7 +40,7 @@ def _rows(connection: Connection, values: Iterable[object], kind: type[TypeEngin
     if is_sqlite(connection):
         parameter = literal(orjson.dumps(listed).decode(), Text)
         return select(func.json_each(parameter).table_valued(column("value", kind)).c.value)
-    # PostgreSQL looks into an array when it plans; of a JSON list it would guess that it holds a hundred.
+    # The planner of PostgreSQL reads the size of an array. Of a JSON list it would assume 100 elements.
     rows = func.unnest(literal(listed, ARRAY(kind))).table_valued(column("value", kind)).render_derived()
     return select(rows.c.value)
 

@@ -1,4 +1,4 @@
-"""Rows on their way into a table: any number of them in one statement, and none without one."""
+"""Writes any number of rows in one statement. Without rows, there is no statement."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,11 +8,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from app.foundation.database.engine import is_sqlite
 
 Writable = dict[str, object]
-"""A row to be written, by column."""
+"""A row to write, by column."""
 
 
 def insert_rows(connection: Connection, table: Table, rows: Iterable[Mapping[str, object]]) -> None:
-    """Inserts the rows."""
     if listed := list(rows):
         connection.execute(insert(table), listed)
 
@@ -20,7 +19,7 @@ def insert_rows(connection: Connection, table: Table, rows: Iterable[Mapping[str
 def update_rows(
     connection: Connection, table: Table, columns: Sequence[str], rows: Iterable[Mapping[str, object]]
 ) -> None:
-    """Writes these columns of each row to the row with the same primary key."""
+    """Updates these columns of the rows with the same primary keys."""
     keys = [column.name for column in table.primary_key]
     listed = [{f"key_{key}": row[key] for key in keys} | {name: row[name] for name in columns} for row in rows]
     if listed:
@@ -29,5 +28,5 @@ def update_rows(
 
 
 def upsert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """An INSERT for an ``ON CONFLICT`` clause."""
+    """An INSERT with ``on_conflict_do_nothing`` and ``on_conflict_do_update``."""
     return sqlite.insert(table) if is_sqlite(connection) else postgresql.insert(table)

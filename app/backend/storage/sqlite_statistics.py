@@ -1,9 +1,8 @@
-"""SQLite statistics, by which it knows which index leads to few rows.
+"""Writes the statistics with which SQLite chooses indexes.
 
-Without statistics it takes one API key, and one organization, for a handful of rows: it then reads all of an
-organization where an index on the user would find ten. Its own ANALYZE tells the truth only about the moment at which
-it runs, and nothing about tables that are still empty. So the statistics are written by hand, for a large organization:
-what is fast there is fast in a small one. (PostgreSQL gathers its own, all the time.)
+Without statistics, SQLite assumes that an organization has a handful of rows, and reads all of it instead of using the
+index on the user. ANALYZE is of no use while tables are empty or small. So the server writes statistics of a large
+organization: plans that are fast there are fast in a small one. PostgreSQL collects its own.
 """
 
 from sqlalchemy import Connection, Engine, MetaData, Table, text
@@ -12,32 +11,34 @@ from app.foundation.database.engine import is_sqlite, reading, writing
 
 _ROWS = 1_000_000
 _FEW = {"api_key_id": 2, "organization_id": 2, "level": 3, "embedding_type": 2, "feature_type": 5, "action_type": 10}
-"""How many values such a column has; every other has so many that a thousandth of the rows is left."""
+"""The number of distinct values of these columns."""
 _MANY = 1000
+"""The number of distinct values of every other column."""
 
 
 def ensure_statistics(engine: Engine, metadata: MetaData) -> None:
-    """Writes the statistics of all tables, once for a SQLite database and again when it got new ones. To be called
-    before connections are at work: they read statistics when they open.
+    """Writes the statistics of a SQLite database, and again after it got new tables.
+
+    Call it before connections are used: they read the statistics when they open.
     """
     if not is_sqlite(engine):
         return
     with reading(engine) as connection:
-        is_taught = connection.scalar(text("SELECT count(*) FROM sqlite_master WHERE name = 'sqlite_stat1'")) and (
+        is_complete = connection.scalar(text("SELECT count(*) FROM sqlite_master WHERE name = 'sqlite_stat1'")) and (
             {name for (name,) in connection.execute(text("SELECT DISTINCT tbl FROM sqlite_stat1"))}
             >= set(metadata.tables)
         )
-    if not is_taught:
+    if not is_complete:
         with writing(engine) as connection:
             _write(connection, metadata)
 
 
 def _write(connection: Connection, metadata: MetaData) -> None:
-    # Nothing is analyzed here: this makes the table of statistics.
+    # Creates the table of statistics, without analyzing any table.
     connection.execute(text("ANALYZE sqlite_schema"))
-    there = set(connection.scalars(text("SELECT name FROM sqlite_master WHERE type = 'table'")))
+    existing = set(connection.scalars(text("SELECT name FROM sqlite_master WHERE type = 'table'")))
     for table in metadata.tables.values():
-        if table.name not in there:
+        if table.name not in existing:
             continue
         connection.execute(text("DELETE FROM sqlite_stat1 WHERE tbl = :table"), {"table": table.name})
         connection.execute(
@@ -47,7 +48,7 @@ def _write(connection: Connection, metadata: MetaData) -> None:
                 for name, columns, is_unique in _indexes(table)
             ],
         )
-    # Makes this connection read them; others do when they open.
+    # Makes this connection read them.
     connection.execute(text("ANALYZE sqlite_schema"))
 
 
@@ -61,12 +62,10 @@ def _indexes(table: Table) -> list[tuple[str, list[str], bool]]:
 
 
 def _statistics(columns: list[str], *, is_unique: bool) -> str:
-    """All rows, then how many share the first column, the first two, and so on."""
-    left = _ROWS
-    shares = [left]
+    """The number of rows, then of those with equal first column, equal first two columns, and so on."""
+    shares = [_ROWS]
     for column in columns:
-        left = max(1, left // _FEW.get(column, _MANY))
-        shares.append(left)
+        shares.append(max(1, shares[-1] // _FEW.get(column, _MANY)))
     if is_unique:
         shares[-1] = 1
     return " ".join(map(str, shares))

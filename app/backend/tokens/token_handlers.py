@@ -8,7 +8,7 @@ from app.backend.http.auth import WrongBodyCredentialsError, authenticate
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import exclusive_write
 from app.backend.ids import new_id
-from app.backend.permissions.permission_handlers import give
+from app.backend.permissions.permission_handlers import grant
 from app.backend.resources.tables import ORGANIZATION
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
@@ -47,7 +47,7 @@ def generate_token_v2(call: Call[GenerateTokenV2Request]) -> Reply:
     token = _token(call, api_key_id, organization_id)
     if resources:
         with exclusive_write(call) as connection:
-            give(connection, api_key_id, request.user_id, resources, call.now)
+            grant(connection, api_key_id, request.user_id, resources, call.now)
     return Reply("Token generated successfully.", {"token": token})
 
 
